@@ -12,13 +12,13 @@ from collections.abc import Callable
 ARENAS = 2
 """One arena for the event loop, one for all other threads: while they allocate, most of them hold the interpreter
 lock."""
-LARGE = 1024 * 1024
+MMAP_THRESHOLD_BYTES = 1024 * 1024
 """Blocks of at least this many bytes are mapped separately and unmapped when freed. Mapping a new page costs more than
 copying into it, so ordinary bodies stay below this size."""
-MOST_FREE = 8 * 1024 * 1024
+MAX_FREE_BYTES = 8 * 1024 * 1024
 """Free bytes at the end of an arena that are kept for later requests."""
 LOOK_EVERY_S = 60.0
-MOST_GROWN = 32 * 1024 * 1024
+MAX_GROWTH_BYTES = 32 * 1024 * 1024
 """Growth of resident memory, in bytes, after which free pages inside the arenas are returned to the system, too."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 
@@ -29,7 +29,11 @@ def bound_free_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl, macOS
         return False
-    for name, value in ((_M_ARENA_MAX, ARENAS), (_M_MMAP_THRESHOLD, LARGE), (_M_TRIM_THRESHOLD, MOST_FREE)):
+    for name, value in (
+        (_M_ARENA_MAX, ARENAS),
+        (_M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES),
+        (_M_TRIM_THRESHOLD, MAX_FREE_BYTES),
+    ):
         mallopt(name, value)
     return True
 
@@ -42,11 +46,11 @@ def give_back_free_memory() -> None:
 
 
 class MemoryTrimmer:
-    """Returns freed memory to the system after resident memory has grown. ``measure``: returns that memory in bytes."""
+    """Returns freed memory to the system after resident memory has grown. ``measure`` returns that memory in bytes."""
 
     def __init__(self, measure: Callable[[], int]) -> None:
         self._measure = measure
-        self._usual = measure()
+        self._usual_bytes = measure()
 
     async def run(self) -> None:
         while True:
@@ -55,7 +59,7 @@ class MemoryTrimmer:
 
     async def check(self) -> None:
         resident = self._measure()
-        if resident - self._usual > MOST_GROWN:
+        if resident - self._usual_bytes > MAX_GROWTH_BYTES:
             await asyncio.to_thread(give_back_free_memory)
-            self._usual = self._measure()
-        self._usual = min(self._usual, resident)
+            self._usual_bytes = self._measure()
+        self._usual_bytes = min(self._usual_bytes, resident)

@@ -45,7 +45,7 @@ async def open_runner(
 ) -> AsyncIterator[GatewayRunner]:
     """Open the services, and set up the application on a runner, which listens nowhere yet.
 
-    At the end of the block requests in progress are drained, and the services close. ``settings``: those of
+    At the end of the block requests in progress are drained, and the services close. ``settings`` are those of
     ``GatewayRunner``. Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``ConfigError``.
     """
     async with open_services(options, drain_state or DrainState()) as services:
@@ -79,15 +79,15 @@ def create_app(options: AppOptions, services: Services) -> web.Application:
     add_google_routes(google)
     operations = register_operations(admin, list_admin_operations())
     add_console(console)
-    for part in (app, api, google, admin, console):
-        part[SERVICES], part[OPERATIONS] = services, operations
+    for application in (app, api, google, admin, console):
+        application[SERVICES], application[OPERATIONS] = services, operations
     app.add_subapp("/v1", api)
     app.add_subapp(GOOGLE_ROOT, google)
     app.add_subapp(PREFIX, admin)
     app.add_subapp(ROOT, console)
     app.router.add_get("/", get_root)
-    for path, place in _PAGES.items():
-        app.router.add_get(path, defer_handler(place))
+    for path, import_path in _PAGES.items():
+        app.router.add_get(path, defer_handler(import_path))
     add_probes(app)
     add_metrics(app)
     app.on_response_prepare.append(add_common_headers)
@@ -95,6 +95,6 @@ def create_app(options: AppOptions, services: Services) -> web.Application:
     return app
 
 
-def _defer_middleware(place: str) -> Middleware:
+def _defer_middleware(import_path: str) -> Middleware:
     """Return a middleware that is imported on the first request to its application."""
-    return web.middleware(defer_handler(place))
+    return web.middleware(defer_handler(import_path))

@@ -22,7 +22,7 @@ BATCHES_KEPT_MS = 30 * 24 * 3_600 * 1000
 """How long batches are kept after their creation."""
 VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
 """How long video jobs are kept after their files expire."""
-MOST = 100
+MAX_JOBS = 100
 """Videos deleted in one commit. Other writers wait for at most one such commit."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -48,11 +48,11 @@ class RecordCleanup:
         clock: Callable[[], float],
         *,
         owners: ResponseOwners | None = None,
-        kept: KeptResponses | None = None,
+        kept_responses: KeptResponses | None = None,
         batches: BatchRepository | None = None,
     ) -> None:
         self._batches = batches
-        self._kept = kept
+        self._kept_responses = kept_responses
         self._owners = owners
         self._idempotency = idempotency
         self._deliveries = deliveries
@@ -74,7 +74,7 @@ class RecordCleanup:
             rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
             rows += await self._members.sweep_sessions(now_ms)
             rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
-            rows += await self._kept.sweep(now_ms) if self._kept is not None else 0
+            rows += await self._kept_responses.sweep(now_ms) if self._kept_responses is not None else 0
             rows += await self._batches.sweep_batches(now_ms - BATCHES_KEPT_MS) if self._batches is not None else 0
         except StoreUnavailable as error:
             log.warning("records_not_swept", error=error.message)
@@ -83,7 +83,7 @@ class RecordCleanup:
             log.info("records_swept", rows=rows)
 
     async def _sweep_videos(self, before_ms: int) -> int:
-        swept = gone = await self._videos.sweep_ended(before_ms, MOST)
-        while gone == MOST:
-            swept += (gone := await self._videos.sweep_ended(before_ms, MOST))
+        swept = deleted_count = await self._videos.sweep_ended(before_ms, MAX_JOBS)
+        while deleted_count == MAX_JOBS:
+            swept += (deleted_count := await self._videos.sweep_ended(before_ms, MAX_JOBS))
         return swept

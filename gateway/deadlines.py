@@ -29,59 +29,59 @@ class Deadline(Protocol):
 class DeadlineTimer:
     """Expires deadlines with one timer of the event loop in which it is first used.
 
-    ``fires_at``: time of the timer's next check (loop time); ``NEVER`` if the timer is not set. A registered deadline
-    that was moved needs another ``enter`` only if it is now due before ``fires_at``.
+    ``fires_at`` is the time of the timer's next check (loop time); ``NEVER`` if the timer is not set. A registered
+    deadline that was moved needs another ``enter`` only if it is now due before ``fires_at``.
     """
 
     def __init__(self) -> None:
-        self._waiting: set[Deadline] = set()
+        self._deadlines: set[Deadline] = set()
         self._handle: asyncio.TimerHandle | None = None
         self.fires_at = NEVER
-        self.leave: Callable[[Deadline], None] = self._waiting.discard
+        self.leave: Callable[[Deadline], None] = self._deadlines.discard
         """Remove a deadline. The timer stays set: the next deadline probably needs it."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._deadlines)
 
-    def enter(self, one: Deadline) -> None:
+    def enter(self, deadline: Deadline) -> None:
         """Register a deadline, or schedule an earlier check of a registered deadline."""
-        self._waiting.add(one)
-        if one.due_at < self.fires_at:
-            self._arm(one.due_at)
+        self._deadlines.add(deadline)
+        if deadline.due_at < self.fires_at:
+            self._arm(deadline.due_at)
 
-    def _arm(self, at: float) -> None:
+    def _arm(self, due_at: float) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self.fires_at = at
-        self._handle = asyncio.get_running_loop().call_at(at, self._check)
+        self.fires_at = due_at
+        self._handle = asyncio.get_running_loop().call_at(due_at, self._check)
 
     def _check(self) -> None:
         self._handle, self.fires_at = None, NEVER
         now = asyncio.get_running_loop().time()
         try:
-            for one in [one for one in self._waiting if one.due_at <= now]:
-                if one in self._waiting:
-                    one.expire(now)
+            for deadline in [deadline for deadline in self._deadlines if deadline.due_at <= now]:
+                if deadline in self._deadlines:
+                    deadline.expire(now)
         finally:  # an error in one deadline must not stop the others
-            due_at = min((one.due_at for one in self._waiting), default=NEVER)
+            due_at = min((deadline.due_at for deadline in self._deadlines), default=NEVER)
             if due_at < NEVER:
-                self._arm(max(due_at, now + GAP_S * len(self._waiting)))
+                self._arm(max(due_at, now + GAP_S * len(self._deadlines)))
 
 
 class Timeout:
     """Bounds how long a task waits, like ``asyncio.timeout`` but on a ``DeadlineTimer`` and with a plain ``with``.
 
-    ``timeout_s``: counted from ``__enter__``; an instance can be entered once. Raises ``TimeoutError`` at the end of
+    ``timeout_s`` is counted from ``__enter__``; an instance can be entered once. Raises ``TimeoutError`` at the end of
     the ``with`` block if the time has run out.
     """
 
-    __slots__ = ("_cancelling", "_out", "_task", "_timeout_s", "_timer", "due_at")
+    __slots__ = ("_cancelling", "_has_expired", "_task", "_timeout_s", "_timer", "due_at")
 
     def __init__(self, timer: DeadlineTimer, timeout_s: float) -> None:
         self._timer = timer
         self._timeout_s = timeout_s
         self._task: asyncio.Task[object] | None = None
-        self._out = False
+        self._has_expired = False
         self.due_at = NEVER
 
     def end(self) -> None:
@@ -92,8 +92,8 @@ class Timeout:
 
     def expire(self, now: float) -> None:  # noqa: ARG002 - the protocol's signature
         self._timer.leave(self)
-        if self._task is not None and not self._out:
-            self._out = True
+        if self._task is not None and not self._has_expired:
+            self._has_expired = True
             self._task.cancel()
 
     def __enter__(self) -> None:
@@ -110,5 +110,10 @@ class Timeout:
     ) -> None:
         self._timer.leave(self)
         task, self._task = self._task, None
-        if self._out and task is not None and task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+        if (
+            self._has_expired
+            and task is not None
+            and task.uncancel() <= self._cancelling
+            and kind is asyncio.CancelledError
+        ):
             raise TimeoutError from error

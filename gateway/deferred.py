@@ -51,47 +51,47 @@ class Deferred(dict[K, V]):
 
 
 @cache
-def load(place: str) -> Any:
-    """Return the object at ``place``, such as ``"formats.rerank:RERANK"``. Its module is imported if necessary."""
-    module, _, name = place.partition(":")
+def load(import_path: str) -> Any:
+    """Return the object at ``import_path``, such as ``"formats.rerank:RERANK"``. Its module is imported if needed."""
+    module, _, name = import_path.partition(":")
     return getattr(import_module(f"gateway.{module}"), name)
 
 
-def defer(places: Mapping[K, str]) -> Mapping[K, Any]:
-    """Return the table of the objects at ``places``."""
-    return MappingProxyType(Deferred({key: partial(load, place) for key, place in places.items()}))
+def defer(import_paths: Mapping[K, str]) -> Mapping[K, Any]:
+    """Return the table of the objects at ``import_paths``."""
+    return MappingProxyType(Deferred({key: partial(load, import_path) for key, import_path in import_paths.items()}))
 
 
-def defer_function(place: str) -> Callable[..., Any]:
-    """Return a function that calls the function at ``place``."""
+def defer_function(import_path: str) -> Callable[..., Any]:
+    """Return a function that calls the function at ``import_path``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return load(place)(*args, **kwargs)
+        return load(import_path)(*args, **kwargs)
 
     return call
 
 
-def defer_handler(place: str) -> Callable[..., Awaitable[Any]]:
-    """Return a coroutine function that awaits the one at ``place``."""
+def defer_handler(import_path: str) -> Callable[..., Awaitable[Any]]:
+    """Return a coroutine function that awaits the one at ``import_path``."""
 
     async def handle(*args: Any, **kwargs: Any) -> Any:
-        return await load(place)(*args, **kwargs)
+        return await load(import_path)(*args, **kwargs)
 
     return handle
 
 
-class Once(Generic[T]):
-    """Creates an object on the first call; every later call returns the same object. ``made``: None before."""
+class CreatedOnce(Generic[T]):
+    """Creates an object on the first call; every later call returns the same object. ``instance`` is None before."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        self.made: T | None = None
+        self.instance: T | None = None
 
     def __call__(self) -> T:
-        if self.made is None:
-            self.made = self._make()
-        return self.made
+        if self.instance is None:
+            self.instance = self._make()
+        return self.instance
 
     def if_made(self, act: Callable[[T], V]) -> V | None:
         """Return ``act(object)``; None before the first call."""
-        return None if self.made is None else act(self.made)
+        return None if self.instance is None else act(self.instance)

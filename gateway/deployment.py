@@ -51,7 +51,7 @@ class Deployment(Protocol):
 
     @property
     def process(self) -> str | None:
-        """The name of this process in claims; None: any process may continue a job."""
+        """The name of this process in claims; None if any process may continue a job."""
         ...
 
     @property
@@ -72,7 +72,7 @@ class Deployment(Protocol):
         ...
 
     def make_owner_check(self, kind: str) -> Callable[[object], bool] | None:
-        """Return a function that decides whether this process does a name's work of that kind; None: it does all."""
+        """Return a function that decides whether this process does a name's work of that kind; None if it does all."""
         ...
 
     def find_job_clock(self) -> Callable[[], float]:
@@ -90,7 +90,7 @@ class Deployment(Protocol):
         ...
 
     def derive_key(self, secret: bytes, purpose: str) -> bytes | None:
-        """Return a key that every node derives from ``secret``; None: a random key is enough."""
+        """Return a key that every node derives from ``secret``; None if a random key is enough."""
         ...
 
     def open_files(self, database: Database, pepper: bytes) -> DeclaredFiles:
@@ -113,7 +113,7 @@ class OwnFile:
 
 
 class SingleProcess:
-    """A single gateway: no other process uses its database. ``clock``: Unix seconds."""
+    """A single gateway: no other process uses its database."""
 
     node, process = None, None
     pauses_s: tuple[float, ...] = ()

@@ -44,5 +44,8 @@ _PAGE = "/help/reference/errors"
 
 
 def find_page(code: str | None, address: str) -> str | None:
-    """Return the URL of the documentation page for an error code, or None. Empty ``address``: only the path."""
+    """Return the URL of the documentation page for an error code, or None.
+
+    With an empty ``address`` it is only the path.
+    """
     return f"{address}{_PAGE}#{code}" if code in STATUS else None

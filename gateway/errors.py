@@ -12,7 +12,7 @@ from gateway.wording import mask_keys
 if TYPE_CHECKING:  # errors only carry the object
     from gateway.domain.rate_limit import RateLimitStatus
 
-LONGEST_RETRY_S = 5
+MAX_RETRY_S = 5
 """Longest ``Retry-After`` of a 503 that clients should wait for. For longer waits they get ``x-should-retry: false``,
 because their libraries sleep as long as ``Retry-After`` says."""
 GATEWAY_TYPE = "new_api_error"
@@ -50,7 +50,7 @@ class GatewayError(Exception):
         self.type = GATEWAY_TYPE
         self.public_code: str | None = self.code
         self.status = STATUS[self.code]
-        if should_retry is None and self.status == STATUS["overloaded"] and (retry_after_s or 0) > LONGEST_RETRY_S:
+        if should_retry is None and self.status == STATUS["overloaded"] and (retry_after_s or 0) > MAX_RETRY_S:
             self.should_retry = False
 
 
@@ -124,10 +124,12 @@ class GroupNotAllowed(GatewayError):
 
 
 class QuotaExceeded(GatewayError):
-    """A quota of the key or account does not cover the request. ``status``: 403 if permanent, 429 until a reset.
+    """A quota of the key or account does not cover the request.
 
-    ``room_nanos``: the part of the tightest balance that a request may still use, in nano-USD; not positive if nothing
-    fits.
+    ``status`` is 403 if that is permanent, and 429 until a reset.
+
+    ``room_nanos`` is the part of the tightest balance that a request may still use, in nano-USD; not positive if
+    nothing fits.
     """
 
     code = "insufficient_quota"
@@ -187,7 +189,7 @@ class TaskNotReady(GatewayError):
 
 
 class RequestTooLarge(GatewayError):
-    """The body exceeds ``server.max_body_mb``, a form ``max_upload_mb``, or a file in a form ``max_file_mb``."""
+    """The body, a form, a file, a conversation or an account's files exceed their limit."""
 
     code = "request_too_large"
 
@@ -286,7 +288,7 @@ class ProviderAnswerUnusable(ProviderBadResponse):
 
 
 class ProxyRefused(ProviderBadResponse):
-    """A proxy refuses the connection. ``status``: the proxy's answer, such as "407 Proxy Authentication Required"."""
+    """A proxy refuses the connection. ``status`` is the proxy's answer, such as "407 Proxy Authentication Required"."""
 
     def __init__(self, status: str = "") -> None:
         super().__init__(f"The proxy refused the connection{status and f' ({status})'}", phase="connect")
@@ -420,11 +422,11 @@ def drop_frames(error: BaseException) -> None:
     Its frames hold whole requests and answers. A variable in one of them often references the error. That cycle would
     keep all of them in memory until the next full garbage collection.
     """
-    found: list[BaseException | None] = [error]
-    seen: set[int] = set()
-    while found:
-        one = found.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            one.__traceback__ = None
-            found += (one.__cause__, one.__context__)
+    errors: list[BaseException | None] = [error]
+    seen_ids: set[int] = set()
+    while errors:
+        cause = errors.pop()
+        if cause is not None and id(cause) not in seen_ids:
+            seen_ids.add(id(cause))
+            cause.__traceback__ = None
+            errors += (cause.__cause__, cause.__context__)

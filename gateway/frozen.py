@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
 
     def frozen(cls: type | None = None, *, eq: bool = True, kw_only: bool = False) -> Any:
-        """``attrs.frozen``. ``eq``: whether objects with equal fields are equal."""
+        """``attrs.frozen``. ``eq`` says whether objects with equal fields are equal."""
         return _decorate(attrs.frozen, cls, eq=eq, kw_only=kw_only)
 
     def quick_frozen(cls: type | None = None, *, eq: bool = True, kw_only: bool = False) -> Any:
@@ -32,27 +32,33 @@ else:
 
 
 def _decorate(make: Callable[..., Any], cls: type | None, *, eq: bool, kw_only: bool) -> Any:
-    def decorate(plain: type) -> type:
-        own = plain.__dict__.keys()
-        made: Any = make(plain, eq=False, repr=False, kw_only=kw_only)
-        if eq and "__eq__" not in own:
-            made.__eq__, made.__hash__ = _make_comparison([field.name for field in attrs.fields(made) if field.eq])
-        if "__repr__" not in own:
-            made.__repr__ = _represent
-        return made  # type: ignore[no-any-return]
+    def decorate(undecorated: type) -> type:
+        own_names = undecorated.__dict__.keys()
+        frozen_class: Any = make(undecorated, eq=False, repr=False, kw_only=kw_only)
+        if eq and "__eq__" not in own_names:
+            frozen_class.__eq__, frozen_class.__hash__ = _make_comparison(
+                [field.name for field in attrs.fields(frozen_class) if field.eq]
+            )
+        if "__repr__" not in own_names:
+            frozen_class.__repr__ = _represent
+        return frozen_class  # type: ignore[no-any-return]
 
     return decorate if cls is None else decorate(cls)
 
 
 def _make_comparison(names: list[str]) -> tuple[Callable[[Any, object], bool], Callable[[Any], int]]:
     """Return ``__eq__`` and ``__hash__`` over the fields with these names."""
-    read: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
+    read_fields: Callable[[Any], Any] = attrgetter(*names) if names else lambda _: ()
 
-    def is_equal(self: Any, other: object) -> bool:
-        return bool(read(self) == read(other)) if other.__class__ is self.__class__ else NotImplemented
+    def is_equal(self: Any, other_object: object) -> bool:
+        return (
+            bool(read_fields(self) == read_fields(other_object))
+            if other_object.__class__ is self.__class__
+            else NotImplemented
+        )
 
     def compute_hash(self: Any) -> int:
-        return hash((self.__class__, read(self)))
+        return hash((self.__class__, read_fields(self)))
 
     return is_equal, compute_hash
 

@@ -22,7 +22,7 @@ def format_install_command(extra: str) -> str:
     """Return the command that installs ``extra`` for this gateway, with its folder if not the current one."""
     if Path(sys.argv[0]).suffix == ".pyz":
         return f"pip install '.[{extra}]' in a checkout, and run that: gateway.pyz has no extras"
-    if not _is_checkout() and any(Path(mark).exists() for mark in _CONTAINER_MARKS):
+    if not _is_checkout() and any(Path(marker).exists() for marker in _CONTAINER_MARKS):
         return f"pip install '.[{extra}]' in the Dockerfile, and build the image anew"
     return f"pip install {quote(f'{_find_source()}[{extra}]')}"
 

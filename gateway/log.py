@@ -1,7 +1,7 @@
 """Structured logging: one event per line, as JSON or for a console.
 
-Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED`` are written: no secret gets into the log by
-mistake.
+Event names are ``noun_verbed`` constants. Only the fields in ``ALLOWED_FIELDS`` are written: no secret gets into the
+log by mistake.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import structlog
 
 from gateway.wording import mask_keys
 
-ALLOWED = frozenset(
+ALLOWED_FIELDS = frozenset(
     {
         "account", "address", "attempts", "bytes", "came", "channel", "channels", "client_request_id", "code",
         "cooldown_s", "cost_nanos", "delivery_id", "outcome", "error", "event", "exc_info", "exception", "failures",
@@ -41,8 +41,8 @@ _TINTS = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error
 
 
 def drop_unknown(event: MutableMapping[str, Any]) -> None:
-    """Remove the fields that are not in ``ALLOWED`` and name them in ``reason``. At least one such field is present."""
-    unknown = event.keys() - ALLOWED
+    """Remove the fields that are not in ``ALLOWED_FIELDS`` and name them in ``reason``. There is at least one."""
+    unknown = event.keys() - ALLOWED_FIELDS
     for name in unknown:
         del event[name]
     event["reason"] = f"fields not on the log's list: {', '.join(sorted(unknown))}"
@@ -56,7 +56,7 @@ def _escape(value: str, keep: str = _LAYOUT) -> str:
 class LineBatch:
     """The lines of one turn of the event loop, which its next turn writes with one ``write``.
 
-    ``thread``: the thread of ``loop``; the lines of other threads are not collected.
+    ``thread`` is the thread of ``loop``; the lines of other threads are not collected.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -82,16 +82,16 @@ class LineWriter:
     always written at once: the process may be about to end. ``sys.stderr`` is looked up for every line: loggers are
     cached, and a test may replace the stream.
 
-    ``name``: the logger's name. ``given``: ``MASKED`` if the logger's caller has already masked the API keys in all
-    fields.
+    ``name`` is the logger's name. ``masking`` is ``MASKED`` if the logger's caller has already masked the API keys in
+    all fields.
     """
 
     __slots__ = ("_searches", "name")
     batch: ClassVar[LineBatch | None] = None
 
-    def __init__(self, name: str, given: str = "") -> None:
+    def __init__(self, name: str, masking: str = "") -> None:
         self.name = name
-        self._searches = given != MASKED
+        self._searches = masking != MASKED
 
     def info(self, line: str) -> None:
         """Write ``line``, at once or with others; an error, such as a full disk, is ignored."""
@@ -147,7 +147,7 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
     event["timestamp"] = f"{_write_second(now_us // 1_000_000)}.{now_us % 1_000_000:06d}Z"
     if "exc_info" in event:
         structlog.processors.format_exc_info(logger, method, event)
-    if not ALLOWED.issuperset(event):
+    if not ALLOWED_FIELDS.issuperset(event):
         drop_unknown(event)
     try:
         line = orjson.dumps(event, default=repr, option=orjson.OPT_APPEND_NEWLINE)
@@ -156,7 +156,7 @@ def write_line(logger: LineWriter, method: str, event: MutableMapping[str, Any])
     return line.replace(b"\x7f", b"\\u007f").decode() if line.isascii() else _write_escaped(logger, method, event)
 
 
-class ConsoleWriter:
+class ConsoleRenderer:
     """Renders an event like structlog's ``ConsoleRenderer``, which takes six times as long per line."""
 
     def __init__(self, *, colors: bool) -> None:
@@ -172,15 +172,17 @@ class ConsoleWriter:
         now_us = time.time_ns() // 1_000
         if "exc_info" in event:
             structlog.processors.format_exc_info(logger, method, event)
-        if not ALLOWED.issuperset(event):
+        if not ALLOWED_FIELDS.issuperset(event):
             drop_unknown(event)
         name, trace = event.pop("event"), event.pop("exception", None)
-        before, between, after = self._value
-        fields = "".join([f" {before}{field}{between}{_show(value)}{after}" for field, value in sorted(event.items())])
+        prefix, separator, suffix = self._value
+        fields = "".join(
+            [f" {prefix}{field}{separator}{_show(value)}{suffix}" for field, value in sorted(event.items())]
+        )
         (dim, end), (bold, reset), (opens, closes) = self._time, self._event, self._logger
-        when = f"{dim}{_write_second(now_us // 1_000_000)}.{now_us % 1_000_000:06d}Z{end}"
+        time_text = f"{dim}{_write_second(now_us // 1_000_000)}.{now_us % 1_000_000:06d}Z{end}"
         level = self._levels[_LEVELS.get(method, method)]
-        line = f"{when} {level} {bold}{_show(name):<22}{reset} {opens}{logger.name}{closes}{fields}\n"
+        line = f"{time_text} {level} {bold}{_show(name):<22}{reset} {opens}{logger.name}{closes}{fields}\n"
         return line if trace is None else f"{line}{_escape(trace)}\n"
 
 
@@ -223,11 +225,11 @@ class _LineLogger(structlog.BoundLoggerBase):
 def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
     """Set up structlog and the standard library's logging (used by aiohttp) to write to standard error.
 
-    ``style``: "auto" is "console" if standard error is a terminal, else "json". ``level``: the lowest level that is
-    written; for libraries it is at least "info".
+    The ``style`` "auto" is "console" if standard error is a terminal, and otherwise "json". ``level`` is the lowest
+    level that is written; for libraries it is at least "info".
     """
     colors = sys.stderr.isatty()
-    write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleWriter(colors=colors)
+    write = write_line if style == "json" or (style == "auto" and not colors) else ConsoleRenderer(colors=colors)
     _set_processors(write, level)
     handler = _LibraryHandler()
     handler.setFormatter(_LibraryFormatter(write))
@@ -241,7 +243,10 @@ def configure_log(style: LogFormat, level: int = logging.INFO) -> None:
 def _drop_below(
     level: int, _logger: LineWriter, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Drop events below ``level``; a structlog processor. A cached logger would keep its own, outdated filter."""
+    """Drop events below ``level``; a structlog processor.
+
+    A cached logger would keep its own, outdated filter. Raises ``DropEvent`` for them.
+    """
     if logging.getLevelNamesMapping()[_LEVELS.get(method, method).upper()] < level:
         raise structlog.DropEvent
     return event

@@ -10,7 +10,7 @@ from gateway.errors import Overloaded, RequestTooLarge
 
 RETRY_S = 2
 _MIB = 1024 * 1024
-_OBJECT, _ARRAY, _VALUE = 232, 88, 64
+_OBJECT_BYTES, _ARRAY_BYTES, _VALUE_BYTES = 232, 88, 64
 """Upper bounds for the bytes that CPython uses for an empty dict with its first keys, an empty list, and a value in
 either."""
 
@@ -18,8 +18,8 @@ either."""
 class Loan:
     """The memory that one request has borrowed. ``close`` returns the memory once; deleting this object does the same.
 
-    ``held``: bytes borrowed now. ``fetched``: the content fetched for the prompt, by URL, kept for further attempts of
-    the same request.
+    ``held`` are the bytes borrowed now. ``fetched`` is the content fetched for the prompt, by URL, kept for further
+    attempts of the same request.
     """
 
     __slots__ = ("_budget", "fetched", "held")
@@ -31,16 +31,16 @@ class Loan:
 
     @property
     def room(self) -> int:
-        return self._budget.most_each - self.held
+        return self._budget.max_each - self.held
 
-    def take(self, size: int, what: str, param: str | None = None) -> None:
+    def take(self, size: int, description: str, param: str | None = None) -> None:
         """Borrow ``size`` bytes. Raises ``RequestTooLarge``, or ``Overloaded`` if others have borrowed too much."""
         budget = self._budget
         if size > self.room:
-            needed, most = -(-(self.held + size) // _MIB), budget.most_each // _MIB
-            message = f"{what} needs {needed} MB of memory, and one request may need {most} MB"
+            needed, limit_mib = -(-(self.held + size) // _MIB), budget.max_each // _MIB
+            message = f"{description} needs {needed} MB of memory, and one request may need {limit_mib} MB"
             raise RequestTooLarge(message, param=param)
-        if budget.held + size > budget.most:
+        if budget.held + size > budget.max_bytes:
             message = "Conversations, files and compressed bodies of other requests use the memory: send this later"
             raise Overloaded(message, param=param, retry_after_s=RETRY_S)
         self.held += size
@@ -64,17 +64,17 @@ class Borrower(Protocol):
 
 
 class MemoryBudget:
-    """Counts the memory that requests have borrowed, in bytes. One request may borrow half of ``most``."""
+    """Counts the memory that requests have borrowed, in bytes. One request may borrow half of ``max_bytes``."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.most_each = most // 2
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.max_each = max_bytes // 2
         self.held = 0
 
     async def take_spare(self, loan: Loan, size: int) -> None:
         """Borrow ``size`` bytes for ``loan``, or its maximum, once half of the memory stays free for requests."""
         size = min(size, loan.room)
-        while self.held and self.held + size > self.most_each:  # noqa: ASYNC110 - a batch has a day: polling will do
+        while self.held and self.held + size > self.max_each:  # noqa: ASYNC110 - a batch has a day: polling will do
             await asyncio.sleep(RETRY_S)
         loan.take(size, "A line")
 
@@ -91,14 +91,14 @@ def close_loan(borrower: Borrower) -> None:
         loan.close()
 
 
-def estimate_memory(raw: bytes) -> int:
-    """Return an upper bound for the bytes of ``raw`` parsed as JSON: CPython uses up to 4 per character (PEP 393)."""
-    values = raw.count(b",") + raw.count(b":")
-    parts = raw.count(b"{") * _OBJECT + raw.count(b"[") * _ARRAY + values * _VALUE
-    return len(raw) * _find_width(raw) + parts + _OBJECT
+def estimate_memory(data: bytes) -> int:
+    """Return an upper bound for the bytes of ``data`` parsed as JSON: CPython uses up to 4 per character (PEP 393)."""
+    values = data.count(b",") + data.count(b":")
+    structure_bytes = data.count(b"{") * _OBJECT_BYTES + data.count(b"[") * _ARRAY_BYTES + values * _VALUE_BYTES
+    return len(data) * _find_width(data) + structure_bytes + _OBJECT_BYTES
 
 
-def _find_width(raw: bytes) -> int:
-    if raw.isascii():
-        return 4 if b"\\ud" in raw else 2 if b"\\u" in raw else 1
-    return 4 if any(raw.find(first) >= 0 for first in range(0xF0, 0xF5)) else 2
+def _find_width(data: bytes) -> int:
+    if data.isascii():
+        return 4 if b"\\ud" in data else 2 if b"\\u" in data else 1
+    return 4 if any(data.find(first) >= 0 for first in range(0xF0, 0xF5)) else 2

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class StartupInfo:
     """What the startup message shows to the operator.
 
-    ``secret``: the first API key; None except on the first start. ``failures``: names of channels that did not list
-    their models, each with the reason. ``setup_token``: the token of the console's setup link; None if there is an
+    ``secret`` is the first API key; None except on the first start. ``failures`` names of channels that did not list
+    their models, each with the reason. ``setup_token`` is the token of the console's setup link; None if there is an
     administrator.
     """
 

@@ -21,7 +21,7 @@ from gateway.wording import did_you_mean, write_value
 
 T = TypeVar("T")
 
-_CHECK, _ABOUT, _KEY = "check", "about", "key"
+_CHECK, _DESCRIPTION, _KEY = "check", "about", "key"
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _MAX_COUNT = 2**31 - 1
@@ -63,16 +63,16 @@ class Constraint:
     names: Collection[str] = ()
     trims: bool = False
 
-    def describe(self, value: Any, shown: str) -> str:
-        """Return the expected value instead of ``value``. ``shown``: the value as it may appear in a message."""
+    def describe(self, value: Any, shown_value: str) -> str:
+        """Return the expected value instead of ``value``. ``shown_value`` is how the value may appear in a message."""
         hint = did_you_mean(value, self.names) if isinstance(value, str) and self.names else ""
-        return f"unknown name{hint}" if hint else f"expected {self.expected}{shown}"
+        return f"unknown name{hint}" if hint else f"expected {self.expected}{shown_value}"
 
 
 def must(
     expected: str, test: Callable[[Any], bool], names: Collection[str] = (), *, trims: bool = False
 ) -> Mapping[str, Constraint]:
-    """Return field metadata: the value must pass ``test``. ``names``, ``trims``: see ``Constraint``."""
+    """Return field metadata: the value must pass ``test``. ``Constraint`` describes ``names`` and ``trims``."""
     return {_CHECK: Constraint(test, expected, names=names, trims=trims)}
 
 
@@ -84,7 +84,7 @@ def between(low: int, high: int = _MAX_COUNT) -> Mapping[str, Constraint]:
 
 def about(words: str, check: Mapping[str, Any] = {}) -> Mapping[str, Any]:
     """Return field metadata: the field's description for people, with its ``check``."""
-    return {**check, _ABOUT: words}
+    return {**check, _DESCRIPTION: words}
 
 
 def keyed(key: str) -> Mapping[str, Any]:
@@ -100,7 +100,7 @@ def find_key(field: "attrs.Attribute[Any]") -> str:
 
 def find_about(field: "attrs.Attribute[Any]") -> str:
     """Return the description of a field; empty without one."""
-    words: str = field.metadata.get(_ABOUT, "")
+    words: str = field.metadata.get(_DESCRIPTION, "")
     return words
 
 
@@ -116,8 +116,8 @@ NOT_NEGATIVE: Mapping[str, Constraint] = {_CHECK: Constraint(lambda value: value
 
 def parse_table(table: Any, kind: type[T]) -> T:
     """Parse ``table`` as ``kind``. Raises ``ValidationErrors``."""
-    made: T = _CONVERTER.structure(table, kind)
-    return made
+    settings: T = _CONVERTER.structure(table, kind)
+    return settings
 
 
 def parse_spec(fields: Mapping[str, Any], kind: type[T]) -> T:
@@ -125,22 +125,23 @@ def parse_spec(fields: Mapping[str, Any], kind: type[T]) -> T:
     try:
         return parse_table(fields, kind)
     except ValidationErrors as error:
-        where, _ = error.problems[0]
-        message = "; ".join(f"{path}: {what}" for path, what in error.problems)
-        raise InvalidRequest(message, param=where) from None
+        problem_path, _ = error.problems[0]
+        message = "; ".join(f"{path}: {problem}" for path, problem in error.problems)
+        raise InvalidRequest(message, param=problem_path) from None
     except ValueError as error:
         raise InvalidRequest(str(error)) from None
 
 
-def join_path(where: str, key: str) -> str:
+def join_path(parent_path: str, key: str) -> str:
     """Return ``a.b`` for ``a`` and ``b``, and ``a[0].b`` for ``a`` and ``[0].b``."""
-    return where + key if key.startswith("[") or not where else f"{where}.{key}"
+    return parent_path + key if key.startswith("[") or not parent_path else f"{parent_path}.{key}"
 
 
 def _structure_class(value: Any, cls: type[Any]) -> Any:
     """Parse a table as an attrs class. Every key is checked before an error is raised.
 
-    A class with ``from_text`` may also be written as a text, which that function turns into a table.
+    A class with ``from_text`` may also be written as a text, which that function turns into a table. Raises
+    ``ValidationErrors`` with all problems.
     """
     if isinstance(value, str) and hasattr(cls, "from_text"):
         value = cls.from_text(value)
@@ -148,17 +149,17 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
         raise ValueError("expected a table")  # noqa: TRY004 - every wrong value raises the same exception type
     fields = {find_key(field): field for field in attrs.fields(cls)}
     problems: list[Problem] = [(key, f"unknown key{did_you_mean(key, fields)}") for key in value if key not in fields]
-    made: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, field in fields.items():
         if key in value:
-            problems += _parse_field(value[key], field, made)
+            problems += _parse_field(value[key], field, values)
         elif field.default is attrs.NOTHING:
             problems.append((key, "expected a value; this key is required"))
     if hasattr(cls, "find_table_problems"):  # rules across its tables, checked despite other problems
         problems += cls.find_table_problems(value)
     if problems:
         raise ValidationErrors(problems)
-    instance = cls(**made)
+    instance = cls(**values)
     if hasattr(instance, "find_problems"):  # rules across keys of the table
         problems += instance.find_problems()
     if problems:
@@ -166,21 +167,21 @@ def _structure_class(value: Any, cls: type[Any]) -> Any:
     return instance
 
 
-def _parse_field(value: Any, field: "attrs.Attribute[Any]", made: dict[str, Any]) -> Iterator[Problem]:
+def _parse_field(value: Any, field: "attrs.Attribute[Any]", values: dict[str, Any]) -> Iterator[Problem]:
     kind: Any = field.type
     try:
-        made[field.name] = _CONVERTER.structure(value, kind)
+        values[field.name] = _CONVERTER.structure(value, kind)
     except ValidationErrors as error:
-        yield from ((join_path(find_key(field), where), what) for where, what in error.problems)
+        yield from ((join_path(find_key(field), path), problem) for path, problem in error.problems)
         return
     except ValueError as error:
         yield find_key(field), f"{error}{_show(value, field)}"
         return
     check = find_check(field)
-    if check is not None and check.trims and made[field.name]:
-        given = made[field.name]
-        made[field.name] = given.strip() if isinstance(given, str) else tuple(one.strip() for one in given)
-    if check is not None and made[field.name] is not None and not check.test(made[field.name]):
+    if check is not None and check.trims and values[field.name]:
+        text = values[field.name]
+        values[field.name] = text.strip() if isinstance(text, str) else tuple(item.strip() for item in text)
+    if check is not None and values[field.name] is not None and not check.test(values[field.name]):
         yield find_key(field), check.describe(value, _show(value, field))
 
 
@@ -193,7 +194,10 @@ def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
 
 
 def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
-    """Parse an array. In an environment variable, commas separate the items."""
+    """Parse an array.
+
+    In an environment variable, commas separate the items. Raises ``ValidationErrors`` with all problems.
+    """
     if isinstance(value, EnvText):
         value = [EnvText(item.strip()) for item in value.split(",") if item.strip()]
     if not isinstance(value, list):
@@ -205,7 +209,7 @@ def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
         try:
             items.append(_CONVERTER.structure(item, item_type))
         except ValidationErrors as error:
-            problems += [(join_path(f"[{index}]", where), what) for where, what in error.problems]
+            problems += [(join_path(f"[{index}]", path), problem) for path, problem in error.problems]
         except ValueError as error:
             problems.append((f"[{index}]", str(error)))
     if problems:
@@ -215,13 +219,13 @@ def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
 
 def _structure_map(value: Any, kind: Any) -> dict[str, Any]:
     item_type = get_args(kind)[1]
-    what = "strings" if item_type is str else "numbers"
+    noun = "strings" if item_type is str else "numbers"
     if not isinstance(value, dict):
-        raise ValueError(f"expected a table of {what}")  # noqa: TRY004
+        raise ValueError(f"expected a table of {noun}")  # noqa: TRY004
     try:
         return {name: _CONVERTER.structure(item, item_type) for name, item in value.items()}
     except ValueError:
-        raise ValueError(f"expected a table of {what}") from None
+        raise ValueError(f"expected a table of {noun}") from None
 
 
 def _structure_text(value: Any, _kind: Any) -> str:
@@ -266,7 +270,10 @@ def _structure_number(value: Any, kind: Any) -> float:
 
 
 def _structure_time(value: Any, _kind: Any) -> datetime:
-    """Parse a TOML date or time, or the same as text. Without a time zone it is UTC."""
+    """Parse a TOML date or time, or the same as text.
+
+    Without a time zone it is UTC. Raises ``ValueError`` for other text.
+    """
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

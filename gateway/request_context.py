@@ -46,7 +46,7 @@ class RequestIds:
     def _draw(self) -> str:
         """Draw a block of digits; return those of one id."""
         block = os.urandom(_BLOCK_BYTES).hex()
-        self._digits += [block[at : at + _ID_DIGITS] for at in range(_ID_DIGITS, len(block), _ID_DIGITS)]
+        self._digits += [block[offset : offset + _ID_DIGITS] for offset in range(_ID_DIGITS, len(block), _ID_DIGITS)]
         return block[:_ID_DIGITS]
 
 
@@ -135,5 +135,5 @@ class RequestContext:
     def warn(self, warning: str) -> None:
         """Add a warning header: a field or header without effect, then the reason; ASCII without commas."""
         headers = self.headers or {}
-        before = headers.get(WARNING_HEADER)
-        self.headers = {**headers, WARNING_HEADER: f"{before}, {warning}" if before else warning}
+        earlier_warning = headers.get(WARNING_HEADER)
+        self.headers = {**headers, WARNING_HEADER: f"{earlier_warning}, {warning}" if earlier_warning else warning}

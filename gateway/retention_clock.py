@@ -7,7 +7,7 @@ continues from the newest stored record, and a clock far ahead of that is truste
 import time
 from collections.abc import Callable
 
-BELIEVED_AFTER_S = 24 * 3_600.0
+JUMP_ACCEPTED_AFTER_S = 24 * 3_600.0
 WARN_AFTER_S = 24 * 3_600.0
 """Distance between the clock and the newest record, in seconds, that is reported in the log."""
 SLACK_S = 60.0
@@ -16,8 +16,8 @@ SLACK_S = 60.0
 class RetentionClock:
     """Unix seconds, with a plausibility check.
 
-    ``clock``: the machine's clock, in Unix seconds. ``newest_s``: the time of the newest record, in Unix seconds; None
-    without records. ``monotonic``: seconds of a clock that cannot be set.
+    ``clock`` is the machine's clock, in Unix seconds. ``newest_s`` is the time of the newest record, in Unix seconds;
+    None without records. ``monotonic`` is a clock in seconds that cannot be set.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class RetentionClock:
         if now_s > counted_s + SLACK_S:
             if self._doubted_since is None:
                 self._doubted_since = running
-            if running - self._doubted_since < BELIEVED_AFTER_S:
+            if running - self._doubted_since < JUMP_ACCEPTED_AFTER_S:
                 return counted_s
         self._base_s, self._since, self._doubted_since = now_s, running, None
         return now_s

@@ -23,7 +23,7 @@ from gateway.errors import StoreUnavailable
 from gateway.log import batch_lines
 from gateway.options import AppOptions, StartupInfo
 from gateway.routing.model_catalog import ModelCatalog
-from gateway.server.connection_limits import find_limits
+from gateway.server.connection_limits import compute_limits
 from gateway.server.context import SERVICES, DrainState, Services
 from gateway.server.protocol import GatewayRunner
 from gateway.server.tls_site import TlsSite
@@ -38,7 +38,7 @@ SEND_BUFFER = 64 * 1024
 read makes the kernel grow the buffer to 2.9 MB."""
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 1024
-_YOUNG = 10_000
+_GC_THRESHOLD = 10_000
 _POLL_S = 0.05
 _MODEL_POLLS = 40
 
@@ -75,7 +75,7 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
         loop.add_signal_handler(name, _stop, drain, stopping)
     loop.add_signal_handler(signal.SIGHUP, _start_reload, ready, reloads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked by the command until the handler is set
-    settings = _find_settings(options.config.server, passed=bool(manager.listening))
+    settings = _find_settings(options.config.server, inherits_sockets=bool(manager.listening))
     try:
         async with open_runner(options, drain, **settings) as runner, _end_reloads(reloads):
             for sock in sockets:
@@ -90,7 +90,7 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
             manager.notify("READY=1")
             await stopping.wait()
             manager.notify("STOPPING=1")
-            log.info("gateway_stopping", running=drain.inside)
+            log.info("gateway_stopping", running=drain.active_count)
             if options.config.server.shutdown_delay_s:
                 await _leave(drain, runner, options.config.server.shutdown_delay_s)
     finally:
@@ -144,13 +144,13 @@ async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> No
         await asyncio.sleep(_POLL_S)
 
 
-def _find_settings(server: ServerSection, *, passed: bool) -> dict[str, Any]:
-    """Return the settings of the runner. ``passed``: the sockets belong to a service manager."""
+def _find_settings(server: ServerSection, *, inherits_sockets: bool) -> dict[str, Any]:
+    """Return the settings of the runner. With ``inherits_sockets``, the sockets belong to a service manager."""
     return {
         "handler_cancellation": True,
         "keepalive_timeout": server.keepalive_s,
-        "limits": find_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
-        "passed": passed,
+        "limits": compute_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
+        "inherited": inherits_sockets,
         "read_bufsize": READ_BUFFER,
         "shutdown_timeout": SHUTDOWN_TIMEOUT_S,
     }
@@ -213,10 +213,10 @@ def _ignore_reload() -> None:
 def raise_descriptors() -> int:
     """Raise the limit of open files to the hard limit; return the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    new_limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < new_limit:
         with contextlib.suppress(ValueError, OSError):  # macOS reports no limit, but has one
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard))
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
@@ -227,7 +227,7 @@ def _tune_garbage_collector() -> None:
     The threshold is about as many objects as a few dozen running requests hold. Requests rarely leave cycles behind.
     """
     gc.freeze()  # not collected before: imports leave no memory worth the 60 ms
-    gc.set_threshold(_YOUNG)
+    gc.set_threshold(_GC_THRESHOLD)
 
 
 def format_address(host: str, port: int, *, tls: bool = False) -> str:
@@ -241,13 +241,13 @@ def format_address(host: str, port: int, *, tls: bool = False) -> str:
 def _open_sockets(server: ServerSection, manager: ServiceManager) -> tuple[str, list[socket.socket]]:
     """Return the host, and the sockets passed by systemd or else bound from the settings. Raises ``PortInUse``."""
     try:
-        passed = manager.open_sockets()
+        inherited_sockets = manager.open_sockets()
     except OSError as error:
         raise PortInUse(str(error)) from None
-    for sock in passed:
+    for sock in inherited_sockets:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    if passed:
-        return passed[0].getsockname()[0], passed
+    if inherited_sockets:
+        return inherited_sockets[0].getsockname()[0], inherited_sockets
     return server.host, bind(server.host, server.port)
 
 
@@ -255,8 +255,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """Bind a socket for every address of ``host``; with port 0, only for the first address. Raises ``PortInUse``."""
     sockets: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in found[: 1 if port == 0 else None]:
+        addresses = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in addresses[: 1 if port == 0 else None]:
             sock = socket.socket(family, kind, protocol)
             sockets.append(sock)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -22,9 +22,9 @@ log = structlog.stdlib.get_logger(__name__)
 class ServiceManager:
     """The manager that started this process.
 
-    ``listening``: descriptors of the inherited sockets, one for each ``ListenStream=`` line. ``path``: the address of
-    the socket for messages; empty if the manager wants no messages. ``timeout_us``: the service is restarted after this
-    time without a message, in microseconds; 0: never.
+    ``listening`` are descriptors of the inherited sockets, one for each ``ListenStream=`` line. ``path`` is the address
+    of the socket for messages; empty if the manager wants no messages. After ``timeout_us`` microseconds without a
+    message the manager restarts the service; 0 means never.
     """
 
     listening: int = 0
@@ -63,14 +63,14 @@ class ServiceManager:
 
 def find_manager(environ: MutableMapping[str, str]) -> ServiceManager:
     """Read the manager's variables from the environment and remove them: they are not meant for child processes."""
-    own = str(os.getpid())
+    own_pid = str(os.getpid())
     pid, count, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     path, timeout, watched = (
         environ.pop(name, default)
-        for name, default in (("NOTIFY_SOCKET", ""), ("WATCHDOG_USEC", ""), ("WATCHDOG_PID", own))
+        for name, default in (("NOTIFY_SOCKET", ""), ("WATCHDOG_USEC", ""), ("WATCHDOG_PID", own_pid))
     )
     return ServiceManager(
-        int(count) if pid == own and count.isdecimal() else 0,
+        int(count) if pid == own_pid and count.isdecimal() else 0,
         path,
-        int(timeout) if watched == own and timeout.isdecimal() else 0,
+        int(timeout) if watched == own_pid and timeout.isdecimal() else 0,
     )

@@ -9,11 +9,11 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-_LONGEST_NAME = 128
+_MAX_NAME_CHARS = 128
 """Longest name that is matched, in characters: the cost of a match grows with its length."""
-_MOST_NAMES = 200
+_MAX_NAMES = 200
 """Number of names compared, those of the nearest length first: a match blocks the event loop for some milliseconds."""
-_NEAR = 0.7
+_MIN_SIMILARITY = 0.7
 KEY_MARKS = (
     "sk-", "sk_", "rk_", "ek_", "AIza", "xai-", "pplx-", "nvapi-", "r8_", "hf_", "fw_", "jina_", "tgp_v1_", "ghp_",
     "github_pat_", "ABSK", "ya29.",
@@ -27,7 +27,7 @@ _KEY = re.compile(
 
 def mask_keys(text: str) -> str:
     """Return ``text`` with every API key masked: clients sometimes put keys where a path or a name belongs."""
-    return _KEY.sub("[masked]", text) if any(mark in text for mark in KEY_MARKS) else text
+    return _KEY.sub("[masked]", text) if any(key_mark in text for key_mark in KEY_MARKS) else text
 
 
 @lru_cache(1_024)
@@ -36,14 +36,14 @@ def mask_name(name: str) -> str:
     return mask_keys(name)
 
 
-def find_nearest(word: str, words: Iterable[str], *, least: float = _NEAR) -> str | None:
-    """Return the entry of ``words`` nearest to ``word``, or None. ``least``: the smallest accepted similarity."""
-    if not 1 < len(word) <= _LONGEST_NAME:
+def find_nearest(word: str, words: Iterable[str], *, min_similarity: float = _MIN_SIMILARITY) -> str | None:
+    """Return the entry of ``words`` nearest to ``word``. None if all similarities are below ``min_similarity``."""
+    if not 1 < len(word) <= _MAX_NAME_CHARS:
         return None
-    compared = heapq.nsmallest(_MOST_NAMES, words, key=lambda known: abs(len(known) - len(word)))
-    folded = {known.casefold(): known for known in compared}
-    near = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=least)
-    return folded[near[0]] if near else None
+    compared = heapq.nsmallest(_MAX_NAMES, words, key=lambda candidate: abs(len(candidate) - len(word)))
+    by_folded_name = {candidate.casefold(): candidate for candidate in compared}
+    nearest = difflib.get_close_matches(word.casefold(), by_folded_name, n=1, cutoff=min_similarity)
+    return by_folded_name[nearest[0]] if nearest else None
 
 
 def fold_name(name: str) -> str:
@@ -52,7 +52,7 @@ def fold_name(name: str) -> str:
     Servers written in Go and C# compare names without case (Go's also takes the long s), those of Google with and
     without ``_``.
     """
-    return _fold(name[:_LONGEST_NAME])
+    return _fold(name[:_MAX_NAME_CHARS])
 
 
 @lru_cache(maxsize=4_096)
@@ -62,8 +62,8 @@ def _fold(name: str) -> str:
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return a hint with the nearest of ``words``; empty if none is near."""
-    near = find_nearest(word, words)
-    return "" if near is None else f"; did you mean '{near}'?"
+    nearest = find_nearest(word, words)
+    return "" if nearest is None else f"; did you mean '{nearest}'?"
 
 
 def write_value(value: Any) -> str:

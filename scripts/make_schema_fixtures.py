@@ -73,7 +73,7 @@ def list_rows() -> dict[str, list[Row]]:
                 "provider": "custom",
                 "base_url": "http://127.0.0.1:9/v1",
                 "settings": settings,
-                "sealed": sealed.seal(secret, about=channels.build_associated_data(number)),
+                "sealed": sealed.seal(secret, context=channels.build_associated_data(number)),
             }
             for number in (1, 2)
         ],

@@ -8,7 +8,7 @@ import pytest
 
 BURST = """
 import asyncio, ctypes, resource, threading
-from gateway.allocator import MOST_GROWN, MemoryTrimmer, bound_free_memory
+from gateway.allocator import MAX_GROWTH_BYTES, MemoryTrimmer, bound_free_memory
 bound_free_memory()
 libc = ctypes.CDLL(None)
 libc.open_memstream.restype = ctypes.c_void_p
@@ -39,7 +39,7 @@ free = measure()[1]
 trimmer = MemoryTrimmer(lambda: 0)
 asyncio.run(trimmer.check())
 assert measure()[1] > free - 5  # it has not grown
-trimmer = MemoryTrimmer(iter([0, MOST_GROWN + 1, 1]).__next__)
+trimmer = MemoryTrimmer(iter([0, MAX_GROWTH_BYTES + 1, 1]).__next__)
 asyncio.run(trimmer.check())
 given_back = free - measure()[1]
 kept.clear()

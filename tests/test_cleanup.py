@@ -8,7 +8,7 @@ from sqlalchemy import select
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from gateway.cleanup import DELIVERIES_KEPT_MS, FIRST_AFTER_S, MOST, SWEEP_EVERY_S, VIDEOS_KEPT_MS, RecordCleanup
+from gateway.cleanup import DELIVERIES_KEPT_MS, FIRST_AFTER_S, MAX_JOBS, SWEEP_EVERY_S, VIDEOS_KEPT_MS, RecordCleanup
 from gateway.domain.account import Account
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.domain.member import IDLE_MS, Credential, InviteLink, Member, Session
@@ -108,14 +108,14 @@ async def test_what_is_old_goes_and_what_goes_on_stays_however_old_it_is() -> No
 
 async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() -> None:
     shelf = StoreDouble()
-    await shelf.put_videos(*range(2 * MOST), over_ms=NOW_MS - VIDEOS_KEPT_MS - 1)
+    await shelf.put_videos(*range(2 * MAX_JOBS), over_ms=NOW_MS - VIDEOS_KEPT_MS - 1)
     await shelf.put_videos("young", over_ms=NOW_MS - VIDEOS_KEPT_MS)
     await shelf.put_videos("live", over_ms=None)
     with capture_logs() as lines:
         await shelf.job.sweep()
     assert set(await list_jobs(shelf.videos)) == {"video_young", "video_live"}
-    assert shelf.videos.most == [MOST] * 3
-    assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2 * MOST}]
+    assert shelf.videos.most == [MAX_JOBS] * 3
+    assert lines == [{"event": "records_swept", "log_level": "info", "rows": 2 * MAX_JOBS}]
 
 
 async def test_sessions_and_links_go_once_they_are_no_longer_good() -> None:

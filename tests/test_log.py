@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.log import ALLOWED, LineWriter, batch_lines, drop_unknown
+from gateway.log import ALLOWED_FIELDS, LineWriter, batch_lines, drop_unknown
 from tests.support.table_rows import table_rows
 
 SECRET = "sk-hunter2-hunter2-hunter2"
@@ -41,7 +41,7 @@ def test_a_line_is_one_object_with_the_fields_that_are_allowed() -> None:
     assert (line["event"], line["level"], line["logger"]) == ("request_settled", "info", "gateway.test")
     assert (line["status"], line["model"], line["cost_nanos"], line["channel"]) == (200, "m\nx", 5, None)
     assert line["timestamp"].endswith("Z")
-    assert line.keys() <= ALLOWED
+    assert line.keys() <= ALLOWED_FIELDS
 
 
 @table_rows("style", ["json", "console"])
@@ -137,7 +137,7 @@ def test_a_value_that_is_no_json_does_not_lose_the_line() -> None:
 
 def test_the_list_holds_no_name_of_a_secret() -> None:
     for word in ("secret", "token", "api_key", "authorization", "headers", "body", "prompt", "password", "digest"):
-        assert word not in ALLOWED
+        assert word not in ALLOWED_FIELDS
 
 
 def test_unknown_fields_are_dropped_and_named() -> None:

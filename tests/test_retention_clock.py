@@ -1,6 +1,6 @@
 """The time that records are deleted by: it goes on from the newest of them, and doubts a clock that is ahead."""
 
-from gateway.retention_clock import BELIEVED_AFTER_S, SLACK_S, RetentionClock
+from gateway.retention_clock import JUMP_ACCEPTED_AFTER_S, SLACK_S, RetentionClock
 from tests.support.table_rows import table_rows
 
 DAY_S = 86_400.0
@@ -27,8 +27,8 @@ def test_a_start_far_ahead_goes_on_from_the_newest_record_for_a_day_of_running(d
     expiry = machine.open()
     assert expiry.ahead_s == days * DAY_S
     assert expiry.now() == NEWEST
-    machine.run(BELIEVED_AFTER_S - 1)
-    assert expiry.now() == NEWEST + BELIEVED_AFTER_S - 1
+    machine.run(JUMP_ACCEPTED_AFTER_S - 1)
+    assert expiry.now() == NEWEST + JUMP_ACCEPTED_AFTER_S - 1
     machine.run(1)
     assert expiry.now() == machine.now, "and then the clock is believed"
     machine.run(1)

@@ -10,8 +10,8 @@ from gateway.domain.alert import Alert
 
 TITLE = "Model gateway"
 TIMEOUT_S = 30.0
-_GOOD = frozenset({"channel_recovered", "store_recovered", "test"})
-_SOON = frozenset({"budget_80", "certificate_expiring", "key_expiring", "model_unpriced"})
+_SUCCESS_KINDS = frozenset({"channel_recovered", "store_recovered", "test"})
+_WARNING_KINDS = frozenset({"budget_80", "certificate_expiring", "key_expiring", "model_unpriced"})
 
 
 class AppriseSender:
@@ -36,12 +36,12 @@ class AppriseSender:
             level=apprise.logging.WARNING, fmt="%(message)s"
         ) as captured:
             delivered = self._client.notify(alert.message, title=TITLE, notify_type=find_type(alert))
-            reported = captured.getvalue().strip()
-        return None if delivered else reported.splitlines()[-1] if reported else "The service did not take the message"
+            log_text = captured.getvalue().strip()
+        return None if delivered else log_text.splitlines()[-1] if log_text else "The service did not take the message"
 
 
 def find_type(alert: Alert) -> apprise.NotifyType:
     """Return the urgency of an alert, which services show as a color."""
-    if alert.kind in _GOOD:
+    if alert.kind in _SUCCESS_KINDS:
         return apprise.NotifyType.SUCCESS
-    return apprise.NotifyType.WARNING if alert.kind in _SOON else apprise.NotifyType.FAILURE
+    return apprise.NotifyType.WARNING if alert.kind in _WARNING_KINDS else apprise.NotifyType.FAILURE

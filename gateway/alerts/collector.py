@@ -28,7 +28,7 @@ from gateway.routing.load_balancer import LoadBalancer
 
 KEYS_READ_EVERY_S = 60.0
 """Keys are read from the database only this often: there may be thousands."""
-_STORE: Subject = ("store_not_writable", "")
+_STORE_SUBJECT: Subject = ("store_not_writable", "")
 
 
 @attrs.define(eq=False)
@@ -61,24 +61,24 @@ class AlertConditions:
         now_s = self.clock()
         problem = await self._find_store_problem()
         certificate = None if self.certificate is None else self.certificate.current
-        own = (*find_store_problem(problem), *check_certificate(certificate, now_s))
+        own_conditions = (*find_store_problem(problem), *check_certificate(certificate, now_s))
         if not self.leads():
-            return Findings(own, well=frozenset() if problem else frozenset({_STORE}), own=True)
+            return Findings(own_conditions, well=frozenset() if problem else frozenset({_STORE_SUBJECT}), own=True)
         if problem is None:
             await self._read_keys(now_s)
             await self._read_budgets()
             await self._read_replaced()
         channels = find_channels(self.load_balancer)
         conditions = chain(
-            own,
+            own_conditions,
             channels.conditions,
             find_budgets(self.accounting, self._name_owners(), self.accounting.day_at(now_s)),
             find_unpriced(self.list_unpriced()),
             find_replaced(self._replaced, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
         )
-        well = channels.well if problem else channels.well | {_STORE}
-        return Findings(tuple(conditions), channels.unknown, well)
+        healthy = channels.well if problem else channels.well | {_STORE_SUBJECT}
+        return Findings(tuple(conditions), channels.unknown, healthy)
 
     async def _find_store_problem(self) -> str | None:
         try:
@@ -102,7 +102,7 @@ class AlertConditions:
         """Read the spending of other nodes, too. If that fails, the last figures are used."""
         with suppress(StoreUnavailable):
             owners: tuple[Account | ApiKey, ...] = (*self._keys, *self._owners)
-            await self.accounting.refresh(*(each for each in owners if each.quota.capped))
+            await self.accounting.refresh(*(owner for owner in owners if owner.quota.capped))
 
     async def _read_replaced(self) -> None:
         if self.read_replaced is not None:

@@ -17,32 +17,37 @@ from gateway.routing.load_balancer import LoadBalancer
 
 WARN_KEY_DAYS = 7
 _DAY_S = 86_400
-_MOST, _ALL = 80, 100
+_WARNING_PERCENT, _FULL_PERCENT = 80, 100
 """Percentages of a budget at which alerts are sent."""
-_UNDECIDED = frozenset({"untested", "recovering"})
+_UNDECIDED_HEALTH = frozenset({"untested", "recovering"})
 
 
 def find_budgets(
     accounting: AccountingService, names: Mapping[tuple[Owner, int], str], day: UtcDay
 ) -> Iterator[Condition]:
-    """Yield keys and accounts that have spent 80 % or 100 % of their budget. ``names``: their names by (owner, id)."""
+    """Yield keys and accounts that have spent 80 % or 100 % of their budget.
+
+    ``names`` are their names by (owner, id).
+    """
     for owner in get_args(Owner):
         for owner_id, balance in accounting.list_balances(owner):
-            used, known = _measure_budget(balance, day), names.get((owner, owner_id))
-            if used is None or used[0] < _MOST or known is None:  # the balance of a deleted key remains
+            usage, owner_name = _measure_budget(balance, day), names.get((owner, owner_id))
+            if (
+                usage is None or usage[0] < _WARNING_PERCENT or owner_name is None
+            ):  # the balance of a deleted key remains
                 continue
-            percent, left, limit = used
-            name = f"{owner} {known}"
+            percent, left_nanos, limit = usage
+            name = f"{owner} {owner_name}"
             period = "" if balance.quota.period == "lifetime" else f"{balance.quota.period} "
-            spent = f"{_usd(limit - left)} of {_usd(limit)}"
+            amounts = f"{_usd(limit - left_nanos)} of {_usd(limit)}"
             yield Condition(
                 "budget_80",
                 name,
-                f"The {name} has spent {percent} % of its {period}budget: {spent}. At 100 % its requests are refused; "
-                f"raise the budget or add credit with: gateway {owner}s top-up",
-                silent=percent >= _ALL,
+                f"The {name} has spent {percent} % of its {period}budget: {amounts}. At 100 % its requests are "
+                f"refused; raise the budget or add credit with: gateway {owner}s top-up",
+                silent=percent >= _FULL_PERCENT,
             )
-            if percent >= _ALL:
+            if percent >= _FULL_PERCENT:
                 yield Condition(
                     "budget_100",
                     name,
@@ -53,13 +58,13 @@ def find_budgets(
 
 def _measure_budget(balance: Balance, day: UtcDay) -> tuple[int, int, int] | None:
     """Return the spent percentage, the remaining amount and the whole budget, in nano-USD; None without a budget."""
-    left = balance.find_balance(day)
-    if left is None:
+    balance_left = balance.find_balance(day)
+    if balance_left is None:
         return None
-    limit = left + balance.find_counter(day).spent_nanos
+    limit = balance_left + balance.find_counter(day).spent_nanos
     if limit <= 0:
         return None  # a budget of zero cannot be spent
-    return (limit - left) * 100 // limit, left, limit
+    return (limit - balance_left) * 100 // limit, balance_left, limit
 
 
 def _usd(nanos: int) -> str:
@@ -70,16 +75,16 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
     """Return failing channels, keys that providers refuse, and the channels that are healthy or in an unknown state."""
     conditions: list[Condition] = []
     unknown: set[Subject] = set()
-    well: set[Subject] = set()
+    healthy: set[Subject] = set()
     for state in load_balancer.channels.values():
-        name, shown = state.channel.name, describe_state(state, load_balancer, {})
-        health, reason = shown["health"], shown["health_reason"] or "no reason is known"
-        refused = list(_find_refused_keys(name, shown["keys"]))
-        conditions += refused
-        if health in _UNDECIDED:
+        name, channel_fields = state.channel.name, describe_state(state, load_balancer, {})
+        health, reason = channel_fields["health"], channel_fields["health_reason"] or "no reason is known"
+        refused_conditions = list(_find_refused_keys(name, channel_fields["keys"]))
+        conditions += refused_conditions
+        if health in _UNDECIDED_HEALTH:
             unknown.add(("channel_failing", name))
         elif health == "healthy":
-            well.add(("channel_failing", name))
+            healthy.add(("channel_failing", name))
         elif health in {"failing", "cooling_down"}:
             conditions.append(
                 Condition(
@@ -89,18 +94,19 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
                     f"the model. See: gateway channels show {name}",
                 )
             )
-    return Findings(tuple(conditions), frozenset(unknown), frozenset(well))
+    return Findings(tuple(conditions), frozenset(unknown), frozenset(healthy))
 
 
 def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator[Condition]:
     for number, key in enumerate(keys, 1):
         if key.state == "closed" or not key.reason:
             continue
-        shown = f"that ends in {key.last4}" if key.last4 else f"number {number}"
+        key_name = f"that ends in {key.last4}" if key.last4 else f"number {number}"
         yield Condition(
             "provider_key_refused",
             f"{channel} {key.last4 or number}",
-            f"The provider of the channel {channel} refuses the API key {shown}: {_end_sentence(key.reason)} Replace "
+            f"The provider of the channel {channel} refuses the API key {key_name}: {_end_sentence(key.reason)} "
+            "Replace "
             f"the key with: gateway channels edit {channel} --api-key",
         )
 
@@ -117,7 +123,7 @@ def find_unpriced(models: Iterable[str]) -> Iterator[Condition]:
 
 
 def find_store_problem(problem: str | None) -> Iterator[Condition]:
-    """Yield the condition that the store cannot be written. ``problem``: the reason; None if it can."""
+    """Yield the condition that the store cannot be written. ``problem`` is the reason; None if it can."""
     if problem is not None:
         yield Condition(
             "store_not_writable",
@@ -131,24 +137,26 @@ def find_replaced(replaced: ReplacedStore, now_s: float) -> Iterator[Condition]:
     """Yield the condition that another server replaced the store within the last day."""
     if not replaced.found_ms or now_s - replaced.found_ms / 1000 > _DAY_S:
         return
-    lost = [change for change in replaced.changes if change.found_ms == replaced.found_ms]
-    again = sum(change.applied != "{}" for change in lost)
+    new_changes = [change for change in replaced.changes if change.found_ms == replaced.found_ms]
+    reapplied = sum(change.applied != "{}" for change in new_changes)
     yield Condition(
         "store_replaced",
         build_time(replaced.found_ms // 1000),
-        f"Another server, or an older state, has replaced the database; it lacked {len(lost)} of the last changes. "
-        f"What took rights away was applied again, in {again} of them. See: gateway nodes lost-changes",
+        f"Another server, or an older state, has replaced the database; it lacked {len(new_changes)} of the last "
+        "changes. "
+        f"What took rights away was applied again, in {reapplied} of them. See: gateway nodes lost-changes",
     )
 
 
 def check_certificate(certificate: Certificate | None, now_s: float) -> Iterator[Condition]:
     """Yield the condition that the TLS certificate expires soon or has expired."""
     if certificate is not None and (days := certificate.find_days_left(now_s)) < WARN_DAYS:
-        when = f"expires in {days} days" if days >= 0 else "has expired"
+        expiry_text = f"expires in {days} days" if days >= 0 else "has expired"
         yield Condition(
             "certificate_expiring",
             certificate.expires,
-            f"The TLS certificate {when} ({certificate.expires}). Replace the files of server.tls_certificate and "
+            f"The TLS certificate {expiry_text} ({certificate.expires}). Replace the files of server.tls_certificate "
+            "and "
             "server.tls_key; the gateway reads them within a minute.",
         )
 
@@ -159,15 +167,15 @@ def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: 
         if key.status != "active" or key.expires_s is None or abs(key.expires_s - now_s) > WARN_KEY_DAYS * _DAY_S:
             continue
         name = f"{names.get(key.account_id, key.account_id)}/{key.name}"
-        when = datetime.fromtimestamp(key.expires_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        expiry_text = datetime.fromtimestamp(key.expires_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
         fix = f"gateway keys edit {key.id} --expires-at"
         if key.expires_s > now_s:
-            yield Condition("key_expiring", name, f"The API key {name} expires at {when}. Extend it with: {fix}")
+            yield Condition("key_expiring", name, f"The API key {name} expires at {expiry_text}. Extend it with: {fix}")
         else:
             yield Condition(
                 "key_expired",
                 name,
-                f"The API key {name} expired at {when}, and its requests are refused. Extend it with: {fix}",
+                f"The API key {name} expired at {expiry_text}, and its requests are refused. Extend it with: {fix}",
             )
 
 

@@ -13,7 +13,7 @@ import structlog
 from gateway.config.alert_schema import AlertSpec
 from gateway.domain.alert import Alert, TargetStatus
 
-MOST_WAITING = 100
+MAX_WAITING = 100
 """Maximum of queued alerts per target. Beyond it the oldest is dropped, and this is logged."""
 RETRY_AFTER_S: tuple[float, ...] = (5.0, 30.0, 120.0)
 """Waits between the attempts to deliver one alert."""
@@ -34,7 +34,7 @@ class Send(Protocol):
 
 
 class AlertTarget:
-    """One target with its queue. ``clock``: Unix seconds. ``pause``: waits the given seconds before another attempt."""
+    """One target with its queue. ``pause`` waits the given seconds before another attempt."""
 
     def __init__(
         self,
@@ -47,23 +47,23 @@ class AlertTarget:
         self._send = send
         self._clock = clock
         self._pause = pause
-        self._waiting: deque[Alert] = deque()
+        self._queued_alerts: deque[Alert] = deque()
         self._arrived = asyncio.Event()
 
     def put(self, alert: Alert) -> None:
         if alert.kind not in self.status.kinds:
             return
-        if len(self._waiting) >= MOST_WAITING:
-            dropped = self._waiting.popleft()
+        if len(self._queued_alerts) >= MAX_WAITING:
+            dropped = self._queued_alerts.popleft()
             self._note_failure(dropped, "too many alerts wait for this target")
-        self._waiting.append(alert)
+        self._queued_alerts.append(alert)
         self._arrived.set()
 
     async def run(self) -> None:
         while True:
             await self._arrived.wait()
-            while self._waiting:
-                await self._deliver(self._waiting.popleft())
+            while self._queued_alerts:
+                await self._deliver(self._queued_alerts.popleft())
             self._arrived.clear()
 
     async def try_once(self, alert: Alert) -> str | None:
@@ -94,8 +94,12 @@ class AlertTarget:
 
 def hide_secrets(url: str) -> str:
     """Return the scheme of ``url`` and, for a webhook, the host: the rest may be a secret."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme in {"http", "https"} else f"{parts.scheme}://"
+    url_parts = urlsplit(url)
+    return (
+        f"{url_parts.scheme}://{url_parts.hostname or ''}"
+        if url_parts.scheme in {"http", "https"}
+        else f"{url_parts.scheme}://"
+    )
 
 
 def format_time(at_s: float) -> str:

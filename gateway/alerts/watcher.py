@@ -13,7 +13,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.alerts import AlertRepository
 
 CHECK_EVERY_S = 15.0
-MOST_SHOWN = 50
+MAX_SHOWN = 50
 _MAX_SUBJECT = 512
 
 log = structlog.stdlib.get_logger(__name__)
@@ -25,7 +25,7 @@ _MESSAGES = {
 
 
 class AlertWatcher:
-    """Finds alerts and passes them to ``targets``. ``recent``: the last alerts, newest first."""
+    """Finds alerts and passes them to ``targets``. ``recent`` are the last alerts, newest first."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class AlertWatcher:
         self._collect = collect
         self._repository = repository
         self._clock = clock
-        self._sent: dict[Subject, OpenAlert] | None = None
-        self._own = False
+        self._sent_alerts: dict[Subject, OpenAlert] | None = None
+        self._is_own = False
         self._checking = asyncio.Lock()
         self._unstored: set[Subject] = set()
 
@@ -52,84 +52,92 @@ class AlertWatcher:
     async def check(self) -> None:
         """Send new conditions, and recoveries. Changes that cannot be stored now are stored by a later check."""
         async with self._checking:
-            found = await self._collect()
-            if self._own and not found.own:  # this node has become the leader; the previous one has sent alerts
-                self._sent = None
-            self._own = found.own
-            sent = await self._load()
+            findings = await self._collect()
+            if self._is_own and not findings.own:  # this node has become the leader; the previous one has sent alerts
+                self._sent_alerts = None
+            self._is_own = findings.own
+            sent_alerts = await self._load()
             now_s = int(self._clock())
-            changed = self._send_new(found.conditions, sent, now_s) | self._close_ended(found, sent, now_s)
+            changed_keys = self._send_new(findings.conditions, sent_alerts, now_s) | self._close_ended(
+                findings, sent_alerts, now_s
+            )
             expired = {
                 key
-                for key, one in sent.items()
-                if not one.open and now_s - one.since_s >= REPEAT_AFTER_S and (key[0] in OWN_KINDS or not found.own)
+                for key, alert in sent_alerts.items()
+                if not alert.open
+                and now_s - alert.since_s >= REPEAT_AFTER_S
+                and (key[0] in OWN_KINDS or not findings.own)
             }
             for key in expired:
-                del sent[key]
-            await self._store(changed | expired, sent)
+                del sent_alerts[key]
+            await self._store(changed_keys | expired, sent_alerts)
 
     async def test(self, name: str | None = None) -> list[dict[str, Any]]:
         """Send a test alert to one target, or to all; return the result of each, as JSON."""
-        chosen = [target for target in self.targets if name in {None, target.status.name}]
+        targets = [target for target in self.targets if name in {None, target.status.name}]
         alert = Alert("test", "", "This is a test of the alerts of your model gateway.", int(self._clock()))
-        problems = await asyncio.gather(*(target.try_once(alert) for target in chosen))
+        problems = await asyncio.gather(*(target.try_once(alert) for target in targets))
         return [
             {"name": target.status.name, "delivered": problem is None, "error": problem}
-            for target, problem in zip(chosen, problems, strict=True)
+            for target, problem in zip(targets, problems, strict=True)
         ]
 
-    def _send_new(self, conditions: Iterable[Condition], sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
+    def _send_new(
+        self, conditions: Iterable[Condition], sent_alerts: dict[Subject, OpenAlert], now_s: int
+    ) -> set[Subject]:
         """Send the conditions that have not been sent yet; return their subjects."""
-        changed: set[Subject] = set()
+        changed_keys: set[Subject] = set()
         for condition in conditions:
             key = condition.kind, condition.subject[:_MAX_SUBJECT]
-            before = sent.get(key)
-            if before is not None and (before.open or now_s - before.since_s < REPEAT_AFTER_S):
+            known_alert = sent_alerts.get(key)
+            if known_alert is not None and (known_alert.open or now_s - known_alert.since_s < REPEAT_AFTER_S):
                 continue
-            sent[key] = OpenAlert(*key, now_s)
-            changed.add(key)
+            sent_alerts[key] = OpenAlert(*key, now_s)
+            changed_keys.add(key)
             if not condition.silent:
                 self._send(Alert(*key, condition.message, now_s))
-        return changed
+        return changed_keys
 
-    def _close_ended(self, found: Findings, sent: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
+    def _close_ended(self, findings: Findings, sent_alerts: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
         """Close alerts whose conditions have ended, and report recoveries that matter; return the subjects."""
-        held = {(one.kind, one.subject[:_MAX_SUBJECT]) for one in found.conditions} | found.unknown
-        ended = {key for key, one in sent.items() if one.open and key not in held}
-        if found.own:
-            ended = {key for key in ended if key[0] in OWN_KINDS}
-        for key in ended:
+        current_keys = {
+            (condition.kind, condition.subject[:_MAX_SUBJECT]) for condition in findings.conditions
+        } | findings.unknown
+        ended_keys = {key for key, alert in sent_alerts.items() if alert.open and key not in current_keys}
+        if findings.own:
+            ended_keys = {key for key in ended_keys if key[0] in OWN_KINDS}
+        for key in ended_keys:
             kind, subject = key
-            sent[key] = attrs.evolve(sent[key], open=False)
-            if kind in RECOVERIES and key in found.well:
+            sent_alerts[key] = attrs.evolve(sent_alerts[key], open=False)
+            if kind in RECOVERIES and key in findings.well:
                 recovery = RECOVERIES[kind]
                 self._send(Alert(recovery, subject, _MESSAGES[recovery].format(subject=subject), now_s))
-        return ended
+        return ended_keys
 
     def _send(self, alert: Alert) -> None:
         log.info("alert_raised", code=alert.kind, reason=alert.message)
-        self.recent = [alert, *self.recent[: MOST_SHOWN - 1]]
+        self.recent = [alert, *self.recent[: MAX_SHOWN - 1]]
         for target in self.targets:
             target.put(alert)
 
     async def _load(self) -> dict[Subject, OpenAlert]:
         """Return the sent alerts. The first call reads them from the database, if it answers."""
-        if self._sent is None:
+        if self._sent_alerts is None:
             try:
-                listed = await self._repository.list_alerts()
+                alerts = await self._repository.list_alerts()
             except StoreUnavailable:
-                listed = ()
-            self._sent = {(one.kind, one.subject): one for one in listed}
-        return self._sent
+                alerts = ()
+            self._sent_alerts = {(alert.kind, alert.subject): alert for alert in alerts}
+        return self._sent_alerts
 
-    async def _store(self, changed: set[Subject], sent: dict[Subject, OpenAlert]) -> None:
-        self._unstored |= changed
+    async def _store(self, changed_keys: set[Subject], sent_alerts: dict[Subject, OpenAlert]) -> None:
+        self._unstored |= changed_keys
         if not self._unstored:
             return
-        kept = [sent[key] for key in self._unstored if key in sent]
-        gone = [key for key in self._unstored if key not in sent]
+        kept_alerts = [sent_alerts[key] for key in self._unstored if key in sent_alerts]
+        gone_keys = [key for key in self._unstored if key not in sent_alerts]
         try:
-            await self._repository.replace(gone, kept)
+            await self._repository.replace(gone_keys, kept_alerts)
         except StoreUnavailable:
             return  # the failing store is a condition of its own
         self._unstored.clear()

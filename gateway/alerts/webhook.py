@@ -18,7 +18,7 @@ from gateway.domain.webhook import SECRET_PREFIX, sign_delivery
 
 TIMEOUT_S = 15.0
 USER_AGENT = "model-gateway"
-_MOST_OF_ANSWER = 200
+_MAX_ANSWER_BYTES = 200
 _OK = range(200, 300)
 
 
@@ -40,13 +40,13 @@ class AlertSender:
             ) as response:
                 if response.status in _OK:
                     return
-                reported = (await response.content.read(_MOST_OF_ANSWER)).decode(errors="replace").strip()
+                answer_text = (await response.content.read(_MAX_ANSWER_BYTES)).decode(errors="replace").strip()
         except TimeoutError:
             raise DeliveryFailed(f"{self._host} did not answer within {TIMEOUT_S:.0f} seconds") from None
         except aiohttp.ClientError as error:
             raise DeliveryFailed(f"{self._host} cannot be reached: {error}") from None
         raise DeliveryFailed(
-            f"{self._host} answered with status {response.status}" + (f": {reported}" if reported else "")
+            f"{self._host} answered with status {response.status}" + (f": {answer_text}" if answer_text else "")
         )
 
     @property

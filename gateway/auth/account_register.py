@@ -16,7 +16,7 @@ _NEW_ACCOUNT = Account(id=0, name="")
 
 
 class AccountRegister:
-    """Reads accounts and keys, and writes each change together with its audit row. ``clock``: Unix seconds."""
+    """Reads accounts and keys, and writes each change together with its audit row."""
 
     def __init__(self, accounts: AccountRepository, keys: ApiKeyRepository, *, clock: Callable[[], float]) -> None:
         self.accounts = accounts
@@ -29,18 +29,18 @@ class AccountRegister:
 
     # --- reading: objects outside the actor's scope do not exist for the actor
 
-    async def list_accounts(self, by: Actor) -> list[Account]:
-        return [account for account in await self.accounts.list_accounts() if by.may_see(account.id)]
+    async def list_accounts(self, actor: Actor) -> list[Account]:
+        return [account for account in await self.accounts.list_accounts() if actor.may_see(account.id)]
 
-    async def get_account(self, name: str, by: Actor) -> Account:
-        for account in await self.list_accounts(by):
+    async def get_account(self, name: str, actor: Actor) -> Account:
+        for account in await self.list_accounts(actor):
             if account.name == name:
                 return account
         raise NotFound(f"No account is called {name!r}", param="account")
 
-    async def get_key(self, key_id: int, by: Actor) -> ApiKey:
+    async def get_key(self, key_id: int, actor: Actor) -> ApiKey:
         for key in await self.keys.list_keys():
-            if key.id == key_id and by.may_see(key.account_id):
+            if key.id == key_id and actor.may_see(key.account_id):
                 return key
         raise NotFound(f"No key has the id {key_id}")
 
@@ -52,43 +52,49 @@ class AccountRegister:
 
     # --- changing: an audit row in the same transaction, unless nothing changes
 
-    async def add_account(self, spec: AccountSpec, by: Actor, *, declared: bool = False) -> Account:
-        fresh = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
-        account = spec.apply(fresh)
-        detail = build_change(build_account_fields(fresh), build_account_fields(account))
-        audit = by.build_audit_row("account.created", account.name, self.now_ms, detail=detail)
+    async def add_account(self, spec: AccountSpec, actor: Actor, *, declared: bool = False) -> Account:
+        blank = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
+        account = spec.apply(blank)
+        detail = build_change(build_account_fields(blank), build_account_fields(account))
+        audit = actor.build_audit_row("account.created", account.name, self.now_ms, detail=detail)
         return await self.accounts.add_account(account, audit)
 
-    async def put_account(self, before: Account, after: Account, by: Actor) -> None:
-        detail = build_change(build_account_fields(before), build_account_fields(after))
-        audit = by.build_audit_row("account.edited", before.name, self.now_ms, account_id=before.id, detail=detail)
-        await self.accounts.put_account(after, None if after == before else audit, before=before)
+    async def put_account(self, current_account: Account, changed_account: Account, actor: Actor) -> None:
+        detail = build_change(build_account_fields(current_account), build_account_fields(changed_account))
+        audit = actor.build_audit_row(
+            "account.edited", current_account.name, self.now_ms, account_id=current_account.id, detail=detail
+        )
+        await self.accounts.put_account(
+            changed_account, None if changed_account == current_account else audit, original=current_account
+        )
 
-    async def delete_account(self, account: Account, by: Actor) -> None:
+    async def delete_account(self, account: Account, actor: Actor) -> None:
         keys = [key.name for key in await self.keys.list_keys() if key.account_id == account.id]
         detail = build_change({"keys": keys}, {"keys": []})
-        audit = by.build_audit_row("account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail)
+        audit = actor.build_audit_row(
+            "account.deleted", account.name, self.now_ms, account_id=account.id, detail=detail
+        )
         await self.accounts.delete_account(account.id, audit)
 
-    async def add_key(self, spec: KeySpec, fresh: ApiKey, account: Account, by: Actor) -> ApiKey:
-        """Create a key: ``fresh`` with the settings of ``spec``. Raises ``Conflict``, ``NotFound``."""
-        fresh = attrs.evolve(fresh, name=spec.name)
-        key = spec.apply(fresh)
-        detail = build_change(_build_all(fresh, account), _build_all(key, account))
-        return await self.keys.add_key(key, self._note("key.created", key, account, by, detail=detail))
+    async def add_key(self, spec: KeySpec, new_key: ApiKey, account: Account, actor: Actor) -> ApiKey:
+        """Create a key: ``new_key`` with the settings of ``spec``. Raises ``Conflict``, ``NotFound``."""
+        new_key = attrs.evolve(new_key, name=spec.name)
+        key = spec.apply(new_key)
+        detail = build_change(_build_all(new_key, account), _build_all(key, account))
+        return await self.keys.add_key(key, self._note("key.created", key, account, actor, detail=detail))
 
     async def put_key(
-        self, before: ApiKey, after: ApiKey, account: Account, by: Actor, *, action: str = "key.edited"
+        self, current_key: ApiKey, changed_key: ApiKey, account: Account, actor: Actor, *, action: str = "key.edited"
     ) -> None:
-        detail = build_change(_build_all(before, account), _build_all(after, account))
-        audit = self._note(action, before, account, by, detail=detail)
-        await self.keys.put_key(after, None if after == before else audit, before=before)
+        detail = build_change(_build_all(current_key, account), _build_all(changed_key, account))
+        audit = self._note(action, current_key, account, actor, detail=detail)
+        await self.keys.put_key(changed_key, None if changed_key == current_key else audit, original=current_key)
 
-    async def delete_key(self, key: ApiKey, by: Actor) -> None:
-        await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), by))
+    async def delete_key(self, key: ApiKey, actor: Actor) -> None:
+        await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), actor))
 
-    def _note(self, action: str, key: ApiKey, account: Account, by: Actor, *, detail: str = "{}") -> AuditRow:
-        return by.build_audit_row(
+    def _note(self, action: str, key: ApiKey, account: Account, actor: Actor, *, detail: str = "{}") -> AuditRow:
+        return actor.build_audit_row(
             action, f"{account.name}/{key.name}", self.now_ms, account_id=account.id, detail=detail
         )
 

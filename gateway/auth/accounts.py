@@ -35,7 +35,7 @@ from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.merging import ChangedMeanwhile
 
 _ALPHABET = string.ascii_letters + string.digits
-MOST_KEYS, MOST_CHARS = 500, 4_096
+MAX_KEYS, MAX_CHARS = 500, 4_096
 """Limits for keys that members create: keys per account, and characters in a list of a key. Every change reads all keys
 again, and compiling a glob takes 20 us per character, on the event loop."""
 
@@ -89,62 +89,64 @@ class AccountService:
     async def reload(self) -> None:
         await self.directory.reload()
 
-    async def list_accounts(self, by: Actor = OPERATOR) -> list[Fields]:
-        accounts = await self.register.list_accounts(by)
+    async def list_accounts(self, actor: Actor = OPERATOR) -> list[Fields]:
+        accounts = await self.register.list_accounts(actor)
         await self._accounting.refresh(*accounts)
         return [self._show_account(account) for account in accounts]
 
-    async def get_account(self, name: str, by: Actor = OPERATOR) -> Fields:
-        return await self._read_account(await self.get_account_noun(name, by))
+    async def get_account(self, name: str, actor: Actor = OPERATOR) -> Fields:
+        return await self._read_account(await self.get_account_noun(name, actor))
 
-    async def add_account(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
+    async def add_account(self, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         spec = parse_spec(fields, AccountSpec)
         self._check_groups(spec.groups, "groups")
-        return await self._read_account(await self.register.add_account(spec, by))
+        return await self._read_account(await self.register.add_account(spec, actor))
 
-    async def edit_account(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Fields:
+    async def edit_account(self, name: str, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         async with self.changing:
-            changed = await _retry_once(partial(self._edit_account, name, fields, by))
+            changed_account = await _retry_once(partial(self._edit_account, name, fields, actor))
             await self.directory.reload()
-        return await self._read_account(changed)
+        return await self._read_account(changed_account)
 
-    async def _edit_account(self, name: str, fields: Fields, by: Actor) -> Account:
-        account = await self.get_account_noun(name, by)
+    async def _edit_account(self, name: str, fields: Fields, actor: Actor) -> Account:
+        account = await self.get_account_noun(name, actor)
         _check_editable(account.declared, f"account {name!r}")
-        changed = parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
-        self._check_groups(set(changed.groups) - set(account.groups), "groups")
-        if account.status == "active" and changed.status != "active":
+        changed_account = parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
+        self._check_groups(set(changed_account.groups) - set(account.groups), "groups")
+        if account.status == "active" and changed_account.status != "active":
             await self._rules.check_account_may_go(account.id)
-        await self.register.put_account(account, changed, by)
-        return changed
+        await self.register.put_account(account, changed_account, actor)
+        return changed_account
 
-    async def delete_account(self, name: str, by: Actor = OPERATOR, *, confirm: str | None = None) -> None:
+    async def delete_account(self, name: str, actor: Actor = OPERATOR, *, confirm: str | None = None) -> None:
         """Delete an account and its keys. ``confirm`` must be its name for the only or the actor's own account."""
         async with self.changing:
-            account = await self.get_account_noun(name, by)
+            account = await self.get_account_noun(name, actor)
             _check_editable(account.declared, f"account {name!r}")
             if confirm != name:
-                await self._check_unconfirmed(account, by)
+                await self._check_unconfirmed(account, actor)
             await self._rules.check_account_may_go(account.id)
-            await self.register.delete_account(account, by)
+            await self.register.delete_account(account, actor)
             await self.directory.reload()
 
-    async def list_keys(self, by: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
+    async def list_keys(self, actor: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
         """Return all keys, or the keys of one account, without secrets. Raises ``NotFound`` for the account."""
         if account is not None:
-            by = attrs.evolve(by, scope=(await self.get_account_noun(account, by)).id)
+            actor = attrs.evolve(actor, scope=(await self.get_account_noun(account, actor)).id)
         keys = await self.register.keys.list_keys()
-        names = {seen.id: seen.name for seen in await self.register.list_accounts(by)}
-        shown = [key for key in keys if key.account_id in names]
-        await self._accounting.refresh(*shown)
-        used = await self._find_uses(shown)
-        return [self._show_key(key, names[key.account_id], used) for key in shown]
+        names = {
+            visible_account.id: visible_account.name for visible_account in await self.register.list_accounts(actor)
+        }
+        visible_keys = [key for key in keys if key.account_id in names]
+        await self._accounting.refresh(*visible_keys)
+        used = await self._find_uses(visible_keys)
+        return [self._show_key(key, names[key.account_id], used) for key in visible_keys]
 
-    async def get_key(self, key_id: int, by: Actor = OPERATOR) -> Fields:
-        key = await self.get_key_noun(key_id, by)
+    async def get_key(self, key_id: int, actor: Actor = OPERATOR) -> Fields:
+        key = await self.get_key_noun(key_id, actor)
         return await self._read_key(key, (await self.register.get_owner(key)).name)
 
-    async def add_key(self, fields: Fields, by: Actor = OPERATOR) -> Fields:
+    async def add_key(self, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Create a key. Only this result contains its ``secret``.
 
         A member's key gets the member's account, and by default that account's first group. The group decides prices
@@ -152,57 +154,57 @@ class AccountService:
 
         Raises ``InvalidRequest``, ``NotFound``, ``Conflict``.
         """
-        if by.scope is not None:
+        if actor.scope is not None:
             if fields.get("secret") is not None:
                 raise InvalidRequest("The gateway generates the secret of a key", param="secret")
-            own = next((account.name for account in await self.register.list_accounts(by)), "")
-            fields = {"account": own, **fields}
+            account_name = next((account.name for account in await self.register.list_accounts(actor)), "")
+            fields = {"account": account_name, **fields}
         spec = parse_spec(fields, KeySpec)
         async with self.changing:
-            account = await self.get_account_noun(spec.account, by)
-            if by.scope is not None:
+            account = await self.get_account_noun(spec.account, actor)
+            if actor.scope is not None:
                 await self._check_key_count(account)
                 if spec.group is None and account.groups:
                     spec = attrs.evolve(spec, group=account.groups[0])
-            self._check_key(spec, self.new_key(account, ""), account, by)
+            self._check_key(spec, self.new_key(account, ""), account, actor)
             secret = spec.secret or make_secret()
-            fresh = self.new_key(account, secret)
-            if by.scope is None:
-                fresh = attrs.evolve(fresh, locked=lock_fields(spec.apply(fresh), fields).locked)
-            key = await self.register.add_key(spec, fresh, account, by)
+            new_key = self.new_key(account, secret)
+            if actor.scope is None:
+                new_key = attrs.evolve(new_key, locked=lock_fields(spec.apply(new_key), fields).locked)
+            key = await self.register.add_key(spec, new_key, account, actor)
             await self.directory.reload()
         return {**await self._read_key(key, account.name), "secret": secret}
 
-    async def edit_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
+    async def edit_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Change fields of a key. Raises ``Forbidden`` if a member changes a locked field."""
         async with self.changing:
-            changed, account = await _retry_once(partial(self._edit_key, key_id, fields, by))
+            changed_key, account = await _retry_once(partial(self._edit_key, key_id, fields, actor))
             await self.directory.reload()
-        return await self._read_key(changed, account.name)
+        return await self._read_key(changed_key, account.name)
 
-    async def _edit_key(self, key_id: int, fields: Fields, by: Actor) -> tuple[ApiKey, Account]:
-        key = await self.get_key_noun(key_id, by)
+    async def _edit_key(self, key_id: int, fields: Fields, actor: Actor) -> tuple[ApiKey, Account]:
+        key = await self.get_key_noun(key_id, actor)
         _check_editable(key.declared, f"key {key_id}")
         account = await self.register.get_owner(key)
         spec = parse_change(build_key_fields(key, account.name), fields, KeySpec)
-        if by.scope is not None:
-            await self.get_account_noun(spec.account, by)
+        if actor.scope is not None:
+            await self.get_account_noun(spec.account, actor)
         if spec.account != account.name or spec.secret is not None:
             raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
-        self._check_key(spec, key, account, by)
-        changed = spec.apply(key)
-        if by.scope is None:
-            changed = lock_fields(changed, fields)
+        self._check_key(spec, key, account, actor)
+        changed_key = spec.apply(key)
+        if actor.scope is None:
+            changed_key = lock_fields(changed_key, fields)
         else:
-            check_locks(key, changed)
-        await self.register.put_key(key, changed, account, by)
-        return changed, account
+            check_locks(key, changed_key)
+        await self.register.put_key(key, changed_key, account, actor)
+        return changed_key, account
 
-    async def rotate_key(self, key_id: int, fields: Fields, by: Actor = OPERATOR) -> Fields:
+    async def rotate_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap."""
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.changing:
-            key = await self.get_key_noun(key_id, by)
+            key = await self.get_key_noun(key_id, actor)
             _check_editable(key.declared, f"key {key_id}")
             account, secret = await self.register.get_owner(key), make_secret()
             rotated = attrs.evolve(
@@ -212,17 +214,17 @@ class AccountService:
                 former_digest=key.digest if overlap_s else None,
                 former_until_s=int(self._clock()) + overlap_s if overlap_s else None,
             )
-            await self.register.put_key(key, rotated, account, by, action="key.rotated")
+            await self.register.put_key(key, rotated, account, actor, action="key.rotated")
             await self.directory.reload()
         return {**await self._read_key(rotated, account.name), "secret": secret}
 
-    async def delete_key(self, key_id: int, by: Actor = OPERATOR) -> None:
+    async def delete_key(self, key_id: int, actor: Actor = OPERATOR) -> None:
         async with self.changing:
-            key = await self.get_key_noun(key_id, by)
+            key = await self.get_key_noun(key_id, actor)
             _check_editable(key.declared, f"key {key_id}")
-            if by.scope is not None:
+            if actor.scope is not None:
                 check_deletable(key.locked)
-            await self.register.delete_key(key, by)
+            await self.register.delete_key(key, actor)
             await self.directory.reload()
 
     def new_key(self, account: Account, secret: str) -> ApiKey:
@@ -236,57 +238,59 @@ class AccountService:
             created_ms=self.register.now_ms,
         )
 
-    async def _check_unconfirmed(self, account: Account, by: Actor) -> None:
-        own = by.account_id == account.id
-        if own or len(await self.register.list_accounts(OPERATOR)) == 1:
-            which = "your own account" if own else "the only account"
+    async def _check_unconfirmed(self, account: Account, actor: Actor) -> None:
+        is_own = actor.account_id == account.id
+        if is_own or len(await self.register.list_accounts(OPERATOR)) == 1:
+            description = "your own account" if is_own else "the only account"
             raise InvalidRequest(
-                f"{account.name!r} is {which}: to delete it with all its keys, pass confirm={account.name}",
+                f"{account.name!r} is {description}: to delete it with all its keys, pass confirm={account.name}",
                 param="confirm",
             )
 
     async def _check_key_count(self, account: Account) -> None:
         keys = await self.register.keys.list_keys()
-        if sum(key.account_id == account.id for key in keys) >= MOST_KEYS:
-            raise Conflict(f"The account {account.name!r} has {MOST_KEYS} keys or more: delete one that nobody needs")
+        if sum(key.account_id == account.id for key in keys) >= MAX_KEYS:
+            raise Conflict(f"The account {account.name!r} has {MAX_KEYS} keys or more: delete one that nobody needs")
 
-    def _check_key(self, spec: KeySpec, before: ApiKey, account: Account, by: Actor) -> None:
+    def _check_key(self, spec: KeySpec, current_key: ApiKey, account: Account, actor: Actor) -> None:
         """Raise ``InvalidRequest`` if the actor may not give a key these settings."""
         _check_group(spec.group, account)
-        if spec.group != before.group:
+        if spec.group != current_key.group:
             self._check_groups([spec.group] if spec.group else [], "group")
         expires_s = None if spec.expires_at is None else int(spec.expires_at.timestamp())
-        if expires_s is not None and expires_s != before.expires_s and expires_s <= self._clock():
+        if expires_s is not None and expires_s != current_key.expires_s and expires_s <= self._clock():
             raise InvalidRequest("expires_at is in the past; to end the key now, disable it", param="expires_at")
-        if by.scope is None:
+        if actor.scope is None:
             return
-        if spec.group != before.group and spec.group not in account.groups:
-            allowed = " or ".join(account.groups) or "no other: ask an administrator"
-            raise InvalidRequest(f"The group of this key may be {allowed}", param="group")
+        if spec.group != current_key.group and spec.group not in account.groups:
+            group_names = " or ".join(account.groups) or "no other: ask an administrator"
+            raise InvalidRequest(f"The group of this key may be {group_names}", param="group")
         url = spec.webhook_url
         problem = (
             None
-            if url in {None, before.webhook_url}
+            if url in {None, current_key.webhook_url}
             else find_webhook_problem(url or "", self._rules.find_webhook_hosts())
         )
         if problem is not None:
             raise InvalidRequest(problem, param="webhook_url")
         for name, values in (("models", spec.models), ("allow_ips", spec.allow_ips)):
-            if sum(map(len, values)) > MOST_CHARS and values != getattr(before, name):
-                raise InvalidRequest(f"expected {MOST_CHARS} characters at the most, in all", param=name)
+            if sum(map(len, values)) > MAX_CHARS and values != getattr(current_key, name):
+                raise InvalidRequest(f"expected {MAX_CHARS} characters at the most, in all", param=name)
 
     def _check_groups(self, groups: Iterable[str], param: str) -> None:
-        known = self._rules.find_groups()
+        known_groups = self._rules.find_groups()
         for group in groups:
-            if known is not None and group not in known:
-                listed = f"the groups are {', '.join(sorted(known))}" if known else "there are no groups yet"
-                raise InvalidRequest(f"No channel or price group is called {group!r}; {listed}", param=param)
+            if known_groups is not None and group not in known_groups:
+                explanation = (
+                    f"the groups are {', '.join(sorted(known_groups))}" if known_groups else "there are no groups yet"
+                )
+                raise InvalidRequest(f"No channel or price group is called {group!r}; {explanation}", param=param)
 
-    async def get_account_noun(self, name: str, by: Actor = OPERATOR) -> Account:
-        return await self.register.get_account(name, by)
+    async def get_account_noun(self, name: str, actor: Actor = OPERATOR) -> Account:
+        return await self.register.get_account(name, actor)
 
-    async def get_key_noun(self, key_id: int, by: Actor = OPERATOR) -> ApiKey:
-        return await self.register.get_key(key_id, by)
+    async def get_key_noun(self, key_id: int, actor: Actor = OPERATOR) -> ApiKey:
+        return await self.register.get_key(key_id, actor)
 
     async def name_accounts(self) -> dict[int, str]:
         return {account.id: account.name for account in await self.register.list_accounts(OPERATOR)}
@@ -333,22 +337,24 @@ def make_secret() -> str:
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
 
 
-def parse_change(before: Fields, change: Fields, kind: type[T]) -> T:
-    """Return the specification of an account or key with the fields ``before``, after the fields of ``change``."""
+def parse_change(current: Fields, change: Fields, kind: type[T]) -> T:
+    """Return the specification of an account or key with the fields ``current``, after the fields of ``change``."""
     names = {field.name for field in attrs.fields(kind)}
-    kept = {name: value for name, value in before.items() if name in names and value is not None}
-    if "quota_usd" in change and "quota_period" not in change and kept.get("quota_period") == "none":
-        del kept["quota_period"]
-    merged = kept | change
-    return parse_spec({name: value for name, value in merged.items() if value is not None}, kind)
+    current_values = {name: value for name, value in current.items() if name in names and value is not None}
+    if "quota_usd" in change and "quota_period" not in change and current_values.get("quota_period") == "none":
+        del current_values["quota_period"]
+    values = current_values | change
+    return parse_spec({name: value for name, value in values.items() if value is not None}, kind)
 
 
-def _check_editable(declared: bool, what: str) -> None:
-    if declared:
-        raise Conflict(f"The {what} is declared in the configuration file; change it there")
+def _check_editable(is_declared: bool, noun: str) -> None:
+    if is_declared:
+        raise Conflict(f"The {noun} is declared in the configuration file; change it there")
 
 
 def _check_group(group: str | None, account: Account) -> None:
     if group is not None and account.groups and group not in account.groups:
-        allowed = ", ".join(account.groups)
-        raise InvalidRequest(f"The account {account.name!r} may use the groups {allowed}, not {group!r}", param="group")
+        group_names = ", ".join(account.groups)
+        raise InvalidRequest(
+            f"The account {account.name!r} may use the groups {group_names}, not {group!r}", param="group"
+        )

@@ -13,8 +13,8 @@ from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 
 _SCHEME = "bearer"
-_MOST_SHOWN = 10_000
-_MOST_AT_ONCE = 500
+_MAX_SHOWN = 10_000
+_MAX_BATCH = 500
 """For more changes than this, reading all keys is as cheap."""
 NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
 """Called with the ids of the keys and accounts that exist, and of those that have just been deleted."""
@@ -23,8 +23,7 @@ NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[
 class ApiKeyAuthenticator:
     """Finds the caller of a request by the digest of a key's current secret, or of the secret before a rotation.
 
-    ``pepper``: the secret key of the digests, 32 bytes. ``clock``: Unix seconds. ``note_gone``: see ``NoteGone``;
-    called after a reload.
+    ``pepper`` is the secret key of the digests, 32 bytes. ``note_gone`` (see ``NoteGone``) is called after a reload.
     """
 
     def __init__(
@@ -34,7 +33,7 @@ class ApiKeyAuthenticator:
         *,
         pepper: bytes,
         clock: Callable[[], float],
-        note_gone: NoteGone = lambda _existing, _gone: None,
+        note_gone: NoteGone = lambda _existing, _gone_keys: None,
     ) -> None:
         self._accounts = accounts
         self._keys = keys
@@ -44,7 +43,7 @@ class ApiKeyAuthenticator:
         self._by_account: dict[int, Account] = {}
         self._by_key: dict[int, Caller] = {}
         self._used_s: dict[int, float] = {}
-        self._shown: dict[str, Caller] = {}
+        self._shown_callers: dict[str, Caller] = {}
         """Callers by header since the last reload: computing a digest costs many times as much as a lookup."""
         self._reloading = asyncio.Lock()
         self._note_gone = note_gone
@@ -68,27 +67,27 @@ class ApiKeyAuthenticator:
 
     async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
         """Read these keys again, and these accounts with their keys."""
-        if len(key_ids) + len(account_ids) > _MOST_AT_ONCE:
+        if len(key_ids) + len(account_ids) > _MAX_BATCH:
             await self.reload()
             return
         async with self._reloading:
             keys = await self._keys.find_keys(key_ids, account_ids)  # before the accounts, as in ``reload``
             owners = {*account_ids, *(key.account_id for key in keys)}
             accounts = {account.id: account for account in await self._accounts.find_accounts(owners)}
-        left = owners & self._by_account.keys() - accounts.keys()
-        for account_id in left:
+        removed_accounts = owners & self._by_account.keys() - accounts.keys()
+        for account_id in removed_accounts:
             del self._by_account[account_id]
         self._by_account.update(accounts)
-        changed = {*key_ids, *(key.id for key in keys)}
-        changed.update(caller.key.id for caller in self._by_key.values() if caller.account.id in account_ids)
-        known = {key_id: self._forget(key_id) for key_id in changed}
+        changed_ids = {*key_ids, *(key.id for key in keys)}
+        changed_ids.update(caller.key.id for caller in self._by_key.values() if caller.account.id in account_ids)
+        earlier_callers = {key_id: self._forget(key_id) for key_id in changed_ids}
         for key in keys:
             if key.account_id in accounts:
-                self._add(self._join(accounts[key.account_id], key, known.get(key.id)))
-        self._forget_gone(known.keys() - self._by_key.keys(), left)
+                self._add(self._join(accounts[key.account_id], key, earlier_callers.get(key.id)))
+        self._forget_gone(earlier_callers.keys() - self._by_key.keys(), removed_accounts)
 
     def _forget_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
-        self._shown.clear()
+        self._shown_callers.clear()
         for key_id in keys:
             self._used_s.pop(key_id, None)
         self._note_gone({"key": self._by_key, "account": self._by_account}, {"key": keys, "account": accounts})
@@ -109,17 +108,21 @@ class ApiKeyAuthenticator:
         self._by_key[caller.key.id] = caller
 
     @staticmethod
-    def _join(account: Account, key: ApiKey, known: Caller | None) -> Caller:
-        """Return a caller: a key with its account. Parsed networks are reused from ``known`` if they are unchanged."""
-        same = known is not None and known.key.allow_ips == key.allow_ips
-        return Caller(account, key, known.networks if known is not None and same else parse_networks(key.allow_ips))
+    def _join(account: Account, key: ApiKey, earlier_caller: Caller | None) -> Caller:
+        """Return a caller: a key with its account. Parsed networks of ``earlier_caller`` are reused if unchanged."""
+        same_addresses = earlier_caller is not None and earlier_caller.key.allow_ips == key.allow_ips
+        return Caller(
+            account,
+            key,
+            earlier_caller.networks if earlier_caller is not None and same_addresses else parse_networks(key.allow_ips),
+        )
 
     def digest(self, secret: str) -> bytes:
         return key_digest(self._pepper, secret)
 
     def authenticate(self, authorization: str | None) -> Caller:
         """Return the caller of an ``Authorization`` header. Raises ``InvalidApiKey`` and other errors of its key."""
-        caller = self._shown.get(authorization) if authorization else None
+        caller = self._shown_callers.get(authorization) if authorization else None
         if caller is None:
             caller = self._find_shown(authorization)
         now_s = self._clock()
@@ -138,20 +141,23 @@ class ApiKeyAuthenticator:
         if caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
         if authorization == f"Bearer {secret}":  # only the usual spelling is worth the memory
-            if len(self._shown) >= _MOST_SHOWN:
-                self._shown.clear()
-            self._shown[authorization] = caller
+            if len(self._shown_callers) >= _MAX_SHOWN:
+                self._shown_callers.clear()
+            self._shown_callers[authorization] = caller
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:
         return self._by_key.get(key_id)
 
     def find_last_use(self, key_id: int) -> float | None:
-        """Return the last use of a key at this process, in Unix seconds; None: not used since the process started."""
+        """Return the last use of a key at this process, in Unix seconds; None if not used since the process started."""
         return self._used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
-        """Return the caller with the current state of its key or account. Raises the errors of ``authenticate``."""
+        """Return the caller with the current state of its key or account.
+
+        Raises ``InvalidApiKey`` if the key is gone, and the other errors of ``authenticate``.
+        """
         if caller.key.id:
             now = self._callers.get(caller.key.digest)
         else:
@@ -167,7 +173,10 @@ class ApiKeyAuthenticator:
 
 
 def _find_former(caller: Caller) -> Caller | None:
-    """Return the caller for the secret before the rotation. That caller's key expires with the overlap."""
+    """Return the caller for the secret before the rotation.
+
+    That caller's key expires with the overlap. None without one.
+    """
     key = caller.key
     if key.former_digest is None or key.former_until_s is None:
         return None

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from gateway.auth.short_lived import ShortLived
 from gateway.domain.passkey import CHALLENGE_MS
 
-_EXPIRY, _RANDOM, _CODE = 8, 16, 32
+_EXPIRY_BYTES, _RANDOM_BYTES, _CODE_BYTES = 8, 16, 32
 _KIND = "used_challenge"
-_BODY = _EXPIRY + _RANDOM
+_BODY_BYTES = _EXPIRY_BYTES + _RANDOM_BYTES
 """Size in bytes. The random part is as long as WebAuthn requires (section 13.4.3)."""
 
 
@@ -19,8 +19,8 @@ class Challenges:
     A challenge contains its expiry and an authentication code. Unused challenges are not stored, so a visitor who
     requests many cannot displace the challenges of others.
 
-    ``values``: records the used challenges. ``key``: the key of the code, 32 bytes; None: a random key, and a restart
-    voids every challenge. ``clock``: Unix seconds.
+    ``values`` records the used challenges. ``key`` is the key of the code, 32 bytes; None for a random key, and then a
+    restart voids every challenge.
     """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:
@@ -29,15 +29,15 @@ class Challenges:
         self._key = key or secrets.token_bytes(32)
 
     def make(self, purpose: str) -> bytes:
-        body = (self._now_ms() + CHALLENGE_MS).to_bytes(_EXPIRY, "big") + secrets.token_bytes(_RANDOM)
+        body = (self._now_ms() + CHALLENGE_MS).to_bytes(_EXPIRY_BYTES, "big") + secrets.token_bytes(_RANDOM_BYTES)
         return body + self._sign(body, purpose)
 
     async def use(self, challenge: bytes, purpose: str) -> bool:
         """Use up a challenge; return whether it was valid for ``purpose``."""
-        body, code = challenge[:_BODY], challenge[_BODY:]
-        if len(code) != _CODE or not hmac.compare_digest(code, self._sign(body, purpose)):
+        body, code = challenge[:_BODY_BYTES], challenge[_BODY_BYTES:]
+        if len(code) != _CODE_BYTES or not hmac.compare_digest(code, self._sign(body, purpose)):
             return False
-        until_ms = int.from_bytes(body[:_EXPIRY], "big")
+        until_ms = int.from_bytes(body[:_EXPIRY_BYTES], "big")
         return self._now_ms() < until_ms and await self._values.put(_KIND, body, b"", until_ms)
 
     def _sign(self, body: bytes, purpose: str) -> bytes:

@@ -51,22 +51,26 @@ class ClientSecrets:
     async def create(self, caller: Caller, model: str | None, session: dict[str, Any], ttl_s: int) -> tuple[str, int]:
         """Return a new client secret of the caller's key, and its expiry (Unix s). Raises ``RateLimited``."""
         now_s, key_id = self._clock(), caller.key.id
-        own, total, first_ms = await self._values.count_values(_KIND, key_id)
-        if own >= MAX_PER_KEY or total >= MAX_SECRETS:
+        own_count, total, first_ms = await self._values.count_values(_KIND, key_id)
+        if own_count >= MAX_PER_KEY or total >= MAX_SECRETS:
             wait_s = max(1, int(first_ms / 1000 - now_s))
             raise RateLimited("There are too many valid client secrets", retry_after_s=wait_s)
         secret = f"{PREFIX}{secrets.token_hex(_BYTES)}"
-        made = ClientSecret(key_id, model, session, int(now_s) + ttl_s)
+        client_secret = ClientSecret(key_id, model, session, int(now_s) + ttl_s)
         await self._values.put(
-            _KIND, self._api_keys.digest(secret), orjson.dumps(attrs.asdict(made)), made.expires_s * 1000, key_id
+            _KIND,
+            self._api_keys.digest(secret),
+            orjson.dumps(attrs.asdict(client_secret)),
+            client_secret.expires_s * 1000,
+            key_id,
         )
-        return secret, made.expires_s
+        return secret, client_secret.expires_s
 
     async def find(self, secret: str) -> tuple[Caller, ClientSecret]:
-        kept = await self._values.find(_KIND, self._api_keys.digest(secret))
-        found = None if kept is None else ClientSecret(**orjson.loads(kept))
-        caller = self._api_keys.find_caller(found.key_id) if found is not None else None
-        if found is None or caller is None:
+        stored_value = await self._values.find(_KIND, self._api_keys.digest(secret))
+        client_secret = None if stored_value is None else ClientSecret(**orjson.loads(stored_value))
+        caller = self._api_keys.find_caller(client_secret.key_id) if client_secret is not None else None
+        if client_secret is None or caller is None:
             raise InvalidApiKey("The client secret is unknown or has expired", should_retry=False)
         caller.check_usable(self._clock())
-        return caller, found
+        return caller, client_secret

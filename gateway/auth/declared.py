@@ -19,8 +19,8 @@ KeyPath = tuple[int, str]
 
 def digest_declared(accounts: Iterable[AccountSpec], keys: Iterable[KeySpec], pepper: bytes) -> str:
     """Return a digest of a file's accounts and keys, secrets included. Guessing a secret from it needs ``pepper``."""
-    declared = [*map(attrs.asdict, accounts), *map(attrs.asdict, keys)]
-    return hmac.digest(pepper, orjson.dumps(declared, default=str), "sha256").hex()
+    declared_rows = [*map(attrs.asdict, accounts), *map(attrs.asdict, keys)]
+    return hmac.digest(pepper, orjson.dumps(declared_rows, default=str), "sha256").hex()
 
 
 async def declare(service: AccountService, accounts: Iterable[AccountSpec], keys: Iterable[KeySpec]) -> None:
@@ -36,17 +36,17 @@ async def declare(service: AccountService, accounts: Iterable[AccountSpec], keys
 
 async def _declare_accounts(service: AccountService, specs: Iterable[AccountSpec]) -> list[Account]:
     register = service.register
-    known = {account.name: account for account in await register.list_accounts(FILE)}
-    accounts = dict(known)
+    known_accounts = {account.name: account for account in await register.list_accounts(FILE)}
+    accounts = dict(known_accounts)
     for spec in specs:
-        before = known.pop(spec.name, None)
-        if before is None:
+        current = known_accounts.pop(spec.name, None)
+        if current is None:
             accounts[spec.name] = await register.add_account(spec, FILE, declared=True)
             continue
-        accounts[spec.name] = after = attrs.evolve(spec.apply(before), declared=True)
-        if after != before:
-            await register.put_account(before, after, FILE)
-    for account in known.values():
+        accounts[spec.name] = declared_account = attrs.evolve(spec.apply(current), declared=True)
+        if declared_account != current:
+            await register.put_account(current, declared_account, FILE)
+    for account in known_accounts.values():
         if account.declared:
             await register.put_account(account, attrs.evolve(account, declared=False, status="disabled"), FILE)
     return list(accounts.values())
@@ -55,39 +55,39 @@ async def _declare_accounts(service: AccountService, specs: Iterable[AccountSpec
 async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accounts: Sequence[Account]) -> None:
     register = service.register
     by_name, by_id = {account.name: account for account in accounts}, {account.id: account for account in accounts}
-    wanted = {(by_name[spec.account].id, spec.name): spec for spec in specs}
-    known = {(key.account_id, key.name): key for key in await _free_secrets(service, wanted, by_id)}
-    for path, spec in wanted.items():
+    specs_by_path = {(by_name[spec.account].id, spec.name): spec for spec in specs}
+    known_keys = {(key.account_id, key.name): key for key in await _free_secrets(service, specs_by_path, by_id)}
+    for path, spec in specs_by_path.items():
         account = by_id[path[0]]
-        fresh = attrs.evolve(service.new_key(account, spec.secret or ""), declared=True)
-        before = known.pop(path, None)
-        if before is None:
-            await register.add_key(spec, fresh, account, FILE)
+        new_key = attrs.evolve(service.new_key(account, spec.secret or ""), declared=True)
+        current = known_keys.pop(path, None)
+        if current is None:
+            await register.add_key(spec, new_key, account, FILE)
             continue
-        after = spec.apply(attrs.evolve(fresh, id=before.id, created_ms=before.created_ms))
-        if after != before:
-            await register.put_key(before, after, account, FILE)
-    for key in known.values():
+        declared_key = spec.apply(attrs.evolve(new_key, id=current.id, created_ms=current.created_ms))
+        if declared_key != current:
+            await register.put_key(current, declared_key, account, FILE)
+    for key in known_keys.values():
         if key.declared:
-            after = lock_fields(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
-            await register.put_key(key, after, by_id[key.account_id], FILE)
+            declared_key = lock_fields(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
+            await register.put_key(key, declared_key, by_id[key.account_id], FILE)
 
 
 async def _free_secrets(
-    service: AccountService, wanted: Mapping[KeyPath, KeySpec], accounts: Mapping[int, Account]
+    service: AccountService, specs_by_path: Mapping[KeyPath, KeySpec], accounts: Mapping[int, Account]
 ) -> list[ApiKey]:
     """Free the file's secrets from all other keys, renamed or moved in the file. Return all stored keys afterwards."""
-    paths = {service.directory.digest(spec.secret or ""): path for path, spec in wanted.items()}
+    paths = {service.directory.digest(spec.secret or ""): path for path, spec in specs_by_path.items()}
     keys = list(await service.register.keys.list_keys())
     for index, key in enumerate(keys):
-        here = (key.account_id, key.name)
-        changed = key
-        if key.former_digest is not None and paths.get(key.former_digest, here) != here:
-            changed = attrs.evolve(changed, former_digest=None, former_until_s=None)
-        if paths.get(key.digest, here) != here:
+        key_path = (key.account_id, key.name)
+        freed_key = key
+        if key.former_digest is not None and paths.get(key.former_digest, key_path) != key_path:
+            freed_key = attrs.evolve(freed_key, former_digest=None, former_until_s=None)
+        if paths.get(key.digest, key_path) != key_path:
             unusable = secrets.token_bytes(len(key.digest))
-            changed = attrs.evolve(changed, digest=unusable, status="disabled")
-        if changed is not key:
-            keys[index] = changed
-            await service.register.put_key(key, changed, accounts[key.account_id], FILE)
+            freed_key = attrs.evolve(freed_key, digest=unusable, status="disabled")
+        if freed_key is not key:
+            keys[index] = freed_key
+            await service.register.put_key(key, freed_key, accounts[key.account_id], FILE)
     return keys

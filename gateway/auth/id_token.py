@@ -21,7 +21,7 @@ the provider's public key is mistaken for a shared secret."""
 LEEWAY_S = 60
 MAX_AGE_S = 600
 """Maximum age of an ID token: it is issued during the sign-in, which takes at most this long."""
-_PUBLIC = frozenset({"RSA", "EC", "OKP"})
+_PUBLIC_KEY_TYPES = frozenset({"RSA", "EC", "OKP"})
 
 
 class InvalidIdToken(Exception):
@@ -42,17 +42,17 @@ class ExpectedToken:
     algorithms: Sequence[str]
 
 
-def choose_algorithms(offered: Any) -> tuple[str, ...]:
+def choose_algorithms(algorithms: Any) -> tuple[str, ...]:
     """Return the allowed algorithms among those in the provider's metadata; RS256 if it lists no algorithm."""
-    names = offered if isinstance(offered, list) else ["RS256"]
+    names = algorithms if isinstance(algorithms, list) else ["RS256"]
     return tuple(name for name in names if isinstance(name, str) and name in ALGORITHMS)
 
 
 def read_keys(document: Mapping[str, Any]) -> KeySet:
     """Return a JSON Web Key Set's public keys of known types that may sign. Raises ``InvalidIdToken``."""
     keys = document.get("keys")
-    found = [key for key in (keys if isinstance(keys, list) else []) if isinstance(key, dict)]
-    public = [key for key in found if key.get("kty") in _PUBLIC and key.get("use", "sig") == "sig"]
+    candidates = [key for key in (keys if isinstance(keys, list) else []) if isinstance(key, dict)]
+    public = [key for key in candidates if key.get("kty") in _PUBLIC_KEY_TYPES and key.get("use", "sig") == "sig"]
     try:
         return KeySet.import_key_set({"keys": public})
     except (JoseError, ValueError, TypeError) as error:
@@ -86,7 +86,10 @@ def check_id_token(token: str, keys: KeySet, expected: ExpectedToken, now_s: flo
 
 
 def _check_claims(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float) -> None:
-    """Check the parts that the library does not check: types, the audience, the age and the subject."""
+    """Check the parts that the library does not check: types, the audience, the age and the subject.
+
+    Raises ``InvalidIdToken``.
+    """
     audience = claims["aud"]
     audiences = audience if isinstance(audience, list) else [audience]
     if expected.client_id not in audiences:

@@ -17,7 +17,7 @@ from gateway.frozen import frozen
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.members import MemberRepository
 
-ONLY_PASSKEYS = (
+PASSKEY_REQUIRED = (
     "Your second factor is a passkey, which a reset link cannot ask for: sign in with the passkey alone, or ask an "
     "administrator to remove your passkeys"
 )
@@ -27,7 +27,7 @@ FIRST_ACCOUNT = "local"
 
 @frozen
 class OpenedInvite:
-    """A valid link. ``member``: the member whose passphrase the link resets; None: the link creates a member."""
+    """A valid link. ``member`` is the member whose passphrase the link resets; None if the link creates a member."""
 
     link: InviteLink
     account: Account
@@ -64,17 +64,19 @@ class Invitations:
             expected = await self.find_setup_token()
             if expected is None or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
-            kept = await self._sessions.hash_passphrase(passphrase, name)
+            passphrase_hash = await self._sessions.hash_passphrase(passphrase, name)
             account = await self._choose_account()
             if not await self._values.remove(*SETUP):  # another node has just used the token
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
-            made = None
+            member = None
             try:
-                made = await self._add(Member(0, account.id, name, "administrator", passphrase=kept), visitor, None)
+                member = await self._add(
+                    Member(0, account.id, name, "administrator", passphrase=passphrase_hash), visitor, None
+                )
             finally:
-                if made is None:
+                if member is None:
                     await self._values.put(*SETUP, expected.encode(), NEVER_MS)
-        return await self._open_session(made, visitor)
+        return await self._open_session(member, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
         """Return the purpose of a link. Raises ``NotFound`` if the link is invalid."""
@@ -97,26 +99,28 @@ class Invitations:
         A member with a second factor needs a code of it. Raises ``NotFound`` for an invalid link, ``InvalidRequest``,
         ``Conflict`` for a taken name, ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
         """
-        opened = await self.open_link(token)
-        if opened.member is not None:
-            return await self._reset(opened.link, opened.member, passphrase, code, visitor)
-        chosen = parse_member_name(name or "")
-        kept = await self._sessions.hash_passphrase(passphrase, chosen)
-        link = opened.link
-        made = await self._add(Member(0, link.account_id, chosen, link.role, passphrase=kept), visitor, link.digest)
-        return await self._open_session(made, visitor)
+        link_view = await self.open_link(token)
+        if link_view.member is not None:
+            return await self._reset(link_view.link, link_view.member, passphrase, code, visitor)
+        member_name = parse_member_name(name or "")
+        passphrase_hash = await self._sessions.hash_passphrase(passphrase, member_name)
+        link = link_view.link
+        member = await self._add(
+            Member(0, link.account_id, member_name, link.role, passphrase=passphrase_hash), visitor, link.digest
+        )
+        return await self._open_session(member, visitor)
 
     async def _reset(
         self, link: InviteLink, member: Member, passphrase: str, code: str | None, visitor: ClientInfo
     ) -> NewSession:
         if member.passkeys and member.totp is None:
-            raise Conflict(ONLY_PASSKEYS)
+            raise Conflict(PASSKEY_REQUIRED)
         proof = await self._sessions.prove(member, code, visitor)
-        kept = await self._sessions.hash_passphrase(passphrase, member.name)
-        after = attrs.evolve(member, passphrase=kept)
+        passphrase_hash = await self._sessions.hash_passphrase(passphrase, member.name)
+        changed_member = attrs.evolve(member, passphrase=passphrase_hash)
         audit = build_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())
-        await self._members.put_member(member, after, audit, link=link.digest, end_sessions=True)
-        return await self._sessions.open(after, attrs.evolve(proof, passphrase=kept), visitor)
+        await self._members.put_member(member, changed_member, audit, link=link.digest, end_sessions=True)
+        return await self._sessions.open(changed_member, attrs.evolve(proof, passphrase=passphrase_hash), visitor)
 
     async def _add(self, member: Member, visitor: ClientInfo, link: bytes | None) -> Member:
         now_ms = self._now_ms()
@@ -132,8 +136,8 @@ class Invitations:
         active = [account for account in accounts if account.status == "active"]
         if active:
             return next((account for account in active if account.name == FIRST_ACCOUNT), active[0])
-        taken, name, number = {account.name for account in accounts}, FIRST_ACCOUNT, 1
-        while name in taken:
+        taken_names, name, number = {account.name for account in accounts}, FIRST_ACCOUNT, 1
+        while name in taken_names:
             number += 1
             name = f"{FIRST_ACCOUNT}-{number}"
         now_ms = self._now_ms()

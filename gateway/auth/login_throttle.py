@@ -14,65 +14,65 @@ from gateway.domain.member import WrongPassphrase
 from gateway.errors import RateLimited
 from gateway.frozen import frozen
 
-MOST = 10_000
-FORGOTTEN_S = 15 * 60.0
+MAX_COUNTERS = 10_000
+COUNTER_TTL_S = 15 * 60.0
 
 
 @frozen
 class Pace:
-    """``free`` attempts without a wait, then a wait of 1, 2, 4 … seconds after each, up to ``longest_s``."""
+    """``free`` attempts without a wait, then a wait of 1, 2, 4 … seconds after each, up to ``max_wait_s``."""
 
     free: int
-    longest_s: float
+    max_wait_s: float
 
-    def find_wait_s(self, tries: int) -> float:
-        if tries < self.free:
+    def compute_wait_s(self, attempts: int) -> float:
+        if attempts < self.free:
             return 0.0
-        return min(self.longest_s, 2.0 ** min(tries - self.free, 32))
+        return min(self.max_wait_s, 2.0 ** min(attempts - self.free, 32))
 
 
-OF_PAIR = Pace(5, 300.0)
-OF_ADDRESS = Pace(30, 300.0)
-OF_NAME = Pace(30, 60.0)
+PAIR_PACE = Pace(5, 300.0)
+ADDRESS_PACE = Pace(30, 300.0)
+NAME_PACE = Pace(30, 60.0)
 """Pace for one name from any address. A single attacker can cause this wait, so it does not apply to an address from
 which the member has signed in before."""
 
 
 @frozen
 class _Count:
-    tries: int
+    attempts: int
     at_s: float
 
 
 class _Table:
     """Failed attempts by key."""
 
-    def __init__(self, pace: Pace, clock: Callable[[], float], most: int) -> None:
+    def __init__(self, pace: Pace, clock: Callable[[], float], max_counters: int) -> None:
         self._pace = pace
-        self._most = most
+        self._max_counters = max_counters
         self._clock = clock
         self._counts: OrderedDict[bytes, _Count] = OrderedDict()
 
-    def find_wait_s(self, key: bytes) -> float:
+    def compute_wait_s(self, key: bytes) -> float:
         count = self._find(key)
-        return 0.0 if count is None else count.at_s + self._pace.find_wait_s(count.tries) - self._clock()
+        return 0.0 if count is None else count.at_s + self._pace.compute_wait_s(count.attempts) - self._clock()
 
     def count(self, key: bytes) -> Callable[[], None]:
         """Count one more attempt; return a function that undoes this."""
-        before = self._find(key)
-        self._counts[key] = counted = _Count(1 if before is None else before.tries + 1, self._clock())
+        earlier_count = self._find(key)
+        self._counts[key] = count = _Count(1 if earlier_count is None else earlier_count.attempts + 1, self._clock())
         self._counts.move_to_end(key)
-        if len(self._counts) > self._most:
+        if len(self._counts) > self._max_counters:
             self._counts.popitem(last=False)
 
         def take_back() -> None:
             now = self._counts.get(key)
-            if now is counted and before is not None:
-                self._counts[key] = before
-            elif now is counted:
+            if now is count and earlier_count is not None:
+                self._counts[key] = earlier_count
+            elif now is count:
                 del self._counts[key]
             elif now is not None:
-                self._counts[key] = attrs.evolve(now, tries=max(now.tries - 1, 0))
+                self._counts[key] = attrs.evolve(now, attempts=max(now.attempts - 1, 0))
 
         return take_back
 
@@ -81,7 +81,7 @@ class _Table:
 
     def _find(self, key: bytes) -> _Count | None:
         count = self._counts.get(key)
-        return count if count is not None and self._clock() < count.at_s + FORGOTTEN_S else None
+        return count if count is not None and self._clock() < count.at_s + COUNTER_TTL_S else None
 
 
 class Throttle(Protocol):
@@ -95,12 +95,12 @@ class Throttle(Protocol):
 
 
 class LoginThrottle:
-    """Limits attempts by name and address, in memory. ``clock`` is monotonic; a table has at most ``most`` entries."""
+    """Limits attempts by name and address, in memory, with at most ``max_counters`` of each. ``clock`` is monotonic."""
 
-    def __init__(self, clock: Callable[[], float], *, most: int = MOST) -> None:
-        paces = (OF_PAIR, OF_NAME, OF_ADDRESS)
-        self._pairs, self._names, self._addresses = (_Table(pace, clock, most) for pace in paces)
-        self._most = most
+    def __init__(self, clock: Callable[[], float], *, max_counters: int = MAX_COUNTERS) -> None:
+        paces = (PAIR_PACE, NAME_PACE, ADDRESS_PACE)
+        self._pairs, self._names, self._addresses = (_Table(pace, clock, max_counters) for pace in paces)
+        self._max_counters = max_counters
         self._known_pairs: OrderedDict[bytes, None] = OrderedDict()
 
     @asynccontextmanager
@@ -109,16 +109,20 @@ class LoginThrottle:
     ) -> AsyncIterator[None]:
         """Run the block as one attempt, which fails if the block raises ``fails``.
 
-        An attempt counts from its start, so parallel attempts gain nothing. ``is_whole`` False: success does not open a
-        session yet, and earlier failures stay counted. Raises ``RateLimited``.
+        An attempt counts from its start, so parallel attempts gain nothing. If ``is_whole`` is False, success does not
+        open a session yet, and earlier failures stay counted. Raises ``RateLimited``.
         """
         network = find_subnet(address)
-        pair, named, placed = make_counter_key(name, network), make_counter_key(name), make_counter_key(network)
-        wait_s = self._pairs.find_wait_s(pair)
-        if pair not in self._known_pairs:
-            wait_s = max(wait_s, self._names.find_wait_s(named), self._addresses.find_wait_s(placed))
+        pair_key, name_key, address_key = (
+            make_counter_key(name, network),
+            make_counter_key(name),
+            make_counter_key(network),
+        )
+        wait_s = self._pairs.compute_wait_s(pair_key)
+        if pair_key not in self._known_pairs:
+            wait_s = max(wait_s, self._names.compute_wait_s(name_key), self._addresses.compute_wait_s(address_key))
         check_wait(wait_s)
-        take_back = [self._pairs.count(pair), self._names.count(named), self._addresses.count(placed)]
+        take_back = [self._pairs.count(pair_key), self._names.count(name_key), self._addresses.count(address_key)]
         try:
             yield
         except fails:
@@ -128,13 +132,13 @@ class LoginThrottle:
             for take in take_back:
                 take()
         if is_whole:
-            self._pairs.forget(pair)
-            self._record_known(pair)
+            self._pairs.forget(pair_key)
+            self._record_known(pair_key)
 
     def _record_known(self, pair: bytes) -> None:
         self._known_pairs[pair] = None
         self._known_pairs.move_to_end(pair)
-        if len(self._known_pairs) > self._most:
+        if len(self._known_pairs) > self._max_counters:
             self._known_pairs.popitem(last=False)
 
 
@@ -142,10 +146,10 @@ def check_wait(wait_s: float) -> None:
     """Raise ``RateLimited`` if there is a wait."""
     if wait_s > 0:
         seconds = math.ceil(wait_s)
-        raise RateLimited(f"Too many wrong tries: wait {seconds} s", retry_after_s=seconds)
+        raise RateLimited(f"Too many wrong attempts: wait {seconds} s", retry_after_s=seconds)
 
 
-def make_counter_key(*parts: str) -> bytes:
+def make_counter_key(*values: str) -> bytes:
     """Return the key under which attempts of a name and an address are counted."""
     # Users sometimes type a passphrase into the name field, so only a digest is kept here.
-    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b("\0".join(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()

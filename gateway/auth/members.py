@@ -12,7 +12,7 @@ from gateway.auth.sessions import digest_reference, make_reference
 from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
-from gateway.domain.member import LINK_MS, NO_PASSWORDS, InviteLink, LinkKind, Member, find_difference
+from gateway.domain.member import LINK_MS, PASSWORDS_DISABLED, InviteLink, LinkKind, Member, find_difference
 from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member_fields
 from gateway.errors import Conflict, NotFound
 from gateway.storage.accounts import AccountRepository
@@ -20,15 +20,15 @@ from gateway.storage.members import MemberRepository
 
 Fields = dict[str, Any]
 _HOUR_MS = 3_600 * 1000
-_SHOWN = ("name", "role", "status")
+_SHOWN_FIELDS = ("name", "role", "status")
 """Fields whose old and new values appear in the audit log."""
 
 
 class Members:
     """Members and the links that invite them.
 
-    ``clock``: Unix seconds. ``changing``: held during every change of a member. Accounts use the same lock, because
-    removing a member or an account must leave an active administrator. ``is_local``: whether members may have a
+    ``changing`` is held during every change of a member. Accounts use the same lock, because
+    removing a member or an account must leave an active administrator. ``is_local`` says whether members may have a
     password; if not, no link is created.
     """
 
@@ -49,88 +49,90 @@ class Members:
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
         names = await self._name_accounts()
-        wanted = None if account is None else (await self._get_account(account)).id
-        found = await self._members.list_members()
-        return [_show(member, names) for member in found if wanted in {None, member.account_id}]
+        account_id = None if account is None else (await self._get_account(account)).id
+        members = await self._members.list_members()
+        return [_show(member, names) for member in members if account_id in {None, member.account_id}]
 
     async def get(self, member_id: int) -> Fields:
         return _show(await self._get(member_id), await self._name_accounts())
 
-    async def invite(self, spec: InviteSpec, by: Actor = OPERATOR) -> Fields:
+    async def invite(self, spec: InviteSpec, actor: Actor = OPERATOR) -> Fields:
         """Create a link for a new member, which only this result contains. Raises ``NotFound``, ``Conflict``."""
         account = await self._get_account(spec.account)
         if account.status != "active":
             raise Conflict(f"The account {account.name!r} is disabled", param="account")
         expires_ms = self._now_ms() + spec.hours * _HOUR_MS
         return await self._create_link(
-            InviteLink(b"", "invite", account.id, spec.role, 0, expires_ms), by, account.name
+            InviteLink(b"", "invite", account.id, spec.role, 0, expires_ms), actor, account.name
         )
 
-    async def reset(self, member_id: int, by: Actor = OPERATOR) -> Fields:
+    async def reset(self, member_id: int, actor: Actor = OPERATOR) -> Fields:
         """Create a link to reset a passphrase, which only this result contains. Raises ``NotFound``, ``Conflict``."""
         member = await self._get(member_id)
         if member.status != "active":
             raise Conflict(f"{member.name} is disabled")
         expires_ms = self._now_ms() + LINK_MS
         link = InviteLink(b"", "reset", member.account_id, member.role, 0, expires_ms, member.id)
-        return await self._create_link(link, by, member.name)
+        return await self._create_link(link, actor, member.name)
 
-    async def _create_link(self, link: InviteLink, by: Actor, subject: str) -> Fields:
+    async def _create_link(self, link: InviteLink, actor: Actor, subject: str) -> Fields:
         if not self._is_local:
-            raise Conflict(NO_PASSWORDS)
+            raise Conflict(PASSWORDS_DISABLED)
         token = make_reference()
-        made = attrs.evolve(
-            link, digest=digest_reference(token), created_ms=self._now_ms(), created_by=by.name or by.kind
+        stored_link = attrs.evolve(
+            link, digest=digest_reference(token), created_ms=self._now_ms(), created_by=actor.name or actor.kind
         )
-        detail = {"kind": link.kind, "role": link.role, "id": made.id}
-        audit = self._build_audit_row(by, "link.created", link.account_id, subject, detail)
-        await self._members.add_link(made, audit)
-        shown = await self._show_links([made])
-        return {**shown[0], "token": token}
+        detail = {"kind": link.kind, "role": link.role, "id": stored_link.id}
+        audit = self._build_audit_row(actor, "link.created", link.account_id, subject, detail)
+        await self._members.add_link(stored_link, audit)
+        link_fields = await self._show_links([stored_link])
+        return {**link_fields[0], "token": token}
 
     async def list_links(self) -> list[Fields]:
         now_ms = self._now_ms()
         return await self._show_links(link for link in await self._members.list_links() if now_ms < link.expires_ms)
 
-    async def delete_link(self, link_id: str, by: Actor = OPERATOR) -> None:
+    async def delete_link(self, link_id: str, actor: Actor = OPERATOR) -> None:
         for link in await self._members.list_links():
             if link.id == link_id:
-                audit = self._build_audit_row(by, "link.deleted", link.account_id, link.id, {"kind": link.kind})
+                audit = self._build_audit_row(actor, "link.deleted", link.account_id, link.id, {"kind": link.kind})
                 if await self._members.delete_link(link.digest, audit):
                     return
         raise NotFound(f"No link has the id {link_id[:40]!r}")
 
-    async def edit(self, member_id: int, spec: MemberSpec, by: Actor = OPERATOR) -> Fields:
+    async def edit(self, member_id: int, spec: MemberSpec, actor: Actor = OPERATOR) -> Fields:
         """Change the fields that ``spec`` names. A changed role or status ends the member's sessions."""
-        before = await self._get(member_id)
-        after = attrs.evolve(
-            before,
-            name=before.name if spec.name is None else parse_member_name(spec.name),
-            role=spec.role or before.role,
-            status=spec.status or before.status,
+        current = await self._get(member_id)
+        changed_member = attrs.evolve(
+            current,
+            name=current.name if spec.name is None else parse_member_name(spec.name),
+            role=spec.role or current.role,
+            status=spec.status or current.status,
         )
         if spec.second_factor is False:
-            after = attrs.evolve(after, totp=None, recovery=(), passkeys=0)
+            changed_member = attrs.evolve(changed_member, totp=None, recovery=(), passkeys=0)
         if spec.passkeys is False:
-            after = attrs.evolve(after, passkeys=0)
-        different = find_difference(before, after)
+            changed_member = attrs.evolve(changed_member, passkeys=0)
+        different = find_difference(current, changed_member)
         if different:
             detail: Fields = {
-                name: [getattr(before, name), getattr(after, name)] for name in _SHOWN if name in different
+                name: [getattr(current, name), getattr(changed_member, name)]
+                for name in _SHOWN_FIELDS
+                if name in different
             }
-            if before.has_second_factor != after.has_second_factor:
+            if current.has_second_factor != changed_member.has_second_factor:
                 detail["second_factor"] = [True, False]
-            if before.passkeys != after.passkeys:
-                detail["passkeys"] = [before.passkeys, 0]
-            audit = self._build_audit_row(by, "member.edited", before.account_id, before.name, detail)
+            if current.passkeys != changed_member.passkeys:
+                detail["passkeys"] = [current.passkeys, 0]
+            audit = self._build_audit_row(actor, "member.edited", current.account_id, current.name, detail)
             ends = bool(different & {"role", "status"})
             async with self.changing:
-                await self._members.put_member(before, after, audit, end_sessions=ends)
-        return _show(after, await self._name_accounts())
+                await self._members.put_member(current, changed_member, audit, end_sessions=ends)
+        return _show(changed_member, await self._name_accounts())
 
-    async def delete(self, member_id: int, by: Actor = OPERATOR) -> Member:
+    async def delete(self, member_id: int, actor: Actor = OPERATOR) -> Member:
         member = await self._get(member_id)
-        audit = self._build_audit_row(by, "member.deleted", member.account_id, member.name, {"role": member.role})
+        audit = self._build_audit_row(actor, "member.deleted", member.account_id, member.name, {"role": member.role})
         async with self.changing:
             await self._members.delete_member(member_id, audit)
         return member
@@ -155,10 +157,19 @@ class Members:
         members = {member.id: member.name for member in await self._members.list_members()}
         return [_show_link(link, accounts.get(link.account_id, ""), members.get(link.member_id or 0)) for link in links]
 
-    def _build_audit_row(self, by: Actor, action: str, account_id: int, subject: str, detail: Fields) -> AuditRow:
+    def _build_audit_row(self, actor: Actor, action: str, account_id: int, subject: str, detail: Fields) -> AuditRow:
         fields = orjson.dumps(detail).decode()
         return AuditRow(
-            0, self._now_ms(), by.kind, by.name, by.member_id, by.address, action, account_id, subject, fields
+            0,
+            self._now_ms(),
+            actor.kind,
+            actor.name,
+            actor.member_id,
+            actor.address,
+            action,
+            account_id,
+            subject,
+            fields,
         )
 
     def _now_ms(self) -> int:
@@ -170,7 +181,7 @@ def _show(member: Member, accounts: dict[int, str]) -> Fields:
 
 
 def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:
-    """Return a link as JSON, without its token. ``name``: the member whose passphrase it resets."""
+    """Return a link as JSON, without its token. ``name`` is the member whose passphrase it resets."""
     kind: LinkKind = link.kind
     return {
         "id": link.id,

@@ -32,7 +32,7 @@ MAX_BYTES = 256 * 1024
 MAX_TOKEN, MAX_CODE = 16 * 1024, 4 * 1024
 """Maximum length of an ID token and of an authorization code, in characters."""
 UNREACHABLE = "The sign-in provider did not answer as it should: try again, or ask an administrator"
-REFUSED = "The answer of the sign-in provider was not accepted: begin again, or ask an administrator"
+ANSWER_REFUSED = "The answer of the sign-in provider was not accepted: begin again, or ask an administrator"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class Metadata:
 
 
 @frozen
-class Verified:
+class VerifiedToken:
     """A verified ID token and its claims."""
 
     token: str = attrs.field(repr=False)
@@ -88,15 +88,15 @@ class OidcProvider:
         }
         return add_query(metadata.authorization_endpoint, query)
 
-    async def check_issuer(self, given: str | None) -> None:
+    async def check_issuer(self, issuer: str | None) -> None:
         """Check ``iss`` of the authorization response, against mix-up attacks (RFC 9207). Raises ``Forbidden``."""
         metadata = await self._find_metadata()
-        if given is None and not metadata.sends_issuer:
+        if issuer is None and not metadata.sends_issuer:
             return
-        if given != self.spec.issuer:
-            self._refuse("the response is of another issuer")
+        if issuer != self.spec.issuer:
+            self._log_and_raise("the response is of another issuer")
 
-    async def redeem(self, code: str, flow: Flow, nonce: str, verifier: str) -> Verified:
+    async def redeem(self, code: str, flow: Flow, nonce: str, verifier: str) -> VerifiedToken:
         """Exchange a code for an ID token and verify it. Raises ``Forbidden``, ``ProviderBadResponse``."""
         metadata = await self._find_metadata()
         form = {
@@ -107,30 +107,30 @@ class OidcProvider:
         }
         token = (await self._post_code(metadata, form)).get("id_token")
         if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN or not token.isascii():
-            self._refuse("the token endpoint returned no ID token")
+            self._log_and_raise("the token endpoint returned no ID token")
         expected = id_token.ExpectedToken(self.spec.issuer, self.spec.client_id, nonce, metadata.algorithms)
         try:
-            return Verified(token, await self._check(token, metadata, expected))
+            return VerifiedToken(token, await self._check(token, metadata, expected))
         except id_token.InvalidIdToken as error:
-            self._refuse(str(error))
+            self._log_and_raise(str(error))
 
-    async def build_sign_out_url(self, token: str, back: str | None) -> str | None:
-        """Return the provider's URL for RP-Initiated Logout 1.0, which redirects to ``back``; None if it has none."""
+    async def build_sign_out_url(self, token: str, return_url: str | None) -> str | None:
+        """Return the provider's URL for RP-Initiated Logout 1.0, which redirects to ``return_url``, or None."""
         endpoint = (await self._find_metadata()).end_session_endpoint
         if endpoint is None:
             return None
         query = {"id_token_hint": token, "client_id": self.spec.client_id}
-        return add_query(endpoint, query if back is None else {**query, "post_logout_redirect_uri": back})
+        return add_query(endpoint, query if return_url is None else {**query, "post_logout_redirect_uri": return_url})
 
     async def _check(self, token: str, metadata: Metadata, expected: id_token.ExpectedToken) -> dict[str, Any]:
         keys = await self._find_keys(metadata)
         try:
             return id_token.check_id_token(token, keys, expected, self._clock())
         except id_token.UnknownSigningKey:
-            fresh = await self._find_keys(metadata, pause_s=KEYS_PAUSE_S)
-            if fresh is keys:
+            fresh_keys = await self._find_keys(metadata, pause_s=KEYS_PAUSE_S)
+            if fresh_keys is keys:
                 raise
-            return id_token.check_id_token(token, fresh, expected, self._clock())
+            return id_token.check_id_token(token, fresh_keys, expected, self._clock())
 
     async def _find_metadata(self) -> Metadata:
         failures = self._failures
@@ -139,8 +139,8 @@ class OidcProvider:
                 self._fail("it has just failed")
             if self._metadata is None or self._monotonic() >= self._metadata[1] + METADATA_TTL_S:
                 url = f"{self.spec.issuer.rstrip('/')}/.well-known/openid-configuration"
-                found = self._read_metadata(await self._get(url))
-                self._metadata = found, self._monotonic()
+                metadata = self._read_metadata(await self._get(url))
+                self._metadata = metadata, self._monotonic()
             return self._metadata[0]
 
     async def _find_keys(self, metadata: Metadata, pause_s: float = KEYS_TTL_S) -> KeySet:
@@ -173,11 +173,11 @@ class OidcProvider:
         if not isinstance(url, str) or not url.isascii() or not url.isprintable():
             self._fail(f"the metadata has no {name}")
         try:
-            parts, issuer = urlsplit(url), urlsplit(self.spec.issuer)
+            url_parts, issuer = urlsplit(url), urlsplit(self.spec.issuer)
         except ValueError:
             self._fail(f"the metadata has no valid {name}")
-        own = (parts.scheme, parts.netloc) == (issuer.scheme, issuer.netloc)
-        if not parts.netloc or parts.fragment or not (own or parts.scheme == "https"):
+        is_own = (url_parts.scheme, url_parts.netloc) == (issuer.scheme, issuer.netloc)
+        if not url_parts.netloc or url_parts.fragment or not (is_own or url_parts.scheme == "https"):
             self._fail(f"{name} is neither https:// nor of the issuer")
         return url
 
@@ -207,7 +207,7 @@ class OidcProvider:
                 timeout_s=TIMEOUT_S,
             )
         except GatewayError as error:
-            self._refuse(f"the code was not exchanged: {error.message}")
+            self._log_and_raise(f"the code was not exchanged: {error.message}")
         return self._parse(body)
 
     def _parse(self, body: bytes) -> dict[str, Any]:
@@ -224,9 +224,9 @@ class OidcProvider:
         log.warning("sign_in_provider_failed", provider=self.spec.name, reason=reason)
         raise ProviderBadResponse(UNREACHABLE, phase="headers")
 
-    def _refuse(self, reason: str) -> NoReturn:
+    def _log_and_raise(self, reason: str) -> NoReturn:
         log.warning("sign_in_refused", provider=self.spec.name, reason=reason)
-        raise Forbidden(REFUSED, should_retry=False)
+        raise Forbidden(ANSWER_REFUSED, should_retry=False)
 
 
 def add_query(url: str, query: Mapping[str, str]) -> str:

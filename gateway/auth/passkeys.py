@@ -11,12 +11,12 @@ from gateway.auth.login_throttle import Throttle
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit, note_refusal
 from gateway.auth.webauthn_check import NotVerified, check_assertion, check_attestation, is_installed, parse_challenge
 from gateway.domain.audit_log import Actor
-from gateway.domain.member import NO_PASSWORDS, Credential, Forbidden, Member, WrongPassphrase
+from gateway.domain.member import PASSWORDS_DISABLED, Credential, Forbidden, Member, WrongPassphrase
 from gateway.domain.passkey import (
     CHALLENGE_MS,
-    MOST_PASSKEYS,
-    NO_PASSKEYS,
-    NOT_ACCEPTED,
+    MAX_PASSKEYS,
+    PASSKEY_REFUSED,
+    PASSKEYS_MISSING,
     Assertion,
     Attestation,
     Passkey,
@@ -32,19 +32,19 @@ from gateway.storage.members import MemberRepository
 from gateway.storage.passkeys import PasskeyRepository
 
 Options = dict[str, Any]
-NO_SITE = "Passkeys need the console at a host name over HTTPS, or at localhost: set server.base_url"
-_NAME = "Model gateway"
+SITE_REFUSED = "Passkeys need the console at a host name over HTTPS, or at localhost: set server.base_url"
+_SERVICE_NAME = "Model gateway"
 """The name that authenticators show."""
 _ALGORITHMS = (-8, -7, -257)
 """COSE numbers of Ed25519, ES256 and RS256, in order of preference. Every authenticator supports at least one."""
-_ALONE = "sign in"
+_SIGN_IN_PURPOSE = "sign in"
 
 
 class PasskeyService:
     """Registers passkeys and signs in members with them.
 
-    ``sessions``: opens sessions and checks the passphrase of a member. ``audit_log``: records refusals of known
-    passkeys. ``throttle``: slows down guessing; shared with ``sessions``.
+    ``sessions`` opens sessions and checks the passphrase of a member. ``audit_log`` records refusals of known passkeys.
+    ``throttle`` slows down guessing; shared with ``sessions``.
     """
 
     def __init__(
@@ -74,30 +74,30 @@ class PasskeyService:
         """Return ``site`` if passkeys can be used there. Raises ``Conflict``, ``Forbidden``."""
         obstacle = self.find_obstacle(site)
         if obstacle == "passphrases":
-            raise Forbidden(NO_PASSWORDS, should_retry=False)
+            raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
         if obstacle == "extra":
             raise Conflict(
                 f"Passkeys need an extra of the gateway: {format_install_command('sso')}", should_retry=False
             )
         if site is None:
-            raise Conflict(NO_SITE, should_retry=False)
+            raise Conflict(SITE_REFUSED, should_retry=False)
         return site
 
     async def list_passkeys(self, member_id: int) -> Sequence[Passkey]:
         return await self._passkeys.list_passkeys(member_id)
 
     async def start_registration(
-        self, site: RelyingParty, signed: CurrentUser, passphrase: str, visitor: ClientInfo
+        self, site: RelyingParty, user: CurrentUser, passphrase: str, visitor: ClientInfo
     ) -> Options:
         """Return options for ``navigator.credentials.create()``. Raises ``WrongPassphrase``, ``Conflict``."""
-        await self._sessions.check_consent(signed, passphrase, visitor)
-        member = signed.member
+        await self._sessions.check_consent(user, passphrase, visitor)
+        member = user.member
         present = await self._passkeys.list_passkeys(member.id)
-        if len(present) >= MOST_PASSKEYS:
-            raise Conflict(f"You have {MOST_PASSKEYS} passkeys already: remove one first")
+        if len(present) >= MAX_PASSKEYS:
+            raise Conflict(f"You have {MAX_PASSKEYS} passkeys already: remove one first")
         return {
-            "challenge": encode(self._challenges.make(_format_registration_purpose(signed))),
-            "rp": {"id": site.id, "name": _NAME},
+            "challenge": encode(self._challenges.make(_format_registration_purpose(user))),
+            "rp": {"id": site.id, "name": _SERVICE_NAME},
             "user": {"id": encode(write_user_handle(member.id)), "name": member.name, "displayName": member.name},
             "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in _ALGORITHMS],
             "authenticatorSelection": {"residentKey": "preferred", "userVerification": "preferred"},
@@ -107,81 +107,84 @@ class PasskeyService:
         }
 
     async def register(
-        self, site: RelyingParty, signed: CurrentUser, answer: Attestation, visitor: ClientInfo
+        self, site: RelyingParty, user: CurrentUser, answer: Attestation, visitor: ClientInfo
     ) -> Passkey:
         """Store a new passkey. Raises ``InvalidRequest`` if the answer is not valid, ``Conflict``."""
         challenge = parse_challenge(answer.client_data)
-        if not await self._challenges.use(challenge, _format_registration_purpose(signed)):
+        if not await self._challenges.use(challenge, _format_registration_purpose(user)):
             raise InvalidRequest("The registration took too long, or is not of this session: start again")
         try:
-            made = await check_attestation(answer, challenge, site)
+            credential = await check_attestation(answer, challenge, site)
         except NotVerified:
             raise InvalidRequest("The passkey's answer is not valid here: start again") from None
-        member, now_ms = signed.member, self._sessions.now_ms
-        key, count = made.public_key, made.sign_count
+        member, now_ms = user.member, self._sessions.now_ms
+        key, count = credential.public_key, credential.sign_count
         passkey = Passkey(
             0, member.id, answer.credential_id, key, count, answer.name, answer.transports, created_ms=now_ms
         )
         detail = orjson.dumps({"passkey": passkey.name}).decode()
-        audit = build_audit(signed.act(visitor.address), "member.passkey_added", member, now_ms, detail)
+        audit = build_audit(user.act(visitor.address), "member.passkey_added", member, now_ms, detail)
         return await self._passkeys.add_passkey(passkey, audit)
 
-    async def rename(self, signed: CurrentUser, passkey_id: int, name: str, visitor: ClientInfo) -> Passkey:
-        passkey = await self._find_own(signed, passkey_id)
+    async def rename(self, user: CurrentUser, passkey_id: int, name: str, visitor: ClientInfo) -> Passkey:
+        passkey = await self._find_own(user, passkey_id)
         detail = orjson.dumps({"passkey": [passkey.name, name.strip()]}).decode()
         now_ms = self._sessions.now_ms
-        audit = build_audit(signed.act(visitor.address), "member.passkey_renamed", signed.member, now_ms, detail)
+        audit = build_audit(user.act(visitor.address), "member.passkey_renamed", user.member, now_ms, detail)
         await self._passkeys.rename_passkey(passkey, name.strip(), audit)
-        return await self._find_own(signed, passkey_id)
+        return await self._find_own(user, passkey_id)
 
-    async def remove(self, signed: CurrentUser, passkey_id: int, passphrase: str, visitor: ClientInfo) -> None:
-        passkey = await self._find_own(signed, passkey_id)
-        await self._sessions.check_consent(signed, passphrase, visitor)
+    async def remove(self, user: CurrentUser, passkey_id: int, passphrase: str, visitor: ClientInfo) -> None:
+        passkey = await self._find_own(user, passkey_id)
+        await self._sessions.check_consent(user, passphrase, visitor)
         detail = orjson.dumps({"passkey": passkey.name}).decode()
         now_ms = self._sessions.now_ms
-        audit = build_audit(signed.act(visitor.address), "member.passkey_removed", signed.member, now_ms, detail)
+        audit = build_audit(user.act(visitor.address), "member.passkey_removed", user.member, now_ms, detail)
         await self._passkeys.delete_passkey(passkey, audit)
 
     def start_sign_in(self, site: RelyingParty) -> Options:
         """Return options for ``navigator.credentials.get()``. The browser offers its passkeys; no name is needed."""
-        return self._build_request(site, _ALONE, (), "required")
+        return self._build_request(site, _SIGN_IN_PURPOSE, (), "required")
 
     async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
         """Return options for ``navigator.credentials.get()``. Raises ``Conflict`` if the member has no passkey."""
         member = await self._sessions.check_passphrase(name, passphrase, visitor)
         present = await self._passkeys.list_passkeys(member.id)
         if not present:
-            raise Conflict(NO_PASSKEYS)
+            raise Conflict(PASSKEYS_MISSING)
         return self._build_request(site, _format_second_factor_purpose(member), present, "preferred")
 
     async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
-        """Create a session for the answer to a challenge. Raises ``Forbidden`` if the member is disabled."""
+        """Create a session for the answer to a challenge.
+
+        Raises ``WrongPassphrase`` if the answer is not accepted, and ``Forbidden`` if the member is disabled.
+        """
         passkey = await self._passkeys.find_passkey(answer.credential_id)
         member = None if passkey is None else await self._members.find_member(passkey.member_id)
         async with self._throttle.attempt("" if member is None else member.name, visitor.address):
             if passkey is None or member is None:
                 note_refusal(None, visitor)
-                raise WrongPassphrase(NOT_ACCEPTED)
+                raise WrongPassphrase(PASSKEY_REFUSED)
             try:
                 use = await self._check(site, passkey, member, answer)
-            except NotVerified as refused:
-                await self._note_refusal(passkey, member, str(refused), visitor)
-                raise WrongPassphrase(NOT_ACCEPTED) from None
+            except NotVerified as error:
+                await self._note_refusal(passkey, member, str(error), visitor)
+                raise WrongPassphrase(PASSKEY_REFUSED) from None
             detail = orjson.dumps({"passkey": passkey.name}).decode()
             return await self._sessions.open(member, Credential(member.passphrase, passkey=use), visitor, detail=detail)
 
     async def _check(self, site: RelyingParty, passkey: Passkey, member: Member, answer: Assertion) -> PasskeyUse:
         """Verify an answer (WebAuthn, section 7.2). Raises ``NotVerified``."""
         challenge = parse_challenge(answer.client_data)
-        is_alone = await self._challenges.use(challenge, _ALONE)
+        is_alone = await self._challenges.use(challenge, _SIGN_IN_PURPOSE)
         if not is_alone and not await self._challenges.use(challenge, _format_second_factor_purpose(member)):
             raise NotVerified("challenge")
         if answer.user_handle is not None and answer.user_handle != write_user_handle(member.id):
             raise NotVerified("user handle")
-        signed = await check_assertion(answer, challenge, site, passkey.public_key, needs_user=is_alone)
-        if not passkey.accepts(signed.sign_count):
+        assertion = await check_assertion(answer, challenge, site, passkey.public_key, needs_user=is_alone)
+        if not passkey.accepts(assertion.sign_count):
             raise NotVerified("sign count")
-        return PasskeyUse(passkey.id, signed.sign_count)
+        return PasskeyUse(passkey.id, assertion.sign_count)
 
     async def _note_refusal(self, passkey: Passkey, member: Member, reason: str, visitor: ClientInfo) -> None:
         note_refusal(member, visitor)
@@ -191,24 +194,26 @@ class PasskeyService:
         with suppress(StoreUnavailable):  # the sign-in is refused in any case
             await self._audit_log.add_audit(audit)
 
-    async def _find_own(self, signed: CurrentUser, passkey_id: int) -> Passkey:
-        for passkey in await self._passkeys.list_passkeys(signed.member.id):
+    async def _find_own(self, user: CurrentUser, passkey_id: int) -> Passkey:
+        for passkey in await self._passkeys.list_passkeys(user.member.id):
             if passkey.id == passkey_id:
                 return passkey
         raise NotFound(f"You have no passkey with the id {passkey_id}")
 
-    def _build_request(self, site: RelyingParty, purpose: str, allowed: Sequence[Passkey], verify: str) -> Options:
+    def _build_request(
+        self, site: RelyingParty, purpose: str, allowed_passkeys: Sequence[Passkey], verify: str
+    ) -> Options:
         return {
             "challenge": encode(self._challenges.make(purpose)),
             "rpId": site.id,
-            "allowCredentials": list(map(_build_descriptor, allowed)),
+            "allowCredentials": list(map(_build_descriptor, allowed_passkeys)),
             "userVerification": verify,
             "timeout": CHALLENGE_MS,
         }
 
 
-def _format_registration_purpose(signed: CurrentUser) -> str:
-    return f"register {signed.session.digest.hex()}"
+def _format_registration_purpose(user: CurrentUser) -> str:
+    return f"register {user.session.digest.hex()}"
 
 
 def _format_second_factor_purpose(member: Member) -> str:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-AT_ONCE = 2
+MAX_HASHING = 2
 """Concurrent hashes: sign-in uses at most this many cores, and 19 MiB for each."""
-MOST_WAITING = 16
+MAX_WAITING = 16
 """Maximum of waiting hashes; further ones are refused."""
 _SALT_BYTES, _HASH_BYTES = 16, 32
 
@@ -42,47 +42,47 @@ class PasswordService:
 
     def __init__(self, cost: HashCost = OWASP) -> None:
         self._cost = cost
-        self._under_way = 0
+        self._running_hashes = 0
 
     async def hash(self, passphrase: str) -> str:
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
 
-    async def matches(self, kept: str | None, passphrase: str) -> bool:
-        """Return whether ``kept`` is the passphrase's hash. None takes as long as a wrong one."""
-        return await self._run(partial(self._compare, kept or self._decoy_hash, _normalize(passphrase)))
+    async def matches(self, passphrase_hash: str | None, passphrase: str) -> bool:
+        """Return whether ``passphrase_hash`` is the passphrase's hash. None takes as long as a wrong one."""
+        return await self._run(partial(self._compare, passphrase_hash or self._decoy_hash, _normalize(passphrase)))
 
-    def needs_rehash(self, kept: str) -> bool:
-        """Return whether ``kept`` was created with a cost other than today's."""
-        return self._hasher.check_needs_rehash(kept)
+    def needs_rehash(self, passphrase_hash: str) -> bool:
+        """Return whether ``passphrase_hash`` was created with a cost other than today's."""
+        return self._hasher.check_needs_rehash(passphrase_hash)
 
     def close(self) -> None:
         if "_pool" in self.__dict__:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _compare(self, kept: str, passphrase: bytes) -> bool:
+    def _compare(self, passphrase_hash: str, passphrase: bytes) -> bool:
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - as below
 
         try:
-            return self._hasher.verify(kept, passphrase)
+            return self._hasher.verify(passphrase_hash, passphrase)
         except (VerificationError, InvalidHashError):
             return False
 
     async def _run(self, work: "partial[T]") -> T:
-        if self._under_way >= AT_ONCE + MOST_WAITING:
+        if self._running_hashes >= MAX_HASHING + MAX_WAITING:
             raise RateLimited("Too many people are signing in right now", retry_after_s=2)
-        self._under_way += 1
+        self._running_hashes += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._end)  # not when the awaiting task ends, because the thread continues
         return await asyncio.shield(future)
 
     def _end(self, future: "asyncio.Future[T]") -> None:
-        self._under_way -= 1
+        self._running_hashes -= 1
         if not future.cancelled():
             future.exception()
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(AT_ONCE, "passphrases")
+        return ThreadPoolExecutor(MAX_HASHING, "passphrases")
 
     @cached_property
     def _hasher(self) -> "PasswordHasher":

@@ -22,10 +22,10 @@ from gateway.storage.identities import IdentityRepository
 from gateway.storage.members import MemberRepository
 
 BEGIN_AGAIN = "This sign-in was not begun in this browser, has ended, or took too long: begin again"
-NO_ROLE = "The sign-in provider knows you, but has given you no role here. Ask an administrator"
-NO_MEMBER = "You are not a member here. Ask an administrator"
-NO_CLAIM = "The sign-in provider does not say which account you belong to (claim {!r}). Ask an administrator"
-NO_ACCOUNT = "The account that you belong to does not exist here, or is disabled. Ask an administrator"
+ROLE_MISSING = "The sign-in provider knows you, but has given you no role here. Ask an administrator"
+MEMBER_MISSING = "You are not a member here. Ask an administrator"
+CLAIM_MISSING = "The sign-in provider does not say which account you belong to (claim {!r}). Ask an administrator"
+ACCOUNT_MISSING = "The account that you belong to does not exist here, or is disabled. Ask an administrator"
 
 
 class ProviderMembers:
@@ -54,43 +54,51 @@ class ProviderMembers:
             if identity is not None and identity.member_id is not None:
                 member = await self._members.find_member(identity.member_id)
             if member is None:
-                return await self._create(spec, claims, visitor, again=identity is not None)
+                return await self._create(spec, claims, visitor, is_retry=identity is not None)
             return await self._update(spec, claims, member, visitor)
 
-    async def _create(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo, *, again: bool) -> Member:
+    async def _create(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo, *, is_retry: bool) -> Member:
         role = spec.find_role(claims) if spec.roles else "viewer"
         if not spec.create:
-            raise Forbidden(NO_MEMBER, should_retry=False)
+            raise Forbidden(MEMBER_MISSING, should_retry=False)
         if role is None:
-            raise Forbidden(NO_ROLE, should_retry=False)
+            raise Forbidden(ROLE_MISSING, should_retry=False)
         account = await self._find_account(spec, claims)
         identity, now_ms = Identity(claims["iss"], claims["sub"]), self._now_ms()
-        detail = orjson.dumps({"provider": spec.name, "role": role, "removed_before": again}).decode()
-        taken = {member.name for member in await self._members.list_members()}
+        detail = orjson.dumps({"provider": spec.name, "role": role, "removed_before": is_retry}).decode()
+        taken_names = {member.name for member in await self._members.list_members()}
         names = list_names(claims)
-        name = next((name for name in names if name not in taken), names[-1])
+        name = next((name for name in names if name not in taken_names), names[-1])
         member = Member(0, account.id, name, role, created_ms=now_ms)
         audit = build_audit(_act(visitor), "member.created", member, now_ms, detail)
         return await self._members.add_member(member, audit, identity=identity)
 
-    async def _update(self, spec: SignInProvider, claims: Claims, before: Member, visitor: ClientInfo) -> Member:
-        """Update the member's role and account from the claims. A change ends the member's other sessions."""
-        if before.status != "active":
+    async def _update(
+        self, spec: SignInProvider, claims: Claims, current_member: Member, visitor: ClientInfo
+    ) -> Member:
+        """Update the member's role and account from the claims.
+
+        A change ends the member's other sessions. Raises ``Forbidden`` if the member is disabled or the claims give no
+        role.
+        """
+        if current_member.status != "active":
             raise Forbidden(DISABLED, should_retry=False)
-        role = spec.find_role(claims) if spec.roles else before.role
+        role = spec.find_role(claims) if spec.roles else current_member.role
         if role is None:
-            await self._end_sessions(before, visitor)
-            raise Forbidden(NO_ROLE, should_retry=False)
-        account_id = before.account_id
+            await self._end_sessions(current_member, visitor)
+            raise Forbidden(ROLE_MISSING, should_retry=False)
+        account_id = current_member.account_id
         if spec.account_claim is not None:
             account_id = (await self._find_account(spec, claims)).id
-        after = attrs.evolve(before, role=role, account_id=account_id)
-        if find_difference(before, after):
+        changed_member = attrs.evolve(current_member, role=role, account_id=account_id)
+        if find_difference(current_member, changed_member):
             fields = ("role", "account_id")
-            change = build_change(*({name: getattr(member, name) for name in fields} for member in (before, after)))
-            audit = build_audit(_act(visitor), "member.edited", before, self._now_ms(), change)
-            await self._members.put_member(before, after, audit, end_sessions=True)
-        return after
+            change = build_change(
+                *({name: getattr(member, name) for name in fields} for member in (current_member, changed_member))
+            )
+            audit = build_audit(_act(visitor), "member.edited", current_member, self._now_ms(), change)
+            await self._members.put_member(current_member, changed_member, audit, end_sessions=True)
+        return changed_member
 
     async def _end_sessions(self, member: Member, visitor: ClientInfo) -> None:
         digests = [session.digest for session in await self._members.list_sessions(member.id)]
@@ -100,18 +108,18 @@ class ProviderMembers:
     async def _find_account(self, spec: SignInProvider, claims: Claims) -> Account:
         name = spec.find_account(claims)
         if name is None and spec.account_claim is not None:
-            raise Forbidden(NO_CLAIM.format(spec.account_claim), should_retry=False)
+            raise Forbidden(CLAIM_MISSING.format(spec.account_claim), should_retry=False)
         for account in await self._accounts.list_accounts():
             if account.name == name and account.status == "active":
                 return account
-        raise Forbidden(NO_ACCOUNT, should_retry=False)
+        raise Forbidden(ACCOUNT_MISSING, should_retry=False)
 
     async def link(self, claims: Claims, flow: Flow, visitor: ClientInfo) -> None:
         """Link the identity to the member who began the flow. Raises ``Forbidden`` if that session has ended."""
-        found = await self._members.find_session(bytes.fromhex(flow.session))
-        if found is None or found[0].is_over(self._now_ms()) or found[1].status != "active":
+        current = await self._members.find_session(bytes.fromhex(flow.session))
+        if current is None or current[0].is_over(self._now_ms()) or current[1].status != "active":
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
-        member, detail = found[1], orjson.dumps({"provider": flow.provider}).decode()
+        member, detail = current[1], orjson.dumps({"provider": flow.provider}).decode()
         audit = build_audit(_act(visitor), "member.linked", member, self._now_ms(), detail)
         async with self._changing:
             await self._identities.link(Identity(claims["iss"], claims["sub"], member.id), audit)

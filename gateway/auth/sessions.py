@@ -16,7 +16,7 @@ from gateway.domain.account import Account
 from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.member import (
     ABSOLUTE_MS,
-    NO_PASSWORDS,
+    PASSWORDS_DISABLED,
     Credential,
     Forbidden,
     Member,
@@ -59,7 +59,7 @@ class CurrentUser:
 
 @frozen
 class ClientInfo:
-    """The client of a request. ``reference``: of its current session, which a new session replaces."""
+    """The client of a request. ``reference`` is that of its current session, which a new session replaces."""
 
     address: str = ""
     agent: str = ""
@@ -71,11 +71,11 @@ class NewSession:
     """A new session. ``reference`` identifies its browser from now on."""
 
     reference: str = attrs.field(repr=False)
-    signed: CurrentUser
+    user: CurrentUser
 
 
 class SessionService:
-    """Creates, finds and ends sessions. ``is_local``: whether members may sign in with a password."""
+    """Creates, finds and ends sessions. ``is_local`` says whether members may sign in with a password."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class SessionService:
         return int(self._clock() * 1000)
 
     async def find(self, reference: str, *, used: bool = True) -> CurrentUser | None:
-        """Return the user of a live session, or None. ``used`` False: the session is not extended."""
-        found = await self._members.find_session(digest_reference(reference))
-        if found is None:
+        """Return the user of a live session, or None. If ``used`` is False, the session is not extended."""
+        stored_session = await self._members.find_session(digest_reference(reference))
+        if stored_session is None:
             return None
-        session, member, account = found
+        session, member, account = stored_session
         if session.is_over(self.now_ms) or member.status != "active" or account.status != "active":
             return None
         if used and self.now_ms >= session.seen_ms + SEEN_EVERY_MS:
@@ -114,9 +114,12 @@ class SessionService:
         return CurrentUser(member, account, session)
 
     async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: ClientInfo) -> NewSession:
-        """Create a session for a member's passphrase and code. Raises ``Forbidden`` if the member is disabled."""
+        """Create a session for a member's passphrase and code.
+
+        Raises ``WrongPassphrase``, and ``Forbidden`` if the member is disabled.
+        """
         if not self.is_local:
-            raise Forbidden(NO_PASSWORDS, should_retry=False)
+            raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
         name = name.strip().lower()
         async with self._throttle.attempt(name, visitor.address):
             member = await self._members.find_member_called(name)
@@ -131,63 +134,66 @@ class SessionService:
     async def open(self, member: Member, proof: Credential, visitor: ClientInfo, *, detail: str = "{}") -> NewSession:
         """Create a session. ``proof`` is checked once more, and used up.
 
-        ``detail``: JSON for the audit row. Raises ``WrongPassphrase``: ``proof`` is no longer valid. Raises
-        ``Forbidden``: the member or the account is disabled. Raises ``SignedOut``: the session has ended already.
+        ``detail`` is JSON for the audit row. Raises ``WrongPassphrase`` if ``proof`` is no longer valid. Raises
+        ``Forbidden`` if the member or the account is disabled. Raises ``SignedOut`` if the session has ended already.
         """
         reference, now_ms = make_reference(), self.now_ms
-        agent = "".join(mark for mark in visitor.agent[:_MAX_AGENT] if mark.isprintable())
+        agent = "".join(character for character in visitor.agent[:_MAX_AGENT] if character.isprintable())
         session = Session(digest_reference(reference), member.id, now_ms, now_ms, visitor.address[:_MAX_ADDRESS], agent)
         actor = Actor("member", member.name, member.id, member.account_id, None, visitor.address)
         audit = build_audit(actor, "member.signed_in", member, now_ms, detail)
         replaced = None if visitor.reference is None else digest_reference(visitor.reference)
         await self._members.add_session(session, proof, audit, replaces=replaced)
-        signed = await self.find(reference)
-        if signed is None:
+        user = await self.find(reference)
+        if user is None:
             raise SignedOut("The session was ended as it began")
-        return NewSession(reference, signed)
+        return NewSession(reference, user)
 
-    async def sign_out(self, signed: CurrentUser, visitor: ClientInfo) -> None:
-        audit = build_audit(signed.act(visitor.address), "member.signed_out", signed.member, self.now_ms)
-        await self._members.delete_sessions([signed.session.digest], audit)
+    async def sign_out(self, user: CurrentUser, visitor: ClientInfo) -> None:
+        audit = build_audit(user.act(visitor.address), "member.signed_out", user.member, self.now_ms)
+        await self._members.delete_sessions([user.session.digest], audit)
 
-    async def list_sessions(self, signed: CurrentUser) -> Sequence[Session]:
-        found = await self._members.list_sessions(signed.member.id)
-        return [session for session in found if not session.is_over(self.now_ms)]
+    async def list_sessions(self, user: CurrentUser) -> Sequence[Session]:
+        sessions = await self._members.list_sessions(user.member.id)
+        return [session for session in sessions if not session.is_over(self.now_ms)]
 
-    async def end_session(self, signed: CurrentUser, session_id: str, visitor: ClientInfo) -> None:
-        digests = [session.digest for session in await self.list_sessions(signed) if session.id == session_id]
-        if not digests or not await self._end(signed, digests, visitor):
+    async def end_session(self, user: CurrentUser, session_id: str, visitor: ClientInfo) -> None:
+        digests = [session.digest for session in await self.list_sessions(user) if session.id == session_id]
+        if not digests or not await self._end(user, digests, visitor):
             raise NotFound(f"You have no session with the id {session_id[:40]!r}")
 
-    async def end_others(self, signed: CurrentUser, visitor: ClientInfo) -> int:
-        found = await self._members.list_sessions(signed.member.id)
-        digests = [session.digest for session in found if session.digest != signed.session.digest]
-        return await self._end(signed, digests, visitor) if digests else 0
+    async def end_others(self, user: CurrentUser, visitor: ClientInfo) -> int:
+        sessions = await self._members.list_sessions(user.member.id)
+        digests = [session.digest for session in sessions if session.digest != user.session.digest]
+        return await self._end(user, digests, visitor) if digests else 0
 
-    async def _end(self, signed: CurrentUser, digests: Sequence[bytes], visitor: ClientInfo) -> int:
-        audit = build_audit(signed.act(visitor.address), "session.ended", signed.member, self.now_ms)
+    async def _end(self, user: CurrentUser, digests: Sequence[bytes], visitor: ClientInfo) -> int:
+        audit = build_audit(user.act(visitor.address), "session.ended", user.member, self.now_ms)
         return await self._members.delete_sessions(digests, audit)
 
     async def change_passphrase(
-        self, signed: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
+        self, user: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
         """Change the passphrase. Other sessions end; the current one continues under a new reference."""
-        member = signed.member
-        await self.check_consent(signed, current, visitor)
-        after = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
-        audit = build_audit(signed.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
-        await self._members.put_member(member, after, audit, end_sessions=True)
-        return await self.open(after, Credential(after.passphrase, is_known=True), visitor)
+        member = user.member
+        await self.check_consent(user, current, visitor)
+        changed_member = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
+        audit = build_audit(user.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
+        await self._members.put_member(member, changed_member, audit, end_sessions=True)
+        return await self.open(changed_member, Credential(changed_member.passphrase, is_known=True), visitor)
 
-    async def check_consent(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
+    async def check_consent(self, user: CurrentUser, passphrase: str, visitor: ClientInfo) -> None:
         """Check a signed-in member's passphrase before an action that a stolen session must not allow."""
-        async with self._throttle.attempt(signed.member.name, visitor.address):
-            await self._check_passphrase(signed.member, passphrase, visitor)
+        async with self._throttle.attempt(user.member.name, visitor.address):
+            await self._check_passphrase(user.member, passphrase, visitor)
 
     async def check_passphrase(self, name: str, passphrase: str, visitor: ClientInfo) -> Member:
-        """Return the member with a name and passphrase, without a session. Raises ``Forbidden`` if it is disabled."""
+        """Return the member with a name and passphrase, without a session.
+
+        Raises ``WrongPassphrase``, and ``Forbidden`` if the member is disabled.
+        """
         if not self.is_local:
-            raise Forbidden(NO_PASSWORDS, should_retry=False)
+            raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
         name = name.strip().lower()
         async with self._throttle.attempt(name, visitor.address, is_whole=False):
             member = await self._members.find_member_called(name)
@@ -203,44 +209,44 @@ class SessionService:
             raise InvalidRequest(f"This passphrase will not do: {problem}", param="passphrase")
         return await self.hasher.hash(passphrase)
 
-    async def enrol(self, signed: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
+    async def enrol(self, user: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
         """Create a second factor, which its first code must confirm. Raises ``Conflict`` if the member has one."""
-        _check_has_none(signed.member)
-        await self.check_consent(signed, passphrase, visitor)
-        enrolment = self._factors.enrol(signed.member.name)
-        own, until_ms = signed.session.digest, self.now_ms + ENROLMENT_MS
-        await self._values.remove(_ENROLMENT, own)
-        await self._values.put(_ENROLMENT, own, enrolment.secret.encode(), until_ms)
+        _check_has_none(user.member)
+        await self.check_consent(user, passphrase, visitor)
+        enrolment = self._factors.enrol(user.member.name)
+        session_digest, until_ms = user.session.digest, self.now_ms + ENROLMENT_MS
+        await self._values.remove(_ENROLMENT, session_digest)
+        await self._values.put(_ENROLMENT, session_digest, enrolment.secret.encode(), until_ms)
         return enrolment
 
-    async def confirm(self, signed: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
+    async def confirm(self, user: CurrentUser, code: str, visitor: ClientInfo) -> list[str]:
         """Confirm the second factor. Return its recovery codes, which only this result contains.
 
         Raises ``InvalidRequest`` for a wrong code. Raises ``Conflict`` if no second factor waits for its code, or if
         another session, perhaps another person's, has confirmed one meanwhile.
         """
-        _check_has_none(signed.member)
-        kept = await self._values.find(_ENROLMENT, signed.session.digest)
-        if kept is None:
+        _check_has_none(user.member)
+        enrolment = await self._values.find(_ENROLMENT, user.session.digest)
+        if enrolment is None:
             raise Conflict("No second factor is being set up: start again")
-        secret = kept.decode()
+        secret = enrolment.decode()
         step = find_step(secret, "".join(code.split()), self._clock())
         if step is None:
             raise InvalidRequest("This is not the code that is shown now: is your device's clock right?", param="code")
-        after, codes = self._factors.confirm(signed.member, secret, step)
-        audit = build_audit(signed.act(visitor.address), "member.second_factor_added", signed.member, self.now_ms)
-        await self._members.put_member(signed.member, after, audit)
-        await self._values.remove(_ENROLMENT, signed.session.digest)
+        changed_member, codes = self._factors.confirm(user.member, secret, step)
+        audit = build_audit(user.act(visitor.address), "member.second_factor_added", user.member, self.now_ms)
+        await self._members.put_member(user.member, changed_member, audit)
+        await self._values.remove(_ENROLMENT, user.session.digest)
         return codes
 
-    async def remove_second_factor(self, signed: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
-        member = signed.member
+    async def remove_second_factor(self, user: CurrentUser, passphrase: str, code: str, visitor: ClientInfo) -> None:
+        member = user.member
         if member.totp is None:
             raise Conflict("You have no second factor")
         async with self._throttle.attempt(member.name, visitor.address):
             await self._check_passphrase(member, passphrase, visitor)
             self._prove(member, code, visitor)
-        audit = build_audit(signed.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
+        audit = build_audit(user.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
     async def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
@@ -263,8 +269,8 @@ class SessionService:
     async def _rehash(self, member: Member, passphrase: str) -> None:
         """Store a new hash with today's cost; skipped while too many hashes wait."""
         with suppress(RateLimited, Conflict, NotFound, StoreUnavailable):
-            after = attrs.evolve(member, passphrase=await self.hasher.hash(passphrase))
-            await self._members.put_member(member, after)
+            changed_member = attrs.evolve(member, passphrase=await self.hasher.hash(passphrase))
+            await self._members.put_member(member, changed_member)
 
 
 def _check_has_none(member: Member) -> None:

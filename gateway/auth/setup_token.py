@@ -14,6 +14,6 @@ async def find_setup_token(members: MemberRepository, values: ShortLived, *, is_
     """Return the token; None if there is an active administrator or members have no passwords."""
     if not is_local or await members.is_administered():
         return None
-    while (kept := await values.find(*SETUP)) is None:  # another node may be creating a token
+    while (stored_token := await values.find(*SETUP)) is None:  # another node may be creating a token
         await values.put(*SETUP, secrets.token_urlsafe(32).encode(), NEVER_MS)
-    return kept.decode()
+    return stored_token.decode()

@@ -33,7 +33,7 @@ class _Value:
 
 
 class MemoryValues:
-    """The values of one process. ``clock``: Unix seconds."""
+    """The values of one process."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -45,23 +45,25 @@ class MemoryValues:
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
         """Store a value unless there is one already; return whether the value was stored."""
         now_ms = self._clock() * 1000
-        self._values = {path: kept for path, kept in self._values.items() if kept.expires_ms > now_ms}
+        self._values = {path: entry for path, entry in self._values.items() if entry.expires_ms > now_ms}
         if (kind, name) in self._values:
             return False
         self._values[kind, name] = _Value(value, expires_ms, key_id)
         return True
 
     async def find(self, kind: str, name: bytes) -> bytes | None:
-        kept = self._values.get((kind, name))
-        return None if kept is None or kept.expires_ms <= self._clock() * 1000 else kept.value
+        entry = self._values.get((kind, name))
+        return None if entry is None or entry.expires_ms <= self._clock() * 1000 else entry.value
 
     async def remove(self, kind: str, name: bytes) -> bool:
-        kept = self._values.pop((kind, name), None)
-        return kept is not None and kept.expires_ms > self._clock() * 1000
+        entry = self._values.pop((kind, name), None)
+        return entry is not None and entry.expires_ms > self._clock() * 1000
 
     async def count_values(self, kind: str, key_id: int) -> tuple[int, int, int]:
         """Return the number of a key's values, the number of all values, and the earliest expiry (Unix ms)."""
         now_ms = self._clock() * 1000
-        found = [kept for (of, _), kept in self._values.items() if of == kind and kept.expires_ms > now_ms]
-        own = [kept.expires_ms for kept in found if kept.key_id == key_id]
-        return len(own), len(found), min(own or [kept.expires_ms for kept in found], default=0)
+        entries = [
+            entry for (entry_kind, _), entry in self._values.items() if entry_kind == kind and entry.expires_ms > now_ms
+        ]
+        own_expiries = [entry.expires_ms for entry in entries if entry.key_id == key_id]
+        return len(own_expiries), len(entries), min(own_expiries or [entry.expires_ms for entry in entries], default=0)

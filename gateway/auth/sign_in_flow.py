@@ -39,16 +39,19 @@ class Flow:
 
 
 class FlowSigner:
-    """Creates and opens the cookies of flows. ``key``: 32 bytes; None: random, so a restart voids every cookie."""
+    """Creates and opens the cookies of flows.
+
+    ``key`` has 32 bytes; None for a random key, and then a restart voids every cookie.
+    """
 
     def __init__(self, values: ShortLived, clock: Callable[[], float], *, key: bytes | None = None) -> None:
         self._values = values
         self._clock = clock
         self._key = key or secrets.token_bytes(_DIGEST_BYTES)
 
-    def begin(self, provider: str, redirect_uri: str, after: str, session: str = "") -> tuple[Flow, str]:
+    def begin(self, provider: str, redirect_uri: str, return_path: str, session: str = "") -> tuple[Flow, str]:
         state = secrets.token_urlsafe(_STATE_BYTES)
-        flow = Flow(provider, state, redirect_uri, after, int(self._clock()) + FLOW_S, session)
+        flow = Flow(provider, state, redirect_uri, return_path, int(self._clock()) + FLOW_S, session)
         body = _encode(orjson.dumps(attrs.asdict(flow)))
         return flow, f"{body}{_SEPARATOR}{self._derive('cookie', body)}"
 

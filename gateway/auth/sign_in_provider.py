@@ -32,8 +32,8 @@ def _is_issuer(url: str) -> bool:
     """Return whether the issuer is reached over TLS or on this machine (OpenID Connect Discovery 1.0, section 3)."""
     if find_url_problem(url) is not None:
         return False
-    parts = urlsplit(url)
-    return parts.scheme == "https" or parts.hostname in _LOOPBACK
+    url_parts = urlsplit(url)
+    return url_parts.scheme == "https" or url_parts.hostname in _LOOPBACK
 
 
 _ISSUER = must("an https:// URL without query or fragment; http:// only on this machine", _is_issuer)
@@ -118,10 +118,10 @@ def find_email(claims: Claims) -> str | None:
 def list_names(claims: Claims) -> tuple[str, ...]:
     """Return candidate names for a new member, best first. The last name is unique. Names do not identify members."""
     tail = hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:_TAIL]
-    wanted = _list_texts([find_email(claims), claims.get("preferred_username")])
-    found = [text.lower() for text in wanted if MEMBER_NAME.match(text.lower()) and text.lower() not in KINDS]
-    stem = found[0][: _MAX_NAME - _TAIL - 1] if found else "member"
-    return (*found[:1], f"{stem}-{tail}")
+    candidates = _list_texts([find_email(claims), claims.get("preferred_username")])
+    names = [text.lower() for text in candidates if MEMBER_NAME.match(text.lower()) and text.lower() not in KINDS]
+    stem = names[0][: _MAX_NAME - _TAIL - 1] if names else "member"
+    return (*names[:1], f"{stem}-{tail}")
 
 
 def _find_claim(claims: Claims, path: str) -> Any:
@@ -129,8 +129,8 @@ def _find_claim(claims: Claims, path: str) -> Any:
     if path in claims:
         return claims[path]
     value: Any = claims
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    for segment in path.split("."):
+        value = value.get(segment) if isinstance(value, Mapping) else None
     return value
 
 

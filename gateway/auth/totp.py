@@ -51,13 +51,13 @@ class Totp:
         secret = pyotp.random_base32()
         uri = pyotp.TOTP(secret).provisioning_uri(name=name, issuer_name=ISSUER)
         # Light modules even on a dark page: some cameras cannot read inverted codes.
-        drawn = segno.make_qr(uri, error="m").svg_inline(svgclass="qr", lineclass=None, omitsize=True, light="#fff")
-        return Enrolment(secret, uri, drawn)
+        qr_svg = segno.make_qr(uri, error="m").svg_inline(svgclass="qr", lineclass=None, omitsize=True, light="#fff")
+        return Enrolment(secret, uri, qr_svg)
 
     def confirm(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
         """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
-        sealed = self._seal.seal(secret.encode(), about=build_associated_data(member.id))
+        sealed = self._seal.seal(secret.encode(), context=build_associated_data(member.id))
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
 
@@ -77,13 +77,13 @@ class Totp:
         if len(typed) != _RECOVERY_BYTES * 8 // 5:
             raise SecondFactorNeeded(has_passkeys=has_passkeys)
         digest = _digest(typed)
-        if not any(hmac.compare_digest(digest, known) for known in member.recovery):
+        if not any(hmac.compare_digest(digest, stored_digest) for stored_digest in member.recovery):
             raise WrongPassphrase
         return Credential(member.passphrase, recovery=digest)
 
     def _open(self, member: Member) -> str:
         try:
-            return self._seal.open(member.totp or b"", about=build_associated_data(member.id)).decode()
+            return self._seal.open(member.totp or b"", context=build_associated_data(member.id)).decode()
         except DecryptionFailed as broken:
             log.warning("second_factor_unreadable", member=member.name, error=str(broken))
             raise InternalError("Your second factor cannot be read here: use a recovery code") from None
@@ -93,8 +93,8 @@ def find_step(secret: str, code: str, now_s: float) -> int | None:
     """Return the time step of ``code`` near ``now_s``; None if the code matches no such step."""
     import pyotp
 
-    totp, here = pyotp.TOTP(secret), int(now_s) // STEP_S
-    steps = (here + offset for offset in _WINDOW if here + offset >= 0)
+    totp, current_step = pyotp.TOTP(secret), int(now_s) // STEP_S
+    steps = (current_step + offset for offset in _WINDOW if current_step + offset >= 0)
     return next((step for step in steps if hmac.compare_digest(totp.generate_otp(step), code)), None)
 
 
@@ -110,7 +110,7 @@ def _make_recovery_code() -> str:
 
 
 def _parse_code(code: str) -> str:
-    return "".join(mark for mark in code.lower() if mark != "-" and not mark.isspace())
+    return "".join(character for character in code.lower() if character != "-" and not character.isspace())
 
 
 def _digest(code: str) -> str:

@@ -14,7 +14,7 @@ import attrs
 from gateway.domain.ip_address import find_subnet
 from gateway.errors import RateLimited
 
-FREE = 20
+FREE_ATTEMPTS = 20
 """Unknown keys per address and window that are answered without delay."""
 WINDOW_S = 60.0
 DELAY_S = 1.0
@@ -39,7 +39,7 @@ class UnknownKeys:
         self,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        free: int = FREE,
+        free: int = FREE_ATTEMPTS,
     ) -> None:
         self._clock = clock
         self._sleep = sleep

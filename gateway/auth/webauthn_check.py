@@ -29,8 +29,8 @@ class NewCredential:
 
 
 @frozen
-class Signed:
-    """A verified assertion. ``is_verified``: whether the device verified its user (a PIN, a fingerprint)."""
+class SignedAssertion:
+    """A verified assertion. ``is_verified`` says whether the device verified its user (a PIN, a fingerprint)."""
 
     sign_count: int
     is_verified: bool
@@ -56,8 +56,8 @@ async def check_attestation(answer: Attestation, challenge: bytes, site: Relying
 
 async def check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
-) -> Signed:
-    """Verify a signature but not the counter. ``needs_user``: the device must have verified its user."""
+) -> SignedAssertion:
+    """Verify a signature but not the counter. With ``needs_user``, the device must have verified its user."""
     return await asyncio.to_thread(_check_assertion, answer, challenge, site, public_key, needs_user=needs_user)
 
 
@@ -70,7 +70,7 @@ def _check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty
         client_data_json=answer.client_data, attestation_object=answer.attestation_object
     )
     try:
-        made = verify_registration_response(
+        registration = verify_registration_response(
             credential=RegistrationCredential(_encode(answer.credential_id), answer.credential_id, response),
             expected_challenge=challenge,
             expected_rp_id=site.id,
@@ -78,14 +78,14 @@ def _check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty
         )
     except (WebAuthnException, *_MALFORMED) as error:
         raise NotVerified(str(error)) from None
-    if made.credential_id != answer.credential_id:
+    if registration.credential_id != answer.credential_id:
         raise NotVerified("another credential was attested")
-    return NewCredential(made.credential_public_key, made.sign_count)
+    return NewCredential(registration.credential_public_key, registration.sign_count)
 
 
 def _check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
-) -> Signed:
+) -> SignedAssertion:
     from webauthn import verify_authentication_response
     from webauthn.helpers.exceptions import WebAuthnException
     from webauthn.helpers.structs import AuthenticationCredential, AuthenticatorAssertionResponse
@@ -94,7 +94,7 @@ def _check_assertion(
         client_data_json=answer.client_data, authenticator_data=answer.authenticator_data, signature=answer.signature
     )
     try:
-        done = verify_authentication_response(
+        authentication = verify_authentication_response(
             credential=AuthenticationCredential(_encode(answer.credential_id), answer.credential_id, response),
             expected_challenge=challenge,
             expected_rp_id=site.id,
@@ -105,7 +105,7 @@ def _check_assertion(
         )
     except (WebAuthnException, *_MALFORMED) as error:
         raise NotVerified(str(error)) from None
-    return Signed(done.new_sign_count, done.user_verified)
+    return SignedAssertion(authentication.new_sign_count, authentication.user_verified)
 
 
 def _encode(credential_id: bytes) -> Any:

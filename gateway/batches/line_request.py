@@ -68,7 +68,7 @@ class Gate(Protocol):
     """Tells whether the gateway accepts work, and counts running requests: a shutdown waits for them."""
 
     open: bool
-    inside: int
+    active_count: int
 
 
 @frozen
@@ -158,7 +158,7 @@ class LineRequest:
         except errors.GatewayError as fault:
             return self._build_refused(fault)
         services.active_requests.calls[context.id] = self
-        services.gate.inside += 1
+        services.gate.active_count += 1
         try:
             await self._parse_when_possible(wait)
             await self._reserve(wait, others_run)
@@ -304,5 +304,5 @@ class LineRequest:
 
     def _unregister(self) -> None:
         self._services.active_requests.calls.pop(self.context.id, None)
-        self._services.gate.inside -= 1
+        self._services.gate.active_count -= 1
         close_loan(self.context)

@@ -206,7 +206,7 @@ class Batches:
 
     async def _add(self, batch: Batch) -> Batch:
         is_local = self._on_left is None or await self._is_readable(batch)
-        await self._services.store.add_batch(batch, own=is_local)
+        await self._services.store.add_batch(batch, is_own=is_local)
         if is_local:
             self._start(batch)
         elif self._on_left is not None:

@@ -9,8 +9,8 @@ from gateway.domain.rate_limit import (
     RateLimitPermit,
     RateLimitStatus,
     RateLimitSubject,
+    compute_reserve,
     correct_all,
-    find_reserve,
     spend_all,
     undo_spend,
 )
@@ -73,8 +73,8 @@ class InMemoryRateLimiter:
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
         now = self._clock()
         caller = self._find_caller(subjects, now)
-        if list_refusals(caller, tokens, now, spare=find_reserve):
-            raise build_refusal(caller, tokens, now, spare=find_reserve)
+        if list_refusals(caller, tokens, now, spare=compute_reserve):
+            raise build_refusal(caller, tokens, now, spare=compute_reserve)
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:
         if permit.released:

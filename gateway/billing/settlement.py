@@ -18,8 +18,8 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import cost_nanos
 from gateway.domain.request_log import (
-    ANSWERED,
     INTERRUPTED_STATUS,
+    SUCCESS,
     FailedAttempt,
     Outcome,
     RequestRecord,
@@ -205,7 +205,7 @@ def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | No
     tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     last = ctx.attempts[-1]
     if last.failure is None:
-        code = error.public_code or error.code if error else ANSWERED if outcome == "completed" else outcome
+        code = error.public_code or error.code if error else SUCCESS if outcome == "completed" else outcome
         status = 0 if error is None else error.status
         step = 0 if last.target.place is None else last.target.place.step + 1
         took_ms = round((now - last.began_at) * 1000)

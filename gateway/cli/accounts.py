@@ -56,8 +56,8 @@ def list_accounts(context: CliContext) -> None:
 def add_account(context: CliContext, name: str, **options: Any) -> None:
     """Add the account NAME."""
     fields = build_new_fields(options)
-    made = call(context, "POST", "accounts", body={"name": name, **fields})
-    output.print_answer(context, made, lambda _: click.echo(f"The account {name} is added."))
+    account = call(context, "POST", "accounts", body={"name": name, **fields})
+    output.print_answer(context, account, lambda _: click.echo(f"The account {name} is added."))
     _warn_of_unpriced(context, fields)
 
 
@@ -154,9 +154,9 @@ def show_webhook_secret(context: CliContext, which: str) -> None:
     output.print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
 
 
-def _add_show(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
+def _add_show(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:
     @group.command("show", help=f"Show the {noun}.")
-    @which
+    @argument
     @client_command
     def show(context: CliContext, *, which: str) -> None:
         output.print_answer(context, call_object(context, "GET", path, which), output.print_fields)

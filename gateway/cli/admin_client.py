@@ -83,7 +83,7 @@ class CliContext:
 
 
 class AdminClient:
-    """A client of the admin API. ``certificate``: the only certificate to accept; True: verify as usual."""
+    """A client of the admin API. ``certificate`` is the only certificate to accept; True to verify as usual."""
 
     def __init__(
         self, session: "aiohttp.ClientSession", url: str, certificate: "aiohttp.Fingerprint | bool", *, offline: bool
@@ -130,9 +130,9 @@ class AdminClient:
     def _format_url(self, path: Sequence[str], query: Mapping[str, Any]) -> "URL":
         from yarl import URL
 
-        url = URL("/".join((f"{self.url}/admin/v1", *(quote(part, safe="") for part in path))), encoded=True)
-        wanted = {name: str(value) for name, value in query.items() if value is not None}
-        return url.update_query(wanted) if wanted else url
+        url = URL("/".join((f"{self.url}/admin/v1", *(quote(segment, safe="") for segment in path))), encoded=True)
+        parameters = {name: str(value) for name, value in query.items() if value is not None}
+        return url.update_query(parameters) if parameters else url
 
     @contextmanager
     def _translate_errors(self, timeout_s: float) -> Iterator[None]:
@@ -175,13 +175,13 @@ class AdminClient:
 
 def awaits_models(channel: Json) -> bool:
     """Return whether a channel has not fetched its models yet."""
-    asks = channel["sync"] and channel["status"] == "active"
-    return asks and channel["offers"] is None and channel["sync_error"] is None
+    asks_provider = channel["sync"] and channel["status"] == "active"
+    return asks_provider and channel["offers"] is None and channel["sync_error"] is None
 
 
-def _read_answer(url: str, status: int, raw: bytes) -> Json:
+def _read_answer(url: str, status: int, body: bytes) -> Json:
     try:
-        answer = orjson.loads(raw)
+        answer = orjson.loads(body)
     except orjson.JSONDecodeError:
         answer = None
     if not isinstance(answer, dict):
@@ -197,10 +197,11 @@ def _read_answer(url: str, status: int, raw: bytes) -> Json:
 
 def _note_missing_nodes(answer: Json) -> None:
     """Print a note if a change is not in force at all cluster nodes yet."""
-    found = answer.get("in_force")
-    if isinstance(found, dict) and found["nodes"] < found["of"]:
+    in_force = answer.get("in_force")
+    if isinstance(in_force, dict) and in_force["nodes"] < in_force["of"]:
         late = (
-            f"In force at {found['nodes']} of {found['of']} nodes after {found['ms']} ms. A node that cannot apply it "
+            f"In force at {in_force['nodes']} of {in_force['of']} nodes after {in_force['ms']} ms. A node that cannot "
+            "apply it "
             "within 10 seconds takes no requests until it has: gateway nodes"
         )
         click.echo(late, err=True)
@@ -248,32 +249,41 @@ async def open_admin(context: CliContext) -> AsyncIterator[AdminClient]:
         async with _connect(context.url.rstrip("/"), _find_token(context)) as admin:
             yield admin
         return
-    found = await _find_gateway(context)
-    if isinstance(found, dict):
-        token, certificate = _read_token(context.data), str(found.get("certificate", ""))
-        async with _connect(str(found["url"]), token, certificate) as admin:
+    address = await _find_gateway(context)
+    if isinstance(address, dict):
+        token, certificate = _read_token(context.data), str(address.get("certificate", ""))
+        async with _connect(str(address["url"]), token, certificate) as admin:
             yield admin
         return
     try:
-        async with _serve_here(context, found) as url, _connect(url, found.admin_token(), offline=True) as admin:
+        async with _serve_here(context, address) as url, _connect(url, address.admin_token(), offline=True) as admin:
             yield admin
     finally:
-        found.close()
+        address.close()
 
 
 @asynccontextmanager
-async def _connect(url: str, token: str, shown: str = "", *, offline: bool = False) -> AsyncIterator[AdminClient]:
-    """Connect to a gateway. ``shown``: the certificate that it announces, which is trusted without an authority."""
+async def _connect(
+    url: str, token: str, certificate_digest: str = "", *, offline: bool = False
+) -> AsyncIterator[AdminClient]:
+    """Connect to a gateway.
+
+    ``certificate_digest`` is the SHA-256 of the certificate that the gateway announces, in hex. That one is trusted
+    without an authority.
+    """
     import aiohttp
 
-    certificate = aiohttp.Fingerprint(bytes.fromhex(shown)) if shown else True
+    certificate = aiohttp.Fingerprint(bytes.fromhex(certificate_digest)) if certificate_digest else True
     headers, connector = {"Authorization": f"Bearer {token}"}, aiohttp.TCPConnector(ssl=certificate)
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
         yield AdminClient(session, url, certificate, offline=offline)
 
 
 async def _find_gateway(context: CliContext) -> Json | DataFolder:
-    """Return the running gateway's announcement; if no gateway is running, the locked data folder."""
+    """Return the running gateway's announcement; if no gateway is running, the locked data folder.
+
+    Raises ``StartupError`` or ``CliError``.
+    """
     loop, data = asyncio.get_running_loop(), context.data
     until = loop.time() + context.busy_wait_s
     while True:
@@ -285,8 +295,8 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
                 )
             try:
                 return open_folder(data)
-            except DataFolderLocked as busy:  # another process started meanwhile
-                holder = busy.holder
+            except DataFolderLocked as error:  # another process started meanwhile
+                holder = error.holder
         if holder.get("url"):
             return holder
         if loop.time() > until:
@@ -307,7 +317,10 @@ def is_running(context: CliContext) -> bool:
 
 
 def find_running(data: Path) -> Json | None:
-    """Return the announcement of the process that holds the folder; None without one. Raises ``CliError``."""
+    """Return the announcement of the process that holds the folder; None without one.
+
+    Raises ``StartupError``, a ``CliError``.
+    """
     try:
         return find_holder(data)
     except OSError as error:
@@ -340,7 +353,7 @@ def _read_token(data: Path) -> str:
 
 @asynccontextmanager
 async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[str]:
-    """Serve the application in this process; yield its address."""
+    """Serve the application in this process; yield its address. Raises ``StartupError``."""
     file_config = load_file_config(context.config, context.environ)
     config = file_config.config
     if context.scratch:

@@ -11,14 +11,14 @@ from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import clean, format_moment
 
-_SHOWN = 10
+_MAX_SHOWN = 10
 TARGETS = (
     Column("TARGET", "name", shrinks=True, width=12),
     Column("ADDRESS", "address", shrinks=True, width=16),
-    Column("DELIVERED", "delivered", right=True),
-    Column("FAILED", "failed", right=True),
+    Column("DELIVERED", "delivered", align_right=True),
+    Column("FAILED", "failed", align_right=True),
     Column("LAST", lambda target: format_moment(target["last_delivered_at"])),
-    Column("ERROR", "last_error", shrinks=True, width=16, usual="-"),
+    Column("ERROR", "last_error", shrinks=True, width=16, hidden_value="-"),
 )
 
 
@@ -55,7 +55,7 @@ def test_alerts(context: CliContext, name: str | None) -> None:
     else:
         tested = [call(context, "POST", "alerts", name, "test")]
     print_answer(context, {"object": "list", "data": tested}, lambda _: _print_tested(tested))
-    exit_unless(all(one["delivered"] for one in tested))
+    exit_unless(all(result["delivered"] for result in tested))
 
 
 def _require_running(context: CliContext) -> None:
@@ -67,10 +67,12 @@ def _print_alerts(answer: Json) -> None:
     print_table(TARGETS, answer["targets"], "No targets. Add an [[alert]] to the configuration file.")
     if answer["recent"]:
         click.echo("")
-    for one in answer["recent"][:_SHOWN]:
-        click.echo(f"{format_moment(one['at'])}  {clean(one['message'])}")
+    for alert in answer["recent"][:_MAX_SHOWN]:
+        click.echo(f"{format_moment(alert['at'])}  {clean(alert['message'])}")
 
 
 def _print_tested(tested: Sequence[Json]) -> None:
-    for one in tested:
-        click.echo(f"{one['name']}: " + ("delivered" if one["delivered"] else f"not delivered: {clean(one['error'])}"))
+    for result in tested:
+        click.echo(
+            f"{result['name']}: " + ("delivered" if result["delivered"] else f"not delivered: {clean(result['error'])}")
+        )

@@ -23,22 +23,22 @@ def format_detail(row: Json) -> str:
 def _format_change(name: str, value: Any) -> str:
     """Format a change: ``rpm 60 → 120``, ``rpm 60`` without a former value, or ``api_keys changed`` for a secret."""
     if isinstance(value, list) and len(value) == _PAIR:
-        before, after = value
-        if before not in (None, "", []):
-            return format_change(name, before, after)
-        value = after
-    plain = name.removesuffix("_usd")
-    return f"{plain.replace('_', ' ')} {format_value(value) if plain == name else format_usd(value)}"
+        old_value, new_value = value
+        if old_value not in (None, "", []):
+            return format_change(name, old_value, new_value)
+        value = new_value
+    label = name.removesuffix("_usd")
+    return f"{label.replace('_', ' ')} {format_value(value) if label == name else format_usd(value)}"
 
 
 CHANGES = (
-    Column("NO", "sequence", right=True),
+    Column("NO", "sequence", align_right=True),
     Column("TIME", lambda row: format_moment(row["at"])),
     Column("BY", lambda row: row["actor"] or row["actor_kind"], shrinks=True, width=8),
-    Column("FROM", "address", usual=ABSENT, drop=1),
+    Column("FROM", "address", hidden_value=ABSENT, drop=1),
     Column("WHAT", "action"),
     Column("OF", "subject", shrinks=True, width=12),
-    Column("CHANGE", format_detail, usual=ABSENT, shrinks=True, width=20),
+    Column("CHANGE", format_detail, hidden_value=ABSENT, shrinks=True, width=20),
 )
 
 
@@ -67,5 +67,5 @@ def audit_log(context: CliContext, **query: Any) -> None:
 
 
 def print_changes(rows: Sequence[Json]) -> None:
-    """Print a table of changes, newest last. ``rows``: newest first."""
+    """Print a table of changes, newest last. The ``rows`` come newest first."""
     print_table(CHANGES, rows[::-1], "No changes recorded.")

@@ -131,17 +131,22 @@ def downgrade(context: CliContext, *, version: str) -> None:
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
     try:
         folder = open_folder(context.data)
-    except DataFolderLocked as busy:
-        raise CliError(f"{busy}. Stop it first") from None
+    except DataFolderLocked as locked:
+        raise CliError(f"{locked}. Stop it first") from None
     try:
-        done = downgrade_database(folder, database, version)
+        downgrade_result = downgrade_database(folder, database, version)
     except DowngradeRefused as error:
         raise CliError(str(error)) from None
     except OSError as error:
         raise CliError(f"Nothing was changed: {error}") from None
     finally:
         folder.close()
-    report = {"schema": done.after, "schema_before": done.before, "copy": str(done.copy), "version": version}
+    report = {
+        "schema": downgrade_result.after,
+        "schema_before": downgrade_result.before,
+        "copy": str(downgrade_result.copy),
+        "version": version,
+    }
     print_answer(context, report, lambda _: _print_downgraded(report))
 
 
@@ -157,8 +162,8 @@ def _find_server(config: "Config") -> str:
 
 
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
-    if given := environ.get(PASSPHRASE):
-        return given
+    if passphrase := environ.get(PASSPHRASE):
+        return passphrase
     hides = sys.stdin.isatty()  # only a terminal echoes input
     try:
         requested: str = click.prompt("Passphrase of the backup", hide_input=hides, confirmation_prompt=new, err=True)
@@ -181,9 +186,10 @@ def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
     content = format_bytes(sum(member["bytes"] for member in members.values()))
     click.echo(f"{file}: {format_bytes(file.stat().st_size)}, {len(members)} files of {content}")
     if manifest["media_store"] and not manifest["media"]:
-        where = manifest["media_store"]
+        media_store = manifest["media_store"]
         click.echo(
-            f"Images, videos and clients' files are in {where} and not in the backup: back them up there", err=True
+            f"Images, videos and clients' files are in {media_store} and not in the backup: back them up there",
+            err=True,
         )
     if not manifest["master_key_file"]:
         click.echo(

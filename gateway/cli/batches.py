@@ -20,11 +20,11 @@ BATCHES = (
     Column("ACCOUNT", "account", drop=3),
     Column("MODEL", lambda batch: format_value(batch["model"]), shrinks=True, width=8, drop=2),
     Column("STATUS", "status", status=True),
-    Column("DONE", lambda batch: f"{batch['completed']}/{batch['total']}", right=True),
-    Column("FAILED", lambda batch: str(batch["failed"] or "-"), right=True, drop=1),
+    Column("DONE", lambda batch: f"{batch['completed']}/{batch['total']}", align_right=True),
+    Column("FAILED", lambda batch: str(batch["failed"] or "-"), align_right=True, drop=1),
 )
 ERRORS = (
-    Column("LINE", lambda error: format_value(error["line"]), right=True),
+    Column("LINE", lambda error: format_value(error["line"]), align_right=True),
     Column("CODE", "code"),
     Column("MESSAGE", "message", shrinks=True, width=24),
 )
@@ -52,9 +52,9 @@ def batches() -> None:
 @client_command
 def list_batches(context: CliContext, *, live: bool, **query: Any) -> None:
     """List the last batches, newest last. DONE counts answered requests, FAILED those with an error."""
-    wanted = {**query, "live": "true" if live else None}
-    listing = run(context, lambda admin: admin.get("batches", query=wanted))
-    print_answer(context, listing, lambda found: _print_batches(found[::-1]))
+    parameters = {**query, "live": "true" if live else None}
+    listing = run(context, lambda admin: admin.get("batches", query=parameters))
+    print_answer(context, listing, lambda rows: _print_batches(rows[::-1]))
 
 
 @batches.command("show")
@@ -74,8 +74,8 @@ def cancel_batch(context: CliContext, batch_id: str) -> None:
     print_answer(context, cancelled, lambda _: click.echo(f"The batch {cancelled['id']} is {cancelled['status']}."))
 
 
-def _print_batches(found: Sequence[Json]) -> None:
-    print_table(BATCHES, found, "No batches recorded.")
+def _print_batches(rows: Sequence[Json]) -> None:
+    print_table(BATCHES, rows, "No batches recorded.")
 
 
 def _print_batch(batch: Json) -> None:

@@ -22,12 +22,12 @@ _NEGATIVE_AMOUNTS = {"ignore_unknown_options": True}
 """Settings of a command that let click parse ``-5`` as an amount, not as an option."""
 
 
-def add_credit_commands(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
+def add_credit_commands(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:
     """Add ``top-up``, ``set-balance`` and ``credits`` to the group of accounts or keys."""
 
     def credit(verb: str, kind: str, text: str) -> None:
         @group.command(verb, help=text, context_settings=_NEGATIVE_AMOUNTS)
-        @which
+        @argument
         @click.argument("amount_usd", metavar="USD", type=Amount())
         @click.option("--reference", help="Idempotency reference, e.g. an invoice number.")
         @click.option("--note", metavar="TEXT", help="Note to store with the credit.")
@@ -51,7 +51,7 @@ def add_credit_commands(group: click.Group, path: str, which: Callable[[Command]
     )
 
     @group.command("credits", help=f"List top-ups and balance changes of the {noun}, newest first.")
-    @which
+    @argument
     @limit_option
     @client_command
     def list_credits(context: CliContext, *, which: str, limit: int) -> None:
@@ -92,10 +92,10 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
         raise click.UsageError(f"--since is in the future: {since}")
     if since and until and since > until:
         raise click.UsageError("--since is after --until")
-    wanted = {**query, "since": since, "until": until}
+    parameters = {**query, "since": since, "until": until}
 
     async def work(admin: AdminClient) -> Json:
-        return await admin.get("usage", query=await resolve_key_id(admin, wanted))
+        return await admin.get("usage", query=await resolve_key_id(admin, parameters))
 
     answer = run(context, work)
     print_answer(context, answer, lambda _: print_usage(answer))

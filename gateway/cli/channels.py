@@ -103,14 +103,16 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
         fields["sync"] = provider is not None and provider.models_path is not None
 
     async def add(admin: AdminClient) -> tuple[list[Json], Json]:
-        before = (await admin.get("channels"))["data"]
+        channels_before = (await admin.get("channels"))["data"]
         body = {"name": name, **fields}
         query = {"check": "hold" if force else "refuse", "request": "true" if request else None}
-        return before, await admin.call("POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S)
+        return channels_before, await admin.call(
+            "POST", "channels", body=body, query=query, timeout_s=PROVIDER_TIMEOUT_S
+        )
 
-    before, made = run(context, add)
-    print_answer(context, made, lambda _: output_channels.print_added(made))
-    output_channels.print_replaced(before, made)
+    channels_before, channel = run(context, add)
+    print_answer(context, channel, lambda _: output_channels.print_added(channel))
+    output_channels.print_replaced(channels_before, channel)
 
 
 def _find_provider(name: str) -> str:
@@ -119,9 +121,9 @@ def _find_provider(name: str) -> str:
 
     if name in PROVIDERS:
         return name
-    chosen = ", ".join(known for known in PROVIDERS if known != "demo")
+    provider_names = ", ".join(slug for slug in PROVIDERS if slug != "demo")
     hint = did_you_mean(name, PROVIDERS)
-    raise click.UsageError(f"Unknown provider '{name}'{hint or f'. Pass --provider: {chosen}'}")
+    raise click.UsageError(f"Unknown provider '{name}'{hint or f'. Pass --provider: {provider_names}'}")
 
 
 def _check_demo(name: str, options: Collection[str]) -> None:
@@ -142,8 +144,8 @@ def _offer_demo(context: CliContext, name: str, options: Collection[str]) -> Non
         await admin.call("PUT", "settings", "routing", "demo", body={"value": "on"})
         return await admin.get("channels", "demo")
 
-    made = run(context, offer)
-    print_answer(context, made, lambda _: click.echo(f"The demo is on: {made['offers']} models"))
+    offer_channel = run(context, offer)
+    print_answer(context, offer_channel, lambda _: click.echo(f"The demo is on: {offer_channel['offers']} models"))
 
 
 @channels.command("edit", short_help="Edit a channel.")
@@ -166,12 +168,15 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
 
 
 def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
-    """Read API keys from options or standard input, or ask at a terminal if ``required``; None without keys."""
-    given, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
-    if given and from_stdin:
+    """Read API keys from options or standard input, or ask at a terminal if ``required``; None without keys.
+
+    Raises ``UsageError`` if both ways are used.
+    """
+    api_keys, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
+    if api_keys and from_stdin:
         raise click.UsageError("Give either --api-key or --api-key-stdin")
-    if given or not (from_stdin or required):
-        return given or None
+    if api_keys or not (from_stdin or required):
+        return api_keys or None
     if sys.stdin.isatty():
         prompt = f"API key of {channel} (hidden; leave blank for none)"
         text: str = click.prompt(prompt, default="", hide_input=True, show_default=False, err=True)
@@ -196,7 +201,7 @@ def test_channels(context: CliContext, name: str | None, *, request: bool, model
     """
     query = {"request": "true" if request else None, "model": model}
     results = run_with_channels(context, lambda admin: admin.test_channels(*([name] if name else []), **query))
-    _print_each(context, results, output_channels.print_tests, one=name is not None)
+    _print_each(context, results, output_channels.print_tests, is_single=name is not None)
     exit_unless(all(result["ok"] for result in results))
 
 
@@ -210,12 +215,12 @@ def sync_channels(context: CliContext, name: str | None) -> None:
     row. If a provider fails, its models stay, and the command exits with 1.
     """
     synced = run(context, lambda admin: admin.sync_channels(*([name] if name else [])))
-    _print_each(context, synced, output_channels.print_syncs, one=name is not None)
+    _print_each(context, synced, output_channels.print_syncs, is_single=name is not None)
     exit_unless(all(channel["sync_error"] is None for channel in synced))
 
 
-def _print_each(context: CliContext, answers: list[Json], print_text: Any, *, one: bool) -> None:
-    answer = answers[0] if one else {"object": "list", "data": answers}
+def _print_each(context: CliContext, answers: list[Json], print_text: Any, *, is_single: bool) -> None:
+    answer = answers[0] if is_single else {"object": "list", "data": answers}
     print_answer(context, answer, lambda _: print_text(answers))
 
 
@@ -259,6 +264,6 @@ def explain(context: CliContext, model: str | None, named: str | None, **query: 
         await admin.await_models()
         return await admin.get("explain", query=await resolve_key_id(admin, {"model": model or named, **query}))
 
-    found = run_with_channels(context, work)
-    print_answer(context, found, print_explanation)
-    exit_unless(found["served"])
+    explanation = run_with_channels(context, work)
+    print_answer(context, explanation, print_explanation)
+    exit_unless(explanation["served"])

@@ -52,42 +52,42 @@ def chat(
       gateway chat gpt-5-mini "Name three rivers"
       git diff | gateway chat gpt-5-mini --system "Write a commit message"
     """
-    chosen = model or run(context, _choose_model)
+    model_id = model or run(context, _choose_model)
     messages: list[Json] = [{"role": "system", "content": system}] if system else []
     with _open_temporary_key(context, api_key, account) as secret:
-        for text in _read_prompts(" ".join(prompt), chosen):
+        for text in _read_prompts(" ".join(prompt), model_id):
             messages.append({"role": "user", "content": text})
-            reply = _print_reply(context, secret, {"model": chosen, "messages": messages})
+            reply = _print_reply(context, secret, {"model": model_id, "messages": messages})
             messages.append({"role": "assistant", "content": reply})
 
 
 async def _choose_model(admin: AdminClient) -> str:
     await admin.await_models()
-    model = choose_model([listed["id"] for listed in (await admin.get("models"))["data"]])
+    model = choose_model([item["id"] for item in (await admin.get("models"))["data"]])
     if model is None:
         raise CliError("No model can chat; see: gateway models")
     return model
 
 
 @contextlib.contextmanager
-def _open_temporary_key(context: CliContext, given: str | None, account: str | None) -> Iterator[str]:
-    """Yield the secret of the ``given`` key, or of a temporary key that is deleted afterwards."""
-    if given is not None:
-        yield given
+def _open_temporary_key(context: CliContext, given_key: str | None, account: str | None) -> Iterator[str]:
+    """Yield the secret of the key ``given_key``, or of a temporary key that is deleted afterwards."""
+    if given_key is not None:
+        yield given_key
         return
     expires_at = resolve_moment(_KEY_LIFE, datetime.now(UTC), 1)
     fields = {"name": f"chat-{secrets.token_hex(4)}", "expires_at": expires_at}
-    made = run(context, lambda admin: create_key(admin, account, fields))
+    new_key = run(context, lambda admin: create_key(admin, account, fields))
     try:
-        yield made["secret"]
+        yield new_key["secret"]
     finally:
-        call(context, "DELETE", "keys", str(made["id"]))
+        call(context, "DELETE", "keys", str(new_key["id"]))
 
 
-def _read_prompts(given: str, model: str) -> Iterator[str]:
-    """Yield the ``given`` prompt, or the entire standard input as one prompt; at a terminal, each line as a prompt."""
-    if given or not sys.stdin.isatty():
-        if text := given or sys.stdin.read().strip():
+def _read_prompts(prompt: str, model: str) -> Iterator[str]:
+    """Yield ``prompt``, or the entire standard input as one prompt; at a terminal, each line as a prompt."""
+    if prompt or not sys.stdin.isatty():
+        if text := prompt or sys.stdin.read().strip():
             yield text
         return
     click.echo(f"Chat with {model}. Ctrl-D ends it.", err=True)
@@ -102,18 +102,18 @@ def _read_prompts(given: str, model: str) -> Iterator[str]:
 
 def _print_reply(context: CliContext, secret: str, body: Json) -> str:
     """Print the answer to a chat request as it arrives, and return it. Ctrl-C stops the answer."""
-    parts: list[str] = []
+    texts: list[str] = []
 
     async def work(admin: AdminClient) -> None:
         await admin.await_models()
-        async for part in stream_reply(admin, secret, body):
-            parts.append(part)
+        async for text in stream_reply(admin, secret, body):
+            texts.append(text)
             if not context.as_json:
-                click.echo(_clean_text(part), nl=False)
+                click.echo(_clean_text(text), nl=False)
 
     with contextlib.suppress(KeyboardInterrupt):
         run(context, work)
-    reply = "".join(parts)
+    reply = "".join(texts)
     print_answer(context, {"model": body["model"], "content": reply}, lambda _: click.echo())
     return reply
 
@@ -148,17 +148,17 @@ async def stream_reply(admin: AdminClient, secret: str, body: Json) -> AsyncIter
 
 async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Json]:
     """Yield the JSON events of an OpenAI stream."""
-    rest = b""
+    unread = b""
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, unread = (unread + piece).split(b"\n")
         for line in lines:
             if line.startswith(_EVENT) and (data := line.removeprefix(_EVENT).strip()) != _END:
                 yield orjson.loads(data)
 
 
-def _read_error(raw: bytes) -> str:
+def _read_error(body: bytes) -> str:
     try:
-        message: str = orjson.loads(raw)["error"]["message"]
+        message: str = orjson.loads(body)["error"]["message"]
     except (orjson.JSONDecodeError, LookupError, TypeError):
         return "The gateway's answer is not JSON"
     return message

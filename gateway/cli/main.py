@@ -55,13 +55,13 @@ _OLD_NAMES = frozenset({"audit", "changes"})
 
 def _import_structlog() -> None:
     """Import structlog without rich, which costs 27 ms and 5 MB and serves only colored tracebacks."""
-    known = sys.modules.get("rich")
+    rich_module = sys.modules.get("rich")
     sys.modules["rich"] = None  # type: ignore[assignment]  # an import raises ModuleNotFoundError then
     import_module("structlog")
-    if known is None:
+    if rich_module is None:
         del sys.modules["rich"]
     else:
-        sys.modules["rich"] = known
+        sys.modules["rich"] = rich_module
 
 
 class CommandTable(MutableMapping[str, click.Command]):

@@ -16,7 +16,7 @@ from gateway.cli.text import format_moment
 
 _ROLES = ("viewer", "member", "administrator")
 MEMBERS = (
-    Column("ID", "id", right=True),
+    Column("ID", "id", align_right=True),
     Column("NAME", "name", shrinks=True, width=12),
     Column("ACCOUNT", "account", shrinks=True, width=8),
     Column("ROLE", "role"),
@@ -25,7 +25,7 @@ MEMBERS = (
     Column("SIGNED IN", lambda member: format_moment(member["signed_in_at"])),
 )
 PASSKEYS = (
-    Column("ID", "id", right=True),
+    Column("ID", "id", align_right=True),
     Column("PASSKEY", "name", shrinks=True, width=16),
     Column("ADDED", lambda passkey: format_moment(passkey["created_at"])),
     Column("USED", lambda passkey: format_moment(passkey["used_at"])),
@@ -77,8 +77,8 @@ def show_member(context: CliContext, name: str) -> None:
 def invite(context: CliContext, account: str, role: str, hours: int) -> None:
     """Create an invitation to ACCOUNT and print its one-time link."""
     body = {"account": account, "role": role, "hours": hours}
-    made = run(context, lambda admin: _create_link(context, admin, "links", body=body))
-    print_answer(context, made, lambda link: print_link(link, f"Invitation for account '{account}' as {role}"))
+    new_link = run(context, lambda admin: _create_link(context, admin, "links", body=body))
+    print_answer(context, new_link, lambda link: print_link(link, f"Invitation for account '{account}' as {role}"))
 
 
 @members.command("reset")
@@ -107,22 +107,22 @@ def edit(
     context: CliContext, name: str, new_name: str | None, role: str | None, *, no_second_factor: bool, no_passkeys: bool
 ) -> None:
     """Edit the member NAME."""
-    given: Json = {
+    fields: Json = {
         "name": new_name,
         "role": role,
         "second_factor": False if no_second_factor else None,
         "passkeys": False if no_passkeys else None,
     }
-    body = {field: value for field, value in given.items() if value is not None}
+    body = {field: value for field, value in fields.items() if value is not None}
     if not body:
         raise click.UsageError("There is nothing to change")
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
-        before = await find_member(admin, name)
-        return before, await admin.call("PATCH", "members", str(before["id"]), body=body)
+        old_member = await find_member(admin, name)
+        return old_member, await admin.call("PATCH", "members", str(old_member["id"]), body=body)
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: print_edit(before["name"], before, after, body))
+    old_member, new_member = run(context, work)
+    print_answer(context, new_member, lambda _: print_edit(old_member["name"], old_member, new_member, body))
 
 
 @members.command("disable")
@@ -149,13 +149,13 @@ def delete(context: CliContext, name: str, *, yes: bool) -> None:
     """Delete the member NAME. The account and its keys stay."""
     if not yes:
         confirm(f"Delete the member {name}?")
-    deleted = call_object(context, "DELETE", "members", name)
-    print_answer(context, deleted, lambda _: click.echo(f"The member {name} is deleted."))
+    answer = call_object(context, "DELETE", "members", name)
+    print_answer(context, answer, lambda _: click.echo(f"The member {name} is deleted."))
 
 
 def _set_status(context: CliContext, name: str, status: str) -> None:
-    changed = call_object(context, "PATCH", "members", name, body={"status": status})
-    print_answer(context, changed, lambda _: click.echo(f"The member {name} is {status}."))
+    answer = call_object(context, "PATCH", "members", name, body={"status": status})
+    print_answer(context, answer, lambda _: click.echo(f"The member {name} is {status}."))
 
 
 async def _create_link(context: CliContext, admin: AdminClient, *path: str, body: Json) -> Json:
@@ -170,10 +170,10 @@ async def _create_link(context: CliContext, admin: AdminClient, *path: str, body
     return {**link, "url": link["url"].replace(admin.url, address, 1)}
 
 
-def print_link(link: Json, about: str) -> None:
+def print_link(link: Json, heading: str) -> None:
     """Print the link to standard output, so that ``$(…)`` captures it, and the rest to standard error."""
     click.echo(link["url"])
-    click.echo(f"{about}, valid once until {link['expires_at']}. It is not shown again.", err=True)
+    click.echo(f"{heading}, valid once until {link['expires_at']}. It is not shown again.", err=True)
 
 
 def print_member(member: Json) -> None:

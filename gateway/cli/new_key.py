@@ -6,16 +6,20 @@ from gateway.cli.admin_client import AdminClient, CliError, Json
 
 
 async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:
-    """Create a key of ``account``, by default of the only account. Without a name in ``fields``, use a free name."""
+    """Create a key of ``account``, by default of the only account.
+
+    Without a name in ``fields``, use a free name. Raises ``CliError`` if there is no account, or more than one to
+    choose from.
+    """
     if account is None:
-        names = [listed["name"] for listed in (await admin.get("accounts"))["data"]]
+        names = [item["name"] for item in (await admin.get("accounts"))["data"]]
         if not names:
             raise CliError("There is no account. Add one: gateway accounts add NAME")
         if len(names) > 1:
             raise CliError(f"There are several accounts. Pass --account: {', '.join(names)}")
         account = names[0]
     if "name" not in fields:
-        taken = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
-        number = next(number for number in itertools.count(len(taken) + 1) if f"key-{number}" not in taken)
+        taken_names = {key["name"] for key in (await admin.get("keys"))["data"] if key["account"] == account}
+        number = next(number for number in itertools.count(len(taken_names) + 1) if f"key-{number}" not in taken_names)
         fields = {"name": f"key-{number}", **fields}
     return await admin.call("POST", "keys", body={"account": account, **fields})

@@ -15,32 +15,32 @@ from gateway.cli.text import ABSENT, format_duration, format_moment, format_usd
 
 
 def _format_state(node: Json) -> str:
-    known = (("this one", node["own"]), ("leader", node["leads"]), ("configuration differs", node["config_differs"]))
-    marks = [word for word, is_so in known if is_so]
-    return f"{node['state']} ({', '.join(marks)})" if marks else str(node["state"])
+    flags = (("this one", node["own"]), ("leader", node["leads"]), ("configuration differs", node["config_differs"]))
+    words = [word for word, is_so in flags if is_so]
+    return f"{node['state']} ({', '.join(words)})" if words else str(node["state"])
 
 
 NODES = (
     Column("ID", "id"),
     Column("STATE", _format_state),
-    Column("BEAT", lambda node: f"{format_duration(node['beat_age_ms'] / 1000)} ago", right=True),
-    Column("CLOCK", lambda node: f"{node['clock_offset_ms']:+} ms", right=True, drop=5),
-    Column("ACTIVE", "active_requests", right=True, drop=6),
-    Column("WAITING", "waiting_rows", right=True, drop=4),
-    Column("CREDIT", lambda node: format_usd(node["outstanding_usd"]), right=True, drop=1),
+    Column("BEAT", lambda node: f"{format_duration(node['beat_age_ms'] / 1000)} ago", align_right=True),
+    Column("CLOCK", lambda node: f"{node['clock_offset_ms']:+} ms", align_right=True, drop=5),
+    Column("ACTIVE", "active_requests", align_right=True, drop=6),
+    Column("WAITING", "waiting_rows", align_right=True, drop=4),
+    Column("CREDIT", lambda node: format_usd(node["outstanding_usd"]), align_right=True, drop=1),
     Column("STARTED", lambda node: format_moment(node["started_at"]), drop=3),
     Column("VERSION", "version", drop=7),
     Column("CONFIG", "config_digest", drop=8),
-    Column("URL", "url", shrinks=True, width=16, usual="-"),
+    Column("URL", "url", shrinks=True, width=16, hidden_value="-"),
 )
 
 
-LOST = (
+LOST_CHANGE_COLUMNS = (
     Column("TIME", lambda change: format_moment(change["at"])),
     Column("BY", lambda change: change["actor"] or change["actor_kind"], shrinks=True, width=8),
     Column("WHAT", "action"),
     Column("OF", "subject", shrinks=True, width=12),
-    Column("CHANGE", format_detail, usual=ABSENT, shrinks=True, width=20),
+    Column("CHANGE", format_detail, hidden_value=ABSENT, shrinks=True, width=20),
     Column("APPLIED AGAIN", lambda change: format_detail({"detail": change["applied"]}), shrinks=True, width=20),
     Column("OPEN", "reason", shrinks=True, width=20, drop=1),
     Column("FOUND", lambda change: format_moment(change["found_at"]), drop=2),
@@ -74,8 +74,8 @@ def list_nodes(context: CliContext) -> None:
     print_answer(context, call(context, "GET", "nodes"), _print_nodes)
 
 
-def _print_nodes(listed: Sequence[Json]) -> None:
-    print_table(NODES, listed, "This gateway is the only one on its database.")
+def _print_nodes(rows: Sequence[Json]) -> None:
+    print_table(NODES, rows, "This gateway is the only one on its database.")
 
 
 @nodes.command("lost-changes")
@@ -91,11 +91,11 @@ def list_lost_changes(context: CliContext) -> None:
       gateway nodes lost-changes
       gateway nodes lost-changes --json
     """
-    print_answer(context, call(context, "GET", "nodes", "lost-changes"), _print_lost)
+    print_answer(context, call(context, "GET", "nodes", "lost-changes"), _print_lost_changes)
 
 
-def _print_lost(changes: Sequence[Json]) -> None:
-    print_table(LOST, changes[::-1], "The database has lost no changes.")
+def _print_lost_changes(changes: Sequence[Json]) -> None:
+    print_table(LOST_CHANGE_COLUMNS, changes[::-1], "The database has lost no changes.")
 
 
 @nodes.command("forget")

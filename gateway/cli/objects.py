@@ -11,35 +11,35 @@ from gateway.cli.text import clean, format_change
 
 _QUOTA = "quota_"
 """Prefix of fields that the gateway sets together: a new quota gets a default period and status."""
-_SHOWN = 5
+_MAX_SHOWN = 5
 
 
-async def find_key_id(admin: AdminClient, given: str) -> str:
+async def find_key_id(admin: AdminClient, name_or_id: str) -> str:
     """Return the id of the key with this id, name, or last four characters, in this order. Raises ``CliError``."""
     keys = (await admin.get("keys"))["data"]
     tests: tuple[Callable[[Json], bool], ...] = (
-        lambda key: str(key["id"]) == given,
-        lambda key: key["name"] == given,
-        lambda key: key["key"][-4:] == given,
+        lambda key: str(key["id"]) == name_or_id,
+        lambda key: key["name"] == name_or_id,
+        lambda key: key["key"][-4:] == name_or_id,
     )
     for test in tests:
-        found = [key for key in keys if test(key)]
-        if len(found) > 1:
-            ids = _list_some([f"{key['id']} ({key['name']} of {key['account']})" for key in found])
-            raise CliError(f"Several keys are called '{given}'. Give one of these ids: {ids}")
-        if found:
-            return str(found[0]["id"])
-    if given.isdigit():  # may be a deleted key, whose id is still in the request log
-        return given
-    raise CliError(f"No key has the id, the name or the last four characters '{given}'; see: gateway keys")
+        matches = [key for key in keys if test(key)]
+        if len(matches) > 1:
+            ids = _list_some([f"{key['id']} ({key['name']} of {key['account']})" for key in matches])
+            raise CliError(f"Several keys are called '{name_or_id}'. Give one of these ids: {ids}")
+        if matches:
+            return str(matches[0]["id"])
+    if name_or_id.isdigit():  # may be a deleted key, whose id is still in the request log
+        return name_or_id
+    raise CliError(f"No key has the id, the name or the last four characters '{name_or_id}'; see: gateway keys")
 
 
 async def find_member(admin: AdminClient, name: str) -> Json:
     """Return the member with this name. Raises ``CliError``."""
     for member in (await admin.get("members"))["data"]:
         if member["name"] == name.lower():
-            found: Json = member
-            return found
+            match: Json = member
+            return match
     raise CliError(f"No member is called '{name}'; see: gateway members")
 
 
@@ -50,22 +50,24 @@ async def _find_member_id(admin: AdminClient, name: str) -> str:
 def _find_by_prefix(path: str, noun: str, *, query: Json) -> Callable[[AdminClient, str], Awaitable[str]]:
     """Return a function that completes an abbreviated id from the list at ``path``."""
 
-    async def find(admin: AdminClient, given: str) -> str:
-        listed = (await admin.get(path, query=query))["data"]
+    async def find(admin: AdminClient, name_or_id: str) -> str:
+        objects = (await admin.get(path, query=query))["data"]
         ids = [
-            row["id"] for row in listed if row["id"].startswith(given) or row["id"].partition("_")[2].startswith(given)
+            row["id"]
+            for row in objects
+            if row["id"].startswith(name_or_id) or row["id"].partition("_")[2].startswith(name_or_id)
         ]
-        if given in ids or not ids:  # the list may lack older objects: the gateway checks the id
-            return given
+        if name_or_id in ids or not ids:  # the list may lack older objects: the gateway checks the id
+            return name_or_id
         if len(ids) > 1:
-            raise CliError(f"Several {noun} have an id that begins with '{given}': {_list_some(ids)}")
+            raise CliError(f"Several {noun} have an id that begins with '{name_or_id}': {_list_some(ids)}")
         return str(ids[0])
 
     return find
 
 
 def _list_some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    return ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
 
 
 _FINDERS: Mapping[str, Callable[[AdminClient, str], Awaitable[str]]] = {
@@ -77,10 +79,10 @@ _FINDERS: Mapping[str, Callable[[AdminClient, str], Awaitable[str]]] = {
 }
 
 
-async def find_id(admin: AdminClient, path: str, given: str) -> str:
-    """Return the admin API's id of the object that the operator calls ``given``. Raises ``CliError``."""
+async def find_id(admin: AdminClient, path: str, name_or_id: str) -> str:
+    """Return the admin API's id of the object that the operator calls ``name_or_id``. Raises ``CliError``."""
     find = _FINDERS.get(path)
-    return given if find is None else await find(admin, given)
+    return name_or_id if find is None else await find(admin, name_or_id)
 
 
 async def resolve_key_id(admin: AdminClient, query: Json) -> Json:
@@ -93,40 +95,44 @@ def call_object(
     context: CliContext,
     method: str,
     path: str,
-    given: str,
-    *more: str,
+    name_or_id: str,
+    *segments: str,
     body: Json | None = None,
     query: Mapping[str, Any] | None = None,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> Json:
-    """Send one request about the object ``given`` below ``path``, and return the answer. Raises ``CliError``."""
+    """Send one request about the object ``name_or_id`` below ``path``, and return the answer. Raises ``CliError``."""
 
     async def work(admin: AdminClient) -> Json:
-        found = await find_id(admin, path, given)
-        return await admin.call(method, path, found, *more, body=body, query=query, timeout_s=timeout_s)
+        object_id = await find_id(admin, path, name_or_id)
+        return await admin.call(method, path, object_id, *segments, body=body, query=query, timeout_s=timeout_s)
 
     return run(context, work)
 
 
-def edit_object(context: CliContext, path: str, given: str, body: Json, *, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
-    """Change the object ``given`` below ``path``, and print the changes. Raises ``CliError``."""
+def edit_object(
+    context: CliContext, path: str, name_or_id: str, body: Json, *, timeout_s: float = ANSWER_TIMEOUT_S
+) -> None:
+    """Change the object ``name_or_id`` below ``path``, and print the changes. Raises ``CliError``."""
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
-        found = await find_id(admin, path, given)
-        before = await admin.get(path, found)
-        return before, await admin.call("PATCH", path, found, body=body, timeout_s=timeout_s)
+        object_id = await find_id(admin, path, name_or_id)
+        old_object = await admin.get(path, object_id)
+        return old_object, await admin.call("PATCH", path, object_id, body=body, timeout_s=timeout_s)
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: print_edit(before["name"], before, after, body))
+    old_object, new_object = run(context, work)
+    print_answer(context, new_object, lambda _: print_edit(old_object["name"], old_object, new_object, body))
 
 
-def print_edit(name: str, before: Json, after: Json, requested: Mapping[str, Any]) -> None:
+def print_edit(name: str, old_object: Json, new_object: Json, requested: Mapping[str, Any]) -> None:
     """Print the changed ones of the ``requested`` fields: ``key-3: rpm 60 → none``. Secrets always count as changed."""
-    fields = [*requested, *(field for field in after if field.startswith(_QUOTA) and field not in requested)]
+    fields = [*requested, *(field for field in new_object if field.startswith(_QUOTA) and field not in requested)]
     changes = [
-        format_change(field, before[field], after[field]) if field in before else f"{field.replace('_', ' ')} changed"
+        format_change(field, old_object[field], new_object[field])
+        if field in old_object
+        else f"{field.replace('_', ' ')} changed"
         for field in fields
-        if field not in before or before[field] != after[field]
+        if field not in old_object or old_object[field] != new_object[field]
     ]
     click.echo(clean(f"{name}: {', '.join(changes) or 'nothing changed'}"))
 

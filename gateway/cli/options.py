@@ -12,18 +12,18 @@ from typing import Any
 import click
 
 from gateway.cli.admin_client import TOKEN_VARIABLE, URL_VARIABLE, CliContext
-from gateway.cli.times import future, parse_day
+from gateway.cli.times import parse_day, parse_future
 from gateway.cli.verbs import find_verb, replace_command
 
 Command = Callable[..., None]
 Json = dict[str, Any]
 
 DEFAULT_CONFIG = Path("config/gateway.toml")
-NONE = "none"
+NO_LIMIT = "none"
 """The option value that clears a setting."""
-_GLOBAL = {"--data": 2, "--config": 2, "--url": 2, "--json": 1}
+_GLOBAL_OPTIONS = {"--data": 2, "--config": 2, "--url": 2, "--json": 1}
 """Global options, with the number of command-line words that each takes."""
-_FALSE = frozenset({"0", "false", "no", "off"})
+_FALSE_VALUES = frozenset({"0", "false", "no", "off"})
 
 _PATH = click.Path(path_type=Path, readable=False)  # opening the file reports a better error
 config_option = click.option(
@@ -53,9 +53,9 @@ limit_option = click.option(
 def client_command(command: Command, *, channels: bool = False, offline: bool = True, remote: bool = True) -> Command:
     """Add the options shared by commands that call the admin API, and pass them as a ``CliContext``.
 
-    ``channels``: if no gateway is running, discover channels as ``serve`` does. ``offline``: the command also works
-    without a running gateway, with the configuration of ``--config``. ``remote``: the command can call a gateway on
-    another machine.
+    With ``channels``, and if no gateway is running, channels are discovered as ``serve`` does. With ``offline``, the
+    command also works without a running gateway, with the configuration of ``--config``. With ``remote``, the command
+    can call a gateway on another machine.
     """
     file_option: Callable[[Command], Command] = config_option if offline else _no_option
     remote_option: Callable[[Command], Command] = url_option if remote else _no_option
@@ -92,7 +92,7 @@ def find_config(path: Path | None) -> Path | None:
 
 def may_discover(environ: Mapping[str, str]) -> bool:
     """Return whether to discover providers: ``GATEWAY_DISCOVER`` does not switch it off."""
-    return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE
+    return environ.get("GATEWAY_DISCOVER", "1").strip().lower() not in _FALSE_VALUES
 
 
 class GlobalOptions(click.Group):
@@ -101,10 +101,12 @@ class GlobalOptions(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Move leading global options behind the name of the command, which defines them."""
         end = 0
-        while end < len(args) and (option := args[end].partition("="))[0] in _GLOBAL:
-            end += 1 if option[1] else _GLOBAL[option[0]]
-        rest = self.add_command_name(ctx, args[end:])
-        return super().parse_args(ctx, [*rest[:1], *args[:end], *rest[1:]] if rest and rest[0][:1] != "-" else rest)
+        while end < len(args) and (option := args[end].partition("="))[0] in _GLOBAL_OPTIONS:
+            end += 1 if option[1] else _GLOBAL_OPTIONS[option[0]]
+        resolved = self.add_command_name(ctx, args[end:])
+        return super().parse_args(
+            ctx, [*resolved[:1], *args[:end], *resolved[1:]] if resolved and resolved[0][:1] != "-" else resolved
+        )
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002 - for subclasses
         """Return ``args`` with a command inserted at the beginning if the group has a default command."""
@@ -125,24 +127,24 @@ class ListByDefault(GlobalOptions):
     """A group whose default command is ``list``."""
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:
-        bare = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
-        return ["list", *args] if bare else args
+        needs_help = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return ["list", *args] if needs_help else args
 
 
 class NumberOrNone(click.ParamType[Any]):
     """A number in the unit ``name``, or ``none``. The gateway checks the range."""
 
-    def __init__(self, *, whole: bool, name: str) -> None:
+    def __init__(self, *, whole_numbers: bool, name: str) -> None:
         self.name = name
-        self._whole = whole
+        self._whole_numbers = whole_numbers
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == NONE:
+        if value == NO_LIMIT:
             return value
         try:
-            return int(value) if self._whole else _parse_amount(value)
+            return int(value) if self._whole_numbers else _parse_amount(value)
         except ValueError:
-            self.fail(f"'{value}' is neither a number nor '{NONE}'", param, ctx)
+            self.fail(f"'{value}' is neither a number nor '{NO_LIMIT}'", param, ctx)
 
 
 class Amount(click.ParamType[Any]):
@@ -183,8 +185,8 @@ def _parse_amount(text: str) -> float:
     return number
 
 
-_COUNT = NumberOrNone(whole=True, name="N")
-_AMOUNT = NumberOrNone(whole=False, name="USD")
+_COUNT = NumberOrNone(whole_numbers=True, name="N")
+_AMOUNT = NumberOrNone(whole_numbers=False, name="USD")
 
 
 def _add_options(command: Command, *options: Callable[[Command], Command]) -> Command:
@@ -205,7 +207,7 @@ def limit_options(command: Command) -> Command:
         ),
         click.option(
             "--quota-status",
-            type=click.Choice(["403", "429", NONE]),
+            type=click.Choice(["403", "429", NO_LIMIT]),
             help="HTTP status when it is exceeded.  [default: 403 for lifetime, 429 for daily and monthly quotas]",
         ),
         click.option("--rpm", type=_COUNT, help="Requests per minute."),
@@ -223,30 +225,30 @@ def account_options(command: Command) -> Command:
 
 def key_options(command: Command) -> Command:
     """Add all options of a key."""
-    more = _add_options(
+    add_time_options = _add_options(
         command,
         click.option("--models", multiple=True, metavar="GLOB,…", help="Allow only these models. May be repeated."),
         click.option("--group", "--groups", metavar="GROUP", help="Use the channels of this group."),
         click.option(
-            "--expires-at", metavar="TIME", callback=future, help="Expiry: 30d, 2027-01-31 or 2027-01-31T12:00Z."
+            "--expires-at", metavar="TIME", callback=parse_future, help="Expiry: 30d, 2027-01-31 or 2027-01-31T12:00Z."
         ),
         click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="IP allowlist. May be repeated."),
         click.option("--webhook-url", metavar="URL", help="Called when a video job of this key ends."),
     )
-    return limit_options(more)
+    return limit_options(add_time_options)
 
 
-def _parse_pairs(_: click.Context, param: click.Parameter, given: tuple[str, ...]) -> Json | str | None:
-    """Parse repeated ``NAME=VALUE`` options; None if there are none."""
-    if not given:
+def _parse_pairs(_: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> Json | str | None:
+    """Parse repeated ``NAME=VALUE`` options; None if there are none. Raises ``BadParameter``."""
+    if not pairs:
         return None
-    if given == (NONE,):
-        return NONE
-    for text in given:
+    if pairs == (NO_LIMIT,):
+        return NO_LIMIT
+    for text in pairs:
         if not text.partition("=")[0].strip() or "=" not in text:
             # The text may be a secret, so the message must not repeat it.
-            raise click.BadParameter(f"expected {param.metavar}, or '{NONE}' alone")
-    return {name.strip(): value for name, _, value in (text.partition("=") for text in given)}
+            raise click.BadParameter(f"expected {param.metavar}, or '{NO_LIMIT}' alone")
+    return {name.strip(): value for name, _, value in (text.partition("=") for text in pairs)}
 
 
 def channel_options(command: Command) -> Command:
@@ -285,7 +287,7 @@ def _connection_options(command: Command) -> Command:
     )
 
 
-_SECONDS = NumberOrNone(whole=False, name="SECONDS")
+_SECONDS = NumberOrNone(whole_numbers=False, name="SECONDS")
 _TIMEOUTS = (
     ("connect", "Timeout to connect.  [default: 10]"),
     ("first-byte", "Timeout for a stream's first event.  [default: 120]"),
@@ -334,7 +336,7 @@ def _serving_options(command: Command) -> Command:
     )
 
 
-_FACTOR = NumberOrNone(whole=False, name="X")
+_FACTOR = NumberOrNone(whole_numbers=False, name="X")
 
 
 def confirm(question: str) -> None:
@@ -357,24 +359,24 @@ def needing_terminal(option: str) -> Iterator[None]:
         raise click.UsageError(f"There is no terminal to ask: pass {option}") from None
 
 
-def exit_unless(fine: bool) -> None:
-    """Exit with 1 unless ``fine``."""
-    if not fine:
+def exit_unless(succeeded: bool) -> None:
+    """Exit with 1 unless ``succeeded``."""
+    if not succeeded:
         click.get_current_context().exit(1)
 
 
 def build_fields(options: Json) -> Json:
     """Convert the given options to fields of the admin API. ``none`` becomes null, except where it is a valid value."""
     fields: Json = {}
-    for name, given in options.items():
-        value: Any = given
-        if isinstance(given, tuple):
-            value = [item.strip() for text in given for item in text.split(",")] or None
+    for name, option_value in options.items():
+        value: Any = option_value
+        if isinstance(option_value, tuple):
+            value = [item.strip() for text in option_value for item in text.split(",")] or None
         if value is None:
             continue
         if name == "proxy":
             value = None if value == "default" else value
-        elif value in (NONE, [NONE]) and name != "quota_period":
+        elif value in (NO_LIMIT, [NO_LIMIT]) and name != "quota_period":
             value = None
         fields[name] = int(value) if name == "quota_status" and value else value
     return fields

@@ -13,34 +13,34 @@ if TYPE_CHECKING:
     from gateway.cli.admin_client import CliContext
 
 _UNPRICED_SHOWN = 5
-_MONEY = (
-    Column("QUOTA", format_quota, usual="-", drop=3),
-    Column("SPENT", lambda row: format_usd(row["spent_usd"]), right=True),
-    Column("LEFT", lambda row: format_usd(row["left_usd"]), right=True, usual="-"),
-    Column("LIMITS", format_limits, usual="-", shrinks=True, width=7, drop=2),
+_MONEY_COLUMNS = (
+    Column("QUOTA", format_quota, hidden_value="-", drop=3),
+    Column("SPENT", lambda row: format_usd(row["spent_usd"]), align_right=True),
+    Column("LEFT", lambda row: format_usd(row["left_usd"]), align_right=True, hidden_value="-"),
+    Column("LIMITS", format_limits, hidden_value="-", shrinks=True, width=7, drop=2),
 )
 ACCOUNTS = (
     Column("NAME", "name", shrinks=True, width=12),
     Column("STATUS", "status", status=True),
-    *_MONEY,
-    Column("GROUPS", "groups", usual="-", shrinks=True, width=6, drop=1),
+    *_MONEY_COLUMNS,
+    Column("GROUPS", "groups", hidden_value="-", shrinks=True, width=6, drop=1),
     Column("MADE", lambda account: "file" if account["declared"] else "here"),
 )
 KEYS = (
-    Column("ID", "id", right=True),
+    Column("ID", "id", align_right=True),
     Column("NAME", "name", shrinks=True, width=8),
     Column("ACCOUNT", "account", shrinks=True, width=8),
     Column("KEY", "key"),
     Column("STATUS", "status", status=True),
-    *_MONEY,
-    Column("MODELS", "models", usual="-", shrinks=True, width=8, drop=1),
-    Column("EXPIRES", lambda key: format_value(key["expires_at"])[:10], usual="-", drop=4),
+    *_MONEY_COLUMNS,
+    Column("MODELS", "models", hidden_value="-", shrinks=True, width=8, drop=1),
+    Column("EXPIRES", lambda key: format_value(key["expires_at"])[:10], hidden_value="-", drop=4),
 )
 MODELS = (
     Column("MODEL", "id", shrinks=True, width=24),
     Column("OWNED BY", "owned_by", shrinks=True, width=12),
     Column("CHANNELS", "channels", shrinks=True, width=16),
-    Column("PRICE", lambda model: _format_price(model["price"]), right=True),
+    Column("PRICE", lambda model: _format_price(model["price"]), align_right=True),
 )
 
 
@@ -99,12 +99,12 @@ def list_unpriced(models: Json) -> list[str]:
 def print_unpriced(names: Sequence[str]) -> None:
     """Print a warning to standard error that these models have no price; no output for an empty list."""
     if names:
-        shown = ", ".join(names[:_UNPRICED_SHOWN]) + (
+        shown_names = ", ".join(names[:_UNPRICED_SHOWN]) + (
             ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _UNPRICED_SHOWN else ""
         )
         count = f"{len(names)} models have" if len(names) > 1 else "1 model has"
         click.echo(
-            f"{count} no price: {clean(shown)}. Keys and accounts with a spending limit cannot use them, unless "
+            f"{count} no price: {clean(shown_names)}. Keys and accounts with a spending limit cannot use them, unless "
             "billing.unpriced is 'free'. List them: gateway models list --unpriced. Set a price: gateway prices --help",
             err=True,
         )
@@ -113,8 +113,8 @@ def print_unpriced(names: Sequence[str]) -> None:
 def print_new_key(key: Json) -> None:
     """Print the secret to standard output, for capture with ``$(…)``, and the rest to standard error."""
     click.echo(key["secret"])
-    about = f"Key {key['id']} ({key['name']}) of account '{key['account']}'"
-    click.echo(f"{about}. Copy it now: it is not shown again, only its hash is stored.", err=True)
+    heading = f"Key {key['id']} ({key['name']}) of account '{key['account']}'"
+    click.echo(f"{heading}. Copy it now: it is not shown again, only its hash is stored.", err=True)
 
 
 def print_reload(report: Json) -> None:

@@ -38,9 +38,9 @@ _UNUSED = {
 CREDITS = (
     Column("TIME", "at"),
     Column("KIND", lambda credit: _KINDS[credit["kind"]]),
-    Column("AMOUNT", lambda credit: _format_difference(credit["amount_usd"]), right=True),
-    Column("REFERENCE", "reference", usual=ABSENT, shrinks=True, width=9),
-    Column("NOTE", "note", usual=ABSENT, shrinks=True, width=12),
+    Column("AMOUNT", lambda credit: _format_difference(credit["amount_usd"]), align_right=True),
+    Column("REFERENCE", "reference", hidden_value=ABSENT, shrinks=True, width=9),
+    Column("NOTE", "note", hidden_value=ABSENT, shrinks=True, width=12),
 )
 
 
@@ -56,33 +56,33 @@ def print_usage(usage: Json) -> None:
     click.echo(f"Usage from {period}\n")
     if axis == "day":
         lines = list(fill_days(lines))
-    elif rest := _find_unlisted(lines, total):
-        lines = [*lines, {axis: ABSENT, **rest}]
+    elif unlisted := _find_unlisted(lines, total):
+        lines = [*lines, {axis: ABSENT, **unlisted}]
     console = Console()
     lines_and_total = [*lines, {**total, axis: "total"}]
     columns = list_usage_columns(axis, find_decimals([line["cost_usd"] for line in lines_and_total]))
     filled, bar = fit_usage(fill_columns(columns, lines_and_total), console.width)
     if bar:
-        bars = format_bars(lines, bar, plain=console.options.ascii_only)
+        bars = format_bars(lines, bar, as_text=console.options.ascii_only)
         filled = [*filled, fill_column(Column("", str), [*bars, ""])]
     draw(console, filled, GAP)
 
 
 def _find_unlisted(lines: Sequence[Json], total: Json) -> Json | None:
     """Return the usage without a row, that is, requests without a channel or model; None if there is none."""
-    rest = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
-    return {**rest, "cost_usd": rest["cost_nanos"] / NANOS_PER_USD} if rest["requests"] else None
+    unlisted = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
+    return {**unlisted, "cost_usd": unlisted["cost_nanos"] / NANOS_PER_USD} if unlisted["requests"] else None
 
 
 def list_usage_columns(axis: str, decimals: int) -> list[Column]:
-    """List the columns of a usage table. ``decimals``: the number of decimals of its costs."""
+    """List the columns of a usage table. ``decimals`` is the number of decimals of its costs."""
     return [
         Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
-        Column("REQUESTS", lambda line: f"{line['requests']:,}", right=True, drop=1),
-        Column("IN", lambda line: f"{line['prompt_tokens']:,}", right=True, drop=2),
-        Column("OUT", lambda line: f"{line['completion_tokens']:,}", right=True, drop=2),
-        Column("CACHED", lambda line: f"{line['cached_tokens']:,}", right=True, drop=3),
-        Column("COST", lambda line: format_cost(line["cost_usd"], decimals), right=True),
+        Column("REQUESTS", lambda line: f"{line['requests']:,}", align_right=True, drop=1),
+        Column("IN", lambda line: f"{line['prompt_tokens']:,}", align_right=True, drop=2),
+        Column("OUT", lambda line: f"{line['completion_tokens']:,}", align_right=True, drop=2),
+        Column("CACHED", lambda line: f"{line['cached_tokens']:,}", align_right=True, drop=3),
+        Column("COST", lambda line: format_cost(line["cost_usd"], decimals), align_right=True),
     ]
 
 
@@ -103,58 +103,60 @@ def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn
     filled, _ = fit_columns(filled, width - GAP - _MIN_BAR, GAP)
     if measure(filled, GAP) > width - GAP - _MIN_BAR:
         return filled, 0
-    rest = width - GAP - measure(filled, GAP) - (filled[0].natural - filled[0].least)
-    return filled, max(_MIN_BAR, min(_MAX_BAR, rest))
+    bar_width = width - GAP - measure(filled, GAP) - (filled[0].natural - filled[0].min_width)
+    return filled, max(_MIN_BAR, min(_MAX_BAR, bar_width))
 
 
-def format_bars(lines: Sequence[Json], width: int, *, plain: bool) -> list[str]:
-    """Return a bar for each line, scaled to the highest cost. ``plain``: use ASCII only."""
+def format_bars(lines: Sequence[Json], width: int, *, as_text: bool) -> list[str]:
+    """Return a bar for each line, scaled to the highest cost. With ``as_text`` they are ASCII."""
     field = "cost_nanos" if any(line["cost_nanos"] for line in lines) else "requests"
-    most = max(line[field] for line in lines)
-    return [_format_bar(line[field], most, width, plain=plain) for line in lines]
+    max_amount = max(line[field] for line in lines)
+    return [_format_bar(line[field], max_amount, width, as_text=as_text) for line in lines]
 
 
-def _format_bar(amount: int, most: int, width: int, *, plain: bool) -> str:
+def _format_bar(amount: int, max_amount: int, width: int, *, as_text: bool) -> str:
     if not amount or not width:
         return ""
-    if plain:
-        return "#" * max(1, width * amount // most)
-    whole, part = divmod(max(1, width * len(_EIGHTHS) * amount // most), len(_EIGHTHS))
-    return "█" * whole + _EIGHTHS[part]
+    if as_text:
+        return "#" * max(1, width * amount // max_amount)
+    blocks, eighths = divmod(max(1, width * len(_EIGHTHS) * amount // max_amount), len(_EIGHTHS))
+    return "█" * blocks + _EIGHTHS[eighths]
 
 
 def find_decimals(costs: Sequence[float]) -> int:
     """Return the number of decimals for a table's costs. The last cost is the total; larger totals get fewer."""
     total = costs[-1]
-    most = 4 if total >= 1 else 6 if total >= 0.01 else 9  # noqa: PLR2004 - a dollar, a cent
-    if any(0 < cost < 10**-most for cost in costs):
-        return most
-    return max(2, *(len(f"{cost:.{most}f}".rstrip("0").partition(".")[2]) for cost in costs))
+    max_decimals = 4 if total >= 1 else 6 if total >= 0.01 else 9  # noqa: PLR2004 - a dollar, a cent
+    if any(0 < cost < 10**-max_decimals for cost in costs):
+        return max_decimals
+    return max(2, *(len(f"{cost:.{max_decimals}f}".rstrip("0").partition(".")[2]) for cost in costs))
 
 
 def format_cost(amount: float, decimals: int) -> str:
     """Format dollars. An amount too small for ``decimals`` is shown as ``<$0.0001``."""
-    least = 10**-decimals
-    return f"<${least:.{decimals}f}" if 0 < amount < least else f"${amount:,.{decimals}f}"
+    min_shown = 10**-decimals
+    return f"<${min_shown:.{decimals}f}" if 0 < amount < min_shown else f"${amount:,.{decimals}f}"
 
 
 def print_credit(whose: str, credited: Json) -> None:
     """Print the effect of a top-up or a new balance, and the remaining amount."""
     amount, reference = credited["amount_usd"], credited["reference"]
     if not credited["added"]:
-        known = f"{_KINDS[credited['kind']]} of {_format_difference(amount)} at {credited['at']}"
-        done = f"Nothing changed: the reference '{reference}' was used before, for the {known}"
+        credit = f"{_KINDS[credited['kind']]} of {_format_difference(amount)} at {credited['at']}"
+        message = f"Nothing changed: the reference '{reference}' was used before, for the {credit}"
     elif credited["kind"] == "set":
-        done = f"The balance of {whose} is set ({_format_difference(amount)})"
+        message = f"The balance of {whose} is set ({_format_difference(amount)})"
     else:
-        done = f"Added {format_usd(amount)} to {whose}" if amount >= 0 else f"Took {format_usd(-amount)} from {whose}"
-    click.echo(clean(f"{done}. {_format_balance(credited)}."))
+        message = (
+            f"Added {format_usd(amount)} to {whose}" if amount >= 0 else f"Took {format_usd(-amount)} from {whose}"
+        )
+    click.echo(clean(f"{message}. {_format_balance(credited)}."))
 
 
 def _format_balance(credited: Json) -> str:
-    held = f", and {format_usd(credited['held_usd'])} is held for running requests" if credited["held_usd"] else ""
+    held_text = f", and {format_usd(credited['held_usd'])} is held for running requests" if credited["held_usd"] else ""
     until = f" until {credited['resets_at']}" if credited["resets_at"] else ""
-    return f"{format_usd(credited['left_usd'])} is left{until}{held}"
+    return f"{format_usd(credited['left_usd'])} is left{until}{held_text}"
 
 
 def _format_difference(amount: float) -> str:

@@ -10,7 +10,7 @@ from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, format_value
 
 _TIMEOUTS = ("connect", "first_byte", "idle", "total")
-_NO_CHANNELS = "No channels. Add one: gateway channels add PROVIDER"
+_CHANNELS_HINT = "No channels. Add one: gateway channels add PROVIDER"
 _MAX_CIRCUITS = 5
 _DISCOVERED = frozenset({"environment", "local"})
 
@@ -36,8 +36,8 @@ def format_health(channel: Json) -> str:
     if channel["state"] == "closed" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
         text += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
     keys = channel["keys"]
-    down = [key["cooldown_s"] for key in keys if key["state"] != "closed"]
-    return f"{text}, {len(down)}/{len(keys)} {'key' if len(keys) == 1 else 'keys'} failing" if down else text
+    cooldowns = [key["cooldown_s"] for key in keys if key["state"] != "closed"]
+    return f"{text}, {len(cooldowns)}/{len(keys)} {'key' if len(keys) == 1 else 'keys'} failing" if cooldowns else text
 
 
 def _format_origin(channel: Json) -> str:
@@ -64,13 +64,13 @@ def _format_count(channel: Json) -> str:
 
 def _format_difference(channel: Json, field: str) -> str:
     """Format the models that the latest synchronization added (``came``) or removed (``went``)."""
-    fresh = channel["sync_error"] is None and channel["changed_at"] == channel["synced_at"] is not None
-    return format_some(channel[field]) if fresh else ABSENT
+    is_current = channel["sync_error"] is None and channel["changed_at"] == channel["synced_at"] is not None
+    return format_some(channel[field]) if is_current else ABSENT
 
 
 def _format_request(result: Json) -> str:
-    sent = result.get("request")
-    return ABSENT if sent is None or sent["ms"] is None else f"{sent['ms']} ms"
+    request_log = result.get("request")
+    return ABSENT if request_log is None or request_log["ms"] is None else f"{request_log['ms']} ms"
 
 
 def _format_result(result: Json) -> str:
@@ -85,41 +85,43 @@ CHANNELS = (
     Column("PROVIDER", "provider"),
     Column("FROM", _format_origin),
     Column("STATE", format_health, shrinks=True, width=12, status=True),
-    Column("PRIO", "priority", right=True, usual="0"),
-    Column("WEIGHT", "weight", right=True, usual="1"),
-    Column("RUNNING", "running", right=True, usual="0"),
-    Column("FIRST", _format_first_byte, right=True, usual=ABSENT, drop=2),
-    Column("OK", _format_ratio, right=True, usual=ABSENT, drop=2),
-    Column("GROUPS", "groups", usual=ABSENT, shrinks=True, width=6),
-    Column("MODELS", _format_count, right=True),
+    Column("PRIO", "priority", align_right=True, hidden_value="0"),
+    Column("WEIGHT", "weight", align_right=True, hidden_value="1"),
+    Column("RUNNING", "running", align_right=True, hidden_value="0"),
+    Column("FIRST", _format_first_byte, align_right=True, hidden_value=ABSENT, drop=2),
+    Column("OK", _format_ratio, align_right=True, hidden_value=ABSENT, drop=2),
+    Column("GROUPS", "groups", hidden_value=ABSENT, shrinks=True, width=6),
+    Column("MODELS", _format_count, align_right=True),
     Column("ADDRESS", "base_url", shrinks=True, width=16, drop=1),
 )
 TESTS = (
     Column("CHANNEL", "name", shrinks=True, width=12),
-    Column("KEY", "key", usual=ABSENT),
+    Column("KEY", "key", hidden_value=ABSENT),
     Column("RESULT", _format_result, status=True),
-    Column("MODELS", "models", right=True),
-    Column("TIME", _format_request, usual=ABSENT, right=True),
-    Column("ERROR", "error", usual=ABSENT, shrinks=True, width=24),
+    Column("MODELS", "models", align_right=True),
+    Column("TIME", _format_request, hidden_value=ABSENT, align_right=True),
+    Column("ERROR", "error", hidden_value=ABSENT, shrinks=True, width=24),
 )
 SYNCS = (
     Column("CHANNEL", "name", shrinks=True, width=12),
     Column("RESULT", lambda row: "ok" if row["sync_error"] is None else "failed", status=True),
-    Column("MODELS", _format_count, right=True),
-    Column("ADDED", lambda row: _format_difference(row, "models_added"), usual=ABSENT, shrinks=True, width=12),
-    Column("REMOVED", lambda row: _format_difference(row, "models_removed"), usual=ABSENT, shrinks=True, width=12),
-    Column("ERROR", "sync_error", usual=ABSENT, shrinks=True, width=24),
+    Column("MODELS", _format_count, align_right=True),
+    Column("ADDED", lambda row: _format_difference(row, "models_added"), hidden_value=ABSENT, shrinks=True, width=12),
+    Column(
+        "REMOVED", lambda row: _format_difference(row, "models_removed"), hidden_value=ABSENT, shrinks=True, width=12
+    ),
+    Column("ERROR", "sync_error", hidden_value=ABSENT, shrinks=True, width=24),
 )
 
 
 def print_channels(channels: Sequence[Json]) -> None:
     """Print a table of channels."""
-    print_table(CHANNELS, channels, _NO_CHANNELS)
+    print_table(CHANNELS, channels, _CHANNELS_HINT)
 
 
 def print_channel(channel: Json) -> None:
     """Print all fields of a channel, one per line."""
-    offered = channel.get("offered")
+    model_ids = channel.get("offered")
     print_fields(
         {
             "name": channel["name"],
@@ -138,8 +140,8 @@ def print_channel(channel: Json) -> None:
             **({"filter": channel["models"]} if channel["sync"] and channel["models"] else {}),
             "model map": channel["model_map"],
             "offers": _format_count(channel)
-            if offered is None
-            else f"{_format_count(channel)}: {format_value(offered)}",
+            if model_ids is None
+            else f"{_format_count(channel)}: {format_value(model_ids)}",
             **(_format_sync(channel) if channel["sync"] else {}),
             "groups": channel["groups"],
             "priority": channel["priority"],
@@ -162,10 +164,12 @@ def print_added(channel: Json) -> None:
     click.echo(clean(f"{channel['name']} is {health}: {count} model{'' if count == '1' else 's'}"))
 
 
-def print_replaced(before: Sequence[Json], made: Json) -> None:
-    """Print to standard error the discovered channels that ``made`` has replaced."""
+def print_replaced(old_channels: Sequence[Json], new_channel: Json) -> None:
+    """Print to standard error the discovered channels that ``new_channel`` has replaced."""
     replaced = [
-        channel["name"] for channel in before if channel["origin"] in _DISCOVERED and channel["name"] != made["name"]
+        channel["name"]
+        for channel in old_channels
+        if channel["origin"] in _DISCOVERED and channel["name"] != new_channel["name"]
     ]
     if replaced:
         text = f"Discovered channels are no longer used: {', '.join(replaced)}. Add those that you want to keep."
@@ -190,25 +194,25 @@ def _format_keys(keys: Sequence[Json]) -> dict[str, str]:
 
 
 def _format_key(key: Json) -> str:
-    shown = f"…{key['last4']} " if key["last4"] else ""
+    suffix = f"…{key['last4']} " if key["last4"] else ""
     # The circuit of a key that a test found rejected is open without a cooldown.
     state = "failing" if key["state"] == "open" and not key["cooldown_s"] else None
     # The reason belongs to the last failure and does not apply to a key that works again.
     reason = None if key["state"] == "closed" else key["reason"]
-    text = _format_reason(f"{shown}{state or format_state(key['state'], key['cooldown_s'], 1)}", reason)
-    refused = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
-    if refused:
-        text += f"; refused for {format_some(refused)}"
-    limited = key["limited_models"]
-    return f"{text}; rate-limited for {format_some(limited)}" if limited else text
+    text = _format_reason(f"{suffix}{state or format_state(key['state'], key['cooldown_s'], 1)}", reason)
+    refused_models = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
+    if refused_models:
+        text += f"; refused for {format_some(refused_models)}"
+    limited_models = key["limited_models"]
+    return f"{text}; rate-limited for {format_some(limited_models)}" if limited_models else text
 
 
 def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:
     """Format a line for each of the first failing models, and one line with the number of the others."""
     lines = {}
     for number, circuit in enumerate(circuits[:_MAX_CIRCUITS], 1):
-        named = circuit["account_name"] or circuit["account"]
-        account = "" if named is None else f" for account {named}"
+        account_name = circuit["account_name"] or circuit["account"]
+        account = "" if account_name is None else f" for account {account_name}"
         state = format_state(circuit["state"], circuit["cooldown_s"], 1)
         lines[f"failing {number}"] = _format_reason(
             f"{circuit['model'] or 'all models'}{account}: {state}", circuit["reason"]
@@ -223,17 +227,17 @@ def _format_reason(text: str, reason: str | None) -> str:
 
 
 def _format_sync(channel: Json) -> dict[str, str | None]:
-    added, removed = (format_some(channel[field]) for field in ("models_added", "models_removed"))
+    models_added, models_removed = (format_some(channel[field]) for field in ("models_added", "models_removed"))
     return {
         "synced": channel["synced_at"],
         "sync error": channel["sync_error"],
-        "changed": channel["changed_at"] and f"{channel['changed_at']}: added {added}; removed {removed}",
+        "changed": channel["changed_at"] and f"{channel['changed_at']}: added {models_added}; removed {models_removed}",
     }
 
 
 def print_tests(results: Sequence[Json]) -> None:
     """Print a table of test results, with a row for each key of a channel."""
-    print_table(TESTS, [row for result in results for row in _list_tested_keys(result)], _NO_CHANNELS)
+    print_table(TESTS, [row for result in results for row in _list_tested_keys(result)], _CHANNELS_HINT)
 
 
 def _list_tested_keys(result: Json) -> list[Json]:

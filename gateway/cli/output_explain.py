@@ -37,48 +37,52 @@ def _format_reason(row: Json) -> str:
     return f"as '{row['upstream_model']}'"
 
 
-ROUTE = (
+ROUTE_COLUMNS = (
     Column("CHANNEL", "channel", shrinks=True, width=12),
-    Column("RANK", "rank", right=True),
-    Column("CHANCE", lambda row: f"{row['chance'] * 100:.0f} %" if row["chance"] else ABSENT, right=True),
+    Column("RANK", "rank", align_right=True),
+    Column("CHANCE", lambda row: f"{row['chance'] * 100:.0f} %" if row["chance"] else ABSENT, align_right=True),
     Column("STATE", _format_state, status=True),
-    Column("PRICE", _format_price, right=True),
+    Column("PRICE", _format_price, align_right=True),
     Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
-    Column("REASON", _format_reason, usual="", shrinks=True, width=16),
+    Column("REASON", _format_reason, hidden_value="", shrinks=True, width=16),
 )
-STEP = (Column("STEP", "step", right=True), Column("MODEL", "model", shrinks=True, width=12))
-"""The columns before those of ``ROUTE``, for a route."""
-STEPS = (
-    Column("STEP", "step", right=True),
-    Column("MODELS", lambda step: ", ".join(one["model"] for one in step["models"]), shrinks=True, width=12),
+LEADING_COLUMNS = (Column("STEP", "step", align_right=True), Column("MODEL", "model", shrinks=True, width=12))
+"""The columns before those of ``ROUTE_COLUMNS``, for a route."""
+STEP_COLUMNS = (
+    Column("STEP", "step", align_right=True),
+    Column("MODELS", lambda step: ", ".join(model["model"] for model in step["models"]), shrinks=True, width=12),
     Column("VERDICT", "verdict", status=True),
-    Column("RESERVED", lambda step: format_usd(step["reserved_usd"]), right=True),
+    Column("RESERVED", lambda step: format_usd(step["reserved_usd"]), align_right=True),
     Column("ON", lambda step: ", ".join(step["on"]), shrinks=True, width=12, drop=1),
-    Column("REASON", lambda step: step["reason"] or "", usual="", shrinks=True, width=16),
+    Column("REASON", lambda step: step["reason"] or "", hidden_value="", shrinks=True, width=16),
 )
-ROOM = (
+QUOTA_COLUMNS = (
     Column("REMAINING", "owner"),
-    Column("LEFT", lambda room: "unlimited" if room["left_usd"] is None else format_usd(room["left_usd"]), right=True),
-    Column("HELD", lambda room: format_usd(room["held_usd"]), right=True),
-    Column("RESETS", "resets_at", usual=ABSENT),
+    Column(
+        "LEFT", lambda room: "unlimited" if room["left_usd"] is None else format_usd(room["left_usd"]), align_right=True
+    ),
+    Column("HELD", lambda room: format_usd(room["held_usd"]), align_right=True),
+    Column("RESETS", "resets_at", hidden_value=ABSENT),
     Column("LIMITS", format_limits, shrinks=True, width=12),
 )
 
 
-def print_explanation(found: Json) -> None:
+def print_explanation(explanation: Json) -> None:
     """Print the channels that may serve a request, and the remaining quotas and limits of its key."""
-    click.echo(clean(f"{_format_subject(found)}: {_format_verdict(found)}") + "\n")
-    if found["steps"] is not None:
-        _print_steps(found["steps"])
+    click.echo(clean(f"{_format_subject(explanation)}: {_format_verdict(explanation)}") + "\n")
+    if explanation["steps"] is not None:
+        _print_steps(explanation["steps"])
     else:
-        print_table(ROUTE, [{"model": found["model"], **row} for row in found["channels"]], "No channels.")
-    if found["room"]:
+        print_table(
+            ROUTE_COLUMNS, [{"model": explanation["model"], **row} for row in explanation["channels"]], "No channels."
+        )
+    if explanation["room"]:
         click.echo()
-        print_table(ROOM, [{"owner": owner, **room} for owner, room in found["room"].items()], "")
+        print_table(QUOTA_COLUMNS, [{"owner": owner, **room} for owner, room in explanation["room"].items()], "")
 
 
 def _print_steps(steps: Sequence[Json]) -> None:
-    print_table(STEPS, steps, "")
+    print_table(STEP_COLUMNS, steps, "")
     rows = [
         {"step": step["step"], "model": model["model"], **row}
         for step in steps
@@ -87,16 +91,16 @@ def _print_steps(steps: Sequence[Json]) -> None:
     ]
     if rows:
         click.echo()
-        print_table((*STEP, *ROUTE), rows, "")
+        print_table((*LEADING_COLUMNS, *ROUTE_COLUMNS), rows, "")
 
 
-def _format_subject(found: Json) -> str:
-    key = found["key"]
+def _format_subject(explanation: Json) -> str:
+    key = explanation["key"]
     caller = f", key {key['id']} ({key['name']}) of account '{key['account']}'" if key else ""
-    return f"{found['model']} ({found['operation']}){caller}"
+    return f"{explanation['model']} ({explanation['operation']}){caller}"
 
 
-def _format_verdict(found: Json) -> str:
-    if found["refused"]:
-        return f"no route. {found['refused']['message']}"
-    return "routed as follows." if found["served"] else "no route. No channel can serve it now."
+def _format_verdict(explanation: Json) -> str:
+    if explanation["refused"]:
+        return f"no route. {explanation['refused']['message']}"
+    return "routed as follows." if explanation["served"] else "no route. No channel can serve it now."

@@ -6,14 +6,14 @@ from gateway.cli.output import print_fields
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, format_outcome, format_usd
 
-_HIDDEN = frozenset(
+_HIDDEN_FIELDS = frozenset(
     {
         "sequence", "account_id", "started_ms", "settled_ms", "tried", "cost_nanos", "reserved_nanos", "overrun_nanos",
         "attempts_made", "lines", "timing", "attempts", "usage_implausible",
     }
 )  # fmt: skip
 """Fields left out because another field or a table below shows their content better."""
-_OPTIONAL = frozenset(
+_OPTIONAL_FIELDS = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
         "served_model", "units", "batch_id", "route",
@@ -30,32 +30,36 @@ def _format_price(line: Json) -> str:
 
 
 ATTEMPTS = (
-    Column("ATTEMPT", "number", right=True),
-    Column("STEP", "step", right=True, usual=ABSENT),
-    Column("MODEL", "model", usual=ABSENT, shrinks=True, width=10),
+    Column("ATTEMPT", "number", align_right=True),
+    Column("STEP", "step", align_right=True, hidden_value=ABSENT),
+    Column("MODEL", "model", hidden_value=ABSENT, shrinks=True, width=10),
     Column("CHANNEL", "channel", shrinks=True, width=10),
-    Column("MS", "ms", right=True),
+    Column("MS", "ms", align_right=True),
     Column("RESULT", lambda attempt: attempt["error_code"] or "ok", shrinks=True, width=20, status=True),
-    Column("CAUSE", "cause", usual=ABSENT),
-    Column("STATUS", "status", right=True, usual=ABSENT, drop=1),
+    Column("CAUSE", "cause", hidden_value=ABSENT),
+    Column("STATUS", "status", align_right=True, hidden_value=ABSENT, drop=1),
 )
 LINES = (
     Column("COST OF", "what", shrinks=True, width=16),
-    Column("QUANTITY", lambda line: f"{line['quantity']:,}", right=True),
-    Column("PRICE", _format_price, right=True),
-    Column("COST", lambda line: format_usd(line["cost_usd"]) + (" ~" if line["estimated"] else ""), right=True),
+    Column("QUANTITY", lambda line: f"{line['quantity']:,}", align_right=True),
+    Column("PRICE", _format_price, align_right=True),
+    Column("COST", lambda line: format_usd(line["cost_usd"]) + (" ~" if line["estimated"] else ""), align_right=True),
 )
 
 
 def print_request(row: Json) -> None:
     """Print a request with its attempts and the lines of its cost."""
-    hidden = _HIDDEN if row["batch_id"] else _HIDDEN | {"batch_multiplier_ppm"}
+    hidden_fields = _HIDDEN_FIELDS if row["batch_id"] else _HIDDEN_FIELDS | {"batch_multiplier_ppm"}
     print_fields(
-        {name: value for name, value in row.items() if name not in hidden and (value or name not in _OPTIONAL)}
+        {
+            name: value
+            for name, value in row.items()
+            if name not in hidden_fields and (value or name not in _OPTIONAL_FIELDS)
+        }
     )
     if row["attempts_made"]:
         click.echo()
-        attempts = [{"number": number, **one} for number, one in enumerate(row["attempts_made"], 1)]
+        attempts = [{"number": number, **attempt} for number, attempt in enumerate(row["attempts_made"], 1)]
         print_table(ATTEMPTS, attempts, "")
     if row["lines"]:
         click.echo()

@@ -14,21 +14,21 @@ ROUTES = (
     Column("ROUTE", "name", shrinks=True, width=12),
     Column("STEPS", lambda route: " → ".join(format_steps(route)), shrinks=True, width=24),
     Column("FROM", lambda route: route["source"] + (" (overridden)" if route["overridden"] else "")),
-    Column("ABOUT", "about", usual=ABSENT, shrinks=True, width=12, drop=1),
+    Column("ABOUT", "about", hidden_value=ABSENT, shrinks=True, width=12, drop=1),
 )
 SERVED = (
-    Column("STEP", "step", right=True),
+    Column("STEP", "step", align_right=True),
     Column("MODEL", "model", shrinks=True, width=16),
-    Column("WEIGHT", "weight", right=True, usual="1"),
+    Column("WEIGHT", "weight", align_right=True, hidden_value="1"),
     Column("CHANNEL", "channel", shrinks=True, width=12),
-    Column("PRICE", lambda row: format_price(row["price"], row["price_multiplier"]), right=True),
+    Column("PRICE", lambda row: format_price(row["price"], row["price_multiplier"]), align_right=True),
 )
 TESTS = (
-    Column("STEP", "step", right=True),
+    Column("STEP", "step", align_right=True),
     Column("MODEL", "model", shrinks=True, width=16),
     Column("CHANNEL", "channel", shrinks=True, width=12),
     Column("RESULT", lambda result: "ok" if result["ok"] else f"failed: {result['error']}", shrinks=True, width=24),
-    Column("MS", "ms", right=True),
+    Column("MS", "ms", align_right=True),
 )
 _NOT_SERVED: Json = {"channel": "none", "price": None, "price_multiplier": 1}
 

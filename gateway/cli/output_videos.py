@@ -9,9 +9,9 @@ from gateway.cli.output import print_fields, print_json
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import Json, clean, format_moment, format_outcome, format_usd, format_value
 
-GONE = "gone"
+DELETED_STATE = "gone"
 """The status shown for a followed video job that no longer exists."""
-NO_VIDEOS = "No videos in progress."
+VIDEOS_HINT = "No videos in progress."
 _MODEL_WIDTH = 16
 
 
@@ -33,15 +33,15 @@ VIDEOS = (
     Column("MODEL", "model", shrinks=True, width=8),
     Column("CHANNEL", "channel", drop=4),
     Column("STATUS", format_status, shrinks=True, width=21, status=True),
-    Column("HELD", lambda video: format_usd(video["held_usd"] or None), right=True, drop=2),
-    Column("COST", _format_cost, right=True, drop=1),
+    Column("HELD", lambda video: format_usd(video["held_usd"] or None), align_right=True, drop=2),
+    Column("COST", _format_cost, align_right=True, drop=1),
 )
 DELIVERIES = (
     Column("TIME", lambda delivery: format_moment(delivery["created_at"])),
     Column("DELIVERY", "event"),
     Column("TO", "url", shrinks=True, width=16),
     Column("STATUS", "status", status=True),
-    Column("ATTEMPTS", "attempts", right=True),
+    Column("ATTEMPTS", "attempts", align_right=True),
     Column("ANSWER", lambda delivery: format_value(delivery["answer"] or delivery["error"]), shrinks=True, width=12),
 )
 
@@ -69,12 +69,12 @@ def format_change(video: Json, now: datetime) -> str:
 async def print_changes(changes: AsyncIterator[Sequence[Json]], *, as_json: bool) -> None:
     """Print a line for each change until there are no more."""
     printed: dict[str, str] = {}
-    async for changed in changes:
-        for video in changed:
+    async for changed_video in changes:
+        for video in changed_video:
             if as_json:
                 print_json(video, lines=True)
             elif printed.get(video["id"]) != format_status(video):
                 printed[video["id"]] = format_status(video)
                 click.echo(format_change(video, datetime.now(UTC)))
     if not printed and not as_json:
-        click.echo(NO_VIDEOS, err=True)
+        click.echo(VIDEOS_HINT, err=True)

@@ -10,30 +10,30 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from gateway.cli.output_videos import NO_VIDEOS, format_change, format_status
+from gateway.cli.output_videos import VIDEOS_HINT, format_change, format_status
 from gateway.cli.text import Json, clean
 
 _MODEL_WIDTH = 16
-_LEAST_BAR = 10
-_FULL = 100
+_MIN_BAR = 10
+_FULL_PERCENT = 100
 
 
 async def draw_bars(changes: AsyncIterator[Sequence[Json]], console: Console | None = None) -> None:
     """Draw progress bars until there are no more changes."""
     console = console or Console(highlight=False)
-    live: dict[str, Json] = {}
+    running: dict[str, Json] = {}
     any_video = False
     with Live(console=console, auto_refresh=False) as screen:
-        async for changed in changes:
-            any_video = any_video or bool(changed)
-            live.update((video["id"], video) for video in changed if video["live"])
-            for video in changed:
+        async for changed_videos in changes:
+            any_video = any_video or bool(changed_videos)
+            running.update((video["id"], video) for video in changed_videos if video["live"])
+            for video in changed_videos:
                 if not video["live"]:
-                    live.pop(video["id"], None)
+                    running.pop(video["id"], None)
                     console.print(Text(format_change(video, datetime.now(UTC))), soft_wrap=True)
-            screen.update(draw_table(list(live.values()), console.size.height), refresh=True)
+            screen.update(draw_table(list(running.values()), console.size.height), refresh=True)
     if not any_video:
-        click.echo(NO_VIDEOS, err=True)
+        click.echo(VIDEOS_HINT, err=True)
 
 
 def draw_table(videos: Sequence[Json], height: int) -> Group:
@@ -41,11 +41,11 @@ def draw_table(videos: Sequence[Json], height: int) -> Group:
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, max_width=_MODEL_WIDTH, overflow="ellipsis")
-    table.add_column(ratio=1, min_width=_LEAST_BAR)
+    table.add_column(ratio=1, min_width=_MIN_BAR)
     table.add_column(no_wrap=True)
     room = max(1, height - 2)
     for video in videos[:room]:
-        bar = ProgressBar(total=_FULL, completed=video["progress"])
+        bar = ProgressBar(total=_FULL_PERCENT, completed=video["progress"])
         table.add_row(video["id"], Text(clean(video["model"])), bar, Text(format_status(video)))
-    left_out = len(videos) - room
-    return Group(table, Text(f"… and {left_out} more")) if left_out > 0 else Group(table)
+    hidden_count = len(videos) - room
+    return Group(table, Text(f"… and {hidden_count} more")) if hidden_count > 0 else Group(table)

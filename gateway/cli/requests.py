@@ -16,7 +16,7 @@ from gateway.cli.output import print_answer, print_json
 from gateway.cli.output_requests import print_request
 from gateway.cli.table import Column, format_line, print_table
 from gateway.cli.text import format_moment, format_outcome, format_usd, format_value
-from gateway.cli.times import past
+from gateway.cli.times import parse_past
 
 _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
 """Prefix of estimated token counts, which the provider did not report."""
@@ -34,11 +34,11 @@ def _format_channel(row: Json) -> str:
 
 def _format_usage(row: Json) -> str:
     """Format a request's usage: tokens ``55/7``, seconds ``3.3s``, characters of speech ``900ch``, images ``2img``."""
-    mark = _SOURCE_MARKS.get(row["usage_source"], "")
+    source_mark = _SOURCE_MARKS.get(row["usage_source"], "")
     characters, images, seconds = row["characters"], row["images"], row["duration_ms"] / 1_000
     media = f"{characters}ch" if characters else f"{seconds:.1f}s" if seconds else f"{images}img" if images else ""
     tokens = f"{row['prompt_tokens']}/{row['completion_tokens']}"
-    return mark + (media if media and tokens == "0/0" else f"{tokens} {media}".rstrip())
+    return source_mark + (media if media and tokens == "0/0" else f"{tokens} {media}".rstrip())
 
 
 def _format_cost(row: Json) -> str:
@@ -55,12 +55,12 @@ REQUESTS = (
     Column("KEY", "key_name", width=8, shrinks=True),
     Column("MODEL", "model", width=16, shrinks=True),
     Column("CHANNEL", _format_channel, width=10, shrinks=True),
-    Column("IN/OUT", _format_usage, width=8, right=True),
-    Column("COST", _format_cost, width=10, right=True),
-    Column("FIRST", lambda row: format_value(row["first_byte_ms"]), right=True, drop=2),
-    Column("MS", "total_ms", width=6, right=True),
+    Column("IN/OUT", _format_usage, width=8, align_right=True),
+    Column("COST", _format_cost, width=10, align_right=True),
+    Column("FIRST", lambda row: format_value(row["first_byte_ms"]), align_right=True, drop=2),
+    Column("MS", "total_ms", width=6, align_right=True),
     Column("OUTCOME", format_outcome, width=16, shrinks=True, status=True),
-    Column("ERROR", _format_error, usual="", width=24, shrinks=True, drop=3),
+    Column("ERROR", _format_error, hidden_value="", width=24, shrinks=True, drop=3),
 )
 
 
@@ -95,8 +95,10 @@ def requests() -> None:
 @click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
 @click.option("--outcome", metavar="WORD", help="Only this outcome: completed, failed, refused, blocked, ...")
 @click.option("--failed", "outcome", flag_value="failed", help="The same as --outcome failed.")
-@click.option("--since", metavar="TIME", callback=past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC).")
-@click.option("--until", metavar="TIME", callback=past, help="Up to this time; a date includes the whole day.")
+@click.option(
+    "--since", metavar="TIME", callback=parse_past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC)."
+)
+@click.option("--until", metavar="TIME", callback=parse_past, help="Up to this time; a date includes the whole day.")
 @click.option("--text", help="Only errors with this text or code; or the request with this ID.")
 @click.option("--unpriced", is_flag=True, help="Only to models without a price.")
 @click.option("--follow", "-f", is_flag=True, help="Print new requests as they end, until Ctrl-C.")
@@ -140,14 +142,14 @@ async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
 async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> AsyncIterator[Json]:
     """Yield the latest matching requests, then new requests, without end."""
     page = await admin.get("requests", query=query)
-    rows, last, more = page["data"][::-1], page["newest"], False
+    rows, last, has_more = page["data"][::-1], page["newest"], False
     while True:
         for row in rows:
             yield row
-        if not more:
+        if not has_more:
             await asyncio.sleep(FOLLOW_EVERY_S)
         page = await admin.get("requests", query={**query, "after": last, "limit": _PAGE})
-        rows, last, more = page["data"], page["next"], page["more"]
+        rows, last, has_more = page["data"], page["next"], page["more"]
 
 
 async def _print_export(admin: AdminClient, query: Json) -> None:

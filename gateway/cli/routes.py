@@ -85,12 +85,12 @@ def _route_options(command: Command) -> Command:
         click.option("--about", help="A description for people."),
         click.option(
             "--max-attempts",
-            type=NumberOrNone(whole=True, name="N"),
+            type=NumberOrNone(whole_numbers=True, name="N"),
             help="Attempts over all steps; none: as the setting routing.max_attempts.",
         ),
         click.option(
             "--deadline-s",
-            type=NumberOrNone(whole=False, name="SECONDS"),
+            type=NumberOrNone(whole_numbers=False, name="SECONDS"),
             help="Seconds for the first byte over all steps; none: no such limit.",
         ),
     ):

@@ -62,15 +62,15 @@ def serve(
 
     def reload_config() -> "FileConfig":
         # If there was no file at the start, use a default file created since then.
-        read = _set_address(read_declared(path or find_config(None), environ), host, port)
-        check_secrets(read.config, folder.admin_token())
-        return read
+        declared = _set_address(read_declared(path or find_config(None), environ), host, port)
+        check_secrets(declared.config, folder.admin_token())
+        return declared
 
     first = not (data / DATABASE).exists()
     try:
         folder = open_folder(data)
-    except DataFolderLocked as busy:
-        raise StartupError(str(busy)) from None
+    except DataFolderLocked as error:
+        raise StartupError(str(error)) from None
     with contextlib.closing(folder):
         greet = _start_log(file_config.config.server.log_format, first=first, verbose=verbose)
         _serve(folder, file_config, reload_config, renew, greet)
@@ -128,13 +128,13 @@ def _serve(
         check_secrets(config, folder.admin_token())
         certificate = open_certificate(config.server.tls_certificate, config.server.tls_key)
         run_server(attrs.evolve(options, certificate=certificate), find_manager(environ), greet)
-    except (ConfigError, CertificateError, PortInUse, DatabaseStartupError, DataFolderDamaged) as refused:
-        raise StartupError(str(refused)) from None
+    except (ConfigError, CertificateError, PortInUse, DatabaseStartupError, DataFolderDamaged) as error:
+        raise StartupError(str(error)) from None
 
 
 def _set_address(file_config: "FileConfig", host: str | None, port: int | None) -> "FileConfig":
     """Apply the options ``--host`` and ``--port``; None means not given."""
-    given: Json = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    sources: dict[str, Source] = dict.fromkeys((f"server.{name}" for name in given), "environment")
-    config = attrs.evolve(file_config.config, server=attrs.evolve(file_config.config.server, **given))
+    options: Json = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    sources: dict[str, Source] = dict.fromkeys((f"server.{name}" for name in options), "environment")
+    config = attrs.evolve(file_config.config, server=attrs.evolve(file_config.config.server, **options))
     return attrs.evolve(file_config, config=config, sources={**file_config.sources, **sources})

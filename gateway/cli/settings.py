@@ -60,7 +60,7 @@ def _list_settings(sections: Json) -> list[Json]:
 
 
 def _build_amount_column(title: str, field: str) -> Column:
-    return Column(title, lambda price: format_usd(price[field] or None), right=True, usual=ABSENT)
+    return Column(title, lambda price: format_usd(price[field] or None), align_right=True, hidden_value=ABSENT)
 
 
 SETTINGS = (
@@ -71,14 +71,14 @@ SETTINGS = (
 )
 GROUPS = (
     Column("GROUP", "name", shrinks=True, width=12),
-    Column("MULTIPLIER", "price_multiplier", right=True),
+    Column("MULTIPLIER", "price_multiplier", align_right=True),
     Column("FROM", "source"),
-    Column("KEYS", "keys", right=True),
-    Column("CHANNELS", "channels", right=True),
+    Column("KEYS", "keys", align_right=True),
+    Column("CHANNELS", "channels", align_right=True),
 )
 PRICES = (
     Column("MODEL", "model", shrinks=True, width=16),
-    Column("PROVIDER", "provider", usual=ABSENT),
+    Column("PROVIDER", "provider", hidden_value=ABSENT),
     _build_amount_column("INPUT", "input_usd_per_million"),
     _build_amount_column("CACHED", "cached_input_usd_per_million"),
     _build_amount_column("OUTPUT", "output_usd_per_million"),
@@ -87,7 +87,7 @@ PRICES = (
     _build_amount_column("CHARACTERS", "usd_per_million_characters"),
     Column("FROM", lambda price: price["source"] + ("" if price["in_force"] else " (overridden)")),
 )
-_NO_RATES = frozenset({"model", "provider", "source", "in_force", "free"})
+_NON_RATE_FIELDS = frozenset({"model", "provider", "source", "in_force", "free"})
 _NAME = click.argument("name", metavar="SECTION.KEY")
 _NEGATIVE = {"ignore_unknown_options": True}
 _UNPRICED_GROUP: Json = {"price_multiplier": 1}
@@ -130,12 +130,12 @@ def set_setting(context: CliContext, name: str, value: str) -> None:
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
         section, key = _split_name(name)
-        known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
-        body = {"value": parse_value(value, known.get("type"))}
-        return known, await admin.call("PUT", "settings", section, key, body=body)
+        setting = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
+        body = {"value": parse_value(value, setting.get("type"))}
+        return setting, await admin.call("PUT", "settings", section, key, body=body)
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: _print_change(name, before, after))
+    old_value, new_value = run(context, work)
+    print_answer(context, new_value, lambda _: _print_change(name, old_value, new_value))
 
 
 @settings.command("reset")
@@ -146,11 +146,11 @@ def reset_setting(context: CliContext, name: str) -> None:
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
         section, key = _split_name(name)
-        known = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
-        return known, await admin.call("DELETE", "settings", section, key)
+        setting = (await admin.get("settings"))["sections"].get(section, {}).get(key, {})
+        return setting, await admin.call("DELETE", "settings", section, key)
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: _print_change(name, before, after))
+    old_value, new_value = run(context, work)
+    print_answer(context, new_value, lambda _: _print_change(name, old_value, new_value))
 
 
 @click.group(cls=ListByDefault)
@@ -169,7 +169,7 @@ def groups() -> None:
 @client_command
 def list_groups(context: CliContext) -> None:
     """List the groups of keys, accounts and channels, and those with a price multiplier."""
-    print_answer(context, call(context, "GET", "groups"), lambda found: print_table(GROUPS, found, "No groups."))
+    print_answer(context, call(context, "GET", "groups"), lambda rows: print_table(GROUPS, rows, "No groups."))
 
 
 @groups.command("set")
@@ -183,8 +183,8 @@ def set_group(context: CliContext, name: str, multiplier: float) -> None:
     async def work(admin: AdminClient) -> tuple[Json, Json]:
         return await _find_group(admin, name), await admin.call("PUT", "groups", name, body=body)
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: print_edit(name, before, after, body))
+    old_value, new_value = run(context, work)
+    print_answer(context, new_value, lambda _: print_edit(name, old_value, new_value, body))
 
 
 @groups.command("reset")
@@ -196,8 +196,8 @@ def reset_group(context: CliContext, name: str) -> None:
     async def work(admin: AdminClient) -> tuple[Json, Json]:
         return await _find_group(admin, name), await admin.call("DELETE", "groups", name)
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: print_edit(name, before, _UNPRICED_GROUP, _UNPRICED_GROUP))
+    old_value, new_value = run(context, work)
+    print_answer(context, new_value, lambda _: print_edit(name, old_value, _UNPRICED_GROUP, _UNPRICED_GROUP))
 
 
 async def _find_group(admin: AdminClient, name: str) -> Json:
@@ -253,12 +253,16 @@ def set_price(context: CliContext, model: str, *, free: bool, **fields: Any) -> 
         raise click.UsageError("expected a rate such as --input 0.25, or --free if the model costs nothing")
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
-        before = await _find_price(admin, model, fields["provider"])
-        kept = {} if free or before.get("free") else {name: before[name] for name in before if name not in _NO_RATES}
-        return before, await admin.call("PUT", "prices", model, body={**kept, **rates, "free": free})
+        old_value = await _find_price(admin, model, fields["provider"])
+        kept_rates = (
+            {}
+            if free or old_value.get("free")
+            else {name: old_value[name] for name in old_value if name not in _NON_RATE_FIELDS}
+        )
+        return old_value, await admin.call("PUT", "prices", model, body={**kept_rates, **rates, "free": free})
 
-    before, after = run(context, work)
-    print_answer(context, after, lambda _: _print_rates(after, before))
+    old_value, new_value = run(context, work)
+    print_answer(context, new_value, lambda _: _print_rates(new_value, old_value))
 
 
 @prices.command("reset")
@@ -269,22 +273,24 @@ def reset_price(context: CliContext, model: str, provider: str | None) -> None:
     """Remove a price of MODEL that was set here."""
 
     async def work(admin: AdminClient) -> tuple[Json, Json, Json]:
-        before = await _find_price(admin, model, provider)
+        old_value = await _find_price(admin, model, provider)
         answer = await admin.call("DELETE", "prices", model, query={"provider": provider})
-        return before, answer, await _find_price(admin, model, provider)
+        return old_value, answer, await _find_price(admin, model, provider)
 
-    before, answer, after = run(context, work)
-    print_answer(context, answer, lambda _: _print_rates({**after, "model": model, "provider": provider}, before))
+    old_value, answer, new_value = run(context, work)
+    print_answer(
+        context, answer, lambda _: _print_rates({**new_value, "model": model, "provider": provider}, old_value)
+    )
 
 
 async def _find_price(admin: AdminClient, model: str, provider: str | None) -> Json:
     """Return the price of ``model`` set here, else the built-in price with that name; empty without a price."""
     prices = (await admin.get("prices"))["data"]
-    for source, place in (("console", provider), ("shipped", provider), ("shipped", None)):
+    for source, provider_name in (("console", provider), ("shipped", provider), ("shipped", None)):
         for price in prices:
-            if (price["model"], price["provider"], price["source"]) == (model, place, source):
-                found: Json = price
-                return found
+            if (price["model"], price["provider"], price["source"]) == (model, provider_name, source):
+                match: Json = price
+                return match
     return {}
 
 
@@ -307,18 +313,18 @@ def _split_name(name: str) -> tuple[str, str]:
     return section, key
 
 
-def _print_change(name: str, before: Json, after: Json) -> None:
-    click.echo(clean(f"{name}: {format_change('value', before['value'], after['value'])}"))
+def _print_change(name: str, old_value: Json, new_value: Json) -> None:
+    click.echo(clean(f"{name}: {format_change('value', old_value['value'], new_value['value'])}"))
 
 
-def _print_rates(after: Json, before: Json) -> None:
+def _print_rates(new_value: Json, old_value: Json) -> None:
     """Print the changed rates, such as ``my-*: input $0.50 → $1.00``, or a change from or to a free price."""
-    name = after["model"] + (f" at {after['provider']}" if after["provider"] else "")
-    if before.get("free") or after.get("free"):
-        click.echo(clean(f"{name}: {_summarize(before)} → {_summarize(after)}"))
+    name = new_value["model"] + (f" at {new_value['provider']}" if new_value["provider"] else "")
+    if old_value.get("free") or new_value.get("free"):
+        click.echo(clean(f"{name}: {_summarize(old_value)} → {_summarize(new_value)}"))
         return
     old, new = (
-        {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNTS} for price in (before, after)
+        {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNTS} for price in (old_value, new_value)
     )
     print_edit(name, old, new, new)
 
@@ -332,5 +338,5 @@ def _summarize(price: Json) -> str:
     return f"{format_usd(price['input_usd_per_million'])}/{format_usd(price['output_usd_per_million'])}"
 
 
-def _print_prices(listed: Sequence[Json]) -> None:
-    print_table(PRICES, listed, "No prices set. Built-in prices: gateway prices --all")
+def _print_prices(rows: Sequence[Json]) -> None:
+    print_table(PRICES, rows, "No prices set. Built-in prices: gateway prices --all")

@@ -16,7 +16,18 @@ from gateway.cli.text import clean
 if TYPE_CHECKING:
     from gateway.options import StartupInfo
 
-_NOT_CHAT = ("embed", "image", "video", "tts", "whisper", "dall-e", "moderation", "rerank", "speech", "transcribe")
+_NON_CHAT_WORDS = (
+    "embed",
+    "image",
+    "video",
+    "tts",
+    "whisper",
+    "dall-e",
+    "moderation",
+    "rerank",
+    "speech",
+    "transcribe",
+)
 """Name parts of models that do not support chat."""
 
 
@@ -63,9 +74,9 @@ def format_console(address: str, setup_token: str | None) -> Iterator[str]:
 
 def _format_models(info: "StartupInfo") -> str:
     if info.demo:
-        own = f"use your own: {find_command()} channels add openai, or New channel in the console"
-        why = "no provider has answered" if info.failures else "no channel is configured"
-        return f"{', '.join(info.models)} (built-in demo: {why})\n            {own}"
+        own_provider_hint = f"use your own: {find_command()} channels add openai, or New channel in the console"
+        reason = "no provider has answered" if info.failures else "no channel is configured"
+        return f"{', '.join(info.models)} (built-in demo: {reason})\n            {own_provider_hint}"
     if not info.models:
         return f"not loaded yet; see: {find_command()} models, or add a provider: {find_command()} channels add openai"
     return f"{len(info.models)}; see: {find_command()} models"
@@ -80,5 +91,5 @@ def find_command() -> str:
 
 def choose_model(models: Sequence[str]) -> str | None:
     """Return the first model whose name suggests chat, preferring models other than the demo's; None without one."""
-    chat = [model for model in models if not any(part in model.lower() for part in _NOT_CHAT)]
+    chat = [model for model in models if not any(word in model.lower() for word in _NON_CHAT_WORDS)]
     return next((model for model in chat if not model.startswith("demo-")), next(iter(chat), None))

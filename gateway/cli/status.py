@@ -28,9 +28,9 @@ RUNNING = (
     Column("MODEL", "model", shrinks=True, width=12),
     Column("CHANNEL", _format_channel, shrinks=True, width=10),
     Column("PHASE", "phase"),
-    Column("FOR", lambda request: format_duration(request["running_ms"] / 1000), right=True),
-    Column("FROM", "address", usual="-", drop=1),
-    Column("NODE", lambda request: (request["node"] or "")[:_NODE_DIGITS], usual="", drop=3),
+    Column("FOR", lambda request: format_duration(request["running_ms"] / 1000), align_right=True),
+    Column("FROM", "address", hidden_value="-", drop=1),
+    Column("NODE", lambda request: (request["node"] or "")[:_NODE_DIGITS], hidden_value="", drop=3),
 )
 
 

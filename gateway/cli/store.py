@@ -69,19 +69,19 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
     from gateway.storage.copying.store_copy import CopyFailed
 
     configure_log("auto", logging.WARNING)
-    read, written = StoreLocation(source), StoreLocation(target)
+    source_store, target_store = StoreLocation(source), StoreLocation(target)
     progress = _Progress()
     try:
-        report = asyncio.run(copy_between(read, written, progress.show))
+        report = asyncio.run(copy_between(source_store, target_store, progress.show))
     except CopyFailed as error:
         raise CliError(str(error)) from None
     except OSError as error:
         raise CliError(f"Nothing was copied: {error}") from None
     progress.finish()
     if as_json:
-        print_json(_build_report(read, written, report))
+        print_json(_build_report(source_store, target_store, report))
     else:
-        _print_report(read, written, report)
+        _print_report(source_store, target_store, report)
 
 
 @store.command(short_help="List the requests that another database lacks.")
@@ -158,16 +158,16 @@ class _Progress:
     """Prints the number of copied rows of each table to standard error."""
 
     def __init__(self) -> None:
-        self._table, self._rows, self._shown = "", 0, 0
+        self._table, self._rows, self._shown_rows = "", 0, 0
 
     def show(self, table: str, rows: int) -> None:
         if table != self._table:
             self.finish()
-            self._table, self._shown = table, 0
+            self._table, self._shown_rows = table, 0
         self._rows = rows
-        if rows - self._shown >= _EVERY:
+        if rows - self._shown_rows >= _EVERY:
             click.echo(f"{table}: {rows} rows so far", err=True)
-            self._shown = rows
+            self._shown_rows = rows
 
     def finish(self) -> None:
         if self._table:
@@ -189,9 +189,9 @@ def _build_report(source: "StoreLocation", target: "StoreLocation", report: "Cop
 def _print_report(source: "StoreLocation", target: "StoreLocation", report: "CopyReport") -> None:
     from gateway.storage.copying.places import list_missing_secrets
 
-    charged = report.charged_nanos / NANOS_PER_USD
+    charged_usd = report.charged_nanos / NANOS_PER_USD
     click.echo(f"Copied {sum(report.rows.values())} rows from {source.describe()} to {target.describe()}")
-    click.echo(f"Both have the same rows, and the same charges of ${charged:.6f}")
+    click.echo(f"Both have the same rows, and the same charges of ${charged_usd:.6f}")
     if not report.agrees:
         click.echo("The ledger of the source does not agree, and so neither does the copy: gateway verify", err=True)
     if report.mended:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = 2
-_WIDE = 40
+_WIDE_COLUMN = 40
 """Width from which a column does not grow any further: longer texts wrap."""
 _COLORS = {
     "active": "green",
@@ -41,8 +41,8 @@ _COLORS = {
 """Color of each status, by the status's first word."""
 
 
-def _build_reader(read: str | Callable[[Any], str]) -> Callable[[Any], str]:
-    return (lambda row: format_value(row[read])) if isinstance(read, str) else read
+def _build_reader(reader: str | Callable[[Any], str]) -> Callable[[Any], str]:
+    return (lambda row: format_value(row[reader])) if isinstance(reader, str) else reader
 
 
 @frozen(eq=False)
@@ -53,17 +53,17 @@ class Column:
         read: returns the text of a cell; a string is the name of the field to format.
         width: the minimum width if the column ``shrinks``; in ``format_line``, the width of any column.
         shrinks: whether texts may wrap between words and long words may be cut.
-        usual: the default text; the column is left out if all cells have this text.
-        drop: the order in which columns are left out on a narrow terminal, highest first; 0: never.
+        hidden_value: the column is left out if all cells have this text.
+        drop: the order in which columns are left out on a narrow terminal, highest first; 0 means never.
         status: whether to color the text by its first word.
     """
 
     title: str
     read: Callable[[Any], str] = attrs.field(converter=_build_reader)
-    right: bool = attrs.field(default=False, kw_only=True)
+    align_right: bool = attrs.field(default=False, kw_only=True)
     width: int = attrs.field(default=0, kw_only=True)
     shrinks: bool = attrs.field(default=False, kw_only=True)
-    usual: str | None = attrs.field(default=None, kw_only=True)
+    hidden_value: str | None = attrs.field(default=None, kw_only=True)
     drop: int = attrs.field(default=0, kw_only=True)
     status: bool = attrs.field(default=False, kw_only=True)
 
@@ -77,17 +77,17 @@ class FilledColumn:
     natural: int
 
     @property
-    def least(self) -> int:
+    def min_width(self) -> int:
         """The minimum width to which the column can shrink."""
         return (
             min(self.natural, max(self.column.width, len(self.column.title))) if self.column.shrinks else self.natural
         )
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Any], empty: str) -> None:
-    """Print ``rows`` as a table without borders; without rows, print ``empty`` to standard error."""
+def print_table(columns: Sequence[Column], rows: Sequence[Any], empty_text: str) -> None:
+    """Print ``rows`` as a table without borders; without rows, print ``empty_text`` to standard error."""
     if not rows:
-        click.echo(empty, err=True)
+        click.echo(empty_text, err=True)
         return
     from rich.console import Console
 
@@ -99,7 +99,12 @@ def print_table(columns: Sequence[Column], rows: Sequence[Any], empty: str) -> N
 def fill_columns(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
     """Read the cells of all columns, and leave out columns with only their usual text."""
     filled = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
-    return [one for one in filled if one.column.usual is None or any(cell != one.column.usual for cell in one.cells)]
+    return [
+        filled_column
+        for filled_column in filled
+        if filled_column.column.hidden_value is None
+        or any(cell != filled_column.column.hidden_value for cell in filled_column.cells)
+    ]
 
 
 def fill_column(column: Column, cells: Sequence[str]) -> FilledColumn:
@@ -109,20 +114,24 @@ def fill_column(column: Column, cells: Sequence[str]) -> FilledColumn:
     return FilledColumn(column, cells, max(map(cell_len, (column.title, *cells))))
 
 
-def fit_columns(filled: list[FilledColumn], width: int, least_gap: int = 1) -> tuple[list[FilledColumn], int]:
-    """Return the columns that fit into ``width``, and the gap between columns, which is at least ``least_gap``."""
-    if sum(max(one.least, min(one.natural, _WIDE)) for one in filled) + GAP * (len(filled) - 1) <= width:
+def fit_columns(filled: list[FilledColumn], width: int, min_gap: int = 1) -> tuple[list[FilledColumn], int]:
+    """Return the columns that fit into ``width``, and the gap between columns, which is at least ``min_gap``."""
+    if (
+        sum(max(filled_column.min_width, min(filled_column.natural, _WIDE_COLUMN)) for filled_column in filled)
+        + GAP * (len(filled) - 1)
+        <= width
+    ):
         return filled, GAP
-    ranks = sorted({one.column.drop for one in filled} - {0})
-    while ranks and measure(filled, least_gap) > width:
+    ranks = sorted({filled_column.column.drop for filled_column in filled} - {0})
+    while ranks and measure(filled, min_gap) > width:
         rank = ranks.pop()
-        filled = [one for one in filled if one.column.drop != rank]
-    return filled, least_gap
+        filled = [filled_column for filled_column in filled if filled_column.column.drop != rank]
+    return filled, min_gap
 
 
 def measure(filled: Sequence[FilledColumn], gap: int) -> int:
     """Return the minimum width of a table."""
-    return sum(one.least for one in filled) + gap * (len(filled) - 1)
+    return sum(filled_column.min_width for filled_column in filled) + gap * (len(filled) - 1)
 
 
 def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
@@ -131,32 +140,37 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for one, width in zip(filled, find_widths(filled, console.width - measure(filled, gap)), strict=True):
+    for filled_column, width in zip(filled, find_widths(filled, console.width - measure(filled, gap)), strict=True):
         table.add_column(
-            one.column.title,
-            justify="right" if one.column.right else "left",
+            filled_column.column.title,
+            justify="right" if filled_column.column.align_right else "left",
             overflow="ellipsis",
-            no_wrap=not one.column.shrinks,
+            no_wrap=not filled_column.column.shrinks,
             width=width,
         )
-    for row in zip(*(one.cells for one in filled), strict=True):
+    for row in zip(*(filled_column.cells for filled_column in filled), strict=True):
         cells = zip(filled, row, strict=True)
-        table.add_row(*(Text(cell, style=find_color(cell) if one.column.status else "") for one, cell in cells))
+        table.add_row(
+            *(
+                Text(cell, style=find_color(cell) if filled_column.column.status else "")
+                for filled_column, cell in cells
+            )
+        )
     console.print(table)
 
 
 def find_widths(filled: Sequence[FilledColumn], room: int) -> list[int]:
     """Return the width of each column. Columns that may shrink share ``room`` evenly."""
-    widths = [one.least for one in filled]
-    shrinking = [index for index, one in enumerate(filled) if one.column.shrinks]
+    widths = [filled_column.min_width for filled_column in filled]
+    shrinking = [index for index, filled_column in enumerate(filled) if filled_column.column.shrinks]
     while room < 0 and any(widths[index] > 1 for index in shrinking):
         widths[max(shrinking, key=widths.__getitem__)] -= 1
         room += 1
     growing = sorted(range(len(filled)), key=lambda index: filled[index].natural - widths[index])
     for served, index in enumerate(growing):
-        more = min(filled[index].natural - widths[index], max(0, room) // (len(growing) - served))
-        widths[index] += more
-        room -= more
+        added_width = min(filled[index].natural - widths[index], max(0, room) // (len(growing) - served))
+        widths[index] += added_width
+        room -= added_width
     return widths
 
 
@@ -173,9 +187,9 @@ def format_line(columns: Sequence[Column], row: Any | None = None) -> str:
 
 
 def _align(texts: Sequence[tuple[Column, str]]) -> str:
-    parts = []
+    cells = []
     for column, text in texts:
         padding = " " * max(0, column.width - len(text))
-        shown = click.style(text, fg=find_color(text)) if column.status and find_color(text) else text
-        parts.append(padding + shown if column.right else shown + padding)
-    return " ".join(parts).rstrip()
+        shown_text = click.style(text, fg=find_color(text)) if column.status and find_color(text) else text
+        cells.append(padding + shown_text if column.align_right else shown_text + padding)
+    return " ".join(cells).rstrip()

@@ -33,18 +33,18 @@ def format_value(value: Any) -> str:
     return write_number(value) if isinstance(value, float) else str(value)
 
 
-def format_change(name: str, before: Any, after: Any) -> str:
+def format_change(name: str, old_value: Any, new_value: Any) -> str:
     """Format a field's change: ``rpm 60 → none``. Amounts are in dollars, without the suffix ``_usd`` in the name."""
-    plain = name.removesuffix("_usd")
-    write = format_usd if plain != name else format_value
-    old, new = ("none" if value in (None, [], {}, "") else write(value) for value in (before, after))
-    return f"{plain.replace('_', ' ')} {old} → {new}"
+    label = name.removesuffix("_usd")
+    write = format_usd if label != name else format_value
+    old, new = ("none" if value in (None, [], {}, "") else write(value) for value in (old_value, new_value))
+    return f"{label.replace('_', ' ')} {old} → {new}"
 
 
-def format_some(names: list[str], most: int = 5) -> str:
+def format_some(names: list[str], max_shown: int = 5) -> str:
     """Format the first few names, and the number of further names."""
-    more = len(names) - most
-    return format_value(names[:most]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(names) - max_shown
+    return format_value(names[:max_shown]) + (f" and {hidden_count} more" if hidden_count > 0 else "")
 
 
 def format_usd(amount: float | None) -> str:
@@ -52,8 +52,8 @@ def format_usd(amount: float | None) -> str:
     if amount is None:
         return ABSENT
     size = abs(amount)
-    whole, _, decimals = f"{size:,.{4 if size >= 1 else 9}f}".partition(".")
-    return f"{'-' if amount < 0 else ''}${whole}.{decimals.rstrip('0'):0<2}"
+    integer, _, decimals = f"{size:,.{4 if size >= 1 else 9}f}".partition(".")
+    return f"{'-' if amount < 0 else ''}${integer}.{decimals.rstrip('0'):0<2}"
 
 
 def format_quota(fields: Json) -> str:
@@ -71,13 +71,15 @@ def format_limits(fields: Json) -> str:
 def format_moment(moment: str | int | None, now: datetime | None = None, zone: tzinfo | None = None) -> str:
     """Format a time as the time of day; on other days than today, as the date and the minute.
 
-    ``moment``: ISO 8601 or Unix milliseconds. ``now``: determines today; None: the current time. ``zone``: the time
-    zone; None: this machine's.
+    ``moment`` is ISO 8601 or Unix milliseconds. ``now`` determines today; None for the current time. ``zone`` is the
+    time zone; None for this machine's.
     """
     if moment is None:
         return ABSENT
-    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else datetime.fromtimestamp(moment / 1000, UTC)
-    local = parsed.astimezone(zone)
+    parsed_time = (
+        datetime.fromisoformat(moment) if isinstance(moment, str) else datetime.fromtimestamp(moment / 1000, UTC)
+    )
+    local = parsed_time.astimezone(zone)
     today = local.date() == (now or datetime.now(UTC)).astimezone(zone).date()
     return local.strftime("%H:%M:%S" if today else "%m-%d %H:%M")
 
@@ -93,15 +95,15 @@ def format_bytes(size: int) -> str:
 
 def format_duration(seconds: float) -> str:
     """Format a duration by its two largest units: ``0.4 s``, ``12 s``, ``3 min 5 s``, ``2 d 4 h``."""
-    whole = int(seconds)
-    if whole < 10:  # noqa: PLR2004 - tenths matter below
+    whole_seconds = int(seconds)
+    if whole_seconds < 10:  # noqa: PLR2004 - tenths matter below
         return f"{seconds:.1f} s"
-    parts: list[str] = []
+    words: list[str] = []
     for size, unit in _TIME_UNITS:
-        count, whole = divmod(whole, size)
-        if count or parts:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
+        count, whole_seconds = divmod(whole_seconds, size)
+        if count or words:
+            words.append(f"{count} {unit}")
+    return " ".join(words[:2])
 
 
 def format_outcome(row: Json) -> str:

@@ -20,8 +20,8 @@ _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 def parse_span(text: str) -> timedelta | None:
     """Parse a duration such as ``15min``, ``24h``, ``30d`` or ``2w``; None for other texts."""
-    found = _SPAN.fullmatch(text.strip().lower())
-    return int(found[1]) * _UNITS[found[2]] if found else None
+    match = _SPAN.fullmatch(text.strip().lower())
+    return int(match[1]) * _UNITS[match[2]] if match else None
 
 
 def parse_day_name(text: str, now: datetime) -> date | None:
@@ -31,7 +31,10 @@ def parse_day_name(text: str, now: datetime) -> date | None:
 
 
 def resolve_moment(text: str, now: datetime, direction: int) -> str:
-    """Convert a relative time to the admin API's format; other text stays. ``direction``: -1 past, 1 future."""
+    """Convert a relative time to the admin API's format. Other text stays.
+
+    ``direction`` is -1 for the past, 1 for the future. Raises ``BadParameter`` if the time is out of range.
+    """
     if day := parse_day_name(text, now):
         return day.isoformat()
     span = parse_span(text)
@@ -55,5 +58,5 @@ def _build_callback(direction: int) -> Callable[[click.Context, click.Parameter,
     return convert
 
 
-past, future = _build_callback(-1), _build_callback(1)
+parse_past, parse_future = _build_callback(-1), _build_callback(1)
 """Callbacks of options that take a time."""

@@ -17,20 +17,20 @@ def _confirm_option(noun: str) -> Callable[[Command], Command]:
     return click.option("--confirm", "name", metavar="NAME", help="The account's name: required for the only account.")
 
 
-def add_toggles(group: click.Group, path: str, which: Callable[[Command], Command], noun: str) -> None:
+def add_toggles(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:
     """Add the three commands to ``group``."""
 
     def add_toggle(verb: str, status: str) -> None:
         @group.command(verb, help=f"{verb.capitalize()} the {noun}.")
-        @which
+        @argument
         @client_command
         def command(context: CliContext, *, which: str) -> None:
             body = {"status": status}
-            changed = call_object(context, "PATCH", path, which, body=body, timeout_s=PROVIDER_TIMEOUT_S)
-            print_answer(context, changed, lambda _: click.echo(f"The {noun} {which} is {status}."))
+            answer = call_object(context, "PATCH", path, which, body=body, timeout_s=PROVIDER_TIMEOUT_S)
+            print_answer(context, answer, lambda _: click.echo(f"The {noun} {which} is {status}."))
 
     @group.command("delete", help=f"Delete the {noun}. Its requests stay in the log.")
-    @which
+    @argument
     @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @_confirm_option(noun)
     @client_command

@@ -12,7 +12,7 @@ _VERBS = (
     ("edit", "update", "change", "modify", "set"),
 )
 """Groups of synonymous verbs. The first verb that a command group has is used."""
-_INSTEAD = {
+_REPLACEMENTS = {
     "status": ("health",),
     "logs": ("requests", "--follow"),
     "log": ("requests", "--follow"),
@@ -21,7 +21,7 @@ _INSTEAD = {
     "version": ("--version",),
 }
 """Replacements for commands that do not exist."""
-_STOP = "A gateway stops at Ctrl-C, or at SIGTERM (systemd: systemctl stop gateway). No command stops it"
+_STOP_HINT = "A gateway stops at Ctrl-C, or at SIGTERM (systemd: systemctl stop gateway). No command stops it"
 
 
 def find_verb(group: click.Group, name: str) -> str | None:
@@ -39,5 +39,5 @@ def replace_command(group: click.Group, args: list[str]) -> list[str]:
     if args[0] == "help":
         return [*args[1:], "--help"]
     if args[0] == "stop":
-        raise click.UsageError(_STOP)
-    return [*_INSTEAD.get(args[0], args[:1]), *args[1:]]
+        raise click.UsageError(_STOP_HINT)
+    return [*_REPLACEMENTS.get(args[0], args[:1]), *args[1:]]

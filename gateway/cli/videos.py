@@ -15,7 +15,7 @@ from gateway.cli import admin_client
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, client_command, limit_option, running_command
 from gateway.cli.output import print_answer
-from gateway.cli.output_videos import GONE, print_changes, print_video, print_videos
+from gateway.cli.output_videos import DELETED_STATE, print_changes, print_video, print_videos
 
 _MAX_LIVE = 1000
 _MAX_IDS = 100
@@ -50,9 +50,9 @@ def list_videos(context: admin_client.CliContext, *, follow: bool, live: bool, *
             raise click.UsageError("Give either --follow or --status")
         _follow(context, (), query["account"], forever=True)
         return
-    wanted = {**query, "live": "true" if live else None}
-    listing = admin_client.run(context, lambda admin: admin.get("videos", query=wanted))
-    print_answer(context, listing, lambda found: print_videos(found[::-1]))
+    parameters = {**query, "live": "true" if live else None}
+    listing = admin_client.run(context, lambda admin: admin.get("videos", query=parameters))
+    print_answer(context, listing, lambda rows: print_videos(rows[::-1]))
 
 
 @videos.command("show")
@@ -118,40 +118,40 @@ async def watch_videos(
     """Yield all videos, then repeatedly the changed videos, until all have ended.
 
     Without ``video_ids``, watch all jobs in progress and new jobs. With ``forever``, continue after all have ended. A
-    video that was deleted, or that no provider accepted, gets the status ``GONE``. Raises ``CliError``, also for an
-    unknown id.
+    video that was deleted, or that no provider accepted, gets the status ``DELETED_STATE``. Raises ``CliError``, also
+    for an unknown id.
     """
-    known: dict[str, admin_client.Json] = {}
+    last_seen: dict[str, admin_client.Json] = {}
     followed = list(dict.fromkeys(video_ids))
     while True:
-        found: list[admin_client.Json] = []
+        found_videos: list[admin_client.Json] = []
         if not video_ids:
             query = {"live": "true", "order": "asc", "limit": _MAX_LIVE, "account": account}
-            found = (await admin.get("videos", query=query))["data"]
-            followed += [video["id"] for video in found if video["id"] not in known]
-        found += await _get_videos(admin, _list_missing(followed, found))
-        changed = [video for video in found if known.get(video["id"]) != video]
-        for video_id in _list_missing(followed, found):
-            if video_id not in known:
+            found_videos = (await admin.get("videos", query=query))["data"]
+            followed += [video["id"] for video in found_videos if video["id"] not in last_seen]
+        found_videos += await _get_videos(admin, _list_missing(followed, found_videos))
+        changed_videos = [video for video in found_videos if last_seen.get(video["id"]) != video]
+        for video_id in _list_missing(followed, found_videos):
+            if video_id not in last_seen:
                 raise admin_client.CliError(f"Video {video_id} not found")
-            changed.append({**known[video_id], "status": GONE, "live": False})
-        known.update((video["id"], video) for video in changed)
-        yield changed
-        followed = [video_id for video_id in followed if known[video_id]["live"]]
-        known = {video_id: known[video_id] for video_id in followed}
+            changed_videos.append({**last_seen[video_id], "status": DELETED_STATE, "live": False})
+        last_seen.update((video["id"], video) for video in changed_videos)
+        yield changed_videos
+        followed = [video_id for video_id in followed if last_seen[video_id]["live"]]
+        last_seen = {video_id: last_seen[video_id] for video_id in followed}
         if not followed and not forever:
             return
         await asyncio.sleep(every_s)
 
 
-def _list_missing(video_ids: Sequence[str], found: Sequence[admin_client.Json]) -> list[str]:
-    seen = {video["id"] for video in found}
-    return [video_id for video_id in video_ids if video_id not in seen]
+def _list_missing(video_ids: Sequence[str], found_videos: Sequence[admin_client.Json]) -> list[str]:
+    known_ids = {video["id"] for video in found_videos}
+    return [video_id for video_id in video_ids if video_id not in known_ids]
 
 
 async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[admin_client.Json]:
-    found: list[admin_client.Json] = []
+    found_videos: list[admin_client.Json] = []
     for first in range(0, len(video_ids), _MAX_IDS):
         ids = ",".join(video_ids[first : first + _MAX_IDS])
-        found += (await admin.get("videos", query={"ids": ids}))["data"]
-    return found
+        found_videos += (await admin.get("videos", query={"ids": ids}))["data"]
+    return found_videos

@@ -4,7 +4,7 @@ import hmac
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from gateway.auth.login_throttle import FORGOTTEN_S
+from gateway.auth.login_throttle import COUNTER_TTL_S
 from gateway.auth.short_lived import ShortLived
 from gateway.cluster.declared import NodeFiles
 from gateway.cluster.membership.job_events import connect_events
@@ -60,7 +60,7 @@ class Cluster:
         return SharedValues(database, secret_box, self.clock)
 
     def open_throttle(self, database: Database, values: ShortLived, space: str = "") -> SharedThrottle:
-        return SharedThrottle(FailedSignIns(database, int(FORGOTTEN_S * 1000)), values, self.clock, space=space)
+        return SharedThrottle(FailedSignIns(database, int(COUNTER_TTL_S * 1000)), values, self.clock, space=space)
 
     def derive_key(self, secret: bytes, purpose: str) -> bytes:
         return hmac.digest(secret, f"sign-in, {purpose}".encode(), "sha256")

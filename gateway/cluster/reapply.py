@@ -108,7 +108,7 @@ class Reapplication:
         after = parse_change(stored, {name: value for name, value in taken.items() if name != "locked"}, KeySpec)
         edited = attrs.evolve(after.apply(key), locked=tuple(taken.get("locked", key.locked)))
         applied = {name: [stored[name], value] for name, value in taken.items()}
-        await self._keys.put_key(edited, self._audit(row, applied), before=key)
+        await self._keys.put_key(edited, self._audit(row, applied), original=key)
         return applied
 
     async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
@@ -120,7 +120,7 @@ class Reapplication:
         names = ("digest", "last4", "former_digest", "former_until_s")
         rotated = attrs.evolve(key, **{name: getattr(known.key, name) for name in names})
         applied = {"secret": "changed"}
-        await self._keys.put_key(rotated, self._audit(row, applied), before=key)
+        await self._keys.put_key(rotated, self._audit(row, applied), original=key)
         return applied
 
     async def _delete_key(self, row: AuditRow, _: Fields) -> Fields:
@@ -147,7 +147,7 @@ class Reapplication:
             await check_account_may_go(self._members, self._accounts, account.id)
         applied = {name: [stored[name], value] for name, value in taken.items()}
         edited = parse_change(stored, taken, AccountSpec).apply(account)
-        await self._accounts.put_account(edited, self._audit(row, applied), before=account)
+        await self._accounts.put_account(edited, self._audit(row, applied), original=account)
         return applied
 
     async def _delete_account(self, row: AuditRow, _: Fields) -> Fields:

@@ -20,32 +20,32 @@ from gateway.storage.data_folder import (
 )
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.identity import MASTER, fingerprint
-from gateway.storage.integrity_check import MOST_PROBLEMS, build_read_only_uri, is_foreign, read_problems
+from gateway.storage.integrity_check import MAX_PROBLEMS, build_read_only_uri, is_foreign, read_problems
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer, parse_user_version
 
-_RESTORE = "Restore a backup into a new data folder (gateway restore FILE --data NEW)"
-_SAME_BACKUP = "Restore the database and the files beside it from one backup"
+_RESTORE_FIX = "Restore a backup into a new data folder (gateway restore FILE --data NEW)"
+_SAME_BACKUP_FIX = "Restore the database and the files beside it from one backup"
 
 
-def check_database(data: Path, database: Path, declared: FileConfig) -> Iterator[Finding]:
+def check_database(data: Path, database: Path, file_config: FileConfig) -> Iterator[Finding]:
     """Check the database and its related files. If it cannot be read, check only the secret files."""
-    master_key = bytes.fromhex(declared.config.store.master_key)
+    master_key = bytes.fromhex(file_config.config.store.master_key)
     try:
         check_database_present(data, database)
         with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
             findings = [*_check_integrity(database, connection)]
             yield from findings
             if all(finding.state == "ok" for finding in findings):
-                yield from _check_contents(data, connection, declared, master_key)
+                yield from _check_contents(data, connection, file_config, master_key)
                 return
     except DataFolderDamaged as error:
-        yield Finding("database", "problem", str(error), _RESTORE)
+        yield Finding("database", "problem", str(error), _RESTORE_FIX)
     except sqlite3.Error as error:
-        fix = f"{_RESTORE}. What can be saved from a damaged file, sqlite3's command .recover saves"
+        fix = f"{_RESTORE_FIX}. What can be saved from a damaged file, sqlite3's command .recover saves"
         yield Finding("database", "problem", f"The database {database} cannot be read: {error}", fix)
-    read = _read_secrets(data, master_key)
-    yield from (finding for finding in read.values() if isinstance(finding, Finding))
+    secrets_read = _read_secrets(data, master_key)
+    yield from (finding for finding in secrets_read.values() if isinstance(finding, Finding))
     yield Finding("secrets", "skipped", "Whether the secrets are those of the database could not be checked")
 
 
@@ -54,18 +54,18 @@ def _check_integrity(database: Path, connection: sqlite3.Connection) -> Iterator
         fix = "Name the gateway's own database (store.url), or restore it there"
         yield Finding("database", "problem", f"{database} is the database of another program", fix)
         return
-    if problems := read_problems(connection, f"PRAGMA quick_check({MOST_PROBLEMS})"):
-        yield Finding("database", "problem", f"The database {database} is damaged: {'; '.join(problems)}", _RESTORE)
+    if problems := read_problems(connection, f"PRAGMA quick_check({MAX_PROBLEMS})"):
+        yield Finding("database", "problem", f"The database {database} is damaged: {'; '.join(problems)}", _RESTORE_FIX)
         return
     if broken := sorted({row[0] for row in connection.execute("PRAGMA foreign_key_check")}):
         text = f"Rows of {', '.join(broken)} refer to rows that are missing"
-        yield Finding("database", "problem", f"The database {database} is damaged: {text}", _RESTORE)
+        yield Finding("database", "problem", f"The database {database} is damaged: {text}", _RESTORE_FIX)
         return
     yield Finding("database", "ok", f"The database {database} is undamaged")
 
 
 def _check_contents(
-    data: Path, connection: sqlite3.Connection, declared: FileConfig, master_key: bytes
+    data: Path, connection: sqlite3.Connection, file_config: FileConfig, master_key: bytes
 ) -> Iterator[Finding]:
     schema = str(connection.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     if schema > REVISION:
@@ -79,23 +79,26 @@ def _check_contents(
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     yield from _check_secrets(data, connection, tables, master_key)
     if "settings" in tables:
-        yield from _check_stored(connection, declared)
+        yield from _check_stored(connection, file_config)
 
 
 def _check_secrets(
     data: Path, connection: sqlite3.Connection, tables: set[str], master_key: bytes
 ) -> Iterator[Finding]:
     """Check that every secret exists, belongs to the database, and can decrypt the values encrypted with it."""
-    read = _read_secrets(data, master_key)
-    known: Mapping[str, str] = {}
+    secrets_read = _read_secrets(data, master_key)
+    known_fingerprints: Mapping[str, str] = {}
     if "fingerprints" in tables:
-        known = dict(connection.execute("SELECT name, fingerprint FROM fingerprints").fetchall())
-    findings = [secret for secret in read.values() if isinstance(secret, Finding)]
-    for name, secret in read.items():
-        if isinstance(secret, bytes) and known.get(name, expected := fingerprint(name, secret)) != expected:
+        known_fingerprints = dict(connection.execute("SELECT name, fingerprint FROM fingerprints").fetchall())
+    findings = [secret for secret in secrets_read.values() if isinstance(secret, Finding)]
+    for name, secret in secrets_read.items():
+        if (
+            isinstance(secret, bytes)
+            and known_fingerprints.get(name, expected := fingerprint(name, secret)) != expected
+        ):
             text = f"The secret {name} is not the one that the database was made with: {SECRETS[name]}"
-            findings.append(Finding("secrets", "problem", text, _SAME_BACKUP))
-    master = read[MASTER]
+            findings.append(Finding("secrets", "problem", text, _SAME_BACKUP_FIX))
+    master = secrets_read[MASTER]
     if isinstance(master, bytes):
         findings += _find_sealed(connection, tables, SecretBox(master))
     yield from findings or [Finding("secrets", "ok", "Every secret is there and opens what the database has sealed")]
@@ -120,31 +123,33 @@ def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBo
     for table, query, opener, write_about in sealed:
         for row_id, name, value in connection.execute(query) if table in tables else ():
             try:
-                opener.open(value, about=write_about(row_id))
+                opener.open(value, context=write_about(row_id))
             except DecryptionFailed:
                 text = f"What is sealed for {name!r} of {table} cannot be opened with {MASTER}"
-                yield Finding("secrets", "problem", text, _SAME_BACKUP)
+                yield Finding("secrets", "problem", text, _SAME_BACKUP_FIX)
 
 
 def _read_secrets(data: Path, master_key: bytes) -> dict[str, bytes | Finding]:
-    read: dict[str, bytes | Finding] = {MASTER: master_key} if master_key else {}
-    for name in SECRETS.keys() - read.keys():
+    secrets_read: dict[str, bytes | Finding] = {MASTER: master_key} if master_key else {}
+    for name in SECRETS.keys() - secrets_read.keys():
         path = data / name
         try:
             content = path.read_bytes()
         except OSError as error:
             text = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
-            read[name] = Finding("secrets", "problem", f"{path} {text}", describe_remedy(name))
+            secrets_read[name] = Finding("secrets", "problem", f"{path} {text}", describe_remedy(name))
             continue
-        read[name] = content
+        secrets_read[name] = content
         if len(content) != PEPPER_BYTES or not any(content):
             text = f"{path} must hold {PEPPER_BYTES} random bytes, and does not"
-            read[name] = Finding("secrets", "problem", text, describe_remedy(name))
-    return read
+            secrets_read[name] = Finding("secrets", "problem", text, describe_remedy(name))
+    return secrets_read
 
 
-def _check_stored(connection: sqlite3.Connection, declared: FileConfig) -> Iterator[Finding]:
-    stored = {path: orjson.loads(value) for path, value in connection.execute("SELECT path, value FROM settings")}
-    for path, reason in merge_stored(declared, stored).ignored.items():
+def _check_stored(connection: sqlite3.Connection, file_config: FileConfig) -> Iterator[Finding]:
+    stored_settings = {
+        path: orjson.loads(value) for path, value in connection.execute("SELECT path, value FROM settings")
+    }
+    for path, reason in merge_stored(file_config, stored_settings).ignored.items():
         fix = "Set it anew, or reset it: gateway settings --help"
         yield Finding("settings", "warning", f"The stored setting {path} is ignored: {reason}", fix)

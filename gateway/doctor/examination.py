@@ -22,13 +22,13 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     """Yield the findings of all checks for the data folder ``data``. Changes nothing, and leaves no files behind."""
     label = str(config_path) if config_path else "no file: defaults and environment"
     try:
-        declared = read_declared(config_path, environ)
+        file_config = read_declared(config_path, environ)
         yield Finding("settings", "ok", f"The configuration is valid ({label})")
     except ConfigError as error:
-        declared = FileConfig(Config())
+        file_config = FileConfig(Config())
         fix = "Correct it; until then the other checks use the defaults"
         yield from (Finding("settings", "problem", problem, fix) for problem in str(error).splitlines())
-    config = declared.config
+    config = file_config.config
     yield from check_maps(config)
     for problem in list_missing(config):
         yield Finding("settings", "problem", problem, "Install it where the gateway is installed, and restart")
@@ -42,7 +42,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     if config.store.is_postgres:
         yield from check_server(config.store.url)
     else:
-        yield from check_database(data, database, declared)
+        yield from check_database(data, database, file_config)
     yield from check_journal(data)
     yield from check_unstorable(data)
     yield from check_space(data, database)

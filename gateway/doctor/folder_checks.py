@@ -13,7 +13,7 @@ from gateway.storage.media_files import MIN_FREE_BYTES
 from gateway.storage.unstorable import count_unstorable
 
 _PRIVATE = ("admin.token", DATABASE, f"{DATABASE}-wal", JOURNAL, UNSTORABLE, *SECRETS)
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHERS_ACCESS = stat.S_IRWXG | stat.S_IRWXO
 _MIB = 1024 * 1024
 
 
@@ -25,30 +25,30 @@ def check_folder(data: Path) -> Iterator[Finding]:
 
 def _check_access(data: Path) -> Iterator[Finding]:
     """Yield the files that this user cannot use."""
-    wanted = os.R_OK | os.W_OK
+    access = os.R_OK | os.W_OK
     paths = [data, *(data / name for name in _PRIVATE if (data / name).exists())]
     for path in paths:
-        if not os.access(path, wanted | (os.X_OK if path is data else 0)):
+        if not os.access(path, access | (os.X_OK if path is data else 0)):
             fix = f"Run the gateway and this command as the owner, or: chown -R $(id -un) {data}"
             yield Finding("folder", "problem", f"This user cannot read and write {path}", fix)
 
 
 def _check_privacy(data: Path) -> Iterator[Finding]:
     """Yield the files that other users of the machine can use: reading a secret gives access to the API keys."""
-    if data.stat().st_mode & _OTHERS:
+    if data.stat().st_mode & _OTHERS_ACCESS:
         yield Finding("folder", "warning", f"Other users can look into {data}", f"chmod 700 {data}")
     for name in _PRIVATE:
         path = data / name
-        if path.exists() and path.stat().st_mode & _OTHERS:
+        if path.exists() and path.stat().st_mode & _OTHERS_ACCESS:
             yield Finding("folder", "problem", f"Other users can read {path}", f"chmod 600 {path}")
 
 
 def check_journal(data: Path) -> Iterator[Finding]:
     """Check that every line of the journal can be read."""
     path = data / JOURNAL
-    for kept in sorted(data.glob(f"{JOURNAL}.unread-*")):
+    for journal_path in sorted(data.glob(f"{JOURNAL}.unread-*")):
         fix = "Its readable lines were settled. Remove it once you know what the others were"
-        yield Finding("journal", "warning", f"{kept} has lines that an earlier start could not read", fix)
+        yield Finding("journal", "warning", f"{journal_path} has lines that an earlier start could not read", fix)
     try:
         requests, unreadable = parse_journal(path.read_bytes())
     except FileNotFoundError:

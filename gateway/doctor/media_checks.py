@@ -12,7 +12,9 @@ from gateway.doctor.finding import Finding
 from gateway.errors import StoreUnavailable
 from gateway.storage.media_location import BucketAddress, parse_location
 
-_ALONE = "Images, videos and clients' files are on this node alone: other nodes of the cluster cannot read them"
+_UNSHARED_WARNING = (
+    "Images, videos and clients' files are on this node alone: other nodes of the cluster cannot read them"
+)
 _RETRY_FOR_S = 2.0
 
 
@@ -21,7 +23,9 @@ def check_media(config: Config) -> Iterator[Finding]:
     location = parse_location(config.store.media_url)
     if location is None:
         if config.cluster.enabled:
-            yield Finding("media", "warning", _ALONE, "Set store.media_url to a folder of all nodes, or to a bucket")
+            yield Finding(
+                "media", "warning", _UNSHARED_WARNING, "Set store.media_url to a folder of all nodes, or to a bucket"
+            )
     elif isinstance(location, Path):
         yield _check_folder(location)
     elif not any(problem.startswith("store.media_url") for problem in list_missing(config)):
@@ -43,7 +47,7 @@ def _check_folder(folder: Path) -> Finding:
 def _check_bucket(address: BucketAddress) -> Finding:
     from gateway.storage.bucket.client import Bucket  # noqa: PLC0415 - obstore is an extra
 
-    where, name = address.describe(), f"check-{secrets.token_hex(8)}"
+    location, name = address.describe(), f"check-{secrets.token_hex(8)}"
 
     async def check() -> None:
         bucket = Bucket(address, retry_for_s=_RETRY_FOR_S)
@@ -58,5 +62,5 @@ def _check_bucket(address: BucketAddress) -> Finding:
     except StoreUnavailable as error:
         fix = "Check endpoint, bucket and credentials, which must allow to write, read, list and delete"
         reason = str(error.__cause__).partition("\n")[0][:300]
-        return Finding("media", "problem", f"The bucket {where} cannot be used: {reason}", fix)
-    return Finding("media", "ok", f"Media can be written, read and deleted in {where}")
+        return Finding("media", "problem", f"The bucket {location} cannot be used: {reason}", fix)
+    return Finding("media", "ok", f"Media can be written, read and deleted in {location}")

@@ -62,7 +62,7 @@ def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]
             return [
                 base_url or _find_base_url(provider)
                 for channel_id, provider, base_url, sealed in rows
-                if not orjson.loads(box.open(sealed, about=channels.build_associated_data(channel_id))).get("proxy")
+                if not orjson.loads(box.open(sealed, context=channels.build_associated_data(channel_id))).get("proxy")
             ]
     except (sqlite3.Error, OSError, ValueError, DecryptionFailed):
         return []
@@ -75,23 +75,26 @@ def _read_date(url: str) -> float:
 
 
 def _ask(url: str, method: str, *, verify: bool = True) -> http.client.HTTPResponse:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
-    if parts.scheme == "https":
+    url_parts = urlsplit(url)
+    host = url_parts.hostname or ""
+    connection = http.client.HTTPConnection(host, url_parts.port, timeout=TIMEOUT_S)
+    if url_parts.scheme == "https":
         context = ssl.create_default_context()
         if not verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(host, parts.port, timeout=TIMEOUT_S, context=context)
+        connection = http.client.HTTPSConnection(host, url_parts.port, timeout=TIMEOUT_S, context=context)
     with closing(connection):
-        connection.request(method, parts.path or "/")
+        connection.request(method, url_parts.path or "/")
         response = connection.getresponse()
         response.read()
         return response
 
 
 def check_port(server: ServerSection, holder: Mapping[str, Any] | None) -> Iterator[Finding]:
-    """Check that the running gateway answers, or that the port is free. ``holder``: the running one's announcement."""
+    """Check that the running gateway answers, or that the port is free.
+
+    ``holder`` is what the running gateway announces.
+    """
     if holder is None:
         yield _check_free(server)
         return
@@ -118,26 +121,26 @@ def check_certificate(server: ServerSection) -> Iterator[Finding]:
         return
     key = Path(server.tls_key)
     try:
-        found = read_certificate(Path(server.tls_certificate), key)
+        certificate = read_certificate(Path(server.tls_certificate), key)
     except CertificateError as error:
         yield Finding("tls", "problem", str(error), "Renew the files of server.tls_certificate and server.tls_key")
         return
     if key.stat().st_mode & stat.S_IRWXO:
         yield Finding("tls", "problem", f"Every user can read the key {key}", f"chmod 600 {key}")
-    days = found.find_days_left(time.time())
+    days = certificate.find_days_left(time.time())
     if days < WARN_DAYS:
-        when = "has expired" if days < 0 else f"expires in {days} days"
-        text = f"The certificate {server.tls_certificate} {when}, at {found.expires}"
+        expiry_text = "has expired" if days < 0 else f"expires in {days} days"
+        text = f"The certificate {server.tls_certificate} {expiry_text}, at {certificate.expires}"
         yield Finding("tls", "problem" if days < 0 else "warning", text, "Renew it; the gateway takes it by itself")
     else:
-        yield Finding("tls", "ok", f"The certificate is valid until {found.expires}")
+        yield Finding("tls", "ok", f"The certificate is valid until {certificate.expires}")
 
 
 def _check_free(server: ServerSection) -> Finding:
-    where = f"{server.host}:{server.port}"
+    address = f"{server.host}:{server.port}"
     try:
         for sock in bind(server.host, server.port):
             sock.close()
     except PortInUse as error:
         return Finding("port", "problem", str(error), "End the program that has it, or use --host and --port")
-    return Finding("port", "ok", f"No gateway runs with this data folder; {where} is free")
+    return Finding("port", "ok", f"No gateway runs with this data folder; {address} is free")

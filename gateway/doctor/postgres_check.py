@@ -24,8 +24,8 @@ def check_server(url: str) -> Iterator[Finding]:
         fix = "Install the version that has upgraded it"
         yield Finding("database", "problem", f"The database {name} is of a newer version: schema {schema}", fix)
     else:
-        found = f"schema {schema}" if schema else "empty"
-        yield Finding("database", "ok", f"The database {name} answers ({found}); files of a server are not checked")
+        content = f"schema {schema}" if schema else "empty"
+        yield Finding("database", "ok", f"The database {name} answers ({content}); files of a server are not checked")
     if schema == REVISION:
         yield from _compare_nodes(asyncio.run(find_configurations(url)))
 

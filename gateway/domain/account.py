@@ -8,7 +8,7 @@ from typing import Literal
 
 import attrs
 
-from gateway.domain.balance import NO_QUOTA, Quota
+from gateway.domain.balance import UNLIMITED_QUOTA, Quota
 from gateway.domain.ip_address import Networks, is_inside
 from gateway.domain.rate_limit import NO_LIMITS, Limits, RateLimitSubject
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
@@ -52,12 +52,15 @@ def key_digest(pepper: bytes, secret: str) -> bytes:
 
 @frozen
 class Account:
-    """The owner of keys, who pays. ``declared``: it comes from the configuration file and is read-only elsewhere."""
+    """The owner of keys, who pays.
+
+    With ``declared``, it comes from the configuration file and is read-only elsewhere.
+    """
 
     id: int
     name: str
     status: Status = "active"
-    quota: Quota = NO_QUOTA
+    quota: Quota = UNLIMITED_QUOTA
     limits: Limits = NO_LIMITS
     groups: tuple[str, ...] = ()
     declared: bool = False
@@ -68,9 +71,9 @@ class Account:
 class ApiKey:
     """An API key. Only the digest of its secret and the last four characters are stored.
 
-    ``webhook_url``: receives the end of each of the key's videos, unless the request names another URL.
-    ``former_digest``: the secret before the last rotation, valid until ``former_until_s``. ``locked``: fields that an
-    administrator has set and members cannot change (``key_lock.py``).
+    ``webhook_url`` receives the end of each of the key's videos, unless the request names another URL.
+    ``former_digest`` is the secret before the last rotation, valid until ``former_until_s``. ``locked`` are fields that
+    an administrator has set and members cannot change (``key_lock.py``).
     """
 
     id: int
@@ -80,7 +83,7 @@ class ApiKey:
     last4: str
     status: Status = "active"
     expires_s: int | None = None
-    quota: Quota = NO_QUOTA
+    quota: Quota = UNLIMITED_QUOTA
     limits: Limits = NO_LIMITS
     models: tuple[str, ...] = ()
     group: str | None = None
@@ -99,7 +102,7 @@ class ApiKey:
 
 @frozen
 class Caller:
-    """An account and the key that the client sent. ``capped``: the key or the account has a spending limit."""
+    """An account and the key that the client sent. ``capped`` says whether one of them has a spending limit."""
 
     account: Account
     key: ApiKey
@@ -110,8 +113,11 @@ class Caller:
     @subjects.default
     def _list_subjects(self) -> tuple[RateLimitSubject, ...]:
         key, account = self.key, self.account
-        both = (RateLimitSubject("key", key.id, key.limits), RateLimitSubject("account", account.id, account.limits))
-        return tuple(subject for subject in both if subject.limits.any)
+        subjects = (
+            RateLimitSubject("key", key.id, key.limits),
+            RateLimitSubject("account", account.id, account.limits),
+        )
+        return tuple(subject for subject in subjects if subject.limits.any)
 
     @capped.default
     def _find_capped(self) -> bool:

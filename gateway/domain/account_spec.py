@@ -28,7 +28,7 @@ def _is_network(value: str) -> bool:
 
 
 def _is_moment(value: datetime) -> bool:
-    return 0 <= value.timestamp() < _LAST_S
+    return 0 <= value.timestamp() < _MAX_TIME_S
 
 
 def _is_word(value: str) -> bool:
@@ -45,13 +45,15 @@ _AMOUNT = must("an amount from 0 to 9000000000", lambda value: 0 <= value <= _MA
 _CREDIT = must("an amount from -9000000000 to 9000000000", lambda value: -_MAX_USD <= value <= _MAX_USD)
 _REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <= 64 and value.isprintable())  # noqa: PLR2004
 _NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
-_WEB = must("a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None)
-_WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
-_END = must("a time from 1970 to 9998", _is_moment)
-_AT_LEAST_ONE = between(1)
+_WEB_URL = must(
+    "a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None
+)
+_WORD_LIST = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
+_EXPIRY = must("a time from 1970 to 9998", _is_moment)
+_POSITIVE = between(1)
 _OVERLAP = between(0, 720)
 _MAX_USD = 9 * 10**9  # so that nano-USD fit a 64-bit integer
-_LAST_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
+_MAX_TIME_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
 
 @frozen
@@ -61,12 +63,12 @@ class AccountSpec:
     name: str = attrs.field(metadata=NAME)
     quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
     quota_period: QuotaPeriod | None = None
-    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
-    tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
-    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
-    burst: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    rpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    tpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    burst: int | None = attrs.field(default=None, metadata=_POSITIVE)
     quota_status: Literal[403, 429] | None = None
-    groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORD_LIST)
     status: Status = "active"
 
     def apply(self, account: Account) -> Account:
@@ -92,17 +94,17 @@ class KeySpec:
     secret: str | None = attrs.field(default=None, metadata=_SECRET, repr=False)
     quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
     quota_period: QuotaPeriod | None = None
-    models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
+    models: tuple[str, ...] = attrs.field(default=(), metadata=_WORD_LIST)
     group: str | None = attrs.field(default=None, metadata=NAME)
-    expires_at: datetime | None = attrs.field(default=None, metadata=_END)
+    expires_at: datetime | None = attrs.field(default=None, metadata=_EXPIRY)
     allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
-    rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
-    tpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
-    max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
-    burst: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    rpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    tpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    burst: int | None = attrs.field(default=None, metadata=_POSITIVE)
     quota_status: Literal[403, 429] | None = None
     status: Status = "active"
-    webhook_url: str | None = attrs.field(default=None, metadata=_WEB)
+    webhook_url: str | None = attrs.field(default=None, metadata=_WEB_URL)
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""

@@ -41,7 +41,8 @@ class Condition:
     """A condition that an operator should know about while it lasts.
 
     ``subject`` is the name of the channel, key, account, model or file; empty for the gateway itself. ``message`` has
-    one sentence about the event, and one about the remedy. ``silent``: not sent, because another condition says more.
+    one sentence about the event, and one about the remedy. With ``silent``, it is not sent, because another condition
+    says more.
     """
 
     kind: AlertKind
@@ -54,8 +55,9 @@ class Condition:
 class Findings:
     """The conditions that hold now.
 
-    ``unknown``: subjects whose condition may hold or not. ``well``: subjects whose condition has ended permanently.
-    ``own``: only conditions of this process (``OWN_KINDS``) were looked for: the leader of the cluster knows the rest.
+    ``unknown`` are subjects whose condition may hold or not. ``well`` are subjects whose condition has ended
+    permanently. With ``own``, only conditions of this process (``OWN_KINDS``) were looked for: the leader of the
+    cluster knows the rest.
     """
 
     conditions: tuple[Condition, ...] = ()
@@ -103,6 +105,6 @@ class TargetStatus:
     last_error: str | None = None
 
 
-def build_alert_body(alert: Alert, at: str) -> dict[str, Any]:
-    """Return the JSON of a webhook; ``at`` is its time as text."""
-    return {"id": alert.id, "type": alert.kind, "subject": alert.subject, "message": alert.message, "at": at}
+def build_alert_body(alert: Alert, time_text: str) -> dict[str, Any]:
+    """Return the JSON of a webhook; ``time_text`` is its time as text."""
+    return {"id": alert.id, "type": alert.kind, "subject": alert.subject, "message": alert.message, "at": time_text}

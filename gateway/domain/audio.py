@@ -12,24 +12,24 @@ import struct
 from gateway.domain.usage import MAX_DURATION_MS
 from gateway.frozen import frozen
 
-UNKNOWN_BITRATE = 16_000
+ASSUMED_BITRATE = 16_000
 """Bits per second of an unreadable recording: the lowest rate at which Opus keeps wideband speech (RFC 6716, 2.1.1: 16
 to 20 kbit/s). Real recordings have higher rates, so they are hardly longer."""
-LEAST_BITRATE = 1_000
+MIN_BITRATE = 1_000
 """The lowest plausible bits per second of a recording; silence needs as little."""
-MOST_BITRATE = 10_000_000
+MAX_BITRATE = 10_000_000
 """The highest plausible bits per second: 24 bits, two channels, 192,000 samples per second."""
 LOSSY_BITRATE = 512_000
 """Upper limit of lossy formats: Opus has 510 kbit/s (RFC 6716, 2.1.1), AAC 576 at 48,000 samples a second, of which
 encoders use 320."""
 MP3_BITRATE = 320_000
 """The highest rate of MPEG-1 layer III (ISO/IEC 11172-3, 2.4.2.3)."""
-USUAL_BITRATE = 128_000
+TYPICAL_BITRATE = 128_000
 """Bits per second that recordings of phones and browsers rarely exceed."""
-TRUST = 2
+TRUSTED_FACTOR = 2
 """The maximum ratio of the sampled frames' duration to the header's, above which the header is distrusted."""
 
-HEARD_TOKENS_A_MINUTE = 1_000
+AUDIO_TOKENS_PER_MINUTE = 1_000
 """Of a recording: gpt-4o-transcribe costs about $0.006 a minute at $6 per million audio tokens
 (developers.openai.com/api/docs/pricing, "Transcription and speech generation")."""
 SPOKEN_TOKENS_A_MINUTE = 1_250
@@ -58,7 +58,7 @@ _MP3_BITRATES = {
 }
 """Kilobits per second of layer III, by MPEG version (ISO/IEC 11172-3 and 13818-3)."""
 _WAV_HEADER_BYTES = 44
-_LEAST_WAV_RATE = 1_000
+_MIN_WAV_RATE = 1_000
 """Least plausible bytes per second of a WAV header. Telephones have 8,000."""
 _MP3_HEADER_BYTES = 4
 _FIRST_VERSION = 0b11
@@ -78,18 +78,18 @@ def parse_length_ms(seconds: object) -> int | None:
 
 def parse_last_cue_ms(subtitles: str) -> int | None:
     """Return when the last cue of subtitles (SubRip or WebVTT) ends, in ms. None: there is no cue."""
-    ends = [_parse_clock(found.groups()[4:]) for found in _CUE.finditer(subtitles)]
+    ends = [_parse_clock(match.groups()[4:]) for match in _CUE.finditer(subtitles)]
     return min(max(ends), MAX_DURATION_MS) if ends else None
 
 
-def _parse_clock(parts: tuple[str | None, ...]) -> int:
-    hours, minutes, seconds, millis = (int(part or 0) for part in parts)
+def _parse_clock(groups: tuple[str | None, ...]) -> int:
+    hours, minutes, seconds, millis = (int(group or 0) for group in groups)
     return ((hours * 60 + minutes) * 60 + seconds) * 1_000 + millis
 
 
 def bound_length_ms(size: int) -> int:
     """Return the duration that an unreadable recording of ``size`` bytes rarely exceeds, in milliseconds."""
-    return _find_ms(size, UNKNOWN_BITRATE)
+    return _find_ms(size, ASSUMED_BITRATE)
 
 
 @frozen
@@ -115,17 +115,17 @@ class Ceiling:
 def estimate_length(header_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
     """Estimate the length of ``size`` bytes of audio from the header's duration and the sampled frames' duration.
 
-    ``header_s`` None: the header has no duration. ``seen_s`` None: the frames were not read; 0: no frame was found, so
-    the header is not believed.
+    If ``header_s`` is None, the header has no duration. If ``seen_s`` is None, the frames were not read; 0 means no
+    frame was found, so the header is not believed.
     """
     if header_s is None or not header_s > 0 or not math.isfinite(header_s) or seen_s == 0:
         return Length(None, bound_length_ms(size))
     seen_s = seen_s or 0.0
-    longest_ms = limit_length_ms(size)
+    max_length_ms = limit_length_ms(size)
     header_ms, seen_ms = _parse_seconds(header_s), _parse_seconds(seen_s)
-    believed_ms = max(header_ms if seen_ms <= header_ms * TRUST else seen_ms, _find_ms(size, ceiling.highest))
+    believed_ms = max(header_ms if seen_ms <= header_ms * TRUSTED_FACTOR else seen_ms, _find_ms(size, ceiling.highest))
     bound_ms = max(believed_ms, seen_ms, _find_ms(size, ceiling.usual))
-    return Length(min(believed_ms, longest_ms), min(bound_ms, longest_ms))
+    return Length(min(believed_ms, max_length_ms), min(bound_ms, max_length_ms))
 
 
 def _parse_seconds(seconds: float) -> int:
@@ -134,10 +134,10 @@ def _parse_seconds(seconds: float) -> int:
 
 def limit_length_ms(size: int) -> int:
     """Return the longest duration that ``size`` bytes can have."""
-    return _find_ms(size, LEAST_BITRATE)
+    return _find_ms(size, MIN_BITRATE)
 
 
-def find_least_ms(size: int) -> int:
+def compute_min_ms(size: int) -> int:
     """Return the duration that an unreadable recording of ``size`` bytes rarely falls below."""
     return _find_ms(size, LOSSY_BITRATE)
 
@@ -146,9 +146,9 @@ def _find_ms(size: int, bitrate: int) -> int:
     return min(-(-size * 8_000 // bitrate), MAX_DURATION_MS)
 
 
-def count_heard_tokens(length_ms: int) -> int:
+def count_audio_tokens(length_ms: int) -> int:
     """Return the tokens of a recording, rounded up."""
-    return -(-length_ms * HEARD_TOKENS_A_MINUTE // _MINUTE_MS)
+    return -(-length_ms * AUDIO_TOKENS_PER_MINUTE // _MINUTE_MS)
 
 
 def count_spoken_tokens(length_ms: int) -> int:
@@ -178,7 +178,7 @@ def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
     elif head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt ":
         # A streamed file's header is written before its sizes are known, so they mean nothing.
         rate, size = int.from_bytes(head[28:32], "little"), max(size - _WAV_HEADER_BYTES, 0)
-        rate = max(rate, _LEAST_WAV_RATE) if rate else 0
+        rate = max(rate, _MIN_WAV_RATE) if rate else 0
     else:
         rate = _parse_mp3_rate(head)
     return min(-(-size * 1_000 // rate), MAX_DURATION_MS) if rate else None
@@ -210,16 +210,16 @@ def find_wav_seconds(head: bytes, size: int) -> float | None:
     The byte counts of the header are ignored, because decoders read beyond them. Supported are plain samples: integers,
     floats, A-law and mu-law (RFC 2361).
     """
-    at, rate = 12, 0
-    while at + 8 <= len(head):
-        kind, length = head[at : at + 4], int.from_bytes(head[at + 4 : at + 8], "little")
-        at += 8
+    offset, rate = 12, 0
+    while offset + 8 <= len(head):
+        kind, length = head[offset : offset + 4], int.from_bytes(head[offset + 4 : offset + 8], "little")
+        offset += 8
         if kind == b"data":
             break
         if kind == b"fmt " and not rate:
-            rate = _parse_wav_rate(head[at : at + length])
-        at += length + length % 2
-    return max(size - at, 0) / rate if rate else None
+            rate = _parse_wav_rate(head[offset : offset + length])
+        offset += length + length % 2
+    return max(size - offset, 0) / rate if rate else None
 
 
 def _parse_wav_rate(fmt: bytes) -> int:
@@ -237,7 +237,7 @@ OGG_MARK = b"OggS"
 """The first bytes of an Ogg page (RFC 3533, 6)."""
 OGG_PAGE_BYTES = 27
 _OPUS_RATE = 48_000
-_NO_PACKET_ENDS = 2**64 - 1
+_UNKNOWN_POSITION = 2**64 - 1
 
 
 def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
@@ -245,11 +245,14 @@ def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
     if len(page) < OGG_PAGE_BYTES or not page.startswith(OGG_MARK) or page[4]:
         return None
     position = int.from_bytes(page[6:14], "little")
-    return None if position == _NO_PACKET_ENDS else (position, int.from_bytes(page[14:18], "little"))
+    return None if position == _UNKNOWN_POSITION else (position, int.from_bytes(page[14:18], "little"))
 
 
 def find_ogg_rate(head: bytes) -> tuple[int, int] | None:
-    """Return an Ogg file's samples per second and the samples before its audio (RFC 7845, 5.1; Vorbis I, 4.2.2)."""
+    """Return an Ogg file's samples per second and the samples before its audio (RFC 7845, 5.1; Vorbis I, 4.2.2).
+
+    None for another format.
+    """
     if len(head) <= OGG_PAGE_BYTES:
         return None
     packet = head[OGG_PAGE_BYTES + head[26] :][:30]
@@ -268,29 +271,29 @@ _DURATION = re.compile(rb"\x44\x89(?:\x84(.{4})|\x88(.{8}))", re.DOTALL)
 _SCALE = re.compile(rb"\x2a\xd7\xb1\x83(.{3})", re.DOTALL)
 _CLUSTER = re.compile(rb"\x1f\x43\xb6\x75(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f].{2}|[\x10-\x1f].{3}|\x01.{7})"
                       rb"\xe7(?:\x81(.)|\x82(.{2})|\x83(.{3})|\x84(.{4}))", re.DOTALL)  # fmt: skip
-_USUAL_SCALE = 1_000_000
+_DEFAULT_SCALE = 1_000_000
 CLUSTER_BYTES = 32
 """Upper limit of a cluster's beginning, up to its time."""
 
 
 def find_webm_seconds(head: bytes) -> float | None:
     """Return the duration that a WebM header gives. None: it was written while it was recorded."""
-    found = _DURATION.search(head[:_INFO_BYTES])
-    if found is None:
+    match = _DURATION.search(head[:_INFO_BYTES])
+    if match is None:
         return None
-    (ticks,) = struct.unpack(">f", found[1]) if found[1] else struct.unpack(">d", found[2])
+    (ticks,) = struct.unpack(">f", match[1]) if match[1] else struct.unpack(">d", match[2])
     return float(ticks) * _parse_scale(head)
 
 
 def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
     """Return when a cluster of a WebM file begins, in seconds. None: these bytes are no cluster."""
-    found = _CLUSTER.match(cluster)
-    if found is None:
+    match = _CLUSTER.match(cluster)
+    if match is None:
         return None
-    return int.from_bytes(next(filter(None, found.groups()), b""), "big") * _parse_scale(head)
+    return int.from_bytes(next(filter(None, match.groups()), b""), "big") * _parse_scale(head)
 
 
 def _parse_scale(head: bytes) -> float:
     """Return the seconds in one tick of a WebM file."""
-    found = _SCALE.search(head[:_INFO_BYTES])
-    return (int.from_bytes(found[1], "big") if found else _USUAL_SCALE) / 1e9
+    match = _SCALE.search(head[:_INFO_BYTES])
+    return (int.from_bytes(match[1], "big") if match else _DEFAULT_SCALE) / 1e9

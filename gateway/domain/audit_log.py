@@ -14,9 +14,9 @@ KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
 SECRET = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "secret", "webhook_url"})
 """Fields whose values are secret or grant access: only the fact of a change is logged."""
-CHANGED = "changed"
+MASKED_CHANGE = "changed"
 """Replaces a pair of values that is secret or too long."""
-LONGEST = 4_096
+MAX_DETAIL = 4_096
 """The maximum length of a logged pair of values, in bytes."""
 
 
@@ -83,15 +83,15 @@ class AuditRow:
     detail: str = "{}"
 
 
-def build_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+def build_change(old_fields: Mapping[str, Any], new_fields: Mapping[str, Any]) -> str:
     """Return the fields that differ, as JSON: ``{"rpm": [60, 120], "proxy": "changed"}``. A missing field is null."""
-    names = dict.fromkeys((*after, *before))
-    pairs = {name: [before.get(name), after.get(name)] for name in names}
+    names = dict.fromkeys((*new_fields, *old_fields))
+    pairs = {name: [old_fields.get(name), new_fields.get(name)] for name in names}
     return orjson.dumps({name: _build_pair(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]}).decode()
 
 
 def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
-    return CHANGED if name in SECRET or len(orjson.dumps(pair)) > LONGEST else pair
+    return MASKED_CHANGE if name in SECRET or len(orjson.dumps(pair)) > MAX_DETAIL else pair
 
 
 @frozen

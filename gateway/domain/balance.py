@@ -23,7 +23,10 @@ _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 
 @frozen
 class Quota:
-    """A spending limit in nano-USD. ``status`` of ``QuotaExceeded`` None: 403 for a lifetime quota, otherwise 429."""
+    """A spending limit in nano-USD.
+
+    ``status`` is the one of ``QuotaExceeded``; None for 403 with a lifetime quota, and 429 otherwise.
+    """
 
     limit_nanos: int | None = None
     period: QuotaPeriod = "none"
@@ -34,7 +37,7 @@ class Quota:
         return self.limit_nanos is not None and self.period != "none"
 
 
-NO_QUOTA = Quota()
+UNLIMITED_QUOTA = Quota()
 
 
 @frozen
@@ -74,8 +77,8 @@ def parse_day(now_s: float) -> UtcDay:
     start_s = int(now_s // DAY_S) * DAY_S
     first = datetime.fromtimestamp(start_s, UTC).replace(day=1)
     december = first.month == _DECEMBER
-    after = first.replace(year=first.year + 1, month=1) if december else first.replace(month=first.month + 1)
-    return UtcDay(start_s, int(first.timestamp()), int(after.timestamp()))
+    next_start = first.replace(year=first.year + 1, month=1) if december else first.replace(month=first.month + 1)
+    return UtcDay(start_s, int(first.timestamp()), int(next_start.timestamp()))
 
 
 @attrs.define
@@ -101,9 +104,13 @@ class PeriodWindow:
 
     def get_counter(self, start_s: int) -> SpendCounter:
         if self.current.start_s != start_s:
-            back = self.previous
+            earlier_counter = self.previous
             self.previous = self.current
-            self.current = back if back is not None and back.start_s == start_s else SpendCounter(start_s)
+            self.current = (
+                earlier_counter
+                if earlier_counter is not None and earlier_counter.start_s == start_s
+                else SpendCounter(start_s)
+            )
         return self.current
 
 
@@ -120,7 +127,7 @@ class Balance:
     """
 
     owner: Owner
-    quota: Quota = attrs.field(default=NO_QUOTA, init=False)
+    quota: Quota = attrs.field(default=UNLIMITED_QUOTA, init=False)
     held_nanos: int = 0
     lifetime: SpendCounter = attrs.Factory(SpendCounter)
     daily: PeriodWindow = attrs.Factory(PeriodWindow)
@@ -129,11 +136,11 @@ class Balance:
     _cap_nanos: int | None = attrs.field(default=None, init=False)
     _today: SpendCounter = attrs.field(init=False)
     _month: SpendCounter = attrs.field(init=False)
-    _capped: SpendCounter = attrs.field(init=False)
+    _capped_counter: SpendCounter = attrs.field(init=False)
     """The counter of the period that the quota limits (lifetime if none), on ``_day``."""
 
     def __attrs_post_init__(self) -> None:
-        self._today, self._month, self._capped = self.daily.current, self.monthly.current, self.lifetime
+        self._today, self._month, self._capped_counter = self.daily.current, self.monthly.current, self.lifetime
 
     @property
     def leased(self) -> bool:
@@ -152,9 +159,11 @@ class Balance:
         """Switch to ``day``. Return the counters of the day and of its month."""
         self._day = day
         self._today, self._month = self.daily.get_counter(day.start_s), self.monthly.get_counter(day.month_start_s)
-        before, period = self._capped, self.quota.period
-        self._capped = self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
-        if self._capped is not before:
+        old_counter, period = self._capped_counter, self.quota.period
+        self._capped_counter = (
+            self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
+        )
+        if self._capped_counter is not old_counter:
             self._record_overrun()  # the new period has the reservations but not yesterday's credit: it may be exceeded
         return self._today, self._month
 
@@ -162,14 +171,14 @@ class Balance:
         """Return the counter of the period that the quota limits, or the lifetime counter."""
         if self._day is not day:
             self.begin_day(day)
-        return self._capped
+        return self._capped_counter
 
     def find_room(self, day: UtcDay) -> int | None:
         """Return the amount that may still be reserved, in nano-USD. Can be negative; None without a quota."""
         cap = self._cap_nanos
         if cap is None:
             return None
-        find_counter = self._capped if self._day is day else self.find_counter(day)
+        find_counter = self._capped_counter if self._day is day else self.find_counter(day)
         return cap + find_counter.credit_nanos - find_counter.spent_nanos - self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:
@@ -217,16 +226,16 @@ class Balance:
 
     def _recount_overrun(self) -> None:
         """Recompute the overrun after the limit has changed."""
-        self._capped.overrun_nanos = 0
+        self._capped_counter.overrun_nanos = 0
         self._record_overrun()
 
     def _record_overrun(self) -> int:
         """Record and return the excess over the limit that is not recorded as overrun yet."""
-        cap, tally = self._cap_nanos, self._capped
+        cap, tally = self._cap_nanos, self._capped_counter
         if cap is None:
             return 0
-        bound = cap + tally.credit_nanos + tally.overrun_nanos
-        excess = max(0, tally.spent_nanos + self.held_nanos - bound)
+        limit = cap + tally.credit_nanos + tally.overrun_nanos
+        excess = max(0, tally.spent_nanos + self.held_nanos - limit)
         tally.overrun_nanos += excess
         return excess
 
@@ -261,12 +270,12 @@ class Reservation:
 
     def extend(self, nanos: int) -> None:
         """Raise a new reservation to at most ``nanos`` in total, limited by the tightest balance."""
-        more = min(nanos - self.nanos, self.left_nanos or 0)
-        if more > 0:
+        extra_nanos = min(nanos - self.nanos, self.left_nanos or 0)
+        if extra_nanos > 0:
             for balance in self.balances:
-                balance.held_nanos += more
-            self.nanos += more
-            self.extra_nanos += more
+                balance.held_nanos += extra_nanos
+            self.nanos += extra_nanos
+            self.extra_nanos += extra_nanos
 
     def shrink(self) -> None:
         """Release the amount that ``extend`` has added."""
@@ -295,24 +304,24 @@ class Reservation:
     def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
         """Return the balances with too little left to reserve ``nanos`` in total."""
         missing = nanos - self.nanos
-        left = [(each, each.find_room(day)) for each in self.balances]
-        return [each for each, room in left if room is not None and room < missing]
+        credit_left = [(balance, balance.find_room(day)) for balance in self.balances]
+        return [balance for balance, room in credit_left if room is not None and room < missing]
 
     def extend_each(self, nanos: int, day: UtcDay) -> None:
         """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it."""
         missing = max(0, nanos - self.nanos)
-        left = [balance.find_room(day) for balance in self.balances]
-        self.beyond = tuple([0 if room is None else min(missing, max(0, room)) for room in left])
-        for balance, more in zip(self.balances, self.beyond, strict=True):
-            balance.held_nanos += more
+        credit_left = [balance.find_room(day) for balance in self.balances]
+        self.beyond = tuple([0 if room is None else min(missing, max(0, room)) for room in credit_left])
+        for balance, extra_nanos in zip(self.balances, self.beyond, strict=True):
+            balance.held_nanos += extra_nanos
 
     def settle(self, cost_nanos: int, day: UtcDay) -> Charge:
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
             if self.beyond:
-                for balance, more in zip(self.balances, self.beyond, strict=True):
-                    balance.held_nanos -= more
+                for balance, extra_nanos in zip(self.balances, self.beyond, strict=True):
+                    balance.held_nanos -= extra_nanos
             for balance in self.balances:
                 overrun = max(overrun, balance.settle(self.nanos, cost_nanos, day))
             self.charge = Charge(cost_nanos, overrun)
@@ -321,17 +330,17 @@ class Reservation:
 
 def reserve_all(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
     """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the balance whose period ends last."""
-    left: int | None = None
+    left_nanos: int | None = None
     if nanos:
         for balance in balances:
             room = balance.find_room(day)
             if room is not None:
                 if room < nanos:
                     raise _make_quota_error(balances, nanos, day, now_s)
-                left = room - nanos if left is None else min(left, room - nanos)
+                left_nanos = room - nanos if left_nanos is None else min(left_nanos, room - nanos)
         for balance in balances:
             balance.held_nanos += nanos
-    return Reservation(balances, nanos, None, left)
+    return Reservation(balances, nanos, None, left_nanos)
 
 
 def _find_last_to_reset(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
@@ -339,7 +348,7 @@ def _find_last_to_reset(balances: Sequence[Balance], nanos: int, day: UtcDay) ->
     available = [(balance, balance.find_room(day)) for balance in balances]
     return max(
         (balance for balance, room in available if room is not None and room < nanos),
-        key=lambda it: _find_reset_s(it, day),
+        key=lambda balance: _find_reset_s(balance, day),
     )
 
 
@@ -356,12 +365,12 @@ def _make_quota_error(balances: Sequence[Balance], nanos: int, day: UtcDay, now_
     message = f"The {quota.period} quota of {whose} is used up"
     if available_nanos > 0:
         in_use = min(balance.held_nanos, available_nanos)
-        held = f", ${usd(in_use)} of it held for running requests" if in_use else ""
+        held_text = f", ${usd(in_use)} of it held for running requests" if in_use else ""
         message = (
             f"The {quota.period} quota of {whose} does not cover this request: it may cost up to ${usd(nanos)}, "
-            f"and ${usd(available_nanos)} is left{held}"
+            f"and ${usd(available_nanos)} is left{held_text}"
         )
-    free = [nanos for nanos in (each.find_room(day) for each in balances) if nanos is not None]
+    free = [nanos for nanos in (candidate.find_room(day) for candidate in balances) if nanos is not None]
     reset = balance.find_reset(day)
     status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
     return QuotaExceeded(

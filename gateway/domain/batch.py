@@ -13,7 +13,7 @@ from gateway.frozen import frozen
 BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
-ENDED: frozenset[BatchStatus] = frozenset({"failed", "completed", "expired", "cancelled"})
+ENDED_STATES: frozenset[BatchStatus] = frozenset({"failed", "completed", "expired", "cancelled"})
 RUNNING: frozenset[BatchStatus] = frozenset({"validating", "in_progress"})
 """The statuses in which new lines may begin, and the batch can be cancelled."""
 WINDOW = "24h"
@@ -46,8 +46,8 @@ def is_batch_id(text: str) -> bool:
 class BatchFilter:
     """A filter for batches. None does not restrict.
 
-    ``prefix``: of the id, which shows the API of the batch. ``after`` and ``before`` are batch ids: list only older or
-    only newer batches, in the latter case the oldest first.
+    ``prefix`` is that of the id, which shows the API of the batch. ``after`` and ``before`` are ids of batches: only
+    older ones, or only newer ones, are listed. The newer ones are listed oldest first.
     """
 
     account_id: int | None = None
@@ -70,7 +70,7 @@ class BatchError:
 
 @frozen
 class BatchLine:
-    """One checked line, with its request body as written. ``headers``: the Anthropic headers of the batch."""
+    """One checked line, with its request body as written. ``headers`` are the Anthropic headers of the batch."""
 
     custom_id: str
     body: dict[str, Any] = attrs.field(repr=False)
@@ -83,7 +83,10 @@ class BatchLine:
 
 @frozen
 class BatchTally:
-    """The numbers of lines with a result, and their tokens. ``cancelled`` and ``expired``: lines never sent."""
+    """The numbers of lines with a result, and their tokens.
+
+    ``cancelled`` and ``expired`` count lines that were never sent.
+    """
 
     completed: int = 0
     failed: int = 0
@@ -94,15 +97,18 @@ class BatchTally:
     cancelled: int = 0
     expired: int = 0
 
-    def add(self, other: "BatchTally") -> "BatchTally":
+    def add(self, other_tally: "BatchTally") -> "BatchTally":
         return BatchTally(
-            *(mine + yours for mine, yours in zip(attrs.astuple(self), attrs.astuple(other), strict=True))
+            *(
+                own_count + other_count
+                for own_count, other_count in zip(attrs.astuple(self), attrs.astuple(other_tally), strict=True)
+            )
         )
 
 
 @frozen
 class LineResult:
-    """The result of one line. ``line``: the line to write. ``in_output``: it belongs to the output file."""
+    """The result of one line. ``line`` is the line to write. With ``in_output``, it belongs to the output file."""
 
     line: bytes = attrs.field(repr=False)
     tally: BatchTally
@@ -153,7 +159,7 @@ class Batch:
 
     @property
     def ended(self) -> bool:
-        return self.status in ENDED
+        return self.status in ENDED_STATES
 
     def set_status(self, status: BatchStatus, now_s: int) -> "Batch":
         """Return the batch in another status, with the time of the change."""

@@ -10,8 +10,8 @@ _RANGE = re.compile(
     r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z", re.ASCII | re.IGNORECASE
 )
 """One range. The list may have empty elements (RFC 9110, 5.6.1.2)."""
-_MOST_DIGITS = 18
-_BEYOND = 10**_MOST_DIGITS
+_MAX_DIGITS = 18
+_UNREACHABLE = 10**_MAX_DIGITS
 
 
 class RangeNotSatisfiable(GatewayError):
@@ -20,8 +20,8 @@ class RangeNotSatisfiable(GatewayError):
     code = "range_not_satisfiable"
 
     def __init__(self, size: int | None) -> None:
-        of = "" if size is None else f"; it has {size} bytes"
-        super().__init__(f"The file has no such range{of}", param="Range", should_retry=False)
+        size_text = "" if size is None else f"; it has {size} bytes"
+        super().__init__(f"The file has no such range{size_text}", param="Range", should_retry=False)
         self.size = size
 
 
@@ -57,24 +57,24 @@ class ByteRange:
 
 def read_range(lines: Iterable[str]) -> ByteRange | None:
     """Parse a ``Range`` header. None means the whole file, also for invalid or several ranges (RFC 9110, 14.2)."""
-    found = _RANGE.match(", ".join(lines))
-    if found is None:
+    match = _RANGE.match(", ".join(lines))
+    if match is None:
         return None
-    if found["suffix"] is not None:
-        count = _parse_number(found["suffix"])
-        return ByteRange(-count) if count else ByteRange(_BEYOND)
-    first = _parse_number(found["first"])
-    if not found["last"]:
+    if match["suffix"] is not None:
+        count = _parse_number(match["suffix"])
+        return ByteRange(-count) if count else ByteRange(_UNREACHABLE)
+    first = _parse_number(match["first"])
+    if not match["last"]:
         return ByteRange(first)
-    if _compare_digits(found["last"]) < _compare_digits(found["first"]):
+    if _compare_digits(match["last"]) < _compare_digits(match["first"]):
         return None
-    return ByteRange(first, _parse_number(found["last"]))
+    return ByteRange(first, _parse_number(match["last"]))
 
 
 def _parse_number(digits: str) -> int:
     """Parse a number of bytes; numbers beyond every file are equivalent."""
     digits = digits.lstrip("0")
-    return int(digits or "0") if len(digits) <= _MOST_DIGITS else _BEYOND
+    return int(digits or "0") if len(digits) <= _MAX_DIGITS else _UNREACHABLE
 
 
 def _compare_digits(digits: str) -> tuple[int, str]:

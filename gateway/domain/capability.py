@@ -38,15 +38,15 @@ class Capability:
     references: bool | None = None
     remixes: bool | None = None
 
-    def fill_from(self, other: "Capability | None") -> "Capability":
-        """Return this capability, with unknown fields taken from ``other``."""
-        if other is None:
+    def fill_from(self, fallback: "Capability | None") -> "Capability":
+        """Return this capability, with unknown fields taken from ``fallback``."""
+        if fallback is None:
             return self
-        known = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
-        return attrs.evolve(other, **known)
+        known_values = {name: value for name, value in attrs.asdict(self, recurse=False).items() if value is not None}
+        return attrs.evolve(fallback, **known_values)
 
     def find_problem(self, image_request: ImageRequest, *, edit: bool, fan_out: bool) -> Problem | None:
-        """Return why the images cannot be made as requested, or None. ``fan_out``: several calls may be made."""
+        """Return why the images cannot be made as requested, or None. With ``fan_out``, several calls may be made."""
         if edit and self.edits is False:
             return "model", "it does not edit images"
         if image_request.masked and self.masks is False:
@@ -85,7 +85,7 @@ UNKNOWN = Capability("*")
 
 
 def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:
-    """Return the entry of a model by any of its names: an exact match, else the longest glob."""
+    """Return the entry of a model by any of its names: an exact match, else the longest glob. None without one."""
     for name in names:
         for entry in entries:
             if entry.name == name:
@@ -94,12 +94,12 @@ def find_capability(entries: Sequence[Capability], *names: str) -> Capability | 
     return max(globs, key=lambda entry: len(entry.name), default=None)
 
 
-_CHECKED = ("model", "mask", "image", "video_id", "input_reference", "size", "n", "seconds")
+_FIELD_ORDER = ("model", "mask", "image", "video_id", "input_reference", "size", "n", "seconds")
 """The fields at fault, in the order in which they are checked."""
 
 
 def find_shared_problem(
-    unable: Iterable[tuple[Capability, Problem]], look: Callable[[Capability], Problem | None]
+    refusals: Iterable[tuple[Capability, Problem]], look: Callable[[Capability], Problem | None]
 ) -> Problem | None:
     """Return the problem if no capability can serve the request. None if one can.
 
@@ -107,18 +107,18 @@ def find_shared_problem(
     returns the problem of one capability.
     """
     by_field: dict[str, list[Capability]] = {}
-    for capability, (field, _) in unable:
+    for capability, (field, _) in refusals:
         by_field.setdefault(field, []).append(capability)
     if not by_field:
         return None
-    nearest = by_field[max(by_field, key=_CHECKED.index)]
+    nearest = by_field[max(by_field, key=_FIELD_ORDER.index)]
     return look(build_union(nearest))
 
 
 def build_union(capabilities: Sequence[Capability]) -> Capability:
     """Return the union of the capabilities. A field that is unknown in one of them is unknown."""
-    known = [attrs.asdict(capability, recurse=False) for capability in capabilities]
-    return Capability(**{name: _unite_values([one[name] for one in known]) for name in known[0]})
+    field_values = [attrs.asdict(capability, recurse=False) for capability in capabilities]
+    return Capability(**{name: _unite_values([values[name] for values in field_values]) for name in field_values[0]})
 
 
 def _unite_values(values: Sequence[Any]) -> Any:

@@ -96,14 +96,14 @@ class Channel:
     def secrets(self) -> tuple[str, ...]:
         """Texts that must not leave the gateway, in every form of an echo: keys, header values, proxy password."""
         keys = (*self.api_keys, *_list_parts(self.api_keys))
-        plain = [*keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
-        return tuple(dict.fromkeys(form for secret in plain for form in _list_forms(secret)))
+        plain_secrets = [*keys, *_list_header_secrets(self.headers), *_list_proxy_secrets(self.proxy)]
+        return tuple(dict.fromkeys(form for secret in plain_secrets for form in _list_forms(secret)))
 
     def find_alias(self, model: str) -> str | None:
         """Return the provider's name of ``model`` if the channel maps it. None if it does not."""
         if not self.model_map:
             return None
-        return next((theirs for ours, theirs in self.model_map if ours == model), None)
+        return next((upstream_name for own_name, upstream_name in self.model_map if own_name == model), None)
 
     def upstream_model(self, model: str) -> str:
         return self.find_alias(model) or model
@@ -138,14 +138,14 @@ def _list_parts(api_keys: tuple[str, ...]) -> Iterator[str]:
 
 def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:
     """Yield the password as written and decoded, and the pair in base64, as it is sent."""
-    parts = urlsplit(proxy or "")
-    if parts.password:
-        yield parts.password
-        yield unquote(parts.password)
-        yield f"{unquote(parts.username or '')}:{unquote(parts.password)}"
+    url_parts = urlsplit(proxy or "")
+    if url_parts.password:
+        yield url_parts.password
+        yield unquote(url_parts.password)
+        yield f"{unquote(url_parts.username or '')}:{unquote(url_parts.password)}"
 
 
 def _list_forms(secret: str) -> tuple[str, str, str]:
     """Return the secret as it is, URL-encoded, and in base64 without padding."""
-    raw = secret.encode("utf-8", "surrogateescape")  # an environment variable may hold any bytes
-    return secret, quote(raw, safe=""), b64encode(raw).decode().rstrip("=")
+    encoded = secret.encode("utf-8", "surrogateescape")  # an environment variable may hold any bytes
+    return secret, quote(encoded, safe=""), b64encode(encoded).decode().rstrip("=")

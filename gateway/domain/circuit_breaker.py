@@ -3,7 +3,7 @@
 Times are seconds of a monotonic clock; random numbers are between 0 and 1. The caller passes both.
 
 =========  =========  =========
-state      happening  becomes
+state      event      becomes
 =========  =========  =========
 closed     answered   closed
 closed     failed     closed
@@ -30,9 +30,9 @@ import attrs
 from gateway.frozen import frozen
 
 State = Literal["closed", "open", "half_open"]
-Happening = Literal["answered", "failed", "tripped", "rested", "recovered", "abandoned"]
+BreakerEvent = Literal["answered", "failed", "tripped", "rested", "recovered", "abandoned"]
 
-MOVES: Mapping[tuple[State, Happening], State] = {
+TRANSITIONS: Mapping[tuple[State, BreakerEvent], State] = {
     ("closed", "answered"): "closed",
     ("closed", "failed"): "closed",
     ("closed", "tripped"): "open",
@@ -45,7 +45,7 @@ MOVES: Mapping[tuple[State, Happening], State] = {
 }
 """Every valid transition; no other can happen."""
 
-LEAST_SHARE = 0.1
+MIN_SHARE = 0.1
 """The share of its usual requests that a channel gets right after its recovery."""
 TRIAL_S = 15.0
 """How long one trial runs before another request may become a trial. A trial may never end, or take half an hour."""
@@ -63,16 +63,16 @@ class BreakerSettings:
         ratio: the share of failed requests in the last ``window_s`` seconds that trips the breaker.
         cooldown_s: the cooldown after the first trip; each further trip doubles it.
         max_cooldown_s: the longest cooldown, whatever the provider asks for.
-        longest_own_s: the longest cooldown unless the provider asks for a longer one, before jitter.
+        max_own_pause_s: the longest cooldown unless the provider asks for a longer one, before jitter.
     """
 
     failures: int = 3
     ratio: float = 0.5
-    least_calls: int = 20
+    min_calls: int = 20
     window_s: float = 30.0
     cooldown_s: float = 5.0
     max_cooldown_s: float = 300.0
-    longest_own_s: float = math.inf
+    max_own_pause_s: float = math.inf
     ramp_s: float = 10.0
 
 
@@ -83,19 +83,19 @@ DEFAULT_RULES = BreakerSettings()
 class _Counts:
     """Counts of requests and failures in the current and the previous half of the window."""
 
-    began: float = _FOREVER_AGO
+    started: float = _FOREVER_AGO
     calls: int = 0
     failures: int = 0
     calls_before: int = 0
     failures_before: int = 0
 
     def add(self, now: float, half_s: float, *, failed: bool) -> None:
-        age = now - self.began
+        age = now - self.started
         if age >= half_s:
             follows = age < 2 * half_s
             self.calls_before, self.failures_before = (self.calls, self.failures) if follows else (0, 0)
             self.calls = self.failures = 0
-            self.began = self.began + half_s if follows else now
+            self.started = self.started + half_s if follows else now
         self.calls += 1
         self.failures += failed
 
@@ -107,7 +107,7 @@ class _Counts:
 
     def is_bad(self, rules: BreakerSettings) -> bool:
         calls = self.calls + self.calls_before
-        return calls >= rules.least_calls and (self.failures + self.failures_before) >= rules.ratio * calls
+        return calls >= rules.min_calls and (self.failures + self.failures_before) >= rules.ratio * calls
 
 
 @attrs.define
@@ -120,7 +120,7 @@ class CircuitBreaker:
         reason: a description of the last failure, for people.
         up_since: when the breaker last recovered; minus infinity if never.
         next_try_at: when another trial may start next to those in progress.
-        rest_until: the end of the pause that the provider asked for, at most ``max_cooldown_s`` after the trip.
+        provider_pause_until: end of the pause that the provider asked for, at most ``max_cooldown_s`` after the trip.
     """
 
     state: State = "closed"
@@ -133,7 +133,7 @@ class CircuitBreaker:
     tries: int = 0
     next_try_at: float = 0.0
     tripped_at: float = _FOREVER_AGO
-    rest_until: float = _FOREVER_AGO
+    provider_pause_until: float = _FOREVER_AGO
     _counts: _Counts = attrs.field(factory=_Counts, init=False)
 
     def wait_s(self, now: float) -> float | None:
@@ -145,9 +145,9 @@ class CircuitBreaker:
         return max(0.0, self.until - now)
 
     def share(self, now: float, rules: BreakerSettings) -> float:
-        """Return the share of its usual requests that the channel should get, from ``LEAST_SHARE`` to 1."""
+        """Return the share of its usual requests that the channel should get, from ``MIN_SHARE`` to 1."""
         age = now - self.up_since
-        return 1.0 if age >= rules.ramp_s else max(LEAST_SHARE, age / rules.ramp_s)
+        return 1.0 if age >= rules.ramp_s else max(MIN_SHARE, age / rules.ramp_s)
 
     def start_attempt(self, now: float) -> int:
         """Start a request after ``wait_s`` returned 0. Return the generation, to be passed back with the result."""
@@ -169,7 +169,7 @@ class CircuitBreaker:
             self._move("answered")
         elif self.state == "closed":  # no transition
             counts, half_s = self._counts, rules.window_s / 2
-            if now - counts.began < half_s:  # the fast path of ``add``, inlined
+            if now - counts.started < half_s:  # the fast path of ``add``, inlined
                 counts.calls += 1
             else:
                 counts.add(now, half_s, failed=False)
@@ -184,8 +184,8 @@ class CircuitBreaker:
     ) -> bool:
         """Record the failure of a request that started in ``generation``. Return whether it trips the breaker.
 
-        ``streak``: the number of failures in a row before this request was recorded as a success, if it was. A channel
-        that starts every stream but finishes none has not recovered.
+        ``streak`` is the number of failures in a row before this request was recorded as a success, if it was. A
+        channel that starts every stream but finishes none has not recovered.
         """
         if generation != self.generation or self.state == "open":
             return False
@@ -196,8 +196,8 @@ class CircuitBreaker:
         self.failures += 1
         self._counts.add(now, rules.window_s / 2, failed=True)
         # One failure is enough right after a recovery.
-        enough = 1 if self.trips else rules.failures
-        if self.state == "closed" and self.failures < enough and not self._counts.is_bad(rules):
+        needed_failures = 1 if self.trips else rules.failures
+        if self.state == "closed" and self.failures < needed_failures and not self._counts.is_bad(rules):
             self._move("failed")
             return False
         self.trip(now, rules, reason=reason, rng=rng)
@@ -213,11 +213,11 @@ class CircuitBreaker:
         self.failures = 0
         self.reason = reason
         self._counts = _Counts()
-        own = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.longest_own_s, rules.max_cooldown_s)
-        own *= 1 + JITTER * (2 * rng - 1)
-        self.until = now + min(max(own, provider_retry_after_s), rules.max_cooldown_s)
+        own_pause_s = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.max_own_pause_s, rules.max_cooldown_s)
+        own_pause_s *= 1 + JITTER * (2 * rng - 1)
+        self.until = now + min(max(own_pause_s, provider_retry_after_s), rules.max_cooldown_s)
         self.tripped_at = now
-        self.rest_until = now + min(provider_retry_after_s, rules.max_cooldown_s)
+        self.provider_pause_until = now + min(provider_retry_after_s, rules.max_cooldown_s)
 
     def abandon(self, generation: int) -> None:
         """End a request of ``generation`` without a result: its client disconnected. Another trial may then start."""
@@ -233,5 +233,5 @@ class CircuitBreaker:
             self._move("recovered")
             self.up_since = now
 
-    def _move(self, happening: Happening) -> None:
-        self.state = MOVES[self.state, happening]
+    def _move(self, event: BreakerEvent) -> None:
+        self.state = TRANSITIONS[self.state, event]

@@ -10,7 +10,7 @@ Purpose = Literal["assistants", "batch", "fine-tune", "vision", "user_data", "ev
 PURPOSES: tuple[str, ...] = get_args(Purpose)
 BATCH_OUTPUT = "batch_output"
 """The purpose of the files that a batch writes."""
-LEAST_KEPT_S, MOST_KEPT_S = 3_600, 2_592_000
+MIN_EXPIRY_S, MAX_EXPIRY_S = 3_600, 2_592_000
 """The shortest and the longest ``expires_after`` (OpenAI's OpenAPI document, ``FileExpirationAfter``)."""
 UPLOAD_TTL_MS = 3_600_000
 """An upload that is not completed expires after an hour, as OpenAI's."""
@@ -35,10 +35,10 @@ def find_digits(object_id: str) -> str:
 
 @frozen
 class FileRules:
-    """The limits of clients' files; 0: none.
+    """The limits of clients' files; 0 means none.
 
-    ``max_bytes``: of one file. ``max_total_bytes``: of all files of an account, with what its open uploads declare.
-    ``keep_ms``: how long a file is kept if its client names no time.
+    ``max_bytes`` limits one file, ``max_total_bytes`` all files of an account, with what its open uploads declare.
+    ``keep_ms`` is how long a file is kept if its client names no time.
     """
 
     max_bytes: int
@@ -62,7 +62,7 @@ class ClientFile:
 
 @frozen
 class NewFile:
-    """A client's description of a file to upload. ``kept_s``: its ``expires_after``; None if it is missing."""
+    """A client's description of a file to upload. ``kept_s`` is its ``expires_after``; None if it is missing."""
 
     filename: str
     purpose: str
@@ -73,8 +73,8 @@ class NewFile:
 class ClientUpload:
     """A file that is sent in parts. Times are Unix milliseconds.
 
-    ``bytes``: how many the parts must have together. ``kept_s``: the ``expires_after`` of the file; None if the client
-    names none. ``file_id``: the completed file; None before.
+    ``bytes`` is how many the parts must have together. ``kept_s`` is the ``expires_after`` of the file; None if the
+    client names none. ``file_id`` is the completed file; None before.
     """
 
     id: str

@@ -29,10 +29,10 @@ _CODES = frozenset(
 )
 """Codes in lower case, without separators."""
 _DETECTED = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")
-_NO_WORD = re.compile(r"[^a-z0-9.]")
+_NON_WORD = re.compile(r"[^a-z0-9.]")
 
 
 def is_block_code(code: str | None) -> bool:
     """Return whether an error's code or name says that a content filter blocked the request."""
-    parts = _NO_WORD.sub("", (code or "").lower()).split(".")
-    return any(part in _CODES or _DETECTED.match(part) for part in parts)
+    words = _NON_WORD.sub("", (code or "").lower()).split(".")
+    return any(word in _CODES or _DETECTED.match(word) for word in words)

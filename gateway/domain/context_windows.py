@@ -235,8 +235,8 @@ def find_context_window(model: str) -> int:
     """Return the longest context window of ``model`` at any provider, in tokens; 0 if unknown."""
     exact, beginnings = _read_table()
     name = shorten_name(model)
-    found = exact.get(name)
-    return found or next((tokens for start, tokens in beginnings if name.startswith(start)), 0)
+    window = exact.get(name)
+    return window or next((tokens for start, tokens in beginnings if name.startswith(start)), 0)
 
 
 def shorten_name(model: str) -> str:

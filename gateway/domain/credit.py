@@ -22,10 +22,10 @@ BalanceId = tuple[Owner, int]
 
 @quick_frozen
 class CreditWant:
-    """A node's request for credit: ``least_nanos`` for its smallest reservation, ``need_nanos`` for all of them."""
+    """A node's request for credit: ``min_nanos`` for its smallest reservation, ``need_nanos`` for all of them."""
 
     balance: BalanceId
-    least_nanos: int
+    min_nanos: int
     need_nanos: int
     want_nanos: int
 
@@ -56,7 +56,7 @@ class CreditGrant:
 
 @quick_frozen
 class StoredLease:
-    """A node's lease of one balance. ``late_nanos``: the amount posted in the previous period."""
+    """A node's lease of one balance. ``late_nanos`` is the amount posted in the previous period."""
 
     balance: BalanceId
     granted_nanos: int
@@ -70,7 +70,7 @@ class StoredLease:
 
 @quick_frozen
 class LeaseClaim:
-    """A node's own figures of its lease. ``need_nanos``: held by requests, or spent and not stored yet."""
+    """A node's own figures of its lease. ``need_nanos`` is held by requests, or spent and not stored yet."""
 
     need_nanos: int
     idle_nanos: int
@@ -78,7 +78,7 @@ class LeaseClaim:
 
 @quick_frozen
 class CreditFigures:
-    """The figures of one balance in the store. ``held_nanos``: set aside for nodes and jobs."""
+    """The figures of one balance in the store. ``held_nanos`` is set aside for nodes and jobs."""
 
     spent_nanos: int
     credit_nanos: int
@@ -114,12 +114,12 @@ class CreditAuthority(Protocol):
     nodes do is published as the events ``CreditRecalled``, ``CreditReturned`` and ``RecallAnswered``.
     """
 
-    async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
-        """Answer all of ``wants``, one for each balance, in one transaction, as of ``day``."""
+    async def take(self, requests: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+        """Answer all of ``requests``, one for each balance, in one transaction, as of ``day``."""
         ...
 
-    async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
-        """Return ``amounts``, which the node has given up. Tell other nodes about the balances in ``reported``."""
+    async def return_credit(self, amounts: Mapping[BalanceId, int], reported_ids: Collection[BalanceId] = ()) -> None:
+        """Return ``amounts``, which the node has given up. Tell other nodes about the balances in ``reported_ids``."""
         ...
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:

@@ -13,9 +13,9 @@ from typing import Any, Self
 import orjson
 
 _DIGITS = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
-_LONG = b"0" * 19
+_LONG_DIGITS = b"0" * 19
 """The shortest digit string that orjson may change, after all digits of the text were replaced by zeros."""
-_SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """The range of integers that orjson keeps exact."""
 _ESCAPE = re.compile(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -39,50 +39,50 @@ class ExactNumber(float):
         return ExactNumber, (self.text,)
 
 
-def loads(raw: bytes) -> Any:
+def loads(data: bytes) -> Any:
     """Parse JSON exactly; half a surrogate pair becomes U+FFFD. Raises ``orjson.JSONDecodeError``."""
     try:
-        value = orjson.loads(raw)
+        value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return load_refused(raw, error)
-    return _load(raw) if may_lose_digits(raw) else value
+        return load_refused(data, error)
+    return _load(data) if may_lose_digits(data) else value
 
 
 def load_arguments(text: str) -> Any:
     """Parse a model's arguments, like ``loads`` but without ``NaN`` and ``Infinity``. Raises ``ValueError``."""
-    raw = text.encode(errors="replace")
+    data = text.encode(errors="replace")
     try:
-        return load_exactly(raw, orjson.loads(raw))
+        return load_exactly(data, orjson.loads(data))
     except orjson.JSONDecodeError as error:
         try:
-            return _load(raw, parse_constant=_refuse)
+            return _load(data, parse_constant=_raise_not_json)
         except RecursionError:
             raise error from None
 
 
-def load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
+def load_refused(data: bytes, error: orjson.JSONDecodeError) -> Any:
     """Parse JSON that orjson has refused with ``error``. Raises an equal error if the JSON is invalid."""
     try:
-        return _load(raw)
+        return _load(data)
     except (ValueError, RecursionError):
         # ``error`` itself would reference this frame, which references it and all of ``raw``.
         raise orjson.JSONDecodeError(error.msg, error.doc, error.pos) from None
 
 
-def load_exactly(raw: bytes, value: Any) -> Any:
-    """Return ``value``, which orjson has parsed from ``raw``. Parse again if a number may have changed."""
-    return _load(raw) if may_lose_digits(raw) else value
+def load_exactly(data: bytes, value: Any) -> Any:
+    """Return ``value``, which orjson has parsed from ``data``. Parse again if a number may have changed."""
+    return _load(data) if may_lose_digits(data) else value
 
 
-def may_lose_digits(raw: bytes) -> bool:
-    """Return whether orjson may change a number in ``raw``. Uses only fast byte searches."""
+def may_lose_digits(data: bytes) -> bool:
+    """Return whether orjson may change a number in ``data``. Uses only fast byte searches."""
     return (
-        _LONG in raw.translate(_DIGITS)
-        or b":-0" in raw
-        or b": -0" in raw
-        or b"[-0" in raw
-        or b",-0" in raw
-        or b", -0" in raw
+        _LONG_DIGITS in data.translate(_DIGITS)
+        or b":-0" in data
+        or b": -0" in data
+        or b"[-0" in data
+        or b",-0" in data
+        or b", -0" in data
     )
 
 
@@ -101,14 +101,14 @@ def write_number(value: object) -> orjson.Fragment:
     raise TypeError
 
 
-def _load(raw: bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    text = raw.decode()
-    if b"\\ud" in raw or b"\\uD" in raw:
+def _load(data: bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    text = data.decode()
+    if b"\\ud" in data or b"\\uD" in data:
         text = _ESCAPE.sub(_replace_half, text)
     return json.loads(text, parse_int=_read_integer, parse_float=_read_decimal, parse_constant=parse_constant)
 
 
-def _refuse(constant: str) -> None:
+def _raise_not_json(constant: str) -> None:
     raise ValueError(constant)
 
 
@@ -119,10 +119,10 @@ def _replace_half(escape: re.Match[str]) -> str:
 def _read_integer(text: str) -> int | ExactNumber:
     if text == "-0":
         return ExactNumber(text)
-    if len(text) < len(_LONG):
+    if len(text) < len(_LONG_DIGITS):
         return int(text)
-    number = int(text) if len(text) <= len(_LONG) + 2 else _LARGEST + 1
-    return number if _SMALLEST <= number <= _LARGEST else ExactNumber(text)
+    number = int(text) if len(text) <= len(_LONG_DIGITS) + 2 else _MAX_INTEGER + 1
+    return number if _MIN_INTEGER <= number <= _MAX_INTEGER else ExactNumber(text)
 
 
 def _read_decimal(text: str) -> float:

@@ -8,7 +8,7 @@ but these cannot hide a real frame.
 import re
 from collections.abc import Callable, Iterator
 
-from gateway.domain.audio import OGG_MARK, OGG_PAGE_BYTES, UNKNOWN_BITRATE
+from gateway.domain.audio import ASSUMED_BITRATE, OGG_MARK, OGG_PAGE_BYTES
 
 Frames = Iterator[tuple[int, float]]
 """The start of each frame, in the order of the file, and its seconds."""
@@ -21,11 +21,11 @@ MAX_FRAMES = 2_000
 def measure_seconds(block: bytes, stretch: int, find: FindFrames) -> float:
     """Return the seconds of the frames that start in the first ``stretch`` bytes; beyond ``MAX_FRAMES`` an estimate."""
     seconds = 0.0
-    for count, (at, length) in enumerate(find(block)):
-        if at >= stretch:
+    for count, (offset, length) in enumerate(find(block)):
+        if offset >= stretch:
             break
         if count == MAX_FRAMES:
-            return seconds * stretch / max(at, 1)
+            return seconds * stretch / max(offset, 1)
         seconds += length
     return seconds
 
@@ -49,8 +49,8 @@ def is_mpeg(start: bytes) -> bool:
 
 def find_mpeg_frames(block: bytes) -> Frames:
     """Find frames of any layer and bitrate, which do not change a frame's duration."""
-    for found in _MPEG_FRAME.finditer(block):
-        yield found.start(), _parse_mpeg_seconds(found[0])
+    for match in _MPEG_FRAME.finditer(block):
+        yield match.start(), _parse_mpeg_seconds(match[0])
 
 
 def _parse_mpeg_seconds(header: bytes) -> float:
@@ -84,28 +84,28 @@ _CRC_8 = bytes(map(_advance_crc, range(256)))
 
 def make_flac_finder(head: bytes) -> FindFrames:
     """Return the finder for a file that starts with ``head``: a frame may use the rate of the file."""
-    usual = int.from_bytes(head[_FLAC_RATE_AT : _FLAC_RATE_AT + 3], "big") >> 4
+    default_rate = int.from_bytes(head[_FLAC_RATE_AT : _FLAC_RATE_AT + 3], "big") >> 4
 
     def find(block: bytes) -> Frames:
-        for found in _FLAC_FRAME.finditer(block):
-            yield found.start(), _parse_flac_seconds(block[found.start() :][:_FLAC_HEADER_BYTES], usual)
+        for match in _FLAC_FRAME.finditer(block):
+            yield match.start(), _parse_flac_seconds(block[match.start() :][:_FLAC_HEADER_BYTES], default_rate)
 
     return find
 
 
-def _parse_flac_seconds(header: bytes, usual: int) -> float:
+def _parse_flac_seconds(header: bytes, default_rate: int) -> float:
     """Return the seconds of a frame; 0 if ``header`` is no frame header."""
     size_code, rate_code = header[2] >> 4, header[2] & 15
-    at = 4 + _count_coded_bytes(header[4:5])
+    offset = 4 + _count_coded_bytes(header[4:5])
     size = _FLAC_SIZES.get(size_code, 0)
     if not size:
         length = size_code - 5  # 6 and 7: one byte or two
-        size, at = int.from_bytes(header[at : at + length], "big") + 1, at + length
-    rate = _FLAC_RATES.get(rate_code, usual)
+        size, offset = int.from_bytes(header[offset : offset + length], "big") + 1, offset + length
+    rate = _FLAC_RATES.get(rate_code, default_rate)
     if rate_code in _FLAC_RATE_UNITS:
         length, unit = _FLAC_RATE_UNITS[rate_code]
-        rate, at = int.from_bytes(header[at : at + length], "big") * unit, at + length
-    return size / rate if rate and _has_valid_crc(header[: at + 1], at + 1) else 0.0
+        rate, offset = int.from_bytes(header[offset : offset + length], "big") * unit, offset + length
+    return size / rate if rate and _has_valid_crc(header[: offset + 1], offset + 1) else 0.0
 
 
 def _count_coded_bytes(first: bytes) -> int:
@@ -126,7 +126,7 @@ _OPUS_MS = (10, 20, 40, 60) * 3 + (10, 20) * 2 + (2.5, 5, 10, 20) * 4
 _OPUS_MAX_MS = 120
 _OPUS_TOC_BYTES = 2
 """The bytes of a packet that give its duration."""
-_MORE = 255
+_CONTINUED_SEGMENT = 255
 """A segment of this length continues in the next one."""
 _PAGE_BEGINS_INSIDE = 1
 
@@ -144,36 +144,36 @@ def parse_opus_seconds(packet: bytes) -> float:
 def make_ogg_finder(head: bytes) -> FindFrames:
     """Return the finder for packets of the file's first stream. A Vorbis packet counts as the longest possible one."""
     serial, packet = head[14:18], head[OGG_PAGE_BYTES + head[26] :][:30]
-    read = parse_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
+    read_seconds = parse_opus_seconds if packet.startswith(b"OpusHead") else _make_vorbis_reader(packet)
 
     def find(block: bytes) -> Frames:
-        at = block.find(OGG_MARK)
-        while 0 <= at <= len(block) - OGG_PAGE_BYTES:
-            lacing = block[at + OGG_PAGE_BYTES :][: block[at + 26]]
-            if block[at + 14 : at + 18] != serial:
-                yield at, sum(lacing) * 8 / UNKNOWN_BITRATE
+        offset = block.find(OGG_MARK)
+        while 0 <= offset <= len(block) - OGG_PAGE_BYTES:
+            lacing = block[offset + OGG_PAGE_BYTES :][: block[offset + 26]]
+            if block[offset + 14 : offset + 18] != serial:
+                yield offset, sum(lacing) * 8 / ASSUMED_BITRATE
             else:
-                yield from ((at, read(packet)) for packet in _split_page(block, at, lacing))
-            at = block.find(OGG_MARK, at + 1)
+                yield from ((offset, read_seconds(packet)) for packet in _split_page(block, offset, lacing))
+            offset = block.find(OGG_MARK, offset + 1)
 
     return find
 
 
 def _make_vorbis_reader(first: bytes) -> Callable[[bytes], float]:
     rate, blocks = int.from_bytes(first[12:16], "little"), first[28:29]
-    longest_s = (1 << (blocks[0] >> 4)) / 2 / rate if rate and blocks else 0.0
-    return lambda packet: 0.0 if packet and packet[0] & 1 else longest_s  # a header has no audio
+    max_block_s = (1 << (blocks[0] >> 4)) / 2 / rate if rate and blocks else 0.0
+    return lambda packet: 0.0 if packet and packet[0] & 1 else max_block_s  # a header has no audio
 
 
-def _split_page(block: bytes, at: int, lacing: bytes) -> Iterator[bytes]:
+def _split_page(block: bytes, offset: int, lacing: bytes) -> Iterator[bytes]:
     """Yield the first bytes of every packet that starts on a page."""
-    begins = not block[at + 5] & _PAGE_BEGINS_INSIDE
-    at += OGG_PAGE_BYTES + len(lacing)
+    begins = not block[offset + 5] & _PAGE_BEGINS_INSIDE
+    offset += OGG_PAGE_BYTES + len(lacing)
     for length in lacing:
         if begins:
-            yield block[at : at + _OPUS_TOC_BYTES]
-        begins = length < _MORE
-        at += length
+            yield block[offset : offset + _OPUS_TOC_BYTES]
+        begins = length < _CONTINUED_SEGMENT
+        offset += length
 
 
 _WEBM_BLOCK = re.compile(rb"[\xa1\xa3](?=(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f].{2}|[\x10-\x1f].{3}|[\x08-\x0f].{4}"
@@ -191,8 +191,8 @@ def is_opus_only(head: bytes) -> bool:
 
 def find_webm_packets(block: bytes) -> Frames:
     """Find Opus packets."""
-    for found in _WEBM_BLOCK.finditer(block):
-        yield found.start(), parse_opus_seconds(found[1])
+    for match in _WEBM_BLOCK.finditer(block):
+        yield match.start(), parse_opus_seconds(match[1])
 
 
 # AAC in MP4 (ISO/IEC 14496-12, 8.7.3.2)
@@ -202,6 +202,6 @@ _AAC_FRAME_S = 1_024 / 48_000
 
 
 def count_mp4_seconds(index: bytes) -> float:
-    """Return the least duration of a file's longest track, in seconds, at 48,000 samples a second; 0: no frames."""
-    counts = (int.from_bytes(found[1], "big") for found in _SAMPLE_SIZES.finditer(index))
+    """Return the least duration of a file's longest track, in seconds, at 48,000 samples a second; 0 without frames."""
+    counts = (int.from_bytes(match[1], "big") for match in _SAMPLE_SIZES.finditer(index))
     return max(counts, default=0) * _AAC_FRAME_S

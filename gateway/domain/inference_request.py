@@ -104,10 +104,10 @@ class InferenceRequest:
         modalities = settings.get("modalities") or settings.get("responseModalities")
         return (
             bool(OPERATIONS[self.operation].media)
-            or (isinstance(modalities, list) and any(str(one).lower() != "text" for one in modalities))
+            or (isinstance(modalities, list) and any(str(modality).lower() != "text" for modality in modalities))
             or (
                 isinstance(tools, list)
-                and any(isinstance(one, dict) and one.get("type") == "image_generation" for one in tools)
+                and any(isinstance(tool, dict) and tool.get("type") == "image_generation" for tool in tools)
             )
         )
 
@@ -120,20 +120,24 @@ class InferenceRequest:
     @property
     def allowed_output(self) -> int:
         """Tokens of one answer that the client allows explicitly; 0 if it names no number."""
-        body, most = self.settings, 0
+        body, max_tokens = self.settings, 0
         for name in OUTPUT_LIMITS:
             limit = body.get(name)
-            if type(limit) is int and limit > most:
-                most = limit
-        if not most:
+            if type(limit) is int and limit > max_tokens:
+                max_tokens = limit
+        if not max_tokens:
             return 0
-        tries, answers = body.get("best_of") or 1, body.get("n") or 1
-        return most if type(tries) is not int or type(answers) is not int else -(-most * max(tries, answers) // answers)
+        candidates, answers = body.get("best_of") or 1, body.get("n") or 1
+        return (
+            max_tokens
+            if type(candidates) is not int or type(answers) is not int
+            else -(-max_tokens * max(candidates, answers) // answers)
+        )
 
     @property
     def need(self) -> Usage:
         """The highest expected usage, for which money is reserved."""
-        written = self.max_cache_write_tokens
+        written_tokens = self.max_cache_write_tokens
         if self.sounds:
             prompt, answer = self.max_prompt_tokens, self.max_output_tokens * self.choices
             return Usage(prompt, answer, duration_ms=self.sound_ms, details=UsageDetails(prompt, 0, answer))
@@ -144,7 +148,7 @@ class InferenceRequest:
             "none",
             self.image.count if self.image else 0,
             self.sound_ms,
-            written,
-            written,
+            written_tokens,
+            written_tokens,
             self.characters,
         )

@@ -11,10 +11,10 @@ MAX_HOPS = 32
 """Maximum number of trusted proxies in a row. Behind more of them, the client's address is unknown."""
 
 _MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; anything longer is ignored
-_MAPPED = IPv6Network("::ffff:0:0/96")
+_MAPPED_NETWORK = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _IPV6_UNICAST = IPv6Network("2000::/3")
-_NOT_PUBLIC: Networks = tuple(
+_NON_PUBLIC: Networks = tuple(
     ip_network(text)
     for text in (
         "0.0.0.0/8",  # this host, on Linux
@@ -81,16 +81,16 @@ def find_address(peer: str | None, forwarded: Sequence[str], trusted: Sequence[N
 
 def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
     """Return whether ``address`` is in one of ``networks``. An unknown or unreadable address is in none."""
-    read = None if address is None else _parse_address(address)
-    return read is not None and _is_in(read, networks)
+    parsed_address = None if address is None else _parse_address(address)
+    return parsed_address is not None and _is_in(parsed_address, networks)
 
 
 def find_subnet(address: str) -> str:
     """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6. Else empty."""
-    read = _parse_address(address)
-    if isinstance(read, IPv6Address):
-        return str(int(read) >> _SUBNET_BITS)
-    return "" if read is None else str(read)
+    parsed_address = _parse_address(address)
+    if isinstance(parsed_address, IPv6Address):
+        return str(int(parsed_address) >> _SUBNET_BITS)
+    return "" if parsed_address is None else str(parsed_address)
 
 
 def is_public(address: str | Address) -> bool:
@@ -103,13 +103,13 @@ def is_public(address: str | Address) -> bool:
     Python versions.
     """
     text = str(address)
-    read = None if "%" in text else _parse_address(text)
-    if read is None:
+    parsed_address = None if "%" in text else _parse_address(text)
+    if parsed_address is None:
         return False
-    inner = _unwrap_transition(read)
+    inner = _unwrap_transition(parsed_address)
     if isinstance(inner, IPv6Address) and inner not in _IPV6_UNICAST:
         return False
-    return not _is_in(inner, _NOT_PUBLIC)
+    return not _is_in(inner, _NON_PUBLIC)
 
 
 def _unwrap_transition(address: Address) -> Address:
@@ -142,8 +142,8 @@ def _parse_hop(text: str) -> Address | None:
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = text[1:-1].strip(" \t")
     if text.startswith("["):
-        host, closed, port = text[1:].partition("]")
-        if not closed or ":" not in host or (port and not _is_port(port)):
+        host, bracket, port = text[1:].partition("]")
+        if not bracket or ":" not in host or (port and not _is_port(port)):
             return None
         return _parse_address(host)
     if text.count(":") == 1:
@@ -170,6 +170,6 @@ def _parse_address(text: str) -> Address | None:
 
 
 def _unwrap_network(network: Network) -> Network:
-    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
-        return IPv4Network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - _MAPPED.prefixlen))
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED_NETWORK):
+        return IPv4Network((int(network.network_address) & 0xFFFF_FFFF, network.prefixlen - _MAPPED_NETWORK.prefixlen))
     return network

@@ -9,28 +9,30 @@ from gateway.domain.account import ApiKey
 from gateway.domain.account_spec import KeySpec, build_key_fields
 from gateway.domain.member import Forbidden
 
-_FREE = {"name", "account", "secret", "webhook_url"}
-LOCKABLE = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _FREE])
+_UNLOCKABLE = {"name", "account", "secret", "webhook_url"}
+LOCKABLE = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _UNLOCKABLE])
 """Every field that restricts a key."""
-_TOGETHER = ("quota_usd", "quota_period")
+_QUOTA_FIELDS = ("quota_usd", "quota_period")
 """An amount depends on its period."""
-_UNSET: Mapping[str, Any] = build_key_fields(ApiKey(0, 0, "", b"", ""), "")
+_DEFAULT_FIELDS: Mapping[str, Any] = build_key_fields(ApiKey(0, 0, "", b"", ""), "")
 
 
-def lock_fields(key: ApiKey, named: Iterable[str]) -> ApiKey:
-    """Return ``key`` with the fields in ``named`` locked if they restrict the key, unlocked if they were reset."""
-    names = set(named)
-    if names & set(_TOGETHER):
-        names |= set(_TOGETHER)
-    shown = build_key_fields(key, "")
-    kept = set(key.locked) - names | {name for name in names & set(LOCKABLE) if shown[name] != _UNSET[name]}
-    return attrs.evolve(key, locked=tuple([name for name in LOCKABLE if name in kept]))
+def lock_fields(key: ApiKey, names_to_lock: Iterable[str]) -> ApiKey:
+    """Return ``key`` with the fields in ``names_to_lock`` locked if they restrict the key, or unlocked if reset."""
+    names = set(names_to_lock)
+    if names & set(_QUOTA_FIELDS):
+        names |= set(_QUOTA_FIELDS)
+    key_fields = build_key_fields(key, "")
+    locked_names = set(key.locked) - names | {
+        name for name in names & set(LOCKABLE) if key_fields[name] != _DEFAULT_FIELDS[name]
+    }
+    return attrs.evolve(key, locked=tuple([name for name in LOCKABLE if name in locked_names]))
 
 
-def check_locks(before: ApiKey, after: ApiKey) -> None:
+def check_locks(current_key: ApiKey, changed_key: ApiKey) -> None:
     """Raise ``Forbidden``, naming the field, if a member's change touches a locked field."""
-    was, will = build_key_fields(before, ""), build_key_fields(after, "")
-    for name in before.locked:
+    was, will = build_key_fields(current_key, ""), build_key_fields(changed_key, "")
+    for name in current_key.locked:
         if was[name] != will[name]:
             raise Forbidden(
                 f"An administrator has set {name} of this key: only an administrator changes it", param=name

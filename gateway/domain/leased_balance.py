@@ -13,7 +13,7 @@ _AVERAGE_S = 5.0
 """The time constant of the moving average of reservations per second."""
 _AHEAD_S = 2.0
 IDLE_S = 60.0
-_FEWEST, _MOST = 4, 256
+_MIN_REQUESTS, _MAX_REQUESTS = 4, 256
 """The bounds of a slice, in multiples of ``CreditDemand.large_nanos``."""
 _COUNTED_EVERY_S = 0.05
 """The minimum time between updates of the average, because updating it for every request is expensive."""
@@ -53,7 +53,7 @@ class CreditDemand:
     def find_slice(self, now_s: float) -> int:
         """Return the credit to request in advance: two seconds of reservations, but 4 to 256 large reservations."""
         ahead = int(self._find_rate(now_s) * _AHEAD_S)
-        return min(max(ahead, _FEWEST * self.large_nanos), _MOST * self.large_nanos)
+        return min(max(ahead, _MIN_REQUESTS * self.large_nanos), _MAX_REQUESTS * self.large_nanos)
 
     def _find_rate(self, now_s: float) -> float:
         passed_s = max(0.0, now_s - self.counted_s)
@@ -65,12 +65,12 @@ class CreditRefusal:
     """The store's answer when it had too little credit.
 
     Attributes:
-        least_nanos: the amount that was requested; a request for less may still pass.
+        min_nanos: the amount that was requested; a request for less may still pass.
         left_nanos: the amount left after all reservations of all nodes.
         until_s: the time until which the store is not asked again.
     """
 
-    least_nanos: int
+    min_nanos: int
     left_nanos: int
     held_nanos: int
     day_number: int
@@ -124,10 +124,10 @@ class LeasedBalance(Balance):
         """Apply ``quota`` from now on. Spending without a limit is not part of any lease."""
         if quota is self.quota:
             return
-        before = self.leased
+        old_leased = self.leased
         super().set_quota(quota, day)
         self.refusal = None
-        if self.leased and not before:
+        if self.leased and not old_leased:
             self.beyond_nanos = max(0, -self.room_nanos)
             self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
 
@@ -139,22 +139,22 @@ class LeasedBalance(Balance):
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
         """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the excess over the grant."""
-        before = max(0, -self.room_nanos)
+        old_overrun = max(0, -self.room_nanos)
         super().settle(held_nanos, cost_nanos, day)
         self.used_nanos += cost_nanos
         if cost_nanos < held_nanos:
             self.refusal = None
         if cost_nanos <= held_nanos:
             return 0
-        beyond = max(0, -self.room_nanos - before)
-        self.beyond_nanos += beyond
-        return beyond if self.leased else 0
+        overrun_nanos = max(0, -self.room_nanos - old_overrun)
+        self.beyond_nanos += overrun_nanos
+        return overrun_nanos if self.leased else 0
 
     def claim(self, unposted_nanos: int) -> LeaseClaim:
         """Give up the idle credit until ``resync``, and return what the store has to set aside for this node."""
-        idle = max(0, self.room_nanos)
+        idle_nanos = max(0, self.room_nanos)
         self.lease_unknown = True
-        return LeaseClaim(self.held_nanos + unposted_nanos, idle)
+        return LeaseClaim(self.held_nanos + unposted_nanos, idle_nanos)
 
     def grant(self, nanos: int) -> None:
         """Add credit that the store has granted."""
@@ -172,13 +172,16 @@ class LeasedBalance(Balance):
 
     def return_credit(self, nanos: int) -> int:
         """Give back up to ``nanos`` of the room and return the amount. The caller must then tell the store."""
-        given = max(0, min(nanos, self.room_nanos))
-        self.granted_nanos -= given
-        return given
+        given_nanos = max(0, min(nanos, self.room_nanos))
+        self.granted_nanos -= given_nanos
+        return given_nanos
 
-    def resync(self, stored: StoredLease | None, unposted_nanos: int) -> None:
-        """Adopt the store's lease; None: it has no lease. ``unposted_nanos``: settled here, not in the store yet."""
-        outstanding = 0 if stored is None else stored.outstanding_nanos
+    def resync(self, stored_lease: StoredLease | None, unposted_nanos: int) -> None:
+        """Adopt the store's lease; None if it has no lease.
+
+        ``unposted_nanos`` is settled here, and not in the store yet.
+        """
+        outstanding = 0 if stored_lease is None else stored_lease.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos
         self.beyond_nanos = max(0, -self.room_nanos)
         self.lease_unknown = False
@@ -192,12 +195,12 @@ class LeasedBalance(Balance):
 
     def describe(self, day: UtcDay) -> Balance:
         """Return the whole balance as of the last refusal, with the reservations of all nodes."""
-        whole, refusal = Balance(self.owner), self.refusal
-        whole.set_quota(self.quota, day)
-        left = self.room_nanos if refusal is None else refusal.left_nanos
-        whole.held_nanos = self.held_nanos + (0 if refusal is None else refusal.held_nanos)
-        whole.find_counter(day).spent_nanos = (self.quota.limit_nanos or 0) - whole.held_nanos - left
-        return whole
+        total, refusal = Balance(self.owner), self.refusal
+        total.set_quota(self.quota, day)
+        left_nanos = self.room_nanos if refusal is None else refusal.left_nanos
+        total.held_nanos = self.held_nanos + (0 if refusal is None else refusal.held_nanos)
+        total.find_counter(day).spent_nanos = (self.quota.limit_nanos or 0) - total.held_nanos - left_nanos
+        return total
 
     def _record_overrun(self) -> int:
         return 0  # the node does not know how much of the limit is left
@@ -205,14 +208,16 @@ class LeasedBalance(Balance):
 
 def merge_wants(requested: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditWant]:
     """Return the credit to request for each balance's waiting reservations. Balances with enough room are left out."""
-    wants = []
+    credit_wants = []
     for balance, amounts in requested.items():
         room = balance.room_nanos
-        need = sum(amounts) - room
-        if need > 0:
-            least = max(1, min(amounts) - room)  # asked for 0, the store does not say who has credit
-            wants.append(CreditWant(balance.id, least, need, need + balance.demand.find_slice(now_s)))
-    return wants
+        needed_nanos = sum(amounts) - room
+        if needed_nanos > 0:
+            min_nanos = max(1, min(amounts) - room)  # asked for 0, the store does not say who has credit
+            credit_wants.append(
+                CreditWant(balance.id, min_nanos, needed_nanos, needed_nanos + balance.demand.find_slice(now_s))
+            )
+    return credit_wants
 
 
 def describe_lease(balance: LeasedBalance, known_nanos: int, stored_nanos: int) -> list[str]:

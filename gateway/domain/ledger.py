@@ -119,7 +119,7 @@ def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
 
 @frozen
 class UnfinishedRequest:
-    """A request of an earlier process that may be missing in the ledger. ``ended`` False: it was interrupted."""
+    """A request of an earlier process that may be missing in the ledger. If ``ended`` is False, it was interrupted."""
 
     row: RequestRecord
     ended: bool
@@ -135,7 +135,7 @@ def counts_as_usage(row: RequestRecord) -> bool:
     return row.attempts > 0
 
 
-def check_same_credit(known: LedgerEntry, entry: LedgerEntry) -> None:
+def check_same_credit(stored_entry: LedgerEntry, entry: LedgerEntry) -> None:
     """Raise ``Conflict`` unless credits with the same reference agree in kind and, for a top-up, amount."""
-    if known.kind != entry.kind or (entry.kind == "top_up" and known.amount_nanos != entry.amount_nanos):
+    if stored_entry.kind != entry.kind or (entry.kind == "top_up" and stored_entry.amount_nanos != entry.amount_nanos):
         raise Conflict(f"Another credit has the reference {entry.reference!r}", param="reference")

@@ -34,7 +34,7 @@ EPOCH_S = 1_767_225_600
 
 @quick_frozen
 class LimitServerState:
-    """The properties of a server. ``eviction``: how it removes keys when its memory is full; empty: it does not."""
+    """The properties of a server. ``eviction`` is how it removes keys when its memory is full; empty if it does not."""
 
     name: str
     version: str
@@ -43,7 +43,10 @@ class LimitServerState:
 
 
 class LimitServer(Protocol):
-    """A connection to the server. It has at most one command in progress. ``name``: its address without password."""
+    """A connection to the server.
+
+    It has at most one command in progress. ``name`` is its address without the password.
+    """
 
     name: str
 

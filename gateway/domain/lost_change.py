@@ -23,8 +23,8 @@ _PERIODS = ("none", "daily", "monthly", "lifetime")
 class LostChange:
     """A change that the store has lost.
 
-    ``applied``: JSON of the fields that were changed again, with their values before and after; ``{}`` if none was.
-    ``reason``: why nothing more was applied; empty if all of it was. ``found_ms``: when a node found the loss.
+    ``applied`` is JSON of the fields that were changed again, with their values before and after; ``{}`` if none was.
+    ``reason`` is why nothing more was applied; empty if all of it was. ``found_ms`` is when a node found the loss.
     """
 
     row: AuditRow
@@ -35,7 +35,7 @@ class LostChange:
 
 @frozen
 class ReplacedStore:
-    """The last time that another server, or an older state, replaced the store. ``changes``: the lost ones."""
+    """The last time that another server, or an older state, replaced the store. ``changes`` are the lost ones."""
 
     generation: str = ""
     found_ms: int = 0
@@ -43,33 +43,36 @@ class ReplacedStore:
 
 
 def find_edits(detail: Fields) -> dict[str, tuple[Any, Any]]:
-    """Return the fields of an audit row's ``detail`` before and after; without those whose values are not logged."""
+    """Return the edited fields of an audit row's ``detail``, each with its values before and after the edit.
+
+    Fields whose values are not logged, such as secrets, are left out.
+    """
     return {name: (pair[0], pair[1]) for name, pair in detail.items() if isinstance(pair, list) and len(pair) == _PAIR}
 
 
-def find_taken(stored: Fields, detail: Fields) -> dict[str, Any]:
+def find_taken(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     """Return the new values of the fields that take rights away.
 
-    ``stored``: the account or key as it is now, as JSON. ``detail``: of the audit row of the lost edit. The result
-    never allows more than ``stored``.
+    ``stored_fields`` is the account or key as it is now, as JSON. ``detail`` is that of the audit row of the lost edit.
+    The result never allows more than ``stored_fields``.
     """
     edits = find_edits(detail)
-    taken = {
+    removed_values = {
         name: value
-        for name, (before, after) in edits.items()
-        if name in _RULES and name in stored
-        for value in _RULES[name](before, after, stored[name])
+        for name, (old_value, new_value) in edits.items()
+        if name in _RULES and name in stored_fields
+        for value in _RULES[name](old_value, new_value, stored_fields[name])
     }
     if "quota_usd" in edits or "quota_period" in edits:
-        taken |= _find_lower_quota(stored, edits)
-    return taken
+        removed_values |= _find_lower_quota(stored_fields, edits)
+    return removed_values
 
 
-def _find_lower_quota(stored: Fields, edits: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+def _find_lower_quota(stored_fields: Fields, edits: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
     names = ("quota_usd", "quota_period")
-    new = {name: edits[name][1] if name in edits else stored[name] for name in names}
-    usd, was_usd = (_read_unlimited(each["quota_usd"]) for each in (new, stored))
-    period, was_period = (_PERIODS.index(each["quota_period"]) for each in (new, stored))
+    new = {name: edits[name][1] if name in edits else stored_fields[name] for name in names}
+    usd, was_usd = (_read_unlimited(fields["quota_usd"]) for fields in (new, stored_fields))
+    period, was_period = (_PERIODS.index(fields["quota_period"]) for fields in (new, stored_fields))
     is_same = (usd, period) == (was_usd, was_period)
     return {} if is_same or usd > was_usd or period < was_period else new
 
@@ -78,49 +81,49 @@ def _read_unlimited(amount: float | None) -> float:
     return float("inf") if amount is None else amount
 
 
-def _disable(_before: Any, after: Any, stored: Any) -> tuple[Any, ...]:
-    return (after,) if after == "disabled" != stored else ()
+def _disable(_old_value: Any, new_value: Any, stored_value: Any) -> tuple[Any, ...]:
+    return (new_value,) if new_value == "disabled" != stored_value else ()
 
 
-def _lower(_before: Any, after: Any, stored: Any) -> tuple[Any, ...]:
-    return (after,) if after is not None and (stored is None or after < stored) else ()
+def _lower(_old_value: Any, new_value: Any, stored_value: Any) -> tuple[Any, ...]:
+    return (new_value,) if new_value is not None and (stored_value is None or new_value < stored_value) else ()
 
 
-def _leave_group(before: Any, after: Any, stored: Any) -> tuple[Any, ...]:
-    return (after,) if before is not None and stored == before != after else ()
+def _leave_group(old_value: Any, new_value: Any, stored_value: Any) -> tuple[Any, ...]:
+    return (new_value,) if old_value is not None and stored_value == old_value != new_value else ()
 
 
-def _add_locks(before: Sequence[str], after: Sequence[str], stored: Sequence[str]) -> tuple[Any, ...]:
-    added = [name for name in after if name not in before and name not in stored]
-    return ([*stored, *added],) if added else ()
+def _add_locks(old_names: Sequence[str], new_names: Sequence[str], stored_names: Sequence[str]) -> tuple[Any, ...]:
+    added_names = [name for name in new_names if name not in old_names and name not in stored_names]
+    return ([*stored_names, *added_names],) if added_names else ()
 
 
 def _make_narrower(covers: Callable[[str, str], bool]) -> Callable[[Any, Any, Any], tuple[Any, ...]]:
     """Return the rule for a list of what is allowed; an empty list allows everything.
 
-    ``covers(wide, narrow)``: whether the first value allows all that the second one does.
+    ``covers(wide, narrow)`` says whether the first value allows all that the second one does.
     """
 
-    def is_in(value: str, allowed: Sequence[str]) -> bool:
-        return not allowed or any(covers(wide, value) for wide in allowed)
+    def is_in(value: str, allowed_values: Sequence[str]) -> bool:
+        return not allowed_values or any(covers(allowed_value, value) for allowed_value in allowed_values)
 
-    def narrow(_before: Any, after: Sequence[str], stored: Sequence[str]) -> tuple[Any, ...]:
-        if not after or (stored and all(is_in(value, after) for value in stored)):
+    def keep_common(_old_values: Any, new_values: Sequence[str], stored_values: Sequence[str]) -> tuple[Any, ...]:
+        if not new_values or (stored_values and all(is_in(value, new_values) for value in stored_values)):
             return ()
-        both = [value for value in stored if is_in(value, after)]
-        both += [value for value in after if is_in(value, stored) and value not in both]
-        return (both or list(after),)  # an empty list would allow everything
+        common_values = [value for value in stored_values if is_in(value, new_values)]
+        common_values += [value for value in new_values if is_in(value, stored_values) and value not in common_values]
+        return (common_values or list(new_values),)  # an empty list would allow everything
 
-    return narrow
+    return keep_common
 
 
-def _covers_network(wide: str, narrow: str) -> bool:
-    outer, inner = ip_network(wide, strict=False), ip_network(narrow, strict=False)
+def _covers_network(outer_network: str, inner_network: str) -> bool:
+    outer, inner = ip_network(outer_network, strict=False), ip_network(inner_network, strict=False)
     return outer.version == inner.version and inner.subnet_of(outer)  # type: ignore[arg-type]
 
 
-def _covers_name(wide: str, narrow: str) -> bool:
-    return fnmatchcase(narrow, wide)
+def _covers_name(outer_name: str, inner_name: str) -> bool:
+    return fnmatchcase(inner_name, outer_name)
 
 
 _RULES: Mapping[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {

@@ -64,7 +64,7 @@ _BRANDS: Mapping[bytes, str] = {
     b"qt  ": "video/quicktime",
 }
 """Brands of ISO base media files: https://mp4ra.org/registered-types/brands."""
-_MOST_BRANDS_BYTES = 256
+_MAX_BRANDS_BYTES = 256
 _EBML = b"\x1a\x45\xdf\xa3"
 _WEBM = b"\x42\x82\x84webm"
 """The DocType element with its four letters; Matroska's has eight (RFC 8794, 11.2.6)."""
@@ -106,8 +106,11 @@ def sniff_image(head: bytes) -> str | None:
 
 
 def _sniff_brands(head: bytes) -> str | None:
-    """Return the type by the major brand, else by the first known compatible brand (ISO/IEC 14496-12, 4.3)."""
-    end = min(int.from_bytes(head[:4], "big"), len(head), _MOST_BRANDS_BYTES)
+    """Return the type by the major brand, else by the first known compatible brand (ISO/IEC 14496-12, 4.3).
+
+    None for unknown brands.
+    """
+    end = min(int.from_bytes(head[:4], "big"), len(head), _MAX_BRANDS_BYTES)
     for start in (8, *range(16, end - 3, 4)):
         if (media_type := _BRANDS.get(head[start : start + 4])) is not None:
             return media_type
@@ -123,8 +126,8 @@ def _is_mp3_frame(head: bytes) -> bool:
 
 def find_media_type(media_id: str) -> str | None:
     """Return the media type encoded in an id. None if the id is invalid."""
-    found = _ID.fullmatch(media_id)
-    return _TYPES.get(found["extension"]) if found else None
+    match = _ID.fullmatch(media_id)
+    return _TYPES.get(match["extension"]) if match else None
 
 
 @frozen
@@ -175,8 +178,8 @@ class CleanupResult:
 
 def sign_link(key: bytes, media_id: str, expires_s: int) -> str:
     """Return the signature of a link, hexadecimal."""
-    signed = f"{media_id}:{expires_s}".encode(errors="surrogatepass")
-    return hmac.new(key, signed, sha256).hexdigest()
+    signed_text = f"{media_id}:{expires_s}".encode(errors="surrogatepass")
+    return hmac.new(key, signed_text, sha256).hexdigest()
 
 
 def build_link(key: bytes, media_id: str, expires_s: int) -> str:

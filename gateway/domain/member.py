@@ -30,8 +30,16 @@ ABSOLUTE_MS = 12 * 3_600 * 1000
 """How long a session lasts unused, and at all."""
 LINK_MS = 72 * 3_600 * 1000
 """How long a link is valid."""
-_DIFFERENT = 5
-_WORN = ("password", "passphrase", "qwerty", "123456", "letmein", "administrator", "correct horse battery staple")
+_MIN_DIFFERENT_CHARS = 5
+_COMMON_PASSWORDS = (
+    "password",
+    "passphrase",
+    "qwerty",
+    "123456",
+    "letmein",
+    "administrator",
+    "correct horse battery staple",
+)
 
 
 def includes_rights(role: Role, needed: Role) -> bool:
@@ -41,17 +49,17 @@ def includes_rights(role: Role, needed: Role) -> bool:
 
 def find_passphrase_problem(passphrase: str, name: str) -> str | None:
     """Return in words why a new passphrase of the member ``name`` is too weak; None if it is good."""
-    plain = passphrase.lower()
+    lower_passphrase = passphrase.lower()
     if not MIN_PASSPHRASE <= len(passphrase) <= MAX_PASSPHRASE:
         return f"expected {MIN_PASSPHRASE} to {MAX_PASSPHRASE} characters: a few words are good"
     if not passphrase.isprintable():
         return "expected characters that can be seen"
-    if len(set(plain)) < _DIFFERENT:
-        return f"expected at least {_DIFFERENT} different characters"
-    rest = plain
-    for worn in (*_WORN, name.lower()):
-        rest = rest.replace(worn, "")
-    if len(rest) < MIN_PASSPHRASE // 2:
+    if len(set(lower_passphrase)) < _MIN_DIFFERENT_CHARS:
+        return f"expected at least {_MIN_DIFFERENT_CHARS} different characters"
+    remainder = lower_passphrase
+    for common_word in (*_COMMON_PASSWORDS, name.lower()):
+        remainder = remainder.replace(common_word, "")
+    if len(remainder) < MIN_PASSPHRASE // 2:
         return "expected something that is harder to guess than your name or a common password"
     return None
 
@@ -59,7 +67,7 @@ def find_passphrase_problem(passphrase: str, name: str) -> str | None:
 CHANGED_MEANWHILE = "Another user has changed this member: reload and try again"
 DISABLED = "You are known here, but may not come in: you or your account is disabled. Ask an administrator"
 LAST_ADMINISTRATOR = "This is the only administrator who is active: make another one first"
-NO_PASSWORDS = "Nobody signs in to this gateway with a passphrase: use a sign-in provider"
+PASSWORDS_DISABLED = "Nobody signs in to this gateway with a passphrase: use a sign-in provider"
 LINK_GONE = "This link is not good, or not any more: ask for a new one"
 
 
@@ -144,10 +152,10 @@ class Member:
         return attrs.evolve(self, recovery=tuple(digest for digest in self.recovery if digest != proof.recovery))
 
 
-def find_difference(before: Member, after: Member) -> set[str]:
+def find_difference(old_member: Member, new_member: Member) -> set[str]:
     """Return the names of the fields in which two members differ."""
     names = (field.name for field in attrs.fields(Member))
-    return {name for name in names if getattr(before, name) != getattr(after, name)}
+    return {name for name in names if getattr(old_member, name) != getattr(new_member, name)}
 
 
 @frozen
@@ -207,7 +215,7 @@ class InviteLink:
 
 @frozen
 class Identity:
-    """A person as an OpenID Connect provider knows it. ``member_id`` None: the member was removed."""
+    """A person as an OpenID Connect provider knows it. If ``member_id`` is None, the member was removed."""
 
     issuer: str
     subject: str

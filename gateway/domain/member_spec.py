@@ -10,14 +10,14 @@ from gateway.domain.member import MAX_PASSPHRASE, Member, Role
 from gateway.frozen import frozen
 from gateway.parsing import between, must
 
-MAX_TYPED = 64
+MAX_CODE_CHARS = 64
 """Characters of a name."""
-_TYPED = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_TYPED)
-_CODE = must("at most 64 characters", lambda value: len(value) <= MAX_TYPED)
+_TYPED_CODE = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_CODE_CHARS)
+_CODE = must("at most 64 characters", lambda value: len(value) <= MAX_CODE_CHARS)
 _TOKEN = must("what a link ends in", lambda value: 0 < len(value) <= 128)  # noqa: PLR2004
 _PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
 """Checked before anything is hashed: hashing a megabyte takes long."""
-_NO = must("false", lambda value: value is False)
+_FALSE_ONLY = must("false", lambda value: value is False)
 _HOURS = between(1, 720)
 MASKED = False
 """``repr`` of a field that no message may show; also of a name: users type a passphrase there."""
@@ -25,9 +25,9 @@ MASKED = False
 
 @frozen
 class SignInSpec:
-    """Signs in. ``code``: of an authenticator or a recovery code, if the member has a second factor."""
+    """Signs in. ``code`` is one of an authenticator, or a recovery code, if the member has a second factor."""
 
-    name: str = attrs.field(metadata=_TYPED, repr=MASKED)
+    name: str = attrs.field(metadata=_TYPED_CODE, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
     code: str | None = attrs.field(default=None, metadata=_CODE, repr=MASKED)
 
@@ -37,7 +37,7 @@ class SetupSpec:
     """Creates the first administrator. ``token`` is the end of the link that ``gateway serve`` prints."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
-    name: str = attrs.field(metadata=_TYPED, repr=MASKED)
+    name: str = attrs.field(metadata=_TYPED_CODE, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
 
 
@@ -50,11 +50,11 @@ class TokenSpec:
 
 @frozen
 class LinkUseSpec:
-    """Uses a link. ``name``: of a new member; ``code``: of a member with a second factor."""
+    """Uses a link. A new member needs a ``name``, a member with a second factor a ``code``."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
-    name: str | None = attrs.field(default=None, metadata=_TYPED, repr=MASKED)
+    name: str | None = attrs.field(default=None, metadata=_TYPED_CODE, repr=MASKED)
     code: str | None = attrs.field(default=None, metadata=_CODE, repr=MASKED)
 
 
@@ -106,11 +106,11 @@ class MemberSpec:
         passkeys: False removes all passkeys.
     """
 
-    name: str | None = attrs.field(default=None, metadata=_TYPED)
+    name: str | None = attrs.field(default=None, metadata=_TYPED_CODE)
     role: Role | None = None
     status: Status | None = None
-    second_factor: bool | None = attrs.field(default=None, metadata=_NO)
-    passkeys: bool | None = attrs.field(default=None, metadata=_NO)
+    second_factor: bool | None = attrs.field(default=None, metadata=_FALSE_ONLY)
+    passkeys: bool | None = attrs.field(default=None, metadata=_FALSE_ONLY)
 
 
 def build_member_fields(member: Member) -> dict[str, Any]:

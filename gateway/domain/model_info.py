@@ -36,13 +36,13 @@ class ModelList:
     error: str | None = None
 
 
-def merge(known: Mapping[str, ModelInfo], listing: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
+def merge(known_models: Mapping[str, ModelInfo], listing: Iterable[ModelInfo]) -> dict[str, ModelInfo]:
     """Return the known models after a successful ``listing``. Models absent twice in a row are removed."""
-    after: dict[str, ModelInfo] = {}
+    merged_models: dict[str, ModelInfo] = {}
     for model in listing:
-        before = known.get(model.id)
-        after[model.id] = attrs.evolve(model, created_s=before.created_s) if before else model
-    for model in known.values():
-        if model.id not in after and model.absences + 1 < ABSENCES_TO_DROP:
-            after[model.id] = attrs.evolve(model, absences=model.absences + 1)
-    return after
+        earlier_info = known_models.get(model.id)
+        merged_models[model.id] = attrs.evolve(model, created_s=earlier_info.created_s) if earlier_info else model
+    for model in known_models.values():
+        if model.id not in merged_models and model.absences + 1 < ABSENCES_TO_DROP:
+            merged_models[model.id] = attrs.evolve(model, absences=model.absences + 1)
+    return merged_models

@@ -41,10 +41,10 @@ def normalize_name(name: str) -> str:
 
 def split_release(normalized: str) -> tuple[str, str]:
     """Return a normalized name without its date, and a sort key for releases; names without a date come last."""
-    found = _RELEASE.search(normalized)
-    return (normalized, _UNDATED) if found is None else (normalized[: found.start()], found[1])
+    match = _RELEASE.search(normalized)
+    return (normalized, _UNDATED) if match is None else (normalized[: match.start()], match[1])
 
 
 def is_glob(name: str) -> bool:
     """Return whether a name is a glob."""
-    return any(mark in name for mark in "*?[")
+    return any(character in name for character in "*?[")

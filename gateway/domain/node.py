@@ -68,7 +68,10 @@ class NodeFigures:
 
 @quick_frozen
 class Change:
-    """The creation, change or deletion of an account, key, channel or setting; ``sequence``: by order of commit."""
+    """The creation, change or deletion of an account, key, channel or setting.
+
+    ``sequence`` is the order of the commits.
+    """
 
     sequence: int
     kind: str

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from gateway.domain.model_name import normalize_name
 
-_LONGEST = (
+_MAX_OUTPUT_TOKENS = (
     ("gpt-3-5*", 4_096),
     ("gpt-4o*", 16_384),
     ("gpt-4-1*", 32_768),
@@ -38,4 +38,4 @@ _LONGEST = (
 def find_longest_answer(model: str) -> int:
     """Return the maximum number of tokens in one answer of ``model``; 0 if unknown."""
     name = normalize_name(model)
-    return next((tokens for glob, tokens in _LONGEST if fnmatchcase(name, glob)), 0)
+    return next((tokens for glob, tokens in _MAX_OUTPUT_TOKENS if fnmatchcase(name, glob)), 0)

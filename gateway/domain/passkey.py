@@ -8,12 +8,12 @@ import attrs
 from gateway.domain.origin import parse_origins
 from gateway.frozen import frozen
 
-MOST_PASSKEYS = 10
+MAX_PASSKEYS = 10
 """Maximum number of passkeys per member."""
 CHALLENGE_MS = 5 * 60 * 1000
 """How long a challenge is valid."""
-NOT_ACCEPTED = "This passkey is not accepted here: sign in with your passphrase"
-NO_PASSKEYS = "You have no passkey"
+PASSKEY_REFUSED = "This passkey is not accepted here: sign in with your passphrase"
+PASSKEYS_MISSING = "You have no passkey"
 
 
 @frozen
@@ -51,7 +51,7 @@ class PasskeyUse:
 
 @frozen
 class Assertion:
-    """An authenticator's answer to a sign-in challenge. ``user_handle`` None: the authenticator has none."""
+    """An authenticator's answer to a sign-in challenge. If ``user_handle`` is None, the authenticator has none."""
 
     credential_id: bytes
     client_data: bytes = attrs.field(repr=False)
@@ -73,7 +73,7 @@ class Attestation:
 
 @frozen
 class RelyingParty:
-    """The site whose passkeys a browser uses. ``id``: its host."""
+    """The site whose passkeys a browser uses. ``id`` is its host."""
 
     id: str
     origin: str
@@ -82,13 +82,13 @@ class RelyingParty:
 def find_relying_party(address: str) -> RelyingParty | None:
     """Return the site at ``address``. None if browsers allow no passkeys there: an IP address, or no TLS."""
     try:
-        parsed = urlsplit(address)
-        host = parsed.hostname or ""
+        url = urlsplit(address)
+        host = url.hostname or ""
     except ValueError:
         return None
-    if not host or _is_address(host) or (parsed.scheme != "https" and not is_localhost(host)):
+    if not host or _is_address(host) or (url.scheme != "https" and not is_localhost(host)):
         return None
-    return RelyingParty(host, *parse_origins([f"{parsed.scheme}://{parsed.netloc}"]))
+    return RelyingParty(host, *parse_origins([f"{url.scheme}://{url.netloc}"]))
 
 
 def is_localhost(host: str) -> bool:

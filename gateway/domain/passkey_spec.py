@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import attrs
 
 from gateway.domain.member import MAX_PASSPHRASE
-from gateway.domain.member_spec import MASKED, MAX_TYPED
+from gateway.domain.member_spec import MASKED, MAX_CODE_CHARS
 from gateway.domain.passkey import Assertion, Attestation
 from gateway.frozen import frozen
 from gateway.parsing import must
@@ -17,21 +17,21 @@ _MAX_ID, _MAX_BYTES = 1364, 12_288
 _MAX_TRANSPORTS, _MAX_TRANSPORT = 8, 32
 
 
-def _is_base64url(text: str, longest: int) -> bool:
-    return 0 < len(text) <= longest and _BASE64URL.match(text) is not None and len(text) % 4 != 1
+def _is_base64url(text: str, max_length: int) -> bool:
+    return 0 < len(text) <= max_length and _BASE64URL.match(text) is not None and len(text) % 4 != 1
 
 
 _ID = must("base64url of 1 to 1023 bytes", lambda value: _is_base64url(value, _MAX_ID))
 _BYTES = must("base64url", lambda value: _is_base64url(value, _MAX_BYTES))
 _NAME = must(
     "1 to 64 characters that can be seen",
-    lambda value: 0 < len(value) <= MAX_TYPED and value.isprintable() and bool(value.strip()),
+    lambda value: 0 < len(value) <= MAX_CODE_CHARS and value.isprintable() and bool(value.strip()),
 )
-_TYPED = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_TYPED)
+_TYPED_CODE = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_CODE_CHARS)
 _PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
 _TRANSPORTS = must(
     "a few short words",
-    lambda value: len(value) <= _MAX_TRANSPORTS and all(len(one) <= _MAX_TRANSPORT for one in value),
+    lambda value: len(value) <= _MAX_TRANSPORTS and all(len(transport) <= _MAX_TRANSPORT for transport in value),
 )
 
 
@@ -43,7 +43,7 @@ class PasskeyStartSpec:
         name: The member's name; null: the passkey tells who it is.
     """
 
-    name: str | None = attrs.field(default=None, metadata=_TYPED, repr=MASKED)
+    name: str | None = attrs.field(default=None, metadata=_TYPED_CODE, repr=MASKED)
     passphrase: str | None = attrs.field(default=None, metadata=_PASSPHRASE, repr=MASKED)
 
 
@@ -92,8 +92,8 @@ class AttestationSpec:
 
     def parse(self) -> Attestation:
         """Return the bytes."""
-        client_data, made = decode(self.client_data), decode(self.attestation_object)
-        return Attestation(decode(self.id), client_data, made, self.name.strip(), self.transports)
+        client_data, attestation = decode(self.client_data), decode(self.attestation_object)
+        return Attestation(decode(self.id), client_data, attestation, self.name.strip(), self.transports)
 
 
 @frozen

@@ -23,7 +23,7 @@ ONE_PPM = 1_000_000
 """A multiplier of one, in parts per million."""
 _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
-_MOST_REMEMBERED = 4_096
+_MAX_REMEMBERED = 4_096
 _MIXED = Usage(
     2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, details=UsageDetails(1_000, 0, 1_000, searches=1)
 )
@@ -53,7 +53,7 @@ def _order_tiers(tiers: Iterable[Tier]) -> tuple[Tier, ...]:
     return tuple(sorted(tiers, key=lambda tier: -tier.above_tokens))
 
 
-class _Rates(NamedTuple):
+class _TextRates(NamedTuple):
     """A price's rates for one modality, in nano-USD per million tokens. None: the text rate applies."""
 
     fresh: int | None
@@ -63,20 +63,20 @@ class _Rates(NamedTuple):
 
 @frozen
 class _Modality:
-    """A non-text token modality. ``kept``: it has a rate and a count of cached tokens."""
+    """A non-text token modality. With ``kept``, it has a rate and a count of cached tokens."""
 
     name: str
     kept: bool = True
 
-    def find_rates(self, price: "Price") -> _Rates:
-        fresh = getattr(price, f"{self.name}_input_nanos_per_million")
-        cached = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.kept else None
-        return _Rates(fresh, cached, getattr(price, f"{self.name}_output_nanos_per_million"))
+    def find_rates(self, price: "Price") -> _TextRates:
+        fresh_price = getattr(price, f"{self.name}_input_nanos_per_million")
+        cached_price = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.kept else None
+        return _TextRates(fresh_price, cached_price, getattr(price, f"{self.name}_output_nanos_per_million"))
 
     def find_counts(self, rare: UsageDetails) -> tuple[int, int, int]:
         """Return this modality's prompt tokens, the cached part of them, and its completion tokens."""
-        cached = getattr(rare, f"cached_{self.name}") if self.kept else 0
-        return getattr(rare, f"{self.name}_input"), cached, getattr(rare, f"{self.name}_output")
+        cached_count = getattr(rare, f"cached_{self.name}") if self.kept else 0
+        return getattr(rare, f"{self.name}_input"), cached_count, getattr(rare, f"{self.name}_output")
 
 
 _MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", kept=False))
@@ -176,16 +176,16 @@ def is_share(number: float) -> bool:
     return 0 < number <= 1 and Decimal(str(number)) * ONE_PPM % 1 == 0
 
 
-def multiply_ppm(one: int, other: int) -> int:
+def multiply_ppm(ppm: int, other_ppm: int) -> int:
     """Return the product of two multipliers in parts per million, rounded up."""
-    return -(-one * other // ONE_PPM)
+    return -(-ppm * other_ppm // ONE_PPM)
 
 
 def usd(amount_nanos: int) -> str:
     """Format nano-USD as USD: a plain decimal without trailing zeros, ``0.000125``."""
-    whole, rest = divmod(abs(amount_nanos), NANOS_PER_USD)
+    dollars, remainder_nanos = divmod(abs(amount_nanos), NANOS_PER_USD)
     sign = "-" if amount_nanos < 0 else ""
-    return f"{sign}{whole}.{rest:09}".rstrip("0") if rest else f"{sign}{whole}"
+    return f"{sign}{dollars}.{remainder_nanos:09}".rstrip("0") if remainder_nanos else f"{sign}{dollars}"
 
 
 def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
@@ -240,19 +240,21 @@ class PromptParts(NamedTuple):
 
 def split_prompt(usage: Usage) -> PromptParts:
     """Split a prompt's tokens into the parts that are priced separately."""
-    cached = min(usage.cached_tokens, usage.prompt_tokens)
-    written = min(usage.written_tokens, usage.prompt_tokens - cached)
-    kept_long = min(usage.written_long_tokens, written)
-    return PromptParts(usage.prompt_tokens - cached - written, cached, written - kept_long, kept_long)
+    cached_tokens = min(usage.cached_tokens, usage.prompt_tokens)
+    written_tokens = min(usage.written_tokens, usage.prompt_tokens - cached_tokens)
+    long_tokens = min(usage.written_long_tokens, written_tokens)
+    return PromptParts(
+        usage.prompt_tokens - cached_tokens - written_tokens, cached_tokens, written_tokens - long_tokens, long_tokens
+    )
 
 
 def _find_prompt_nanos(rates: Price | Tier, usage: Usage) -> int:
     rate = rates.input_nanos_per_million
-    fresh, cached, written, kept_long = split_prompt(usage)
-    per_million = fresh * rate + cached * _choose_rate(rates.cached_input_nanos_per_million, rate)
-    if written or kept_long:
+    fresh_tokens, cached_tokens, written_tokens, long_tokens = split_prompt(usage)
+    per_million = fresh_tokens * rate + cached_tokens * _choose_rate(rates.cached_input_nanos_per_million, rate)
+    if written_tokens or long_tokens:
         write_rate = _choose_rate(rates.cache_write_nanos_per_million, rate)
-        per_million += written * write_rate + kept_long * _choose_rate(
+        per_million += written_tokens * write_rate + long_tokens * _choose_rate(
             rates.cache_write_long_nanos_per_million, write_rate
         )
     return per_million
@@ -278,18 +280,28 @@ class Share(NamedTuple):
 
 def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> Iterator[Share]:
     """Yield the tokens of each modality with its rates. Cached tokens of no known modality count as text."""
-    rate, made = rates.input_nanos_per_million, usage.completion_tokens
-    fresh, read, _, _ = split_prompt(usage)
+    rate, output_tokens = rates.input_nanos_per_million, usage.completion_tokens
+    fresh_tokens, cached_tokens, _, _ = split_prompt(usage)
     for modality in _MODALITIES:
-        prompt, cached, completion = modality.find_counts(rare)
-        own = modality.find_rates(price)
-        cached = min(cached, read)
-        new, answered = max(0, min(prompt - cached, fresh)), min(completion, made)
-        own_rate = _choose_rate(own.fresh, rate)
-        kept = _choose_rate(rates.cached_input_nanos_per_million, rate) if own.fresh is None else own_rate
-        output = _choose_rate(own.output, rates.output_nanos_per_million)
-        yield Share(modality.name, new, cached, answered, OwnRates(own_rate, _choose_rate(own.cached, kept), output))
-        read, fresh, made = read - cached, fresh - new, made - answered
+        prompt, cached_count, completion = modality.find_counts(rare)
+        own_rates = modality.find_rates(price)
+        cached_count = min(cached_count, cached_tokens)
+        input_count, output_count = max(0, min(prompt - cached_count, fresh_tokens)), min(completion, output_tokens)
+        own_rate = _choose_rate(own_rates.fresh, rate)
+        cached_rate = _choose_rate(rates.cached_input_nanos_per_million, rate) if own_rates.fresh is None else own_rate
+        output = _choose_rate(own_rates.output, rates.output_nanos_per_million)
+        yield Share(
+            modality.name,
+            input_count,
+            cached_count,
+            output_count,
+            OwnRates(own_rate, _choose_rate(own_rates.cached, cached_rate), output),
+        )
+        cached_tokens, fresh_tokens, output_tokens = (
+            cached_tokens - cached_count,
+            fresh_tokens - input_count,
+            output_tokens - output_count,
+        )
 
 
 def _find_modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> int:
@@ -304,8 +316,8 @@ def _find_modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: Usa
     )
 
 
-def _choose_rate(rate: int | None, other: int) -> int:
-    return other if rate is None else rate
+def _choose_rate(rate: int | None, default_rate: int) -> int:
+    return default_rate if rate is None else rate
 
 
 PriceKey = tuple[str, str | None]
@@ -343,9 +355,9 @@ class PriceLayer:
         normalized = normalize_name(model)
         spelled, released = self._spellings
         for keys, name in (spelled, normalized), (released, split_release(normalized)[0]):
-            same = keys.get((name, provider)) or keys.get((name, None))
-            if same is not None:
-                return self.prices[same[0]] if len(same) == 1 else max(map(self.prices.__getitem__, same), key=_rank)
+            price = keys.get((name, provider)) or keys.get((name, None))
+            if price is not None:
+                return self.prices[price[0]] if len(price) == 1 else max(map(self.prices.__getitem__, price), key=_rank)
         return self._match(model, normalized, provider) or self._match(model, normalized, None)
 
     def _match(self, model: str, normalized: str, provider: str | None) -> Price | None:
@@ -395,7 +407,7 @@ class PriceList:
             else:
                 self.layers += (prices if isinstance(prices, PriceLayer) else PriceLayer.of(prices),)
         # Every request looks up a price. Few models are in use, and comparing one with hundreds of globs is slow.
-        self._remembered = lru_cache(_MOST_REMEMBERED)(self._search)
+        self._remembered = lru_cache(_MAX_REMEMBERED)(self._search)
 
     def __len__(self) -> int:
         return sum(map(len, self.layers))
@@ -424,8 +436,8 @@ class PriceList:
         return any(None in layer.free or not layer.free.isdisjoint(providers) for layer in self.layers)
 
     def _search(self, model: str, provider: str | None) -> Price | None:
-        found = (layer.find(model, provider) for layer in self.layers)
-        return next((price for price in found if price is not None), None)
+        layer_prices = (layer.find(model, provider) for layer in self.layers)
+        return next((price for price in layer_prices if price is not None), None)
 
 
 def _compile(glob: str) -> _Matcher:

@@ -31,7 +31,10 @@ _SLACK_S = 1e-6  # tolerates float rounding: a client that waits exactly as long
 
 @frozen
 class Limits:
-    """The limits of one subject; None means unlimited. ``burst``: requests that may start at once; None: ``rpm``."""
+    """The limits of one subject; None means unlimited.
+
+    ``burst`` is the number of requests that may start at once; None for ``rpm``.
+    """
 
     rpm: int | None = None
     tpm: int | None = None
@@ -49,14 +52,14 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-def find_smooth_burst(limit: int) -> int:
+def compute_smooth_burst(limit: int) -> int:
     """Return the burst of a channel: a tenth of its limit, at least one."""
     return max(1, limit // 10)
 
 
-def find_reserve(most: int) -> int:
-    """Return how many of ``most`` places low-priority requests leave free: a quarter, at least one, but never all."""
-    return max(1, most // 4) if most > 1 else 0
+def compute_reserve(burst: int) -> int:
+    """Return how many of ``burst`` places low-priority requests leave free: a quarter, at least one, but never all."""
+    return max(1, burst // 4) if burst > 1 else 0
 
 
 def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
@@ -67,8 +70,8 @@ def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
     """
     if tat <= now:
         return 0.0
-    limit, most = rate
-    headroom_s = (most - cost) * MINUTE_S / limit if cost < most else 0.0
+    limit, burst = rate
+    headroom_s = (burst - cost) * MINUTE_S / limit if cost < burst else 0.0
     wait = tat - now - headroom_s
     return wait if wait > _SLACK_S else 0.0
 
@@ -90,13 +93,13 @@ def change_limit(tat: float, old: int, new: int, now: float) -> float:
     return now + (tat - now) * old / new
 
 
-def remaining(tat: float, limit: int, most: int, now: float) -> int:
-    """Return the largest cost, up to the burst ``most``, that would pass now."""
+def remaining(tat: float, limit: int, burst: int, now: float) -> int:
+    """Return the largest cost, up to the burst ``burst``, that would pass now."""
     debt_s = tat - now - _SLACK_S
     if debt_s <= 0:
-        return most
-    left = most - debt_s * limit / MINUTE_S
-    return int(left) if left > 0 else 0
+        return burst
+    remaining_count = burst - debt_s * limit / MINUTE_S
+    return int(remaining_count) if remaining_count > 0 else 0
 
 
 def reset_s(tat: float, now: float) -> float:
@@ -127,7 +130,7 @@ class RateLimitStatus:
 
 
 class GcraBucket:
-    """The bucket for one rate of one subject. ``before``: the ``tat`` before the last spend, for ``undo_spend``."""
+    """The bucket for one rate of one subject. ``before`` is the ``tat`` before the last spend, for ``undo_spend``."""
 
     __slots__ = ("before", "limit", "tat")
 
@@ -153,23 +156,27 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
     every request.
     """
     cost_s = cost * MINUTE_S
-    strictest, fewest, latest = 0, 0, 0.0
-    for meter, limit, most in rates:
+    strictest, min_remaining, latest = 0, 0, 0.0
+    for meter, limit, burst in rates:
         tat = meter.tat
-        after = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every bucket
-        debt_s = after - now - _SLACK_S
-        left = most
+        new_tat = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every bucket
+        debt_s = new_tat - now - _SLACK_S
+        burst_left = burst
         if debt_s > 0:
-            left = int(most - debt_s * limit / MINUTE_S)
-            if left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
-                if wait_s(tat, (limit, most), cost, now):
+            burst_left = int(burst - debt_s * limit / MINUTE_S)
+            if burst_left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
+                if wait_s(tat, (limit, burst), cost, now):
                     undo_spend(rates, meter)
                     return None
-                left = 0
-        meter.before, meter.tat = tat, after
-        if not strictest or left < fewest or (left == fewest and (after, -limit) > (latest, -strictest)):
-            strictest, fewest, latest = limit, left, after
-    return RateLimitWindow(strictest, fewest, latest - now)
+                burst_left = 0
+        meter.before, meter.tat = tat, new_tat
+        if (
+            not strictest
+            or burst_left < min_remaining
+            or (burst_left == min_remaining and (new_tat, -limit) > (latest, -strictest))
+        ):
+            strictest, min_remaining, latest = limit, burst_left, new_tat
+    return RateLimitWindow(strictest, min_remaining, latest - now)
 
 
 def undo_spend(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
@@ -218,16 +225,17 @@ class LimitExceeded:
     def message(self) -> str:
         whose = {"key": "This key's", "account": "The account's", "channel": "The channel's"}[self.subject.kind]
         if self.what == "concurrent requests":
-            what = self.what if self.limit != 1 else self.what.removesuffix("s")
-            return f"{whose} limit of {self.limit} {what} is reached"
-        what = self.what if self.limit != 1 else self.what.replace("s ", " ", 1)
-        at_once = f" ({self.burst} at once)" if self.burst is not None and self.burst < self.limit else ""
-        return f"{whose} limit of {self.limit} {what}{at_once} is reached; retry in {retry_after_s(self.wait_s)} s"
+            limit_name = self.what if self.limit != 1 else self.what.removesuffix("s")
+            return f"{whose} limit of {self.limit} {limit_name} is reached"
+        limit_name = self.what if self.limit != 1 else self.what.replace("s ", " ", 1)
+        burst_text = f" ({self.burst} at once)" if self.burst is not None and self.burst < self.limit else ""
+        limit = f"{self.limit} {limit_name}{burst_text}"
+        return f"{whose} limit of {limit} is reached; retry in {retry_after_s(self.wait_s)} s"
 
 
 @attrs.define(eq=False)
 class RateLimitPermit:
-    """Permission for one request. ``tokens``: the estimate that was taken. ``holder``: the limiter's own data."""
+    """Permission for one request. ``tokens`` is the estimate that was taken. ``holder`` is the limiter's own data."""
 
     tokens: int
     limit_status: RateLimitStatus
@@ -259,7 +267,7 @@ class RateLimiter(Protocol):
         ...
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        """Raise ``RateLimited`` if a low-priority request would use the reserve (``find_reserve``). Takes nothing."""
+        """Raise ``RateLimited`` if a low-priority request would use the reserve (``compute_reserve``). Take nothing."""
         ...
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:

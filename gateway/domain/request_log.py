@@ -17,7 +17,7 @@ Outcome = Literal["completed", "refused", "blocked", "failed", "cancelled", "cli
 content filter; failed at the provider or because of a bug; cancelled by a user; the client disconnected; the gateway
 stopped."""
 
-UNHARMED: tuple[Outcome, ...] = ("completed", "client_closed", "cancelled")
+NON_FAILURES: tuple[Outcome, ...] = ("completed", "client_closed", "cancelled")
 """Outcomes that are no failures: answered, or no longer wanted. Every other outcome is a failure."""
 
 INTERRUPTED_STATUS = 500
@@ -26,24 +26,24 @@ ID_PREFIX = "req_"
 """The prefix of a request id; 24 hexadecimal digits follow."""
 MAX_ERROR = 300
 MAX_ADAPTED = 300
-ANSWERED = "ok"
+SUCCESS = "ok"
 """The code of a successful attempt. Every other code is an error's public code."""
 
 NO_CHANNEL = "-"
 """The channel of an attempt that was none: a step of a route that was passed over."""
 
-_TRIED = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})(?::([0-9]{1,3}):([a-z_]*):([0-9]{1,3}):([^=:,]*))?")
-_NOT_IN_A_CODE = re.compile(r"[^A-Za-z0-9._-]")
+_TRIED_CHANNEL = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})(?::([0-9]{1,3}):([a-z_]*):([0-9]{1,3}):([^=:,]*))?")
+_NON_CODE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]")
 _CODE_CHARS = 64
-_MORE = ",..."
+_TRUNCATION_MARK = ",..."
 _ID = re.compile(r"req_[0-9a-f]{24}", re.ASCII)
-_LARGE = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_SMALL = str.maketrans(_LARGE, _LARGE.lower())
+_CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_TO_LOWER = str.maketrans(_CAPITALS, _CAPITALS.lower())
 _LEFT_STATUS = 499
 
 
 def _clean(code: str) -> str:
-    return _NOT_IN_A_CODE.sub("_", code[:_CODE_CHARS]) or "_"
+    return _NON_CODE_CHARACTERS.sub("_", code[:_CODE_CHARS]) or "_"
 
 
 @frozen
@@ -66,30 +66,36 @@ class FailedAttempt:
     model: str = ""
 
 
-def build_tried(tried: Iterable[FailedAttempt]) -> str:
+def build_tried(attempts: Iterable[FailedAttempt]) -> str:
     """Format attempts for a row: ``up0=upstream_timeout:120000:504:timeout:1:gpt-5,up1=ok:85:0::2:claude``."""
     return ",".join(
         f"{attempt.channel}={attempt.code}:{attempt.ms}:{attempt.status}:{attempt.cause}:{attempt.step}:"
         f"{quote(attempt.model, safe='/', errors='replace')}"
-        for attempt in tried
+        for attempt in attempts
     )
 
 
 def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
     """Parse the result of ``build_tried``, also of version 0.9. Invalid parts are left out."""
-    parts = map(_TRIED.fullmatch, text.split(","))
+    matches = map(_TRIED_CHANNEL.fullmatch, text.split(","))
     return tuple(
         FailedAttempt(
-            part[1], part[2], int(part[3]), int(part[4] or 0), part[5] or "", int(part[6] or 0), unquote(part[7] or "")
+            match[1],
+            match[2],
+            int(match[3]),
+            int(match[4] or 0),
+            match[5] or "",
+            int(match[6] or 0),
+            unquote(match[7] or ""),
         )
-        for part in parts
-        if part
+        for match in matches
+        if match
     )
 
 
 def build_error(message: str) -> str:
     """Return an error message for a row: one line of printable characters, at most ``MAX_ERROR``."""
-    return "".join(mark if mark.isprintable() else " " for mark in message[:MAX_ERROR])
+    return "".join(character if character.isprintable() else " " for character in message[:MAX_ERROR])
 
 
 def build_adapted(names: Iterable[str]) -> str:
@@ -98,10 +104,10 @@ def build_adapted(names: Iterable[str]) -> str:
     A list longer than ``MAX_ADAPTED`` characters is cut and ends with ``...``. Unusual characters become ``_``, because
     names may come from a client.
     """
-    listed = ",".join(dict.fromkeys(map(_clean, names)))
-    if len(listed) <= MAX_ADAPTED:
-        return listed
-    return f"{listed[: MAX_ADAPTED - len(_MORE)].rpartition(',')[0]}{_MORE}"
+    text = ",".join(dict.fromkeys(map(_clean, names)))
+    if len(text) <= MAX_ADAPTED:
+        return text
+    return f"{text[: MAX_ADAPTED - len(_TRUNCATION_MARK)].rpartition(',')[0]}{_TRUNCATION_MARK}"
 
 
 def is_request_id(text: str) -> bool:
@@ -111,7 +117,7 @@ def is_request_id(text: str) -> bool:
 
 def lower_ascii(text: str) -> str:
     """Convert the ASCII letters of ``text`` to lower case. Searches ignore the case of these letters only."""
-    return text.translate(_SMALL)
+    return text.translate(_TO_LOWER)
 
 
 @quick_frozen
@@ -176,10 +182,10 @@ class RequestRecord:
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
     """Build a record from stored ``fields``. Up to 0.7 ``outcome`` was ``ending``. Raises ``TypeError``."""
-    known = {name: fields[name] for name in _FIELDS if name in fields}
+    known_fields = {name: fields[name] for name in _FIELDS if name in fields}
     if "ending" in fields:
-        known["outcome"] = "failed" if fields["ending"] == "upstream_failed" else fields["ending"]
-    return RequestRecord(**known)
+        known_fields["outcome"] = "failed" if fields["ending"] == "upstream_failed" else fields["ending"]
+    return RequestRecord(**known_fields)
 
 
 _FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
@@ -228,7 +234,7 @@ Verdict = Literal["ok", "error"]
 
 def has_failed(row: RequestRecord) -> bool:
     """Return whether a request failed or was refused. A disconnected client is no failure."""
-    return row.outcome not in UNHARMED
+    return row.outcome not in NON_FAILURES
 
 
 @frozen
@@ -268,13 +274,13 @@ class RequestFilter:
         return (
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)
-            or (self.outcome is not None and self.outcome not in UNHARMED)
+            or (self.outcome is not None and self.outcome not in NON_FAILURES)
             or (self.status is not None and self.status >= 400 and self.status != _LEFT_STATUS)  # noqa: PLR2004 - HTTP
         )
 
-    def matches(self, stored: "StoredRequest") -> bool:
+    def matches(self, stored_request: "StoredRequest") -> bool:
         """Return whether a row matches the filter, apart from the lower bound ``after``."""
-        row = stored.row
+        row = stored_request.row
         return (
             self.key_id in {None, row.key_id}
             and self.model in {None, row.model}
@@ -285,7 +291,7 @@ class RequestFilter:
             and self.verdict in {None, "error" if has_failed(row) else "ok"}
             and (self.since_ms is None or row.settled_ms >= self.since_ms)
             and (self.until_ms is None or row.settled_ms < self.until_ms)
-            and (self.before is None or stored.sequence < self.before)
+            and (self.before is None or stored_request.sequence < self.before)
             and self.unpriced in {None, row.unpriced}
             and (self.text is None or self._matches_text(row))
         )
@@ -293,8 +299,8 @@ class RequestFilter:
     def _matches_text(self, row: RequestRecord) -> bool:
         if self.request_id is not None:
             return row.id == self.request_id
-        wanted = lower_ascii(self.text or "")
-        return wanted in lower_ascii(row.error) or wanted in lower_ascii(row.error_code or "")
+        search_text = lower_ascii(self.text or "")
+        return search_text in lower_ascii(row.error) or search_text in lower_ascii(row.error_code or "")
 
 
 @frozen

@@ -2,14 +2,14 @@
 
 from gateway.frozen import frozen
 
-KEPT_MS = 30 * 24 * 3_600 * 1000
+RETENTION_MS = 30 * 24 * 3_600 * 1000
 """As long as providers keep responses (OpenAI API reference, ``store``)."""
-LONGEST_ID = 256
+MAX_ID_CHARS = 256
 
 
 @frozen
 class ResponseOwner:
-    """The account and the channel of a response. ``tokens``: of prompt and answer, as reported; 0: unknown."""
+    """The account and the channel of a response. ``tokens`` counts prompt and answer as reported; 0 if unknown."""
 
     account_id: int
     channel: str

@@ -23,9 +23,9 @@ _GROUP, _PRICE, _ROUTE = "group", "price", "route"
 class Setting:
     """One stored setting.
 
-    ``path``: ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, ``price@openai/gpt-*`` at one provider, or
-    ``route/fast``. ``value``: JSON: a group's table without the name, the whole table of a price or a route.
-    ``changed_ms``: the last change, Unix milliseconds.
+    ``path`` is like ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, ``price@openai/gpt-*`` at one provider, or
+    ``route/fast``. ``value`` is JSON: a group's table without the name, the whole table of a price or a route.
+    ``changed_ms`` is the last change, Unix milliseconds.
     """
 
     path: str

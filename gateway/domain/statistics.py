@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 
 
 class RingBuffer:
-    """The newest ``most`` figures, as 64-bit integers in no particular order."""
+    """The newest ``max_values`` figures, as 64-bit integers in no particular order."""
 
-    __slots__ = ("_figures", "_most", "_next")
+    __slots__ = ("_figures", "_max_values", "_next")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_values: int) -> None:
         self._figures = array("q")
-        self._most = most
+        self._max_values = max_values
         self._next = 0
 
     def __len__(self) -> int:
@@ -21,13 +21,13 @@ class RingBuffer:
         return iter(self._figures)
 
     def add(self, figure: int) -> None:
-        if len(self._figures) < self._most:
+        if len(self._figures) < self._max_values:
             self._figures.append(figure)
             return
         self._figures[self._next] = figure
-        self._next = (self._next + 1) % self._most
+        self._next = (self._next + 1) % self._max_values
 
 
-def find_percentile(ordered: Sequence[int], percent: int) -> int:
-    """Return a percentile of the ``ordered`` figures by the nearest-rank method."""
-    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+def find_percentile(sorted_values: Sequence[int], percent: int) -> int:
+    """Return a percentile of the ``sorted_values`` figures by the nearest-rank method."""
+    return sorted_values[max(0, -(-percent * len(sorted_values) // 100) - 1)]

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 _HUNDRED = 100
 """The weights are hundredths of a token."""
 
-_LOWER, _UPPER, _DIGIT, _MARK, _SPACE, _LINE, _REST = b"a", b"A", b"0", b".", b" ", b"\n", b"-"
+_LOWER, _UPPER, _DIGIT, _PUNCTUATION, _SPACE, _LINE, _OTHER = b"a", b"A", b"0", b".", b" ", b"\n", b"-"
 _LATIN, _EUROPE, _ARABIC, _INDIC, _SYMBOL, _CJK, _HANGUL, _EMOJI = b"L", b"E", b"R", b"I", b"S", b"C", b"H", b"J"
 
 _WEIGHTS = (
     (_LOWER, 12),
     (_UPPER, 12),
     (_DIGIT, 50),
-    (_MARK, 50),
+    (_PUNCTUATION, 50),
     (_LINE, 40),
     (_LATIN, 65),  # a letter with an accent
     (_EUROPE, 42),  # Greek, Cyrillic, Armenian
@@ -30,7 +30,11 @@ _WEIGHTS = (
 )
 """The weight of each character of a class."""
 _PAIRS = (
-    *((before + after, 64) for before in (_MARK, _SPACE, _LINE) for after in (_LOWER, _UPPER)),
+    *(
+        (previous_kind + next_kind, 64)
+        for previous_kind in (_PUNCTUATION, _SPACE, _LINE)
+        for next_kind in (_LOWER, _UPPER)
+    ),
     (_DIGIT + _LOWER, 60),
     (_DIGIT + _UPPER, 60),
     (_LOWER + _DIGIT, 90),
@@ -50,7 +54,7 @@ _SAMPLED_BYTES = 64 * 1024
 
 def _make_table() -> bytes:
     """Return the class of every UTF-8 byte (RFC 3629): of an ASCII character, or of a script for a first byte."""
-    table = bytearray(_MARK * 128 + _REST * 128)
+    table = bytearray(_PUNCTUATION * 128 + _OTHER * 128)
     ranges = (
         (_LOWER, 0x61, 0x7A), (_UPPER, 0x41, 0x5A), (_DIGIT, 0x30, 0x39), (_SPACE, 0x20, 0x20), (_SPACE, 0x09, 0x09),
         (_SPACE, 0x0D, 0x0D), (_LINE, 0x0A, 0x0A),
@@ -67,25 +71,25 @@ _TABLE = _make_table()
 
 def estimate_text(text: str) -> int:
     """Return the tokens of ``text``, from 1 (0 if empty) to its UTF-8 bytes. Long texts are sampled evenly."""
-    raw = text.encode(errors="surrogatepass")
-    size = len(raw)
+    encoded = text.encode(errors="surrogatepass")
+    size = len(encoded)
     if size <= _SAMPLED_BYTES:
-        weight, divisor = _weigh(raw), _HUNDRED
+        weight, divisor = _weigh(encoded), _HUNDRED
     else:  # in bytes: a byte of most scripts is as much of a token as a byte of any other
         starts = range(0, size, -(-size * _SLICE_BYTES // _SAMPLED_BYTES))
-        sample = b"".join(raw[start : start + _SLICE_BYTES] for start in starts)
+        sample = b"".join(encoded[start : start + _SLICE_BYTES] for start in starts)
         weight, divisor = _weigh(sample) * size, _HUNDRED * len(sample)
-    return max(min(-(-weight // divisor), size), 1) if raw else 0
+    return max(min(-(-weight // divisor), size), 1) if encoded else 0
 
 
-def _weigh(raw: bytes) -> int:
+def _weigh(encoded: bytes) -> int:
     """Return the weight of a UTF-8 text, which may be cut anywhere."""
-    kinds = raw.translate(_TABLE)
+    kinds = encoded.translate(_TABLE)
     weight = _FIRST_WORD * (kinds[:1] in {_LOWER, _UPPER})
-    for kind, each in _WEIGHTS:
-        weight += kinds.count(kind) * each
-    for pair, each in _PAIRS:
-        weight += kinds.count(pair) * each
+    for kind, pair_weights in _WEIGHTS:
+        weight += kinds.count(kind) * pair_weights
+    for pair, pair_weights in _PAIRS:
+        weight += kinds.count(pair) * pair_weights
     return weight
 
 

@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 DAY_HOURS = 24
 SPANS = (1, DAY_HOURS)
 """The lengths of the periods that are summed, in hours."""
-MOST_FACETS = 100
+MAX_FACETS = 100
 """Maximum number of values of each kind."""
 
 TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "channel"]
@@ -27,8 +27,8 @@ Sums = tuple[int, ...]
 """The amounts of a sum, in the order of ``SUMS``."""
 SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
 
-_NOT_A_MODEL = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
-_place_of = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
+_UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
+_get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
 _amounts_of = attrgetter(*SUMS[2:])
 
 
@@ -81,7 +81,7 @@ class Facet:
 
 @frozen
 class Facets:
-    """Values to filter by, the most frequent first; at most ``MOST_FACETS`` of each kind.
+    """Values to filter by, the most frequent first; at most ``MAX_FACETS`` of each kind.
 
     Each kind is counted as if no value of that kind were chosen. ``since`` and ``until`` are the counted hours: only
     the newest ones if there are very many sums.
@@ -111,23 +111,31 @@ def split_hours(since: int, until: int) -> list[TimeRange]:
         stretches = [TimeRange(1, since, until)]
     else:
         stretches = [TimeRange(DAY_HOURS, first, last), TimeRange(1, since, first), TimeRange(1, last, until)]
-    return [one for one in stretches if one.since < one.until]
+    return [stretch for stretch in stretches if stretch.since < stretch.until]
 
 
 def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
     """Return the amounts to add to the sums, in a fixed order against deadlocks. Unserved names count as no model."""
     alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
-        alike[row.settled_ms // HOUR_MS, _place_of(row)].append(row)
-    found: dict[TrafficKey, Sums] = {}
+        alike[row.settled_ms // HOUR_MS, _get_group_key(row)].append(row)
+    sums_by_key: dict[TrafficKey, Sums] = {}
     for (hour, _), group in alike.items():
-        one = group[0]
-        model = "" if one.attempts == 0 and one.error_code in _NOT_A_MODEL else one.model
-        sums = (len(group), len(group) if has_failed(one) else 0, *add_columns(group, _amounts_of))
+        first_row = group[0]
+        model = "" if first_row.attempts == 0 and first_row.error_code in _UNKNOWN_MODEL_CODES else first_row.model
+        sums = (len(group), len(group) if has_failed(first_row) else 0, *add_columns(group, _amounts_of))
         for span in SPANS:
-            traffic_key = (span, hour // span * span, one.account_id, one.key_id, model, one.channel or "", one.status)
-            found[traffic_key] = add_sums(found[traffic_key], sums) if traffic_key in found else sums
-    return dict(sorted(found.items()))
+            traffic_key = (
+                span,
+                hour // span * span,
+                first_row.account_id,
+                first_row.key_id,
+                model,
+                first_row.channel or "",
+                first_row.status,
+            )
+            sums_by_key[traffic_key] = add_sums(sums_by_key[traffic_key], sums) if traffic_key in sums_by_key else sums
+    return dict(sorted(sums_by_key.items()))
 
 
 def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestRecord], tuple[int, ...]]) -> Sums:
@@ -135,9 +143,9 @@ def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestReco
     return tuple(map(sum, zip(*map(amounts_of, rows), strict=True)))
 
 
-def add_sums(one: Sums, other: Sequence[int]) -> Sums:
+def add_sums(sums: Sums, increments: Sequence[int]) -> Sums:
     """Return the sum of both."""
-    return tuple(map(int.__add__, one, other))
+    return tuple(map(int.__add__, sums, increments))
 
 
 def negate(sums: Sequence[int]) -> Sums:

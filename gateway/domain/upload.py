@@ -7,7 +7,7 @@ import attrs
 from gateway.frozen import frozen
 
 
-class Spooled(Protocol):
+class SpooledData(Protocol):
     """The bytes of a stored upload. Every read returns the same bytes."""
 
     @property
@@ -32,7 +32,7 @@ class Upload:
     filename: str
     media_type: str
     head: bytes = attrs.field(repr=False)
-    spooled: Spooled = attrs.field(repr=False)
+    spooled: SpooledData = attrs.field(repr=False)
     duration_ms: int | None = None
 
     @property

@@ -104,9 +104,9 @@ _USUAL_TIERS = frozenset(
 MAX_TIER_CHARS = 32
 MAX_COST_USD = 10_000
 """The plausible maximum per request: a larger amount is a provider's mistake."""
-_PLAIN = 3
+_PLAIN_FIELD_COUNT = 3
 """The number of fields of a plain usage object: prompt, completion and total tokens."""
-_NO_DETAILS: Mapping[str, Any] = {}
+_EMPTY_DETAILS: Mapping[str, Any] = {}
 _PROMPT_PARTS = (
     ("audio_tokens", "audio_input", "cached_audio"),
     ("image_tokens", "image_input", "cached_image"),
@@ -118,19 +118,19 @@ _COMPLETION_PARTS = (
     ("video_tokens", "video_output", ""),
 )
 """For each field of a details object: its field of ``UsageDetails``, and the field of its cached part."""
-_PARTS = (
+_DETAIL_FIELDS = (
     *(("prompt_tokens", f) for _, f, _ in _PROMPT_PARTS),
     *(("completion_tokens", f) for _, f, _ in _COMPLETION_PARTS),
 )
-_CACHED_PARTS = tuple((cached, field) for _, field, cached in _PROMPT_PARTS if cached)
-_COUNTED_BESIDE = (
+_CACHED_FIELDS = tuple((cached_field, field) for _, field, cached_field in _PROMPT_PARTS if cached_field)
+_SEPARATE_COUNTS = (
     ("num_search_queries", "searches"),
     ("citation_tokens", "citations"),
     ("reasoning_tokens", "reasoning"),
 )
 _TICKS = "cost_in_usd_ticks"
-_HEARD = "prompt_audio_seconds"
-_BESIDE = frozenset({"cost", _TICKS, _HEARD, *(name for name, _ in _COUNTED_BESIDE)})
+_AUDIO_SECONDS = "prompt_audio_seconds"
+_SEPARATE_FIELDS = frozenset({"cost", _TICKS, _AUDIO_SECONDS, *(name for name, _ in _SEPARATE_COUNTS)})
 
 
 def parse_count(value: object) -> int | None:
@@ -140,7 +140,7 @@ def parse_count(value: object) -> int | None:
     return value
 
 
-def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
+def parse_usage(fields: object, *, completes: bool = False) -> Usage | None:
     """Parse a ``usage`` object of the OpenAI API format. Return None if it is missing or not plausible.
 
     With ``completes``, ``completion_tokens`` is required, and a prompt of 0 tokens is not plausible: some servers
@@ -150,75 +150,81 @@ def parse_usage(raw: object, *, completes: bool = False) -> Usage | None:
     ``prompt_cache_hit_tokens`` ("Context Caching" guide) or in Moonshot's ``cached_tokens``. xAI does not include
     reasoning in ``completion_tokens`` ("Reasoning" guide); the total shows this.
     """
-    if not isinstance(raw, dict):
+    if not isinstance(fields, dict):
         return None
-    prompt = parse_count(raw.get("prompt_tokens"))
-    completion = parse_count(raw.get("completion_tokens", None if completes else 0))
+    prompt = parse_count(fields.get("prompt_tokens"))
+    completion = parse_count(fields.get("completion_tokens", None if completes else 0))
     if prompt is None or completion is None or (completes and not prompt):
         return None
-    if raw.get("total_tokens") == prompt + completion:
-        if len(raw) == _PLAIN and "completion_tokens" in raw:
+    if fields.get("total_tokens") == prompt + completion:
+        if len(fields) == _PLAIN_FIELD_COUNT and "completion_tokens" in fields:
             return Usage(prompt, completion, 0, "upstream")
     else:
-        completion = min(completion + _find_separate_reasoning(raw, prompt + completion), MAX_TOKENS)
-    reported: Any = raw.get("prompt_tokens_details")
-    details = reported if isinstance(reported, dict) else _NO_DETAILS
+        completion = min(completion + _find_separate_reasoning(fields, prompt + completion), MAX_TOKENS)
+    prompt_details: Any = fields.get("prompt_tokens_details")
+    details = prompt_details if isinstance(prompt_details, dict) else _EMPTY_DETAILS
     cached: int | None = None
-    for place in (details.get("cached_tokens"), raw.get("prompt_cache_hit_tokens"), raw.get("cached_tokens")):
-        if place is not None and (cached := parse_count(place)) is not None:
+    for count in (details.get("cached_tokens"), fields.get("prompt_cache_hit_tokens"), fields.get("cached_tokens")):
+        if count is not None and (cached := parse_count(count)) is not None:
             break
-    written, answered = details.get("cache_write_tokens"), raw.get("completion_tokens_details")
-    thought = answered.get("reasoning_tokens") if isinstance(answered, dict) else None
+    written, completion_details = details.get("cache_write_tokens"), fields.get("completion_tokens_details")
+    thought = completion_details.get("reasoning_tokens") if isinstance(completion_details, dict) else None
     usage = (
-        build_reported_usage(prompt, completion, cached=cached, written=written, thought=thought)
+        build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=written, reasoning_tokens=thought)
         if cached or written or thought
         else Usage(prompt, completion, 0, "upstream")
     )
-    found = find_modalities(reported, answered) if reported or answered else {}
-    if not _BESIDE.isdisjoint(raw):
-        found |= _find_separate_units(raw)
-        if seconds := parse_count(raw.get(_HEARD)):  # Mistral's: docs.mistral.ai, "Audio & Transcription"
+    modalities = find_modalities(prompt_details, completion_details) if prompt_details or completion_details else {}
+    if not _SEPARATE_FIELDS.isdisjoint(fields):
+        modalities |= _find_separate_units(fields)
+        if seconds := parse_count(fields.get(_AUDIO_SECONDS)):  # Mistral's: docs.mistral.ai, "Audio & Transcription"
             usage = attrs.evolve(usage, duration_ms=min(seconds * 1_000, MAX_DURATION_MS))
-    return attach_details(usage, found) if found else usage
+    return attach_details(usage, modalities) if modalities else usage
 
 
 def find_modalities(prompt_details: object, completion_details: object) -> dict[str, Any]:
     """Return the audio, image and video tokens in two OpenAI details objects, by fields of ``UsageDetails``."""
-    found: dict[str, Any] = {}
+    counts: dict[str, Any] = {}
     if isinstance(prompt_details, dict):
-        kept = prompt_details.get("cached_tokens_details")
-        for name, field, cached in _PROMPT_PARTS:
+        cached_details = prompt_details.get("cached_tokens_details")
+        for name, field, cached_field in _PROMPT_PARTS:
             if (value := prompt_details.get(name)) and (count := parse_count(value)):
-                found[field] = count
-                if cached and isinstance(kept, dict) and (part := parse_count(kept.get(name))):
-                    found[cached] = part
+                counts[field] = count
+                if (
+                    cached_field
+                    and isinstance(cached_details, dict)
+                    and (cached_count := parse_count(cached_details.get(name)))
+                ):
+                    counts[cached_field] = cached_count
     if isinstance(completion_details, dict):
         for name, field, _ in _COMPLETION_PARTS:
             if (value := completion_details.get(name)) and (count := parse_count(value)):
-                found[field] = count
-    return found
+                counts[field] = count
+    return counts
 
 
-def _find_separate_units(raw: Mapping[str, Any]) -> dict[str, Any]:
+def _find_separate_units(reported_usage: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ``usage`` object's separately counted units (Perplexity, "Sonar Deep Research") and its cost."""
-    found: dict[str, Any] = {field: count for name, field in _COUNTED_BESIDE if (count := parse_count(raw.get(name)))}
-    if (cost := find_cost(raw)) is not None:
-        found["cost_nanos"] = cost
-    return found
+    counts: dict[str, Any] = {
+        field: count for name, field in _SEPARATE_COUNTS if (count := parse_count(reported_usage.get(name)))
+    }
+    if (cost := find_cost(reported_usage)) is not None:
+        counts["cost_nanos"] = cost
+    return counts
 
 
-def find_cost(raw: Mapping[str, Any]) -> int | None:
+def find_cost(reported_usage: Mapping[str, Any]) -> int | None:
     """Return the cost reported in a ``usage`` object, in nano-USD. None if there is no plausible one.
 
     ``cost`` is OpenRouter's ("Usage Accounting"); if the customer's own key for the model's vendor is used, the
     vendor's charge is added. xAI reports ticks of a ten-billionth of a dollar (docs.x.ai, "Models and Pricing").
     """
-    if _TICKS in raw:
-        ticks: Any = raw[_TICKS]
+    if _TICKS in reported_usage:
+        ticks: Any = reported_usage[_TICKS]
         return -(-ticks // 10) if type(ticks) is int and 0 <= ticks <= MAX_COST_USD * 10**10 else None
-    cost = parse_cost(raw.get("cost"))
-    details = raw.get("cost_details")
-    if cost is not None and raw.get("is_byok") is True and isinstance(details, dict):
+    cost = parse_cost(reported_usage.get("cost"))
+    details = reported_usage.get("cost_details")
+    if cost is not None and reported_usage.get("is_byok") is True and isinstance(details, dict):
         cost += parse_cost(details.get("upstream_inference_cost")) or 0
     return cost
 
@@ -249,46 +255,46 @@ def attach_tier(usage: Usage, name: object) -> Usage:
     return attach_details(usage, {"tier": tier}) if tier else usage
 
 
-def attach_details(usage: Usage, found: Mapping[str, Any]) -> Usage:
-    """Return ``usage`` with the rare units ``found``. Parts of the prompt or completion are capped at its tokens."""
-    if not found:
+def attach_details(usage: Usage, details: Mapping[str, Any]) -> Usage:
+    """Return ``usage`` with the rare units ``details``. Parts of the prompt or completion are capped at its tokens."""
+    if not details:
         return usage
-    parts = dict(found)
-    for most, name in _PARTS:
-        if name in parts:
-            parts[name] = min(parts[name], getattr(usage, most))
-    for cached, whole in _CACHED_PARTS:
-        if cached in parts:
-            parts[cached] = min(parts[cached], parts.get(whole, 0))
-    return attrs.evolve(usage, details=attrs.evolve(usage.details or NO_USAGE_DETAILS, **parts))
+    counts = dict(details)
+    for maximum, name in _DETAIL_FIELDS:
+        if name in counts:
+            counts[name] = min(counts[name], getattr(usage, maximum))
+    for cached_field, whole_field in _CACHED_FIELDS:
+        if cached_field in counts:
+            counts[cached_field] = min(counts[cached_field], counts.get(whole_field, 0))
+    return attrs.evolve(usage, details=attrs.evolve(usage.details or NO_USAGE_DETAILS, **counts))
 
 
-def _find_separate_reasoning(raw: Mapping[str, Any], counted: int) -> int:
-    """Return the reasoning tokens that are included in the total but not in ``counted``. 0 if they are in both."""
-    details = raw.get("completion_tokens_details")
+def _find_separate_reasoning(reported_usage: Mapping[str, Any], counted_tokens: int) -> int:
+    """Return the reasoning tokens that the total includes and ``counted_tokens`` does not. 0 if both include them."""
+    details = reported_usage.get("completion_tokens_details")
     reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None
-    return reasoning if reasoning and raw.get("total_tokens") == counted + reasoning else 0
+    return reasoning if reasoning and reported_usage.get("total_tokens") == counted_tokens + reasoning else 0
 
 
 def build_reported_usage(
-    prompt: int, completion: int, *, cached: object, written: object, thought: object = None
+    prompt: int, completion: int, *, cached_tokens: object, written_tokens: object, reasoning_tokens: object = None
 ) -> Usage:
     """Build reported usage, with the plausible cached, written and reasoning parts."""
-    read = min(parse_count(cached) or 0, prompt)
-    write = min(parse_count(written) or 0, prompt - read)
-    reasoning = min(parse_count(thought) or 0, completion)
-    return Usage(prompt, completion, read, "upstream", written_tokens=write, reasoning_tokens=reasoning)
+    cached_count = min(parse_count(cached_tokens) or 0, prompt)
+    write = min(parse_count(written_tokens) or 0, prompt - cached_count)
+    reasoning = min(parse_count(reasoning_tokens) or 0, completion)
+    return Usage(prompt, completion, cached_count, "upstream", written_tokens=write, reasoning_tokens=reasoning)
 
 
-_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",
+_COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",
            "written_long_tokens", "characters", "reasoning_tokens")  # fmt: skip
 _RARE_COUNTS = tuple(field.name for field in attrs.fields(UsageDetails) if field.type is int)
-_LEAST_CERTAIN: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "none")
+_SOURCES_BY_CERTAINTY: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "none")
 
 
 def add_usages(usages: Sequence[Usage]) -> Usage:
     """Add the usages of several requests. The source is the least certain one."""
-    counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNTS}
+    counts = {name: sum(getattr(usage, name) for usage in usages) for name in _COUNT_FIELDS}
     sources = {usage.source for usage in usages}
     rare = (
         _add_details([usage.details or NO_USAGE_DETAILS for usage in usages])
@@ -297,7 +303,9 @@ def add_usages(usages: Sequence[Usage]) -> Usage:
     )
     if rare is None and len(usages) > 1:
         rare = UsageDetails(calls=len(usages))
-    return Usage(**counts, source=next((one for one in _LEAST_CERTAIN if one in sources), "none"), details=rare)
+    return Usage(
+        **counts, source=next((source for source in _SOURCES_BY_CERTAINTY if source in sources), "none"), details=rare
+    )
 
 
 def _add_details(rares: Sequence[UsageDetails]) -> UsageDetails:

@@ -39,21 +39,21 @@ TRANSITIONS: Mapping[VideoState, tuple[VideoState, ...]] = {
 }
 """Allowed transitions. ``submitting`` follows itself if a channel has refused and another one is asked."""
 
-ENDED: tuple[VideoState, ...] = ("completed", "failed")
-UNSENT: tuple[VideoState, ...] = ("created", "submitting")
+ENDED_STATES: tuple[VideoState, ...] = ("completed", "failed")
+UNSENT_STATES: tuple[VideoState, ...] = ("created", "submitting")
 """States without a known task at a provider."""
 
 MAX_PROMPT_CHARS = 32_000
 MAX_SECONDS = 600
 FIRST_WAIT_S = 2.0
-LONGEST_WAIT_S = 15.0
-SHORTEST_HINT_S = 0.5
-LONGEST_HINT_S = 300.0
+MAX_WAIT_S = 15.0
+MIN_HINT_S = 0.5
+MAX_HINT_S = 300.0
 """The longest wait that a provider may ask for, so that the end is not noticed too late."""
-LONGEST_FAILING_S = 60.0
+MAX_FAILING_S = 60.0
 _ID = re.compile(r"video_[0-9a-f]{32}", re.ASCII)
-_FULL = 100
-_NEARLY_FULL = 99
+_FULL_PERCENT = 100
+_MAX_UNFINISHED_PERCENT = 99
 
 
 def is_video_id(text: str) -> bool:
@@ -61,23 +61,23 @@ def is_video_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def find_wait_s(polls: int) -> float:
+def compute_wait_s(polls: int) -> float:
     """Return the wait in seconds after ``polls`` polls in progress: 2, 4, 8, then 15."""
-    return min(FIRST_WAIT_S * 2.0 ** min(polls, 10), LONGEST_WAIT_S)
+    return min(FIRST_WAIT_S * 2.0 ** min(polls, 10), MAX_WAIT_S)
 
 
 def find_poll_after_ms(age_ms: int) -> int:
     """Return the poll interval in ms to suggest to a client for a job of that age: 2 s, 4 s, 8 s, then 15 s."""
-    polls, passed_s = 0, find_wait_s(0)
-    while passed_s * 1000 <= age_ms and find_wait_s(polls) < LONGEST_WAIT_S:
+    polls, passed_s = 0, compute_wait_s(0)
+    while passed_s * 1000 <= age_ms and compute_wait_s(polls) < MAX_WAIT_S:
         polls += 1
-        passed_s += find_wait_s(polls)
-    return round(find_wait_s(polls) * 1000)
+        passed_s += compute_wait_s(polls)
+    return round(compute_wait_s(polls) * 1000)
 
 
 def find_failing_wait_s(failures: int) -> float:
     """Return the wait in seconds after that many failed polls in a row: 2, 4, 8, 16, 32, then 60."""
-    return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), LONGEST_FAILING_S)
+    return min(FIRST_WAIT_S * 2.0 ** min(failures - 1, 10), MAX_FAILING_S)
 
 
 @frozen(eq=False)
@@ -182,7 +182,7 @@ class VideoJob:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED
+        return self.state in ENDED_STATES
 
     @property
     def outcome(self) -> Outcome | None:
@@ -208,22 +208,24 @@ class VideoJob:
 
     def report_progress(self, progress: int | None, now_ms: int, **changes: Any) -> "VideoJob":
         """Return the job in the same state with new progress, which never decreases and is below 100 before the end."""
-        known = self.progress if progress is None else max(self.progress, min(progress, _NEARLY_FULL))
-        return attrs.evolve(self, progress=known, updated_ms=now_ms, **changes)
+        best_known = self.progress if progress is None else max(self.progress, min(progress, _MAX_UNFINISHED_PERCENT))
+        return attrs.evolve(self, progress=best_known, updated_ms=now_ms, **changes)
 
     def complete(self, now_ms: int, expires_ms: int) -> "VideoJob":
-        return self.move("completed", now_ms, progress=_FULL, completed_ms=now_ms, expires_ms=expires_ms, **_RELEASED)
+        return self.move(
+            "completed", now_ms, progress=_FULL_PERCENT, completed_ms=now_ms, expires_ms=expires_ms, **_RELEASED_FIELDS
+        )
 
     def fail(self, error: "VideoError", now_ms: int) -> "VideoJob":
         fields = {"error_code": error.code, "error_message": error.message, "completed_ms": now_ms}
-        return self.move("failed", now_ms, **fields, **_RELEASED)
+        return self.move("failed", now_ms, **fields, **_RELEASED_FIELDS)
 
     def release(self, due_ms: int) -> "VideoJob":
         """Return the job without an owner until ``due_ms``."""
         return attrs.evolve(self, owner="", lease_until_ms=0, due_ms=due_ms)
 
 
-_RELEASED: Mapping[str, Any] = {"owner": "", "lease_until_ms": 0, "due_ms": None}
+_RELEASED_FIELDS: Mapping[str, Any] = {"owner": "", "lease_until_ms": 0, "due_ms": None}
 
 
 @frozen
@@ -251,7 +253,10 @@ CONTENT_LOST = VideoError("content_lost", "The provider finished the job, but it
 
 @frozen
 class VideoRules:
-    """Limits from the settings. ``keep`` False: videos are passed through. ``max_open``: open jobs per account."""
+    """Limits from the settings.
+
+    If ``keep`` is False, videos are passed through. ``max_open`` is the limit of an account's open jobs.
+    """
 
     keep: bool = True
     keep_days: float = 7.0
@@ -263,19 +268,19 @@ class VideoRules:
 class Claim:
     """The due jobs that a process wants to claim.
 
-    ``most`` limits all of them, ``each`` those of one channel; channels in ``full`` get none. ``fetching``: only jobs
-    whose file is to be fetched, otherwise all others. ``only``: the channels in this node's share; None in a single
-    process.
+    ``max_jobs`` limits all of them, ``max_per_channel`` those of one channel. ``full_channels`` get none. With
+    ``fetching``, only jobs whose file is to be fetched are claimed, otherwise all others. ``channels`` are those of
+    this node's share; None in a single process.
     """
 
     process: str
     now_ms: int
     duration_ms: int
-    most: int
-    each: int
+    max_jobs: int
+    max_per_channel: int
     fetching: bool = False
-    full: frozenset[str] = frozenset()
-    only: frozenset[str] | None = None
+    full_channels: frozenset[str] = frozenset()
+    channels: frozenset[str] | None = None
 
 
 @frozen

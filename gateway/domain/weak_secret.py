@@ -2,9 +2,9 @@
 
 import re
 
-FEWEST_CHARS = 5
+MIN_DISTINCT_CHARS = 5
 """The minimum number of different characters in a strong secret."""
-_RUNS = (
+_COMMON_RUNS = (
     *("0123456789" * 4, "9876543210" * 4, "0123456789abcdef" * 4),
     *("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"),
 )
@@ -20,17 +20,17 @@ _WORDS = sorted(
     reverse=True,
 )  # fmt: skip
 # Possessive: a long secret is scanned once, whatever it contains.
-_MADE_OF_WORDS = re.compile(rf"(?:{'|'.join(_WORDS)}|[0-9]{{1,4}}+(?![0-9])|(.)\1{{3,}}+|[-_. x])++\Z")
+_ONLY_WORDS = re.compile(rf"(?:{'|'.join(_WORDS)}|[0-9]{{1,4}}+(?![0-9])|(.)\1{{3,}}+|[-_. x])++\Z")
 
 
 def is_weak(secret: str) -> bool:
     """Return whether ``secret`` (a key's with or without its ``sk-``) is weak."""
     text = secret.lower().removeprefix("sk-")
-    bare = re.sub(r"[-_. ]", "", text)
-    if len(set(bare)) < FEWEST_CHARS or any(bare in run for run in _RUNS):
+    stripped = re.sub(r"[-_. ]", "", text)
+    if len(set(stripped)) < MIN_DISTINCT_CHARS or any(stripped in run for run in _COMMON_RUNS):
         return True
-    return _MADE_OF_WORDS.match(re.sub(r"[0-9]{5,}", _drop_run, text)) is not None
+    return _ONLY_WORDS.match(re.sub(r"[0-9]{5,}", _drop_run, text)) is not None
 
 
-def _drop_run(found: re.Match[str]) -> str:
-    return "" if any(found[0] in run for run in _RUNS) else found[0]
+def _drop_run(match: re.Match[str]) -> str:
+    return "" if any(match[0] in run for run in _COMMON_RUNS) else match[0]

@@ -31,7 +31,7 @@ _URL = re.compile(
 """Strict where libraries disagree: the HTTP client must find the same host in it."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
 _OK = range(200, 300)
-_GONE = 410
+_GONE_STATUS = 410
 """The status with which a receiver refuses further deliveries (Standard Webhooks)."""
 
 
@@ -67,12 +67,15 @@ class WebhookDelivery:
     def record_attempt(
         self, answer: int | None, error: str | None, now_ms: int, *, hopeless: bool = False
     ) -> "WebhookDelivery":
-        """Return the delivery after an attempt (2xx and 410 end it). ``hopeless``: no later attempt can succeed."""
+        """Return the delivery after an attempt (2xx and 410 end it).
+
+        With ``hopeless``, no later attempt can succeed.
+        """
         attempts = self.attempts + 1
         fields: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
         if answer is not None and answer in _OK:
             return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **fields)
-        if hopeless or answer == _GONE:
+        if hopeless or answer == _GONE_STATUS:
             return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **fields)
         wait_s = RETRY_AFTER_S[min(attempts, len(RETRY_AFTER_S)) - 1]
         if attempts > len(RETRY_AFTER_S) or now_ms + wait_s * 1000 > self.created_ms + GIVE_UP_AFTER_S * 1000:
@@ -81,13 +84,13 @@ class WebhookDelivery:
 
 
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
-    """Return why no webhook may be sent to ``url``, or None. ``hosts``: globs; without any, no host is allowed."""
+    """Return why no webhook may be sent to ``url``, or None. ``hosts`` are globs. Without any, no host is allowed."""
     if len(url) > MAX_WEBHOOK_URL:
         return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"
-    found = _URL.fullmatch(url) if url.isprintable() and "\\" not in url else None
-    if found is None or int(found["port"] or 1) > _MAX_PORT:
+    match = _URL.fullmatch(url) if url.isprintable() and "\\" not in url else None
+    if match is None or int(match["port"] or 1) > _MAX_PORT:
         return "The webhook is not a plain http or https URL without a user name"
-    host = found["host"].lower().strip("[]")
+    host = match["host"].lower().strip("[]")
     if not any(fnmatchcase(host, glob.lower()) for glob in hosts):
         return "The webhook's host is not one that this gateway sends to"
     return None
@@ -105,5 +108,5 @@ def build_secret(secret: bytes) -> str:
 
 def sign_delivery(secret: bytes, delivery_id: str, timestamp_s: int, body: bytes) -> str:
     """Return the value of ``webhook-signature``."""
-    signed = b"%b.%d.%b" % (delivery_id.encode(), timestamp_s, body)
-    return f"v1,{b64encode(hmac.new(secret, signed, sha256).digest()).decode()}"
+    signed_bytes = b"%b.%d.%b" % (delivery_id.encode(), timestamp_s, body)
+    return f"v1,{b64encode(hmac.new(secret, signed_bytes, sha256).digest()).decode()}"

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gateway.domain.client_file import (
-    LEAST_KEPT_S,
-    MOST_KEPT_S,
+    MAX_EXPIRY_S,
+    MIN_EXPIRY_S,
     PURPOSES,
     ClientFile,
     ClientUpload,
@@ -100,8 +100,8 @@ def parse_expires_after(value: object, param: str = "expires_after") -> int | No
     if not isinstance(value, dict) or value.get("anchor") != "created_at":
         raise InvalidRequest(f"'{param}.anchor' must be 'created_at'", param=f"{param}.anchor")
     seconds = value.get("seconds")
-    if type(seconds) is not int or not LEAST_KEPT_S <= seconds <= MOST_KEPT_S:
-        text = f"'{param}.seconds' must be a whole number from {LEAST_KEPT_S} to {MOST_KEPT_S}"
+    if type(seconds) is not int or not MIN_EXPIRY_S <= seconds <= MAX_EXPIRY_S:
+        text = f"'{param}.seconds' must be a whole number from {MIN_EXPIRY_S} to {MAX_EXPIRY_S}"
         raise InvalidRequest(text, param=f"{param}.seconds")
     return seconds
 

@@ -37,7 +37,7 @@ from tinytag import TinyTag, TinyTagException
 
 from gateway.domain import audio, frames
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.upload import Spooled
+from gateway.domain.upload import SpooledData
 from gateway.domain.usage import MAX_DURATION_MS
 
 BLOCK_BYTES = 64 * 1024
@@ -55,11 +55,11 @@ MAX_TAGS = 4
 MAX_SAMPLES = 16
 """Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
-PLAIN_CEILING = audio.Ceiling(audio.MOST_BITRATE, audio.MOST_BITRATE)
+PLAIN_CEILING = audio.Ceiling(audio.MAX_BITRATE, audio.MAX_BITRATE)
 MP3 = audio.Ceiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
 LOSSY_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
-SAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
-UNSAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.UNKNOWN_BITRATE)
+SAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
+UNSAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.ASSUMED_BITRATE)
 
 _SECOND_MS = 1_000
 _TAG_START = b"ID3"
@@ -83,11 +83,11 @@ async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.
     measured = zip(inference.files, lengths, strict=True)
     files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in measured)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
-    max_prompt_tokens = inference.max_prompt_tokens + audio.count_heard_tokens(sound_ms)
+    max_prompt_tokens = inference.max_prompt_tokens + audio.count_audio_tokens(sound_ms)
     return attrs.evolve(inference, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)
 
 
-async def _measure_file(file: Spooled, rng: RandomSource) -> audio.Length:
+async def _measure_file(file: SpooledData, rng: RandomSource) -> audio.Length:
     head = await file.read(0, BLOCK_BYTES)
     if audio.is_wav(head):
         return audio.estimate_length(audio.find_wav_seconds(head, file.size), None, file.size, PLAIN_CEILING)
@@ -113,19 +113,19 @@ def _weigh_container(header_s: float | None, sampled_s: float, size: int) -> aud
     )
 
 
-async def _measure_ogg(file: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
+async def _measure_ogg(file: SpooledData, head: bytes, rng: RandomSource) -> audio.Length:
     header_s = await _find_ogg_seconds(file, head)
     sampled_s = None if header_s is None else await _sample(file, 0, frames.make_ogg_finder(head), rng)
     return audio.estimate_length(header_s, sampled_s, file.size, LOSSY_CEILING)
 
 
-async def _measure_webm(file: Spooled, head: bytes, rng: RandomSource) -> audio.Length:
+async def _measure_webm(file: SpooledData, head: bytes, rng: RandomSource) -> audio.Length:
     header_s = await _find_webm_seconds(file, head)
     sampled_s = await _sample(file, 0, frames.find_webm_packets, rng) if frames.is_opus_only(head) else 0.0
     return _weigh_container(header_s, sampled_s, file.size)
 
 
-async def _measure_mp3(file: Spooled, header_s: float | None, rng: RandomSource) -> audio.Length:
+async def _measure_mp3(file: SpooledData, header_s: float | None, rng: RandomSource) -> audio.Length:
     """Return the length of an MP3 without its tags, which may contain images."""
     start = await _skip_tags(file)
     if not frames.is_mpeg((await file.read(start, BLOCK_BYTES)).lstrip(b"\0")):
@@ -134,7 +134,7 @@ async def _measure_mp3(file: Spooled, header_s: float | None, rng: RandomSource)
     return audio.estimate_length(header_s, sampled_s, file.size - start, MP3)
 
 
-async def _skip_tags(file: Spooled) -> int:
+async def _skip_tags(file: SpooledData) -> int:
     """Return the offset of the audio after ID3v2 tags (id3.org/id3v2.4.0-structure, 3.1)."""
     start = 0
     for _ in range(MAX_TAGS):
@@ -146,7 +146,7 @@ async def _skip_tags(file: Spooled) -> int:
     return start
 
 
-async def _sample(file: Spooled, start: int, find: frames.FindFrames, rng: RandomSource) -> float:
+async def _sample(file: SpooledData, start: int, find: frames.FindFrames, rng: RandomSource) -> float:
     """Return the seconds of audio from ``start`` on, by the frames that begin in a few random stretches.
 
     Each stretch lies in its own share of the file; a short file is searched completely.
@@ -165,7 +165,7 @@ async def _sample(file: Spooled, start: int, find: frames.FindFrames, rng: Rando
     return seconds * size / looked
 
 
-async def _find_ogg_seconds(file: Spooled, head: bytes) -> float | None:
+async def _find_ogg_seconds(file: SpooledData, head: bytes) -> float | None:
     """Return the seconds from the last page, or None. A parser would have to read all pages before it."""
     rate, first = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
     if rate is None or first is None:
@@ -179,7 +179,7 @@ async def _find_ogg_seconds(file: Spooled, head: bytes) -> float | None:
     return None if last is None else (last[1] - rate[1]) / rate[0]
 
 
-async def _find_webm_seconds(file: Spooled, head: bytes) -> float | None:
+async def _find_webm_seconds(file: SpooledData, head: bytes) -> float | None:
     """Return the longer of the header's length and the last cluster's time, in seconds, or None.
 
     Without a length in the header, the seconds are estimated from the last cluster.
@@ -195,7 +195,7 @@ async def _find_webm_seconds(file: Spooled, head: bytes) -> float | None:
 
 
 async def _find_last(
-    file: Spooled, literal: bytes, length: int, read: Callable[[bytes], T | None]
+    file: SpooledData, literal: bytes, length: int, read: Callable[[bytes], T | None]
 ) -> tuple[int, T] | None:
     """Find the last ``literal`` from whose ``length`` bytes ``read`` returns a result.
 
@@ -217,7 +217,7 @@ async def _find_last(
     return None
 
 
-async def _measure_by_header(file: Spooled, partial_file: "_PartialFile") -> float | None:
+async def _measure_by_header(file: SpooledData, partial_file: "_PartialFile") -> float | None:
     """Return the seconds; None if the file states no length, or takes too long to parse.
 
     If the parser reads a block that is not loaded, the block is loaded and the parser starts again: it needs no thread.

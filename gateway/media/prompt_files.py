@@ -9,7 +9,7 @@ from gateway.formats.wire.request_body import Body
 from gateway.large_work import run_in_thread
 from gateway.media.client_files import ClientFiles
 from gateway.memory_budget import Loan
-from gateway.storage.media_reading import read_whole
+from gateway.storage.media_reading import read_all
 
 FILE_ID_KEY = b'"file_id"'
 """A body without these bytes references no file."""
@@ -39,7 +39,7 @@ async def _put_file(files: ClientFiles, account_id: int, named_file: NamedFile, 
     except NotFound as error:
         error.param = named_file.param
         raise
-    head, data = await run_in_thread(_encode, await read_whole(media))
+    head, data = await run_in_thread(_encode, await read_all(media))
     put_file(named_file, file.filename, find_type(file.filename, head), data)
     return size
 

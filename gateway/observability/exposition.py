@@ -12,7 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from gateway.observability.histogram import Histogram
-from gateway.observability.request_metrics import OTHER, RequestMetrics, RequestSums
+from gateway.observability.request_metrics import OTHER_LABEL, RequestMetrics, RequestSums
 
 _REQUEST = ("operation", "model", "channel")
 _GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
@@ -21,7 +21,7 @@ _LATENCIES = (
     ("gen_ai_server_time_per_output_token_seconds", "Time per token after the first", "output_token"),
     ("gen_ai_server_request_duration_seconds", "Duration of requests that a channel was asked for", "duration"),
 )
-ALWAYS = (
+ALWAYS_EXPORTED = (
     ("", "refused", "rate_limit_exceeded"),
     ("", "refused", "insufficient_quota"),
     ("", "refused", "overloaded"),
@@ -86,21 +86,22 @@ def _sum_outcomes(metrics: RequestMetrics) -> dict[tuple[str, str, str], Request
 def _build_errors(metrics: RequestMetrics) -> Metric:
     errors = CounterMetricFamily(
         "gateway_request_errors",
-        f"Requests that ended with an error; code is {OTHER!r} for one of a provider's own; no channel: none was asked",
+        f"Requests that ended with an error; code is {OTHER_LABEL!r} for one of a provider's own; "
+        "no channel: none was asked",
         labels=["channel", "outcome", "code"],
     )
-    for key in dict.fromkeys([*ALWAYS, *metrics.errors]):
+    for key in dict.fromkeys([*ALWAYS_EXPORTED, *metrics.errors]):
         errors.add_metric(key, metrics.errors[key])
     return errors
 
 
 def _list_latencies(metrics: RequestMetrics) -> Iterator[Metric]:
-    for name, words, part in _LATENCIES:
-        whole = part == "duration"
-        family = HistogramMetricFamily(name, words, labels=[*_GEN_AI, "error_type"] if whole else _GEN_AI)
+    for name, words, latency_name in _LATENCIES:
+        is_duration = latency_name == "duration"
+        family = HistogramMetricFamily(name, words, labels=[*_GEN_AI, "error_type"] if is_duration else _GEN_AI)
         for (operation, provider, model, error), latencies in metrics.latencies.items():
-            histogram: Histogram = getattr(latencies, part)
-            if whole:
+            histogram: Histogram = getattr(latencies, latency_name)
+            if is_duration:
                 add_histogram(family, (operation, provider, model, error), histogram)
             elif not error:
                 add_histogram(family, (operation, provider, model), histogram)
@@ -109,7 +110,9 @@ def _list_latencies(metrics: RequestMetrics) -> Iterator[Metric]:
 
 def add_histogram(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
     """Add a histogram to a family."""
-    buckets = [("+Inf" if isinf(bound) else str(bound), reached) for bound, reached in histogram.accumulate()]
+    buckets = [
+        ("+Inf" if isinf(upper_bound) else str(upper_bound), reached) for upper_bound, reached in histogram.accumulate()
+    ]
     family.add_metric(labels, buckets, histogram.total)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 
 class Histogram:
-    """Counts values by size. ``bounds``: inclusive, ascending; a last bucket counts all larger values."""
+    """Counts values by size. ``bounds`` are inclusive and ascend. A last bucket counts all larger values."""
 
     __slots__ = ("_bounds", "_counts", "total")
 
@@ -21,6 +21,6 @@ class Histogram:
     def accumulate(self) -> Iterator[tuple[float, int]]:
         """Yield each bound, and finally infinity, with the number of values up to it."""
         reached = 0
-        for bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
+        for upper_bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
             reached += count
-            yield bound, reached
+            yield upper_bound, reached

@@ -23,9 +23,9 @@ from gateway.storage.data_folder import JOURNAL
 
 LAG_EVERY_S = 1.0
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
-LAG_KEPT_S = 300
+LAG_WINDOW_S = 300
 """Period over which lag samples are kept, in seconds. Five minutes of samples take 2.4 KB."""
-FOLDERS_KNOWN_S = 60.0
+FOLDER_SIZE_TTL_S = 60.0
 """How long the size of a folder is cached: measuring it reads the metadata of every file."""
 _PROC = Path("/proc/self")
 _DESCRIPTORS = Path("/dev/fd")
@@ -48,7 +48,7 @@ class EventLoopLag:
 
     def __init__(self) -> None:
         self.histogram = Histogram(LAG_BOUNDS)
-        self._samples = RingBuffer(round(LAG_KEPT_S / LAG_EVERY_S))
+        self._samples = RingBuffer(round(LAG_WINDOW_S / LAG_EVERY_S))
 
     def add(self, late_s: float) -> None:
         self._samples.add(max(0, round(late_s * _US)))
@@ -56,8 +56,8 @@ class EventLoopLag:
 
     def describe(self) -> LagPercentiles:
         """Return the percentiles; 0 before the first sample."""
-        ordered = sorted(self._samples) or [0]
-        figures = find_percentile(ordered, 50), find_percentile(ordered, 99), ordered[-1]
+        sorted_samples = sorted(self._samples) or [0]
+        figures = find_percentile(sorted_samples, 50), find_percentile(sorted_samples, 99), sorted_samples[-1]
         return LagPercentiles(*(figure * 1000 / _US for figure in figures))
 
 
@@ -71,7 +71,7 @@ class FolderSize:
 
 @attrs.define
 class FolderUsage:
-    """The number of files in a folder and their total size, cached. ``path`` None: there is no such folder."""
+    """The number of files in a folder and their total size, cached. If ``path`` is None, there is no such folder."""
 
     path: Path | None
     found: FolderSize | None = None
@@ -79,14 +79,14 @@ class FolderUsage:
 
     async def measure(self, now: float) -> FolderSize | None:
         """Return files and bytes, measured in a thread at most once a minute; None before a successful measurement."""
-        if self.path is not None and now - self.looked_at >= FOLDERS_KNOWN_S:
+        if self.path is not None and now - self.looked_at >= FOLDER_SIZE_TTL_S:
             self.looked_at = now  # concurrent calls get the last value; None during the first measurement
             self.found = await asyncio.to_thread(_measure, self.path)
         return self.found
 
 
 class ProcessMonitor:
-    """Describes the process and its files. ``media`` None: images and videos are in a bucket."""
+    """Describes the process and its files. If ``media`` is None, images and videos are in a bucket."""
 
     def __init__(self, folder: Path, clock: Callable[[], float], media: Path | None) -> None:
         self.lag = EventLoopLag()
@@ -126,8 +126,8 @@ def find_memory() -> int:
     except (OSError, ValueError, IndexError):
         import resource  # noqa: PLC0415 - only where there is no /proc
 
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else most * 1024  # units differ, see getrusage(2)
+        peak_rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak_rss if sys.platform == "darwin" else peak_rss * 1024  # units differ, see getrusage(2)
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -143,12 +143,12 @@ def _measure(folder: Path) -> FolderSize | None:
     """Return the size of the files below a folder; None if the folder is missing. Runs in a thread."""
     if not folder.is_dir():
         return None
-    sizes = [find_size(Path(where) / name) for where, _, names in os.walk(folder) for name in names]
+    sizes = [find_size(Path(directory) / name) for directory, _, names in os.walk(folder) for name in names]
     return FolderSize(sum(sizes), len(sizes))
 
 
 class LoopLagMeter:
-    """Samples the loop's lag by ``clock``: the loop's own clock stands still during a callback in uvloop."""
+    """Samples the event loop's lag with ``clock``. The loop's own clock stands still during a callback of uvloop."""
 
     def __init__(self, lag: EventLoopLag, clock: Callable[[], float] = time.monotonic) -> None:
         self._lag = lag
@@ -157,6 +157,6 @@ class LoopLagMeter:
     async def run(self) -> None:
         """Measure, forever, the excess duration of a sleep of ``LAG_EVERY_S``."""
         while True:
-            due = self._clock() + LAG_EVERY_S
+            due_at = self._clock() + LAG_EVERY_S
             await asyncio.sleep(LAG_EVERY_S)
-            self._lag.add(self._clock() - due)
+            self._lag.add(self._clock() - due_at)

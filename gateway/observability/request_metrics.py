@@ -33,7 +33,7 @@ MAX_LATENCIES = 250
 """Maximum of combinations of operation, provider, model and error with their own histograms."""
 MAX_UNPRICED = 50
 """Maximum of remembered models without a price: clients can invent model names."""
-OTHER = "other"
+OTHER_LABEL = "other"
 COUNT_EVERY_S = 15.0
 """For records that no commit of the ledger follows: those of video jobs."""
 OVERHEAD_BOUNDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
@@ -67,8 +67,8 @@ class RequestSums:
 class Latencies:
     """The histograms of one combination of labels, in seconds.
 
-    ``first_token``: time from the request's arrival to the first byte; completed streams only. ``output_token``: time
-    per token after the first; completed streams only. ``duration``: time of the whole request.
+    ``first_token`` is the time from the request's arrival to the first byte; completed streams only. ``output_token``
+    is the time per token after the first; completed streams only. ``duration`` is the time of the whole request.
     """
 
     __slots__ = ("duration", "first_token", "output_token")
@@ -92,7 +92,7 @@ class ModelNames:
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._offered: frozenset[str] = frozenset()
+        self._offered_models: frozenset[str] = frozenset()
         self._state: object = None
 
     def find_label(self, model: str) -> str:
@@ -102,9 +102,9 @@ class ModelNames:
             return model
         catalog = router.catalog
         if self._state is not catalog.state:
-            self._offered = frozenset(offered.id for offered in catalog.list_models())
+            self._offered_models = frozenset(model_info.id for model_info in catalog.list_models())
             self._state = catalog.state
-        return model if model in self._offered else OTHER
+        return model if model in self._offered_models else OTHER_LABEL
 
 
 class RequestMetrics:
@@ -123,7 +123,10 @@ class RequestMetrics:
     """
 
     def __init__(
-        self, ended: deque[RequestRecord], find_model: Callable[[str], str], find_provider: Callable[[str], str]
+        self,
+        ended_requests: deque[RequestRecord],
+        find_model: Callable[[str], str],
+        find_provider: Callable[[str], str],
     ) -> None:
         self.sums: dict[SumKey, RequestSums] = {}
         self.latencies: dict[LatencyKey, Latencies] = {}
@@ -131,10 +134,10 @@ class RequestMetrics:
         self.unpriced: dict[str, int] = {}
         self.overhead = Histogram(OVERHEAD_BOUNDS)
         self.overheads: deque[float] = deque()
-        self._ended = ended
+        self._ended_requests = ended_requests
         self._find_model = find_model
         self._find_provider = find_provider
-        self._known: dict[_RecordKey, tuple[RequestSums, Latencies | None]] = {}
+        self._known_sums: dict[_RecordKey, tuple[RequestSums, Latencies | None]] = {}
 
     async def run(self) -> None:
         while True:
@@ -142,20 +145,20 @@ class RequestMetrics:
             await self.count_all()
 
     async def count_all(self) -> None:
-        while self._ended or self.overheads:
+        while self._ended_requests or self.overheads:
             self.count_batch()
             await asyncio.sleep(0)
 
     def count_batch(self) -> None:
-        ended = self._ended
-        for _ in range(min(BATCH, len(ended))):
-            self.count(ended.popleft())
+        ended_requests = self._ended_requests
+        for _ in range(min(BATCH, len(ended_requests))):
+            self.count(ended_requests.popleft())
         for _ in range(min(BATCH, len(self.overheads))):
             self.overhead.observe(self.overheads.popleft())
 
     def count(self, record: RequestRecord) -> None:
         key = (record.operation, record.model, record.channel, record.outcome, record.error_code)
-        sums, latencies = self._known.get(key) or self._find_sums(key)
+        sums, latencies = self._known_sums.get(key) or self._find_sums(key)
         sums.requests += 1
         sums.input_tokens += record.prompt_tokens
         sums.output_tokens += record.completion_tokens
@@ -179,7 +182,7 @@ class RequestMetrics:
     def _count_error(self, channel: str, outcome: str, code: str) -> None:
         key = (channel, outcome, code)
         if key not in self.errors and len(self.errors) >= MAX_LABEL_SETS:
-            key = ("", outcome, OTHER)
+            key = ("", outcome, OTHER_LABEL)
         self.errors[key] += 1
 
     def _find_sums(self, key: _RecordKey) -> tuple[RequestSums, Latencies | None]:
@@ -188,23 +191,23 @@ class RequestMetrics:
         label = self._find_model(model)
         sum_key = (operation, label, channel or "", outcome)
         if sum_key not in self.sums and len(self.sums) >= MAX_LABEL_SETS:
-            sum_key = (operation, OTHER, "", outcome)
+            sum_key = (operation, OTHER_LABEL, "", outcome)
         sums = self.sums.setdefault(sum_key, RequestSums())
         latencies = None if channel is None else self._find_latencies(operation, channel, label, find_code(code))
         if label == model and sum_key[1] == model and find_code(code) == (code or ""):
-            self._known[key] = sums, latencies
+            self._known_sums[key] = sums, latencies
         return sums, latencies
 
     def _find_latencies(self, operation: str, channel: str, model: str, code: str) -> Latencies:
         key = (name_operation(operation), name_provider(self._find_provider(channel)), model, code)
         if key not in self.latencies and len(self.latencies) >= MAX_LATENCIES:
-            key = (key[0], "", OTHER, "")
-        found = self.latencies.get(key)
-        if found is None:
-            found = self.latencies[key] = Latencies()
-        return found
+            key = (key[0], "", OTHER_LABEL, "")
+        histogram = self.latencies.get(key)
+        if histogram is None:
+            histogram = self.latencies[key] = Latencies()
+        return histogram
 
 
 def find_code(code: str | None, codes: Mapping[str, int] = STATUS) -> str:
     """Return an error code as a label: empty without an error, ``other`` for a provider's own code."""
-    return "" if code is None else code if code in codes else OTHER
+    return "" if code is None else code if code in codes else OTHER_LABEL

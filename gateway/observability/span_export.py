@@ -52,7 +52,7 @@ class SpanExporter:
                 span.attributes,
                 kind=SpanKind.SERVER if span.is_server else SpanKind.CLIENT,
                 status=Status(StatusCode.UNSET) if span.error is None else Status(StatusCode.ERROR, span.error),
-                start_time=span.began_ns,
+                start_time=span.started_ns,
                 end_time=span.ended_ns,
                 instrumentation_scope=_SCOPE,
             )
@@ -63,16 +63,16 @@ class SpanExporter:
 
     async def close(self) -> None:
         """Send the remaining spans for at most ``CLOSE_S``. The daemon thread cannot keep the process alive."""
-        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        loop, has_stopped = asyncio.get_running_loop(), asyncio.Event()
 
-        def shut_down() -> None:
+        def stop_exporter() -> None:
             self._processor.shutdown()  # type: ignore[no-untyped-call]
             with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
-                loop.call_soon_threadsafe(done.set)
+                loop.call_soon_threadsafe(has_stopped.set)
 
-        threading.Thread(target=shut_down, daemon=True).start()
+        threading.Thread(target=stop_exporter, daemon=True).start()
         try:
             async with asyncio.timeout(CLOSE_S):
-                await done.wait()
+                await has_stopped.wait()
         except TimeoutError:
             self._exporter.shutdown()  # type: ignore[no-untyped-call] # ends a pause between two attempts

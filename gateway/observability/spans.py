@@ -39,7 +39,7 @@ class FinishedSpan:
     trace_id: int
     span_id: int
     parent_id: int | None
-    began_ns: int
+    started_ns: int
     ended_ns: int
     attributes: Attributes
     is_server: bool = False
@@ -47,7 +47,7 @@ class FinishedSpan:
 
 
 def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns: int) -> Iterator[FinishedSpan]:
-    """Yield the span of an ended request, then those of its attempts. ``status``: 499 for a disconnected client."""
+    """Yield the span of an ended request, then those of its attempts. ``status`` is 499 for a disconnected client."""
     record, attempts, path = trace.context.record, trace.context.attempts, mask_keys(path)
     attributes: Attributes = {
         "http.request.method": method,
@@ -62,7 +62,7 @@ def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns
         name = _build_name(record.operation, record.model)
         error = (record.error_code or record.outcome) if record.outcome in ERRORS else None
     yield FinishedSpan(
-        name, trace.trace_id, trace.span_id, trace.parent_id, trace.began_ns, now_ns, attributes, True, error
+        name, trace.trace_id, trace.span_id, trace.parent_id, trace.started_ns, now_ns, attributes, True, error
     )
     for number, attempt in enumerate(attempts):
         yield _build_attempt(trace, number, attempt, now_ns)
@@ -73,7 +73,7 @@ def _build_name(operation: str, model: str) -> str:
 
 
 def _describe_record(record: RequestRecord) -> Attributes:
-    found: Attributes = {
+    attributes: Attributes = {
         "gen_ai.operation.name": name_operation(record.operation),
         "gen_ai.request.model": record.model,
         "gen_ai.request.stream": record.stream,
@@ -84,23 +84,23 @@ def _describe_record(record: RequestRecord) -> Attributes:
         "gateway.cost_usd": record.cost_nanos / NANOS_PER_USD,
     }
     if record.error_code is not None:
-        found["error.type"] = record.error_code
+        attributes["error.type"] = record.error_code
     if record.stream and record.first_byte_ms is not None:
-        found["gen_ai.response.time_to_first_chunk"] = record.first_byte_ms / 1000
-    return found
+        attributes["gen_ai.response.time_to_first_chunk"] = record.first_byte_ms / 1000
+    return attributes
 
 
 def _describe_usage(record: RequestRecord, last: Attempt | None) -> Attributes:
     if last is None:
         return {}
-    found = _describe_target(last)
+    target_attributes = _describe_target(last)
     if record.outcome == "completed":
-        found["gen_ai.response.model"] = last.answered or last.target.model
-    found["gen_ai.usage.input_tokens"] = record.prompt_tokens
-    found["gen_ai.usage.output_tokens"] = record.completion_tokens
+        target_attributes["gen_ai.response.model"] = last.answered or last.target.model
+    target_attributes["gen_ai.usage.input_tokens"] = record.prompt_tokens
+    target_attributes["gen_ai.usage.output_tokens"] = record.completion_tokens
     if record.cached_tokens:
-        found["gen_ai.usage.cache_read.input_tokens"] = record.cached_tokens
-    return found
+        target_attributes["gen_ai.usage.cache_read.input_tokens"] = record.cached_tokens
+    return target_attributes
 
 
 def _describe_target(attempt: Attempt) -> Attributes:
@@ -110,8 +110,8 @@ def _describe_target(attempt: Attempt) -> Attributes:
 def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: int) -> FinishedSpan:
     ctx, target, failure = trace.context, attempt.target, attempt.failure
     record, is_last = ctx.record, number == len(ctx.attempts) - 1
-    began_ns = trace.began_ns + max(0, round((attempt.began_at - ctx.started_at) * _NS_PER_S))
-    ended_ns = now_ns if failure is None else min(now_ns, began_ns + failure.ms * _NS_PER_MS)
+    started_ns = trace.started_ns + max(0, round((attempt.began_at - ctx.started_at) * _NS_PER_S))
+    ended_ns = now_ns if failure is None else min(now_ns, started_ns + failure.ms * _NS_PER_MS)
     operation = attempt.translator.inference.operation
     attributes: Attributes = {
         "gen_ai.operation.name": name_operation(operation),
@@ -129,15 +129,15 @@ def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: i
     name = _build_name(operation, target.model)
     span_id = trace.find_attempt_id(number)
     return FinishedSpan(
-        name, trace.trace_id, span_id, trace.span_id, began_ns, max(began_ns, ended_ns), attributes, False, error
+        name, trace.trace_id, span_id, trace.span_id, started_ns, max(started_ns, ended_ns), attributes, False, error
     )
 
 
 def _describe_server(attempt: Attempt) -> Attributes:
-    found: Attributes = {}
+    attributes: Attributes = {}
     url = URL(attempt.channel.base_url)
     if url.host and url.port:
-        found = {"server.address": url.host, "server.port": url.port}
+        attributes = {"server.address": url.host, "server.port": url.port}
     if attempt.response is not None:
-        found["http.response.status_code"] = attempt.response.status
-    return found
+        attributes["http.response.status_code"] = attempt.response.status
+    return attributes

@@ -43,7 +43,7 @@ class RequestTrace:
     parent_id: int | None = None
     sampled: bool = True
     state: str = ""
-    began_ns: int = attrs.field(factory=time_ns)
+    started_ns: int = attrs.field(factory=time_ns)
     attempt_ids: list[int] = attrs.Factory(list)
 
     def find_attempt_id(self, number: int) -> int:
@@ -87,12 +87,12 @@ def make_id(bits: int) -> int:
 def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
     """Return the trace of a request, or None. A client's decision to sample is respected.
 
-    ``headers``: the client's, case-insensitive. ``ratio``: the share of requests to sample among those whose client
-    sends no ``traceparent``.
+    ``headers`` are the client's, case-insensitive. ``ratio`` is the share of requests to sample among those whose
+    client sends no ``traceparent``.
     """
     parent = headers.get(PARENT)
-    if parent is not None and (found := parse_parent(parent)) is not None:
-        trace_id, parent_id, sampled = found
+    if parent is not None and (parent_context := parse_parent(parent)) is not None:
+        trace_id, parent_id, sampled = parent_context
         state = headers.get(STATE, "")
         if len(state) > MAX_STATE or not _PRINTABLE.match(state):
             state = ""
@@ -107,8 +107,8 @@ def parse_parent(text: str) -> tuple[int, int, bool] | None:
     match = _SHAPE.fullmatch(text.strip())
     if match is None:
         return None
-    version, trace_id, span_id, flags, more = match.groups()
-    if version == "ff" or (version == "00" and more is not None) or not int(trace_id, 16) or not int(span_id, 16):
+    version, trace_id, span_id, flags, extra_text = match.groups()
+    if version == "ff" or (version == "00" and extra_text is not None) or not int(trace_id, 16) or not int(span_id, 16):
         return None
     return int(trace_id, 16), int(span_id, 16), bool(int(flags, 16) & _SAMPLED)
 
@@ -123,8 +123,10 @@ class TracedHttpClient:
     def send(self, http_request: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
         trace = self._current.get()
         if trace is not None:
-            own = {name: value for name, value in http_request.headers.items() if name.lower() not in {PARENT, STATE}}
-            http_request = attrs.evolve(http_request, headers={**own, **trace.build_headers()}, template=None)
+            own_headers = {
+                name: value for name, value in http_request.headers.items() if name.lower() not in {PARENT, STATE}
+            }
+            http_request = attrs.evolve(http_request, headers={**own_headers, **trace.build_headers()}, template=None)
         return self._client.send(http_request)
 
     async def close(self) -> None:

@@ -9,9 +9,16 @@ import attrs
 from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
-from gateway.domain.circuits import WHOLE, Circuits, EndpointKey, StartedAttempt, Tripped
+from gateway.domain.circuits import ALL_ENDPOINTS, Circuits, EndpointKey, StartedAttempt, Tripped
 from gateway.domain.http_request import RequestTemplate
-from gateway.domain.rate_limit import RateLimitPermit, change_limit, find_reserve, find_smooth_burst, spend, wait_s
+from gateway.domain.rate_limit import (
+    RateLimitPermit,
+    change_limit,
+    compute_reserve,
+    compute_smooth_burst,
+    spend,
+    wait_s,
+)
 from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
 
@@ -48,8 +55,8 @@ SEVERAL_WIRES = 2
 """The number of API formats with rejections that trips the whole key."""
 MOST_LIMITED = 1_000
 """Maximum number of rate limits kept for a key, and of request templates."""
-_INSISTING_RATE = INSISTING_RPM, find_smooth_burst(INSISTING_RPM)
-_ALL_INSISTING_RATE = ALL_INSISTING_RPM, find_smooth_burst(ALL_INSISTING_RPM)
+_INSISTING_RATE = INSISTING_RPM, compute_smooth_burst(INSISTING_RPM)
+_ALL_INSISTING_RATE = ALL_INSISTING_RPM, compute_smooth_burst(ALL_INSISTING_RPM)
 
 
 @frozen
@@ -82,7 +89,7 @@ class KeyState:
 
     @circuits.default
     def _make_circuits(self) -> Circuits:
-        return Circuits(self.breaker, several=SEVERAL_WIRES, part=0)
+        return Circuits(self.breaker, kinds_to_trip=SEVERAL_WIRES, kind_index=0)
 
     def store_template(self, kind: Hashable, template: RequestTemplate) -> None:
         if len(self.templates) >= MOST_LIMITED:
@@ -170,7 +177,7 @@ class ChannelState:
 
     @circuits.default
     def _make_circuits(self) -> Circuits:
-        return Circuits(self.breaker, several=SEVERAL_MODELS, part=1)
+        return Circuits(self.breaker, kinds_to_trip=SEVERAL_MODELS, kind_index=1)
 
     def replace(self, channel: Channel, now: float) -> None:
         """Replace the channel's configuration. Keys keep their state unless they or the headers have changed."""
@@ -208,7 +215,7 @@ class ChannelState:
     def has_spare(self) -> bool:
         """Whether a low-priority request may take a place: the last places are reserved for others."""
         most = self.channel.max_concurrency
-        return most is None or self.running < most - find_reserve(most)
+        return most is None or self.running < most - compute_reserve(most)
 
     def find_obstacle(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
@@ -223,7 +230,7 @@ class ChannelState:
         most, rpm = self.channel.max_concurrency, self.channel.rpm
         if most is not None and self.running >= most:
             return "full", FULL_WAIT_S
-        if rpm is not None and (wait := wait_s(self.tat, (rpm, find_smooth_burst(rpm)), 1, now)):
+        if rpm is not None and (wait := wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now)):
             return "rate", wait
         return None
 
@@ -250,7 +257,7 @@ class ChannelState:
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
             for found, account, _ in tripped:
-                if account is not None and found in {endpoint_key, WHOLE}:
+                if account is not None and found in {endpoint_key, ALL_ENDPOINTS}:
                     return account
         limits = (key.limited.get(endpoint_key[1]) for key in self.keys)
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
@@ -309,8 +316,8 @@ class ChannelState:
             for endpoint_key, account, breaker in self.list_tripped()
             if account is None or self.circuits[endpoint_key].failed_at > heard_s
         }
-        if WHOLE[1] in tripped:
-            return tripped[WHOLE[1]]
+        if ALL_ENDPOINTS[1] in tripped:
+            return tripped[ALL_ENDPOINTS[1]]
         names = {self.channel.upstream_model(model) for model in self.channel.models}
         if not names or self.channel.sync or self.channel.patterns or not names <= tripped.keys():
             return "closed"
@@ -330,7 +337,7 @@ class ChannelState:
             tripped = [breaker for *_, breaker in self.list_tripped() if breaker.state == "open"]
         if not tripped or now < self.probed_at + every_s:
             return False
-        return any(now >= one.tripped_at + every_s and now >= one.rest_until for one in tripped)
+        return any(now >= one.tripped_at + every_s and now >= one.provider_pause_until for one in tripped)
 
     def tidy(self, now: float, keep_s: float) -> None:
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):

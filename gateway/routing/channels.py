@@ -236,7 +236,7 @@ class ChannelService:
             if changed.name != name and any(other.name == changed.name for other in self._declared):
                 raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
             audit = self._build_audit("channel.edited", name, by, _build_change(channel, changed))
-            await self._store.put_channel(changed, None if changed == channel else audit, before=channel)
+            await self._store.put_channel(changed, None if changed == channel else audit, original=channel)
             await self._apply_channels(await self._store.list_channels())
         await (self._retry_held(changed) if changed.held else self.sync(changed))
         return self.get(changed.name)
@@ -262,7 +262,7 @@ class ChannelService:
                 before = {channel.name: channel.priority for channel in ordered}
                 after = before | {channel.name: channel.priority for channel in changed}
                 audit = self._build_audit("channel.ordered", ", ".join(names), by, build_change(before, after))
-                await self._store.put_channels(changed, audit, before=ordered)
+                await self._store.put_channels(changed, audit, originals=ordered)
                 await self._apply_channels(await self._store.list_channels())
 
     async def sync(self, channel: Channel) -> ProviderError | None:
@@ -377,7 +377,7 @@ class ChannelService:
         async with self._changing:
             if self._catalog.find_channel(channel.name) != channel:
                 return False
-            await self._store.put_channel(changed, before=channel)
+            await self._store.put_channel(changed, original=channel)
             await self._apply_channels(await self._store.list_channels())
             return True
 

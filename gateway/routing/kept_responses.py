@@ -15,7 +15,7 @@ from gateway.background import await_ended
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse, KeptRules
-from gateway.domain.response_owner import LONGEST_ID
+from gateway.domain.response_owner import MAX_ID_CHARS
 from gateway.errors import GatewayError, InvalidRequest, NotFound, RequestTooLarge
 from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.frozen import frozen
@@ -103,7 +103,7 @@ class KeptResponses:
         self._writing_bytes -= size
 
     async def find(self, response_id: str, account_id: int) -> KeptResponse | None:
-        if len(response_id) > LONGEST_ID:
+        if len(response_id) > MAX_ID_CHARS:
             return None
         await self._await_written([response_id])
         return self._check_found(await self._store.find_response(response_id), account_id)
@@ -245,7 +245,7 @@ class KeptResponses:
             large = inference.large or len(response.body) > MAX_ON_LOOP
             sized = await run_in_thread(_add_items, response, own) if large else _add_items(response, own)
             needed = (sized.body_memory or 0) + (sized.items_memory or 0)
-            if needed > self._budget.most_each:
+            if needed > self._budget.max_each:
                 raise RequestTooLarge("the conversation is too long")
             before_id = None if turn is None else turn.before_id
             stored = await self._store.put_response(attrs.evolve(sized, before_id=before_id))
@@ -270,7 +270,7 @@ class KeptResponses:
 def make_missing(response_id: str, param: str | None = None) -> NotFound:
     """Return the error for a response that is unknown or of another account."""
     before = "Previous response" if param else "Response"
-    return NotFound(f"{before} with id {response_id[:LONGEST_ID]!r} not found", param=param, should_retry=False)
+    return NotFound(f"{before} with id {response_id[:MAX_ID_CHARS]!r} not found", param=param, should_retry=False)
 
 
 def _find_memory(response: KeptResponse, *, items: bool) -> int | None:

@@ -181,9 +181,9 @@ class LoadBalancer:
         key_generation = keys.start_attempt(now) if tries and keys.state != "closed" else keys.generation
         slot = ChannelSlot(state, key, endpoint_key, account, retry, generation, key_generation, now, insisting)
         if state.circuits:
-            slot.started = state.circuits.start_attempt(endpoint_key, account, now, tries=tries)
+            slot.started = state.circuits.start_attempt(endpoint_key, account, now, as_trial=tries)
         if key.circuits:
-            slot.key_started = key.circuits.start_attempt(endpoint_key, account, now, tries=tries)
+            slot.key_started = key.circuits.start_attempt(endpoint_key, account, now, as_trial=tries)
         return slot
 
     def record_success(self, slot: ChannelSlot) -> None:
@@ -289,7 +289,7 @@ class LoadBalancer:
         rules = self.settings.rules
         failure = Failure(
             self._clock(),
-            attrs.evolve(rules, longest_own_s=max(rules.cooldown_s, PROBE_EVERY_S)),
+            attrs.evolve(rules, max_own_pause_s=max(rules.cooldown_s, PROBE_EVERY_S)),
             error.message,
             self._rng(),
             provider_retry_after_s=error.provider_retry_after_s or 0.0,

@@ -10,7 +10,7 @@ from gateway.background import await_ended
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
-from gateway.domain.response_owner import KEPT_MS, LONGEST_ID, ResponseOwner
+from gateway.domain.response_owner import MAX_ID_CHARS, RETENTION_MS, ResponseOwner
 from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.references.stored import StoredReference, list_stored_references
 from gateway.large_work import call_on_loop
@@ -57,7 +57,7 @@ class ResponseOwners:
         return owner if owner is not None and owner.account_id == account_id else None
 
     async def _find_all(self, ids: Iterable[str]) -> dict[str, ResponseOwner]:
-        wanted = {one for one in ids if len(one) <= LONGEST_ID}
+        wanted = {one for one in ids if len(one) <= MAX_ID_CHARS}
         found = {one: owner for one in wanted if (owner := self._recent.get(one)) is not None}
         if len(found) < len(wanted):
             found |= await self._store.find_owners(wanted - found.keys())
@@ -158,7 +158,7 @@ class ResponseOwners:
         """Record the owner of a response (with its ``tokens``) and of the objects it ``made``, in the background."""
         owners = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)), ResponseOwner(account_id, channel))
         owners[response_id] = ResponseOwner(account_id, channel, tokens)
-        ids = [one for one in owners if one not in self._recent and 0 < len(one) <= LONGEST_ID][:_MOST_MADE]
+        ids = [one for one in owners if one not in self._recent and 0 < len(one) <= MAX_ID_CHARS][:_MOST_MADE]
         if not ids:
             return
         new = {one: owners[one] for one in ids}
@@ -170,7 +170,7 @@ class ResponseOwners:
         task.add_done_callback(self._writing.discard)
 
     async def sweep(self, now_ms: int) -> int:
-        return await self._store.sweep_owners(now_ms - KEPT_MS)
+        return await self._store.sweep_owners(now_ms - RETENTION_MS)
 
     async def close(self) -> None:
         await await_ended(self._writing)

@@ -72,9 +72,9 @@ class ActiveInference:
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
         rule, inference = services.billing.settlement.find_abandoned(), ctx.inference
-        whole = continues_in_background(inference)
-        if whole or rule == "drain" or (rule == "charge" and reads_unmeasured(inference)):
-            self._drain = services.proxy.drain(ctx, whole=whole)
+        must_finish = continues_in_background(inference)
+        if must_finish or rule == "drain" or (rule == "charge" and reads_unmeasured(inference)):
+            self._drain = services.proxy.drain(ctx, whole=must_finish)
         return self._drain is not None
 
     async def note_body_read(self) -> None:
@@ -82,14 +82,14 @@ class ActiveInference:
         await check_still_signed_in(self.request)
         context = self.context
         context.read_at = monotonic()
-        before = context.caller
-        caller = self.services.auth.api_keys.refresh(before)
-        if caller is not before:
+        earlier_caller = context.caller
+        caller = self.services.auth.api_keys.refresh(earlier_caller)
+        if caller is not earlier_caller:
             context.caller = caller
             check_client_ip(self.request, caller)
 
     def settle_stream(self, error: GatewayError | None) -> None:
-        """Settle a request before the end of its stream is sent. ``error``: the error that ended the stream, if any."""
+        """Settle a request before the end of its stream is sent. ``error`` is the one that ended the stream, if any."""
         self.settle("completed" if error is None else find_outcome(error), error)
 
     def settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
@@ -99,22 +99,22 @@ class ActiveInference:
         if drain is not None:
             drain.end()
             context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
-        now, now_ms, left = self.loop.time(), int(services.clock() * 1000), drain is not None
-        services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=left)
+        now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
+        services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=has_left)
         if context.attempts:
-            attempt, made = context.attempts[-1], context.inference.made
-            if made or attempt.response_id:
+            attempt, made_content = context.attempts[-1], context.inference.made
+            if made_content or attempt.response_id:
                 tokens = _count_tokens(context)
                 services.routing.response_owners.record_owner(
-                    attempt.response_id, context.caller.account.id, attempt.channel.name, made, tokens=tokens
+                    attempt.response_id, context.caller.account.id, attempt.channel.name, made_content, tokens=tokens
                 )
 
 
 def _count_tokens(ctx: RequestContext) -> int:
     """Return the most tokens that a conversation up to this response adds to the next prompt; 0 if unknown."""
     usage, inference = ctx.usage, ctx.inference
-    known = usage.source == "upstream" and usage.details is None and not inference.makes_media
-    return usage.prompt_tokens + usage.completion_tokens if known else 0
+    is_known = usage.source == "upstream" and usage.details is None and not inference.makes_media
+    return usage.prompt_tokens + usage.completion_tokens if is_known else 0
 
 
 INFERENCE = web.RequestKey("inference", ActiveInference)

@@ -10,8 +10,8 @@ from gateway.errors import InvalidRequest
 
 ACTOR_HEADER = "X-Gateway-Actor"
 """A JSON object with the fields of ``Actor``."""
-_MOST_CHARACTERS = 1_000
-_MOST_ID = 2**63
+_MAX_CHARACTERS = 1_000
+_MAX_ID = 2**63
 
 
 def format_actor(actor: Actor) -> str:
@@ -29,8 +29,8 @@ def parse_actor(text: str) -> Actor:
     numbers: tuple[object, ...] = (actor.member_id, actor.account_id, actor.scope)
     if (
         actor.kind not in KINDS
-        or not all(isinstance(each, str) and len(each) <= _MOST_CHARACTERS for each in texts)
-        or not all(each is None or (type(each) is int and 0 < each < _MOST_ID) for each in numbers)
+        or not all(isinstance(item, str) and len(item) <= _MAX_CHARACTERS for item in texts)
+        or not all(number is None or (type(number) is int and 0 < number < _MAX_ID) for number in numbers)
     ):
         raise InvalidRequest(f"{ACTOR_HEADER} is not an actor")
     return actor

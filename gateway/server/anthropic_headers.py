@@ -18,16 +18,16 @@ _FEATURES = re.compile(r"[A-Za-z0-9._, -]{1,1024}\Z", re.ASCII)
 
 def parse_anthropic_headers(headers: CIMultiDictProxy[str]) -> Mapping[str, str]:
     """Return the version and beta headers that the request has. Raises ``InvalidRequest``."""
-    found = {}
+    allowed_headers = {}
     features = ",".join(headers.getall(BETA_HEADER, ()))
     if features:
         if not _FEATURES.match(features):
             raise InvalidRequest(f"The header '{BETA_HEADER}' is not a list of features", param=BETA_HEADER)
-        found[BETA_HEADER] = features
+        allowed_headers[BETA_HEADER] = features
     version = headers.get(VERSION_HEADER)
     if version is not None:
         if not _VERSION.match(version):
             message = f"The header '{VERSION_HEADER}' is not a date such as 2023-06-01"
             raise InvalidRequest(message, param=VERSION_HEADER)
-        found[VERSION_HEADER] = version
-    return found
+        allowed_headers[VERSION_HEADER] = version
+    return allowed_headers

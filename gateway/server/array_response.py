@@ -11,12 +11,12 @@ _SPACE = b"\n"
 class ArrayStreamResponse(EventStreamResponse):
     """Sends each event of a stream as an element of a JSON array. ``write`` takes complete events only."""
 
-    __slots__ = ("_begun",)
+    __slots__ = ("_has_started",)
 
-    _begun: bool
+    _has_started: bool
 
     def open(self, media_type: str, data: bytes) -> None:  # noqa: ARG002 - replaced by JSON's
-        self._begun = False
+        self._has_started = False
         super().open(_MEDIA_TYPE, b"")
         self.write(data)
 
@@ -25,7 +25,7 @@ class ArrayStreamResponse(EventStreamResponse):
 
     async def finish(self, data: bytes) -> None:
         self.write(data)
-        await super().finish(b"]" if self._begun else b"[]")
+        await super().finish(b"]" if self._has_started else b"[]")
 
     def _convert(self, data: bytes) -> bytes:
         elements = []
@@ -34,6 +34,6 @@ class ArrayStreamResponse(EventStreamResponse):
             if not payload:
                 elements.append(_SPACE)
                 continue
-            elements.append((b",\r\n" if self._begun else b"[") + payload)
-            self._begun = True
+            elements.append((b",\r\n" if self._has_started else b"[") + payload)
+            self._has_started = True
         return b"".join(elements)

@@ -52,13 +52,14 @@ log = structlog.stdlib.get_logger(__name__)
 async def forward_response(request: web.Request) -> web.StreamResponse:
     """Forward a request; answer a background request immediately with a queued response.
 
-    A background request with ``stream`` runs at the provider; its stream is read to the end without the client.
+    A background request with ``stream`` runs at the provider; its stream is read to the end without the client. Raises
+    ``InvalidRequest`` if it cannot run in the background.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
     if inference.body.get("background") is not True:
         return await forward_inference(request)
-    if inference.stream and any(one.endpoint.wire == _NATIVE for one in ctx.target_list.targets):
+    if inference.stream and any(target.endpoint.wire == _NATIVE for target in ctx.target_list.targets):
         return await forward_inference(request)
     if inference.stream:
         raise InvalidRequest(
@@ -76,8 +77,8 @@ def _start_background(services: Services, active: ActiveInference, keep: Keep) -
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
     queued |= {"status": "queued", "output": [], "usage": None}
-    own = {name: value for name, value in inference.body.items() if name != "background"}
-    ctx.inference = attrs.evolve(inference, body=own, keep=None)
+    own_fields = {name: value for name, value in inference.body.items() if name != "background"}
+    ctx.inference = attrs.evolve(inference, body=own_fields, keep=None)
     ctx.target_list = services.routing.router.route(ctx.caller, ctx.inference)
     keep_reserved(ctx)
     raw = orjson.dumps(queued)
@@ -91,18 +92,18 @@ def _start_background(services: Services, active: ActiveInference, keep: Keep) -
 async def _run(services: Services, active: ActiveInference, keep: Keep, queued: Body, loan: Loan | None) -> None:
     """Get the response, settle the request, and store the result. Closes ``loan``."""
     ctx = active.context
-    services.drain.inside += 1
+    services.drain.active_count += 1
     try:
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
-        own = {"id": queued["id"], "background": True}
-        made = await run_by_size(len(answer.body), _merge_fields, answer.body, own)
+        own_fields = {"id": queued["id"], "background": True}
+        merged_body = await run_by_size(len(answer.body), _merge_fields, answer.body, own_fields)
         active.settle("completed")
-        keep(made)
+        keep(merged_body)
     except GatewayError as fault:
         active.settle("interrupted" if isinstance(fault, ShuttingDown) else find_outcome(fault), fault)
-        failed: Body = {"status": "failed", "error": _build_error(fault, active)}
-        keep(orjson.dumps(queued | ({"status": "cancelled", "error": None} if active.cancelled else failed)))
+        failure: Body = {"status": "failed", "error": _build_error(fault, active)}
+        keep(orjson.dumps(queued | ({"status": "cancelled", "error": None} if active.cancelled else failure)))
     except asyncio.CancelledError:
         active.settle("interrupted")
         raise
@@ -112,13 +113,13 @@ async def _run(services: Services, active: ActiveInference, keep: Keep, queued: 
         active.settle("failed", bug)
         keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug, active)}))
     finally:
-        services.drain.inside -= 1
+        services.drain.active_count -= 1
         if loan is not None:
             loan.close()
 
 
-def _merge_fields(raw: bytes, fields: Body) -> bytes:
-    return orjson.dumps(orjson.loads(raw) | fields)
+def _merge_fields(encoded: bytes, fields: Body) -> bytes:
+    return orjson.dumps(orjson.loads(encoded) | fields)
 
 
 async def find_kept(
@@ -130,34 +131,34 @@ async def find_kept(
     ``StoreUnavailable``, ``Overloaded``.
     """
     running = _is_active(services, response_id)
-    owners, kept = services.routing.response_owners, services.routing.kept_responses
+    owners, store = services.routing.response_owners, services.routing.kept_responses
     if owners.pauses_s and not running:
         located = await owners.locate(response_id, account_id)
-        found = located if isinstance(located, KeptResponse) else None
+        response = located if isinstance(located, KeptResponse) else None
     else:
-        found = await kept.find(response_id, account_id)
+        response = await store.find(response_id, account_id)
         if running and not _is_active(services, response_id):
-            found = await kept.find(response_id, account_id)
-    if found is None or loan is None:
-        return found
-    loaded = await kept.load(found, loan)
-    if running and not _is_active(services, response_id) and loaded is not None:
-        await kept.close()
+            response = await store.find(response_id, account_id)
+    if response is None or loan is None:
+        return response
+    loaded_response = await store.load(response, loan)
+    if running and not _is_active(services, response_id) and loaded_response is not None:
+        await store.close()
         loan.close()
-        loaded = await kept.load(found, loan)
-    return loaded
+        loaded_response = await store.load(response, loan)
+    return loaded_response
 
 
-def read_kept(services: Services, kept: KeptResponse) -> bytes:
+def read_kept_response(services: Services, response: KeptResponse) -> bytes:
     """Return the current state of a stored response: "failed" if it is unfinished and no request generates it."""
     node = services.storage.node
-    if _is_active(services, kept.id) and node is None:
-        return kept.body
-    body = orjson.loads(kept.body)
+    if _is_active(services, response.id) and node is None:
+        return response.body
+    body = orjson.loads(response.body)
     if body.get("status") not in UNFINISHED_STATUSES:
-        return kept.body
+        return response.body
     maker = body.pop(_MAKER, None)
-    if _is_active(services, kept.id) or (node is not None and maker is not None and node.may_live(maker)):
+    if _is_active(services, response.id) or (node is not None and maker is not None and node.may_live(maker)):
         return orjson.dumps(body)
     error = ShuttingDown(_RESTARTED)
     error.doc_url = find_page(error.public_code, find_set_url(services.http.base_url))
@@ -165,17 +166,17 @@ def read_kept(services: Services, kept: KeptResponse) -> bytes:
     return orjson.dumps(body | {"status": "failed", "error": failure})
 
 
-def cancel_kept(services: Services, kept: KeptResponse) -> bytes:
+def cancel_kept(services: Services, response: KeptResponse) -> bytes:
     """Cancel a stored response and return it. Raises ``InvalidRequest`` if it is no background response."""
-    body = orjson.loads(kept.body)
+    body = orjson.loads(response.body)
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
     maker = body.pop(_MAKER, None)
-    if not cancel_active(services.active_requests, kept.id):
+    if not cancel_active(services.active_requests, response.id):
         node = services.storage.node
         if node is None or maker is None or not node.may_live(maker):
-            return read_kept(services, kept)
-        node.notifications.publish(CANCELLED, kept.id)
+            return read_kept_response(services, response)
+        node.notifications.publish(CANCELLED, response.id)
     return orjson.dumps(body | {"status": "cancelled"})
 
 

@@ -22,17 +22,17 @@ OTHER_DESCRIPTORS = 128
 """File descriptors kept for the database, the log, uploads and the listening sockets."""
 Room = Literal["free", "reserved", "none"]
 """Whether a new connection is accepted; ``reserved``: only for probes, the console and the admin API."""
-CROWDED, EASED = 0.75, 0.5
+CROWDED_SHARE, EASED_SHARE = 0.75, 0.5
 """Shares of the total limit at which the "crowded" state begins and ends."""
-FIRST_REQUEST_TIMEOUT_S = 5.0
+CROWDED_FIRST_REQUEST_TIMEOUT_S = 5.0
 """Time for the first request of a connection while the gateway is crowded."""
 HANDSHAKE_TIMEOUT_S = 5.0
 CROWDED_HANDSHAKE_TIMEOUT_S = 2.0
-BATCH = 0.05
+CLOSED_SHARE = 0.05
 """Share of the idle connections closed in one pass; each pass visits all connections."""
-FUTILE_S = 0.25
+FUTILE_WINDOW_S = 0.25
 """Pause after a pass that found no idle connection: a flood must not cause a pass per connection."""
-MAX_FUTILE = 64
+MAX_FUTILE_NETWORKS = 64
 LOG_EVERY_S = 60.0
 """Minimum time between two log lines about the limit."""
 
@@ -74,7 +74,7 @@ class ConnectionLimits:
     crowded_handshake_s: float = CROWDED_HANDSHAKE_TIMEOUT_S
 
 
-def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
+def compute_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
     """Compute the limits for ``descriptors`` file descriptors. 0: ``MAX_TOTAL``, and half of it per address."""
     fits = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, fits)
@@ -82,22 +82,25 @@ def find_limits(descriptors: int, total: int = 0, per_address: int = 0) -> Conne
 
 
 class ConnectionLimiter:
-    """Admits connections, and closes idle ones to make room. ``trusted``: networks of proxies, without a limit."""
+    """Admits connections, and closes idle ones to make room.
+
+    ``trusted`` are networks of proxies, which have no limit.
+    """
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:
         self.limits = limits
         self._trusted = trusted
         self._clock = clock
-        self._open: dict[LimitedConnection, str | None] = {}
+        self._open_connections: dict[LimitedConnection, str | None] = {}
         self._by_network: Counter[str] = Counter()
         self._futile_until: dict[str | None, float] = {}
         self._logged_at = float("-inf")
         self._crowded = asyncio.Event()
-        self.closed = 0
-        self.refused = 0
+        self.closed_count = 0
+        self.refused_count = 0
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open_connections)
 
     @property
     def crowded(self) -> bool:
@@ -110,57 +113,66 @@ class ConnectionLimiter:
     def admit(self, connection: LimitedConnection, address: str | None) -> Room:
         network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
         limits = self.limits
-        scarce = len(self._open) >= limits.total - limits.reserve and not self._make_room(None)
-        full = scarce and len(self._open) >= limits.total
-        if not full and network is not None and self._by_network[network] >= limits.per_address:
-            full = not self._make_room(network)
-        if full:
-            self.refused += 1
+        scarce = len(self._open_connections) >= limits.total - limits.reserve and not self._make_room(None)
+        is_full = scarce and len(self._open_connections) >= limits.total
+        if not is_full and network is not None and self._by_network[network] >= limits.per_address:
+            is_full = not self._make_room(network)
+        if is_full:
+            self.refused_count += 1
             self._log_limit()
             return "none"
-        self._open[connection] = network
+        self._open_connections[connection] = network
         if network is not None:
             self._by_network[network] += 1
-        if len(self._open) >= limits.total * CROWDED:
+        if len(self._open_connections) >= limits.total * CROWDED_SHARE:
             self._crowded.set()
         return "reserved" if scarce else "free"
 
     def release(self, connection: LimitedConnection) -> None:
-        network = self._open.pop(connection, None)
+        network = self._open_connections.pop(connection, None)
         if network is not None:
             self._by_network[network] -= 1
             if not self._by_network[network]:
                 del self._by_network[network]
 
     def sweep(self) -> None:
-        until = self._clock() - FIRST_REQUEST_TIMEOUT_S
+        until = self._clock() - CROWDED_FIRST_REQUEST_TIMEOUT_S
         overdue = [
-            each for each in self._open if not each.served and (since := each.idle_since) is not None and since <= until
+            connection
+            for connection in self._open_connections
+            if not connection.served and (since := connection.idle_since) is not None and since <= until
         ]
         self._close(overdue)
-        if len(self._open) < self.limits.total * EASED:
+        if len(self._open_connections) < self.limits.total * EASED_SHARE:
             self._crowded.clear()
 
     def _make_room(self, network: str | None) -> bool:
-        """Close some idle connections; return whether there were any, False for ``FUTILE_S`` after a futile pass."""
+        """Close some idle connections.
+
+        Return whether there were any; for ``FUTILE_WINDOW_S`` seconds after a futile pass return False.
+        """
         now = self._clock()
         if now < self._futile_until.get(network, now):
             return False
-        among = [each for each, its in self._open.items() if network is None or its == network]
-        ranked = [(rank, each) for each in among if (rank := _rank(each, now)) is not None]
-        chosen = heapq.nsmallest(max(1, int(len(ranked) * BATCH)), ranked, key=lambda one: one[0])
-        self._close(each for _, each in chosen)
-        if not chosen:
-            if len(self._futile_until) >= MAX_FUTILE:
+        candidates = [
+            connection
+            for connection, its_network in self._open_connections.items()
+            if network is None or its_network == network
+        ]
+        ranked = [(rank, connection) for connection in candidates if (rank := _rank(connection, now)) is not None]
+        idlest = heapq.nsmallest(max(1, int(len(ranked) * CLOSED_SHARE)), ranked, key=lambda pair: pair[0])
+        self._close(connection for _, connection in idlest)
+        if not idlest:
+            if len(self._futile_until) >= MAX_FUTILE_NETWORKS:
                 self._futile_until.clear()
-            self._futile_until[network] = now + FUTILE_S
-        return bool(chosen)
+            self._futile_until[network] = now + FUTILE_WINDOW_S
+        return bool(idlest)
 
     def _close(self, connections: Iterable[LimitedConnection]) -> None:
-        for each in connections:
-            self.closed += 1
-            self.release(each)
-            each.force_close()
+        for connection in connections:
+            self.closed_count += 1
+            self.release(connection)
+            connection.force_close()
             self._log_limit()
 
     def _log_limit(self) -> None:
@@ -169,20 +181,20 @@ class ConnectionLimiter:
             self._logged_at = now
             log.warning(
                 "connection_limit_reached",
-                running=len(self._open),
+                running=len(self._open_connections),
                 reason=(
                     f"at most {self.limits.total}, and {self.limits.per_address} from one address; since the start "
-                    f"{self.closed} were closed for others, and {self.refused} refused"
+                    f"{self.closed_count} were closed for others, and {self.refused_count} refused"
                 ),
             )
 
 
 def _rank(connection: LimitedConnection, now: float) -> tuple[int, float] | None:
-    """Return the closing rank of a connection, the lowest is closed first; None: keep the connection."""
+    """Return the closing rank of a connection, the lowest is closed first; None to keep the connection."""
     since = connection.idle_since
     if since is None:
         since = connection.unauthenticated_since
-        return None if since is None or now - since < FIRST_REQUEST_TIMEOUT_S else (4, since)
+        return None if since is None or now - since < CROWDED_FIRST_REQUEST_TIMEOUT_S else (4, since)
     if not connection.served:
-        return (0 if now - since >= FIRST_REQUEST_TIMEOUT_S else 2), since
-    return (1 if now - since >= FIRST_REQUEST_TIMEOUT_S else 3), since
+        return (0 if now - since >= CROWDED_FIRST_REQUEST_TIMEOUT_S else 2), since
+    return (1 if now - since >= CROWDED_FIRST_REQUEST_TIMEOUT_S else 3), since

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.auth.unknown_keys import UnknownKeys
 from gateway.background import TaskSet
-from gateway.deferred import Once
+from gateway.deferred import CreatedOnce
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
 from gateway.frozen import frozen
@@ -96,13 +96,14 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
 class DrainState:
     """The state of a graceful shutdown.
 
-    ``leaving``: the gateway stops soon, and a load balancer should send no more requests. ``inside``: number of active
-    requests, including those whose body is still being read. ``hurried``: the shutdown does not wait for them.
+    With ``leaving``, the gateway stops soon, and a load balancer should send no more requests. ``active_count`` is the
+    number of active requests, including those whose body is still being read. With ``hurried``, the shutdown does not
+    wait for them.
     """
 
     open: bool = True
     leaving: bool = False
-    inside: int = 0
+    active_count: int = 0
     hurried: bool = False
 
 
@@ -185,7 +186,7 @@ class AuthServices:
 
     accounts: AccountService
     api_keys: ApiKeyAuthenticator
-    open_members: Once[MemberServices]
+    open_members: CreatedOnce[MemberServices]
     find_setup_token: Callable[[], Awaitable[str | None]]
     client_secrets: ClientSecrets
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
@@ -224,7 +225,7 @@ class RoutingServices:
 
 @frozen
 class MediaStores:
-    """The stores of media and clients' files. ``folder``: None if they are in a bucket."""
+    """The stores of media and clients' files. ``folder`` is None if they are in a bucket."""
 
     images: MediaStore
     videos: MediaStore
@@ -239,7 +240,7 @@ class MediaServices:
 
     stores: MediaStores
     signed_links: SignedLinks
-    open_images: Once[ImageService]
+    open_images: CreatedOnce[ImageService]
     spool: UploadSpool
     fetcher: SafeFetcher
 
@@ -277,16 +278,17 @@ class AdminServices:
     """Services that only the admin API uses.
 
     ``open_history`` and ``open_active_feed`` create their services at first use. ``end_node_leases`` ends the credit
-    leases of a lost node. ``changes``: tasks of changes in progress, including those whose clients have disconnected.
+    leases of a lost node. ``changes`` are tasks of changes in progress, including those whose clients have
+    disconnected.
     """
 
     settings: SettingsService
     routes: RouteService
     reloader: Reloader
     request_log: RequestLogRepository
-    open_history: Once[RequestHistory]
+    open_history: CreatedOnce[RequestHistory]
     audit_log: AuditLogRepository
-    open_active_feed: Once[ActiveRequestsFeed]
+    open_active_feed: CreatedOnce[ActiveRequestsFeed]
     monitor: ProcessMonitor
     token: str = attrs.field(repr=False)
     end_node_leases: EndNodeLeases | None
@@ -309,8 +311,8 @@ class AdminServices:
 class HttpSettings:
     """Settings of the HTTP server, read once at startup.
 
-    ``base_url``: public address without a final slash; empty if not configured. ``path_prefix``: its path, which a
-    reverse proxy strips.
+    ``base_url`` is the public address without a final slash; empty if not configured. ``path_prefix`` is its path,
+    which a reverse proxy strips.
     """
 
     max_body_mb: int
@@ -348,7 +350,7 @@ class Services:
     videos: VideoServices
     idempotency: IdempotencyService
     auth: AuthServices
-    open_batches: Once[Batches]
+    open_batches: CreatedOnce[Batches]
     sign_in: ProviderSignIn | None
     admin: AdminServices
     metrics: RequestMetrics
@@ -366,7 +368,7 @@ API: web.AppKey[web.Application] = web.AppKey("api")
 """The sub-application of the public API."""
 ACTOR = web.RequestKey("actor", Actor)
 """The actor of an admin API request."""
-SIGNED: web.RequestKey[CurrentUser] = web.RequestKey("signed")
+USER: web.RequestKey[CurrentUser] = web.RequestKey("signed")
 """The signed-in member, if the actor is a member."""
 CALLER = web.RequestKey("caller", Caller)
 CONTEXT = web.RequestKey("context", RequestContext)

@@ -20,7 +20,7 @@ _PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
 _METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
 _MAX_AGE_S = "7200"
 """The longest time for which Chromium caches a preflight response."""
-_ACCEPTED = frozenset(
+_ACCEPTED_HEADERS = frozenset(
     {
         "accept", "accept-language", "authorization", "cache-control", "content-type", "idempotency-key", "if-match",
         "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "last-event-id", "range", "user-agent",
@@ -30,8 +30,8 @@ _ACCEPTED = frozenset(
 _ACCEPTED_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
 """Request headers that client libraries send. Never add the console's header: it protects against CSRF.
 """
-_MOST_NAMES = 64
-_REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
+_MAX_NAMES = 64
+_ORIGIN_REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
 _EXPOSED = (
     "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Link, "
     "Retry-After, openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-attempts, x-gateway-cost-usd, "
@@ -60,11 +60,11 @@ class CrossOrigin:
 
     def _build_headers(self, request: web.Request) -> dict[str, str]:
         """Build the CORS headers of the response to ``request``; only ``Vary`` if its origin is not allowed."""
-        allowed = self._find_allowed(request)
+        allowed_origin = self._find_allowed(request)
         vary = {} if self._any else {"Vary": "Origin"}
-        if allowed is None:
+        if allowed_origin is None:
             return vary
-        return {"Access-Control-Allow-Origin": allowed, "Access-Control-Expose-Headers": _EXPOSED, **vary}
+        return {"Access-Control-Allow-Origin": allowed_origin, "Access-Control-Expose-Headers": _EXPOSED, **vary}
 
     def build_public_headers(self) -> dict[str, str]:
         if len(self._origins) > 1 and not self._any:
@@ -83,25 +83,27 @@ class CrossOrigin:
     def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
         headers = build_common_headers(request)
         if self._find_allowed(request) is None:
-            error = Forbidden(_REFUSED, should_retry=False)
-            refused = answer_error(error, request, request[CONTEXT].id)
-            return BareResponse(body=refused.body, status=refused.status, headers={**refused.headers, **headers})
+            error = Forbidden(_ORIGIN_REFUSED, should_retry=False)
+            error_response = answer_error(error, request, request[CONTEXT].id)
+            return BareResponse(
+                body=error_response.body, status=error_response.status, headers={**error_response.headers, **headers}
+            )
         headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
-        taken = _list_accepted(request.headers.getall("Access-Control-Request-Headers", ()))
-        if taken:
-            headers["Access-Control-Allow-Headers"] = ", ".join(taken)
+        accepted_headers = _list_accepted(request.headers.getall("Access-Control-Request-Headers", ()))
+        if accepted_headers:
+            headers["Access-Control-Allow-Headers"] = ", ".join(accepted_headers)
         vary = ("Access-Control-Request-Method", "Access-Control-Request-Headers")
         headers["Vary"] = ", ".join((*filter(None, [headers.get("Vary")]), *vary))
         return BareResponse(status=web.HTTPNoContent.status_code, headers=headers)
 
 
 def _list_accepted(lines: Iterable[str]) -> list[str]:
-    names = (name.strip().lower() for line in lines for name in line.split(",", _MOST_NAMES)[:_MOST_NAMES])
+    names = (name.strip().lower() for line in lines for name in line.split(",", _MAX_NAMES)[:_MAX_NAMES])
     return [name for name in dict.fromkeys(names) if _is_accepted(name)]
 
 
 def _is_accepted(name: str) -> bool:
-    if name in _ACCEPTED:
+    if name in _ACCEPTED_HEADERS:
         return True
     return name.startswith(_ACCEPTED_PREFIXES) and name.isascii() and name.replace("-", "").isalnum()
 

@@ -36,7 +36,8 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
     """Convert an exception of a handler into an error response.
 
     An exception other than ``GatewayError`` or aiohttp's ``HTTPException`` is logged as a bug. Raises
-    ``ConnectionError`` if the client has disconnected; if the response has begun, the connection is aborted first.
+    ``ConnectionError`` (or ``ConnectionResetError``) if the client has disconnected; if the response has begun, the
+    connection is aborted first.
     """
     if isinstance(error, errors.ClientDisconnected):
         raise ConnectionResetError("the client disconnected") from None
@@ -44,18 +45,18 @@ def convert_error(error: Exception, request: web.Request, request_id: str) -> we
         raise error
     headers: dict[str, str] = {}
     if isinstance(error, errors.GatewayError):
-        answered = error
+        response_error = error
     elif isinstance(error, web.HTTPException):
-        answered, headers = parse_http_error(error, request), _build_allow(error, request)
+        response_error, headers = parse_http_error(error, request), _build_allow(error, request)
     else:
-        answered = errors.InternalError("Unexpected gateway error")
-    if isinstance(answered, errors.InternalError):
+        response_error = errors.InternalError("Unexpected gateway error")
+    if isinstance(response_error, errors.InternalError):
         log.error("request_failed", request_id=request_id, exc_info=error)
     if request.writer.output_size:
         if request.transport is not None:
             request.transport.abort()
         raise ConnectionResetError("the response had begun") from error
-    return answer_error(answered, request, request_id, headers)
+    return answer_error(response_error, request, request_id, headers)
 
 
 def answer_error(
@@ -124,8 +125,8 @@ def is_google_request(request: web.Request) -> bool:
 def parse_http_error(error: web.HTTPException, request: web.Request) -> errors.GatewayError:
     """Convert an HTTP exception of aiohttp to a ``GatewayError`` of the same status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed = ", ".join(list_served(request))
-        return errors.MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed}")
+        allowed_methods = ", ".join(list_served(request))
+        return errors.MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed_methods}")
     if isinstance(error, web.HTTPNotFound):
         hint = describe_unserved_path(request.path)
         similar = None if hint else find_hint(request, find_error_format(request))

@@ -48,10 +48,10 @@ class FastRoutes:
         if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
             request._match_info = self._nowhere  # noqa: SLF001 - its application's signal adds the common headers
             return await self._refuse_framing(request)
-        found = self._routes.get(request.raw_path)
-        if found is None or request.method != "POST" or "Expect" in request.headers:
+        fast_route = self._routes.get(request.raw_path)
+        if fast_route is None or request.method != "POST" or "Expect" in request.headers:
             return await self._handle_slowly(request)
-        request._match_info, handler = found  # noqa: SLF001
+        request._match_info, handler = fast_route  # noqa: SLF001
         return await handler(request)
 
     async def _handle_slowly(self, request: web.Request) -> web.StreamResponse:
@@ -87,12 +87,12 @@ async def refuse_framing(request: web.Request) -> web.Response:
 
 
 async def refuse_expectation(_request: web.Request) -> NoReturn:
-    """Refuse an ``Expect`` other than ``100-continue``."""
+    """Answer 417 to an ``Expect`` other than ``100-continue``, by raising ``HTTPExpectationFailed``."""
     raise web.HTTPExpectationFailed
 
 
 async def refuse_crowded(_request: web.Request) -> NoReturn:
-    """Refuse a request that its reserved connection does not serve."""
+    """Raise ``Overloaded`` for a request that its reserved connection does not serve."""
     raise Overloaded("The gateway has reached its connection limit", retry_after_s=1)
 
 

@@ -92,11 +92,11 @@ async def get_google_models(request: web.Request) -> web.Response:
     """``GET /v1beta/models``: the models that this key may use now, paginated and sorted by id."""
     query = request.query
     size = gemini_models.parse_page_size(query.get("pageSize"))
-    after = gemini_models.parse_page_token(query.get("pageToken", ""))
-    left = [model for model in _list_models(request) if model.id > after]
-    page = left[:size]
+    after_id = gemini_models.parse_page_token(query.get("pageToken", ""))
+    remaining = [model for model in _list_models(request) if model.id > after_id]
+    page = remaining[:size]
     models = [gemini_models.build_model(model, _list_supported(request, model)) for model in page]
-    body = gemini_models.build_page(models, page[-1].id if len(left) > size else None)
+    body = gemini_models.build_page(models, page[-1].id if len(remaining) > size else None)
     return web.Response(body=body, content_type="application/json")
 
 
@@ -117,6 +117,6 @@ def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
 
 async def get_google_model(request: web.Request) -> web.Response:
     """``GET /v1beta/models/{model}``."""
-    listed = request.app[SERVICES].routing.router.get_model(request[CALLER], request.match_info["model"])
-    body = orjson.dumps(gemini_models.build_model(listed, _list_supported(request, listed)))
+    model = request.app[SERVICES].routing.router.get_model(request[CALLER], request.match_info["model"])
+    body = orjson.dumps(gemini_models.build_model(model, _list_supported(request, model)))
     return web.Response(body=body, content_type="application/json")

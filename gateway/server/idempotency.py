@@ -20,8 +20,8 @@ from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.video_status import find_status_words
 
 HEADER = "Idempotency-Key"
-_NOT_STREAMED = f"{HEADER}: a stream is not replayed; the same request again is a new request"
-_NOT_NAMED = f"{HEADER}: not used here; the same request again is a new request"
+_STREAM_WARNING = f"{HEADER}: a stream is not replayed; the same request again is a new request"
+_UNUSED_WARNING = f"{HEADER}: not used here; the same request again is a new request"
 _JSON = "application/json"
 _OK = 200
 _PIECE_BYTES = 256 * 1024
@@ -34,7 +34,7 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
         return NAMELESS
     if OPERATIONS[operation].replayable:
         return IdempotencyKey(request, operation, name)
-    request[CONTEXT].warn(_NOT_NAMED)
+    request[CONTEXT].warn(_UNUSED_WARNING)
     return NAMELESS
 
 
@@ -43,7 +43,7 @@ class IdempotencyKey:
 
     is_named = True
     _digest = ""
-    _mine: IdempotencyRecord | None = None
+    _own_record: IdempotencyRecord | None = None
 
     def __init__(self, request: web.Request, operation: Operation, name: str) -> None:
         self._request = request
@@ -74,67 +74,70 @@ class IdempotencyKey:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
     async def find_answer(self, inference: InferenceRequest) -> web.Response | None:
-        """Return the stored response if the same request ran before; None if it must run now."""
+        """Return the stored response if the same request ran before; None if it must run now.
+
+        Raises ``InvalidRequest`` for a malformed key.
+        """
         if not self.is_named:
             return None
         if not 0 < len(self._name) <= MAX_KEY_CHARS or not self._name.isascii() or not self._name.isprintable():
             raise InvalidRequest(f"'{HEADER}' must have 1 to {MAX_KEY_CHARS} printable characters", param=HEADER)
         if inference.stream:
-            self._request[CONTEXT].warn(_NOT_STREAMED)
+            self._request[CONTEXT].warn(_STREAM_WARNING)
             return None
         services = self._request.app[SERVICES]
         # Checked before the database write: a client that repeats refused requests must not cause a write each time.
         await services.billing.quota.check_rate(self._request[CALLER])
         records = services.idempotency
         ctx = self._request[CONTEXT]
-        mine, known = await records.begin(ctx.caller.key.id, self._name, self._digest, ctx.id)
-        if known is not None and known.state != "answered":
-            lost, known = known, await self._find_job(known)
-            if known is None:
-                await records.claim_lost(mine, lost)
-        if known is not None:
-            return _build_replay(known)
-        self._mine = mine
+        own_record, earlier_record = await records.begin(ctx.caller.key.id, self._name, self._digest, ctx.id)
+        if earlier_record is not None and earlier_record.state != "answered":
+            lost_record, earlier_record = earlier_record, await self._find_job(earlier_record)
+            if earlier_record is None:
+                await records.claim_lost(own_record, lost_record)
+        if earlier_record is not None:
+            return _build_replay(earlier_record)
+        self._own_record = own_record
         return None
 
-    async def _find_job(self, lost: IdempotencyRecord) -> IdempotencyRecord | None:
+    async def _find_job(self, lost_record: IdempotencyRecord) -> IdempotencyRecord | None:
         """Return a record whose answer is the job of an interrupted submission; None without such a job."""
         services = self._request.app[SERVICES]
         job = (
-            await services.videos.jobs.store.find_by_request(lost.request_id)
+            await services.videos.jobs.store.find_by_request(lost_record.request_id)
             if OPERATIONS[self._operation].media == "video"
             else None
         )
         if job is None:
             return None
         body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
-        return attrs.evolve(lost, status=_OK, media_type=_JSON, body=body)
+        return attrs.evolve(lost_record, status=_OK, media_type=_JSON, body=body)
 
     async def keep(self, body: bytes, media_type: str = _JSON) -> None:
-        mine, self._mine = self._mine, None
-        if mine is not None:
+        own_record, self._own_record = self._own_record, None
+        if own_record is not None:
             await self._request.app[SERVICES].idempotency.record_answer(
-                mine, status=_OK, media_type=media_type, body=body
+                own_record, status=_OK, media_type=media_type, body=body
             )
 
     async def mark_lost(self) -> None:
-        mine, self._mine = self._mine, None
-        if mine is not None:
-            await self._request.app[SERVICES].idempotency.mark_lost(mine)
+        own_record, self._own_record = self._own_record, None
+        if own_record is not None:
+            await self._request.app[SERVICES].idempotency.mark_lost(own_record)
 
     def hand_over(self) -> "IdempotencyKey":
         """Transfer the key to the task that completes the request. This object becomes inactive."""
         if not self.is_named:
             return self
-        other = IdempotencyKey(self._request, self._operation, self._name)
-        other._mine, self._mine = self._mine, None
-        return other
+        other_key = IdempotencyKey(self._request, self._operation, self._name)
+        other_key._own_record, self._own_record = self._own_record, None
+        return other_key
 
     def close(self) -> None:
-        mine, self._mine = self._mine, None
-        if mine is not None:
+        own_record, self._own_record = self._own_record, None
+        if own_record is not None:
             services = self._request.app[SERVICES]
-            services.videos.jobs.tasks.start(services.idempotency.delete(mine))
+            services.videos.jobs.tasks.start(services.idempotency.delete(own_record))
 
 
 class _NoIdempotencyKey(IdempotencyKey):
@@ -146,9 +149,9 @@ class _NoIdempotencyKey(IdempotencyKey):
 NAMELESS = _NoIdempotencyKey()
 
 
-def _build_replay(known: IdempotencyRecord) -> web.Response:
-    headers = {"Content-Type": known.media_type, "Idempotent-Replayed": "true"}
-    return web.Response(status=known.status, body=known.body, headers=headers)
+def _build_replay(earlier_record: IdempotencyRecord) -> web.Response:
+    headers = {"Content-Type": earlier_record.media_type, "Idempotent-Replayed": "true"}
+    return web.Response(status=earlier_record.status, body=earlier_record.body, headers=headers)
 
 
 async def _hash_file(file: Upload) -> str:

@@ -25,8 +25,8 @@ async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
     open_videos = await services.videos.jobs.reservations.count_all_open()
     families: list[Metric] = []
     gauges = _list_gauges(services, open_videos)
-    for part in (list_request_families(services.metrics), gauges, _list_process(services)):
-        for family in part:
+    for family_group in (list_request_families(services.metrics), gauges, _list_process(services)):
+        for family in family_group:
             families.append(family)
             await asyncio.sleep(0)
     return await asyncio.to_thread(partial(write_families, families, accept))
@@ -35,20 +35,22 @@ async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
 def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     storage, proxy = services.storage, services.proxy
     active = GaugeMetricFamily("gateway_active_requests", "Requests under way", labels=["phase"])
-    phases = Counter(find_phase(one.context) for one in services.active_requests.calls.values())
+    phases = Counter(find_phase(call.context) for call in services.active_requests.calls.values())
     for phase in get_args(Phase):
         active.add_metric([phase], phases[phase])
     yield active
     yield build_gauge("gateway_active_attempts", "Attempts in progress, and requests that wait for one", proxy.running)
-    waiting = len(storage.write_queue)
-    yield build_gauge("gateway_unwritten_records", "Finished requests not in the database yet", waiting)
+    queued_rows = len(storage.write_queue)
+    yield build_gauge("gateway_unwritten_records", "Finished requests not in the database yet", queued_rows)
     failing = storage.write_queue.failing or storage.journal.failing
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
     aside = storage.unstorable.count
     yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", aside)
     limits = services.billing.shared_limits
-    away = limits is not None and not limits.sender.reached
-    yield build_gauge("gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", away)
+    is_unreachable = limits is not None and not limits.sender.reached
+    yield build_gauge(
+        "gateway_rate_limits_away", "1 if the server of shared rate limits is not reached", is_unreachable
+    )
     yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
     yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", open_videos)
     yield from _list_channels(services.routing.load_balancer)
@@ -63,15 +65,15 @@ def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:
     running = GaugeMetricFamily("gateway_channel_active_attempts", "Attempts under way", labels=["channel"])
     attempts = CounterMetricFamily("gateway_channel_attempts", "Attempts with a known outcome", labels=["channel"])
     failures = CounterMetricFamily("gateway_channel_failures", "Attempts that failed", labels=["channel"])
-    for one in load_balancer.channels.values():
-        name = one.channel.name
-        health = find_health(one, load_balancer)
-        for each in get_args(Health):
-            state.add_metric([name, each], each == health)
-        circuits.add_metric([name], (one.breaker.state != "closed") + len(one.list_tripped()))
-        running.add_metric([name], one.running)
-        attempts.add_metric([name], one.calls)
-        failures.add_metric([name], one.failures)
+    for channel_state in load_balancer.channels.values():
+        name = channel_state.channel.name
+        health = find_health(channel_state, load_balancer)
+        for health_state in get_args(Health):
+            state.add_metric([name, health_state], health_state == health)
+        circuits.add_metric([name], (channel_state.breaker.state != "closed") + len(channel_state.list_tripped()))
+        running.add_metric([name], channel_state.running)
+        attempts.add_metric([name], channel_state.calls)
+        failures.add_metric([name], channel_state.failures)
     yield from (state, circuits, running, attempts, failures)
 
 

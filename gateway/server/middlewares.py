@@ -39,25 +39,25 @@ from gateway.proxy.failover import make_cancelled
 from gateway.request_context import RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
-from gateway.server.context import CALLER, CONTEXT, SERVICES, SIGNED
+from gateway.server.context import CALLER, CONTEXT, SERVICES, USER
 from gateway.server.error_responses import GOOGLE_KEY_HEADER, convert_error, find_error_format, is_google_request
 from gateway.server.multipart import MIB, MultipartReader
 from gateway.server.query import is_number
 from gateway.server.realtime_auth import REALTIME_PATH, find_secret_caller, list_protocol_keys
 from gateway.server.request_body import read_arrived_json, read_sized_json
-from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE, SECURE_COOKIE, find_signed_in_user
+from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE_METHODS, SECURE_COOKIE, find_signed_in_user
 from gateway.wording import mask_keys, mask_name
 
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
-_SENT: Mapping[str, str] = {"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"}
+_KEY_HEADER_EXAMPLES: Mapping[str, str] = {"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"}
 """The key header of each API's clients, as error messages show it. OpenAI's clients send ``Authorization``."""
 _STATIC = "/console/static/"
 _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
 _MEASURE = "media.audio_duration:measure_audio"
-_NOT_STORED = "store: the gateway does not keep completions: this one cannot be retrieved"
+_NOT_STORED_WARNING = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request", MASKED)
 
@@ -155,20 +155,20 @@ async def _find_caller(request: web.Request) -> Caller:
     if not services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
-    for offered in list_protocol_keys(request) if request.path == REALTIME_PATH else ():
-        if authorization is not None and _parse_token(authorization) != _parse_token(offered):
+    for protocol_key in list_protocol_keys(request) if request.path == REALTIME_PATH else ():
+        if authorization is not None and _parse_token(authorization) != _parse_token(protocol_key):
             raise _make_ambiguous()
-        authorization = offered
+        authorization = protocol_key
     if authorization is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
         caller = await _find_console_caller(request)
     else:
         try:
             caller = services.auth.api_keys.authenticate(authorization)
         except InvalidApiKey:
-            found = await find_secret_caller(request, authorization)
-            if found is None:
-                raise _refuse_key(request, authorization) from None
-            caller = found
+            secret_caller = await find_secret_caller(request, authorization)
+            if secret_caller is None:
+                raise _make_key_error(request, authorization) from None
+            caller = secret_caller
     if caller.networks:
         check_client_ip(request, caller)
     return caller
@@ -197,10 +197,10 @@ def _find_authorization(request: web.Request) -> str | None:
         keys = list(filter(is_key_shape, keys))
     if not keys:
         return authorizations[0] if authorizations else None
-    found = {*filter(None, [*keys, *map(_parse_token, authorizations)])}
-    if len(found) > 1:
+    secrets = {*filter(None, [*keys, *map(_parse_token, authorizations)])}
+    if len(secrets) > 1:
         raise _make_ambiguous()
-    return f"Bearer {found.pop()}" if found else None
+    return f"Bearer {secrets.pop()}" if secrets else None
 
 
 def _name_key(request: web.Request, secret: str) -> str:
@@ -210,20 +210,20 @@ def _name_key(request: web.Request, secret: str) -> str:
     return "'key' in the query"
 
 
-def _refuse_key(request: web.Request, authorization: str | None) -> InvalidApiKey:
+def _make_key_error(request: web.Request, authorization: str | None) -> InvalidApiKey:
     """Return the error for missing or unknown credentials; the message names the header that has them."""
     if authorization is None:
-        send = _SENT.get(find_error_format(request), "Authorization: Bearer sk-…")
+        send = _KEY_HEADER_EXAMPLES.get(find_error_format(request), "Authorization: Bearer sk-…")
         return InvalidApiKey(f"No API key: send '{send}'", should_retry=False)
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
-    where = _name_key(request, secret)
+    key_name = _name_key(request, secret)
     if scheme.lower() != "bearer" or not secret:
-        message = f"Malformed API key in {where}: 'Authorization: Bearer sk-…' is expected"
+        message = f"Malformed API key in {key_name}: 'Authorization: Bearer sk-…' is expected"
     elif (maker := find_key_maker(secret)) is not None:
-        message = f"The key in {where} looks like {maker} key. Use a key of this gateway."
+        message = f"The key in {key_name} looks like {maker} key. Use a key of this gateway."
     else:
-        message = f"The key in {where} is not a key of this gateway"
+        message = f"The key in {key_name} is not a key of this gateway"
     return InvalidApiKey(message, should_retry=False)
 
 
@@ -241,22 +241,22 @@ async def _find_console_caller(request: web.Request) -> Caller:
     Requests that only read the account's videos get a placeholder key. Raises ``SignedOut``, ``Forbidden``,
     ``NotFound``, or the error of a key that cannot be used.
     """
-    signed = await find_signed_in_user(request)
-    if signed is None:
+    user = await find_signed_in_user(request)
+    if user is None:
         raise SignedOut("The console session has ended: sign in again", should_retry=False)
     services, key_id = request.app[SERVICES], request.headers.get(KEY_HEADER)
     if key_id is None:
-        if request.method not in SAFE or not request.path.startswith(_VIDEOS):
+        if request.method not in SAFE_METHODS or not request.path.startswith(_VIDEOS):
             raise Forbidden(f"Send the id of the API key that pays in the header {KEY_HEADER}", should_retry=False)
-        request[SIGNED] = signed
-        return Caller(signed.account, ApiKey(0, signed.account.id, "console", b"", ""))
-    if not includes_rights(signed.member.role, "member"):
+        request[USER] = user
+        return Caller(user.account, ApiKey(0, user.account.id, "console", b"", ""))
+    if not includes_rights(user.member.role, "member"):
         raise Forbidden("Viewers cannot send requests", should_retry=False)
     caller = services.auth.api_keys.find_caller(int(key_id)) if is_number(key_id) else None
-    if caller is None or caller.account.id != signed.account.id:
+    if caller is None or caller.account.id != user.account.id:
         raise NotFound(f"Your account has no key with the id {key_id[:20]!r}", param=KEY_HEADER)
     caller.check_usable(services.clock())
-    request[SIGNED] = signed
+    request[USER] = user
     return caller
 
 
@@ -269,7 +269,7 @@ async def settle_request(
     """Register the request as active, and settle it however it ends. Successful ones are settled earlier."""
     active = request[INFERENCE] = kind(request, operation)
     services = active.services
-    services.drain.inside += 1
+    services.drain.active_count += 1
     services.active_requests.calls[active.context.id] = active
     try:
         return await handler(request)
@@ -297,7 +297,7 @@ async def settle_request(
             active.idempotency_key.close()
         if active.context.loan is not None:
             close_loan(active.context)
-        services.drain.inside -= 1
+        services.drain.active_count -= 1
         active.task = None  # the task references its exception, and with it the request
         del request[INFERENCE]  # breaks a reference cycle: request and body are freed without the garbage collector
 
@@ -322,7 +322,7 @@ async def parse_request(
         loan = services.memory.lend(ctx)
         size = await put_files(services.files.files, ctx.caller.account.id, body, loan, size=size, limit=limit)
     if "store" in body and body["store"] is True and ctx.operation == "chat":
-        ctx.warn(_NOT_STORED)
+        ctx.warn(_NOT_STORED_WARNING)
     if size > MAX_ON_LOOP:
         ctx.inference = attrs.evolve(await run_in_thread(parse, body), large=True)
     else:

@@ -15,7 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multipart import MultipartError, MultipartSegment, ParserLimitReached, PushMultipartParser, StrictParserError
 
 from gateway.domain.media import sniff_image
-from gateway.domain.upload import HEAD_BYTES, Spooled, Upload
+from gateway.domain.upload import HEAD_BYTES, SpooledData, Upload
 from gateway.errors import ClientDisconnected, InvalidRequest, RequestTimeout, RequestTooLarge, UnsupportedMediaType
 from gateway.formats.wire.form import ReceivedForm
 from gateway.formats.wire.request_body import ANY_TYPE, MEDIA_TYPE
@@ -31,7 +31,7 @@ PIECE_BYTES = 256 * 1024
 MAX_BOUNDARY = 70
 MAX_NAME = 128
 FALLBACK_NAME = "file"
-_SHOWN_NAME = 64
+_MAX_SHOWN_NAME = 64
 _BOUNDARY = re.compile(r';\s*boundary\s*=\s*(?:"([^"\\]*)"|([^\s";,]+))', re.IGNORECASE)
 _OPTION = re.compile(r';\s*([a-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s";]*)', re.IGNORECASE)
 _ENCODINGS = frozenset({"", "binary", "8bit", "7bit"})
@@ -67,7 +67,7 @@ class FormLimits:
     pace_s: float = 60.0
 
 
-class FileSink(Spooled, Protocol):
+class FileSink(SpooledData, Protocol):
     """Receives the bytes of all files of a form, one file after another."""
 
     async def write(self, data: bytes) -> None: ...
@@ -91,11 +91,11 @@ class MultipartReader:
     ) -> None:
         self._request = request
         self._share = spool.find_share(account_id)
-        self._spooled: FileSink = self._share.open() if sink is None else sink
+        self._spool_file: FileSink = self._share.open() if sink is None else sink
         self._limits = limits
-        self._parts = 0
+        self._part_count = 0
         self._files_begun = 0
-        self._part: _Part | None = None
+        self._current_part: _Part | None = None
         self._texts_left = limits.max_text_bytes
         self._texts: list[tuple[str, bytes]] = []
         self._files: list[Upload] = []
@@ -104,7 +104,7 @@ class MultipartReader:
         """Read the form; call this once. Raises ``GatewayError`` and deletes the files of a refused form."""
         complete = False
         try:
-            async with self._share.hold_place(self._limits.idle_s):
+            async with self._share.hold_slot(self._limits.idle_s):
                 await self._read()
             form = ReceivedForm(tuple(_read_text(*text) for text in self._texts), tuple(self._files))
             complete = True
@@ -114,15 +114,15 @@ class MultipartReader:
                 self.close()
 
     def close(self) -> None:
-        self._spooled.close()
+        self._spool_file.close()
 
     async def _read(self) -> None:
         parser = PushMultipartParser(_read_boundary(self._request), strict=True)
         inflow = _BodyReader(self._request, self._limits)
-        ended = False
+        at_end = False
         try:
             while piece := await inflow.receive():
-                ended = ended or await self._parse(parser, piece)
+                at_end = at_end or await self._parse(parser, piece)
             parser.close()
         except ParserLimitReached:
             raise InvalidRequest("The form has a part whose headers are too long or too many") from None
@@ -141,24 +141,24 @@ class MultipartReader:
 
     async def _process_event(self, event: MultipartSegment | bytes | None) -> None:
         if isinstance(event, MultipartSegment):
-            self._part = self._open(event)
-        elif self._part is None:
+            self._current_part = self._open(event)
+        elif self._current_part is None:
             raise InvalidRequest("The form is malformed or truncated")
         elif event is None:
-            await self._part.finish()
-            self._part = None
+            await self._current_part.finish()
+            self._current_part = None
         else:
-            await self._part.write(event)
+            await self._current_part.write(event)
 
     def _open(self, segment: MultipartSegment) -> "_Part":
-        self._parts += 1
-        if self._parts > self._limits.max_parts:
+        self._part_count += 1
+        if self._part_count > self._limits.max_parts:
             raise InvalidRequest(f"The form has more than {self._limits.max_parts} parts")
         if not segment.name:
             raise InvalidRequest("The form has a part without a name")
         encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
         if encoding not in _ENCODINGS:
-            name = segment.name[:_SHOWN_NAME]
+            name = segment.name[:_MAX_SHOWN_NAME]
             raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form may not have", param=name)
         filename = _find_filename(segment)
         return _TextPart(self, segment.name) if filename is None else self._open_file(segment, filename)
@@ -171,7 +171,7 @@ class MultipartReader:
             field=segment.name.removesuffix("[]"),
             filename=filename,
             declared=segment.content_type,
-            spooled=self._spooled,
+            spooled=self._spool_file,
             limit=self._limits.max_file_bytes,
             keep=self._files.append,
         )
@@ -179,8 +179,10 @@ class MultipartReader:
     def take_text(self, name: str, count: int) -> None:
         self._texts_left -= count
         if self._texts_left < 0:
-            shown, limit = name[:_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
-            raise RequestTooLarge(f"'{shown}' is too long: all text fields together may have {limit}", param=shown)
+            short_name, limit = name[:_MAX_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
+            raise RequestTooLarge(
+                f"'{short_name}' is too long: all text fields together may have {limit}", param=short_name
+            )
 
     def keep_text(self, name: str, data: bytes) -> None:
         """Keep a complete text field as bytes until the form is complete: a ``str`` may take four times the memory."""
@@ -227,7 +229,7 @@ class _File:
     async def write(self, data: bytes) -> None:
         self.waiting += data
         if self.spooled.size - self.start + len(self.waiting) > self.limit:
-            name = self.field[:_SHOWN_NAME]
+            name = self.field[:_MAX_SHOWN_NAME]
             raise RequestTooLarge(f"The file '{name}' is larger than {_write_size(self.limit)}", param=name)
         if len(self.waiting) >= PIECE_BYTES:
             await self._spool()
@@ -237,8 +239,8 @@ class _File:
         size = self.spooled.size - self.start
         if self.filename or size:  # browsers send an empty part if no file is chosen
             media_type = _find_media_type(self.head, self.declared)
-            name, spooled = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
-            self.keep(Upload(self.field, name, media_type, self.head, spooled))
+            name, file_slice = _clean_filename(self.filename), SpooledSlice(self.spooled, self.start, size)
+            self.keep(Upload(self.field, name, media_type, self.head, file_slice))
 
     async def _spool(self) -> None:
         data = bytes(self.waiting)
@@ -255,7 +257,7 @@ class _BodyReader:
         self._deadline = self._loop.time() + limits.total_s
         self._size = 0
         self._waited_s = 0.0
-        self._came = 0
+        self._received_bytes = 0
         self._warmed_up = False
         self._check_size(request.content_length or 0)
 
@@ -292,13 +294,17 @@ class _BodyReader:
         return f"Nothing of the form arrived for {self._limits.idle_s:g} s"
 
     def _check_pace(self, count: int) -> None:
-        """Check the average rate. Only the time spent waiting for the client counts, not that of disk writes."""
-        self._came += count
+        """Check the average rate.
+
+        Only the time spent waiting for the client counts, not that of disk writes. Raises ``RequestTimeout`` if it is
+        too low.
+        """
+        self._received_bytes += count
         if self._waited_s < self._limits.pace_s:
             return
-        if self._warmed_up and self._came < self._waited_s * self._limits.min_rate:
+        if self._warmed_up and self._received_bytes < self._waited_s * self._limits.min_rate:
             raise RequestTimeout(f"The form arrived at less than {self._limits.min_rate} bytes a second")
-        self._warmed_up, self._waited_s, self._came = True, 0.0, 0
+        self._warmed_up, self._waited_s, self._received_bytes = True, 0.0, 0
 
     def _check_size(self, size: int) -> None:
         if size > self._limits.max_body_bytes:
@@ -308,11 +314,11 @@ class _BodyReader:
 def _read_boundary(request: web.Request) -> str:
     kind = read_media_type(request)
     if kind != "multipart/form-data":
-        raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_SHOWN_NAME]}")
+        raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_MAX_SHOWN_NAME]}")
     if request.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         raise UnsupportedMediaType("A form must come without a Content-Encoding")
-    found = _BOUNDARY.search(request.headers["Content-Type"])
-    boundary = (found[1] or found[2] or "") if found else ""
+    match = _BOUNDARY.search(request.headers["Content-Type"])
+    boundary = (match[1] or match[2] or "") if match else ""
     if not (boundary.isascii() and boundary.isprintable() and 0 < len(boundary) <= MAX_BOUNDARY):
         raise InvalidRequest("Content-Type must name the boundary of the form's parts, of 1 to 70 characters")
     return boundary
@@ -332,8 +338,8 @@ def _read_text(name: str, data: bytes) -> tuple[str, str]:
     try:
         return name, data.decode()
     except UnicodeDecodeError:
-        shown = name[:_SHOWN_NAME]
-        raise InvalidRequest(f"'{shown}' is not UTF-8", param=shown) from None
+        short_name = name[:_MAX_SHOWN_NAME]
+        raise InvalidRequest(f"'{short_name}' is not UTF-8", param=short_name) from None
 
 
 def _clean_filename(name: str) -> str:
@@ -341,13 +347,13 @@ def _clean_filename(name: str) -> str:
     return "".join(letter for letter in last if letter.isprintable())[-MAX_NAME:].strip() or FALLBACK_NAME
 
 
-def _find_media_type(head: bytes, declared: str | None) -> str:
+def _find_media_type(head: bytes, declared_type: str | None) -> str:
     sniffed = sniff_image(head) or next((kind for sound, kind in _SOUNDS if sound.match(head)), None)
     if sniffed is not None:
         return sniffed
     if _WEBM.match(head):
-        return "video/webm" if declared == "video/webm" else "audio/webm"
-    return declared if declared and MEDIA_TYPE.match(declared) else ANY_TYPE
+        return "video/webm" if declared_type == "video/webm" else "audio/webm"
+    return declared_type if declared_type and MEDIA_TYPE.match(declared_type) else ANY_TYPE
 
 
 def _write_size(size: int) -> str:

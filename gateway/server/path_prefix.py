@@ -21,5 +21,5 @@ def prefix_links(page: bytes, prefix: str) -> bytes:
     """Return the page with ``prefix`` prepended to all links to the gateway itself."""
     if not prefix:
         return page
-    raw = prefix.encode()
-    return _HTML.sub(b'<html data-prefix="' + raw + b'"', _LINK.sub(rb"\1" + raw, page), count=1)
+    encoded_prefix = prefix.encode()
+    return _HTML.sub(b'<html data-prefix="' + encoded_prefix + b'"', _LINK.sub(rb"\1" + encoded_prefix, page), count=1)

@@ -32,15 +32,15 @@ from gateway.server.fast_routes import FastRoutes
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
 WATCH_S = 1.0
-FIRST_REQUEST_S = 2.0
+STOP_FIRST_REQUEST_TIMEOUT_S = 2.0
 _LOOK_EVERY_S = 0.01
-_OWN: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
+_OWN_RESPONSES: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
 
 
 class GatewayProtocol(RequestHandler):
     """One client connection. Bodies stay compressed until the caller is known (``server/request_body.py``)."""
 
-    __slots__ = ("_cut_off", "_limiter", "_made_at", "handshake")
+    __slots__ = ("_limiter", "_made_at", "_write_timer", "handshake")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
@@ -48,7 +48,7 @@ class GatewayProtocol(RequestHandler):
         # twice if its body came late, so the protocol must report "full" one request earlier.
         self._max_msg_queue_size -= 1
         self._limiter: ConnectionLimiter | None = None
-        self._cut_off: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
         self._made_at = self._loop.time()
         self.handshake: LimitedConnection | None = None
 
@@ -78,34 +78,34 @@ class GatewayProtocol(RequestHandler):
     def pause_writing(self) -> None:
         """Start the timeout for a client that does not read; aiohttp would wait forever."""
         super().pause_writing()
-        self._await_reader()
+        self._check_write_progress()
 
     def resume_writing(self) -> None:
         self._stop_cut_off()
         super().resume_writing()
 
-    def _await_reader(self, before: float = math.inf) -> None:
-        """Abort the connection if the client has not read any of the ``before`` unread bytes; else schedule a check."""
-        self._cut_off = None
+    def _check_write_progress(self, earlier_bytes: float = math.inf) -> None:
+        """Abort the connection if the client has read none of ``earlier_bytes`` since. Otherwise check again later."""
+        self._write_timer = None
         if self.transport is None:
             return
-        left = self.transport.get_write_buffer_size()
-        if left >= before:
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if unsent_bytes >= earlier_bytes:
             self.transport.abort()
         else:
-            self._cut_off = self._loop.call_later(WRITE_TIMEOUT_S, self._await_reader, left)
+            self._write_timer = self._loop.call_later(WRITE_TIMEOUT_S, self._check_write_progress, unsent_bytes)
 
     def _stop_cut_off(self) -> None:
-        if self._cut_off is not None:
-            self._cut_off.cancel()
-            self._cut_off = None
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     @property
     def served(self) -> bool:
         return self._request_count > 0
 
-    def is_new(self, earliest: float) -> bool:
-        return not self.served and self._made_at > earliest
+    def is_new(self, earliest_start: float) -> bool:
+        return not self.served and self._made_at > earliest_start
 
     @property
     def idle_since(self) -> float | None:
@@ -148,12 +148,17 @@ class GatewayProtocol(RequestHandler):
         collector. A test checks that this still works.
         """
         error = self._messages.pop()
-        for kept in gc.get_referents(self._parser):
-            if type(kept) is list and kept and type(kept[0]) is tuple and isinstance(kept[0][1], StreamReader):
-                whole = [each for each in kept if _is_whole(*each)]
-                kept.clear()
-                self._request_count += len(whole)
-                self._messages.extend(whole)
+        for referent in gc.get_referents(self._parser):
+            if (
+                type(referent) is list
+                and referent
+                and type(referent[0]) is tuple
+                and isinstance(referent[0][1], StreamReader)
+            ):
+                whole_messages = [message for message in referent if _is_whole(*message)]
+                referent.clear()
+                self._request_count += len(whole_messages)
+                self._messages.extend(whole_messages)
         self._messages.append(error)
 
     def resume_reading(self, resume_parser: bool = True) -> None:
@@ -184,12 +189,12 @@ class GatewayProtocol(RequestHandler):
         address = self._manager.address if isinstance(self._manager, GatewayServer) else ""
         error.doc_url = find_page(error.public_code, address)
         request_id = make_request_id()
-        shaped = build_error_response(error, request_id)
-        headers = {**shaped.headers, "X-Request-Id": request_id}
+        error_response = build_error_response(error, request_id)
+        headers = {**error_response.headers, "X-Request-Id": request_id}
         cors = self._get_cors()
         if cors is not None:
             headers |= cors.build_public_headers()
-        response = BareResponse(body=shaped.body, status=shaped.status, headers=headers)
+        response = BareResponse(body=error_response.body, status=error_response.status, headers=headers)
         response.force_close()
         return response
 
@@ -197,7 +202,7 @@ class GatewayProtocol(RequestHandler):
         self, request: BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send the response. A response that writes its own head skips aiohttp's forms and protocol upgrades."""
-        if type(resp) in _OWN and not self._upgraded:
+        if type(resp) in _OWN_RESPONSES and not self._upgraded:
             try:
                 await resp.write_eof()
             except ConnectionError:
@@ -237,8 +242,8 @@ class GatewayServer(web.Server):
         """Announce the end of the connection in each further response (``Connection: close``)."""
         self.request_handler = handler = partial(_answer_and_close, self.request_handler)
         self.reserved_handler = partial(_answer_and_close, self.reserved_handler)
-        for each in self.connections:
-            each._request_handler = handler  # noqa: SLF001 - see the module's docstring
+        for connection in self.connections:
+            connection._request_handler = handler  # noqa: SLF001 - see the module's docstring
 
     async def watch(self) -> None:
         """Every ``WATCH_S`` seconds, close connections without a first request while the server is crowded."""
@@ -248,15 +253,15 @@ class GatewayServer(web.Server):
             self.limiter.sweep()
 
     async def await_first_requests(self) -> None:
-        """Wait for the first request of every connection that is younger than ``FIRST_REQUEST_S``.
+        """Wait for the first request of every connection that is younger than ``STOP_FIRST_REQUEST_TIMEOUT_S``.
 
         Their clients may already be sending. Some connections have no protocol yet, hence the pause before the first
         check.
         """
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            earliest = self._loop.time() - FIRST_REQUEST_S
-            if not any(cast("GatewayProtocol", one).is_new(earliest) for one in self.connections):
+            earliest_start = self._loop.time() - STOP_FIRST_REQUEST_TIMEOUT_S
+            if not any(cast("GatewayProtocol", connection).is_new(earliest_start) for connection in self.connections):
                 return
 
 
@@ -291,44 +296,44 @@ def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
 
     With TLS nothing is accepted: the client has not sent its request before the handshake, and a reset tells it so.
     """
-    accepted: list[socket.socket] = []
+    accepted_sockets: list[socket.socket] = []
     if not isinstance(site, web.SockSite) or site._ssl_context is not None:  # noqa: SLF001 - see above
-        return accepted
+        return accepted_sockets
     listener: socket.socket = site._sock  # noqa: SLF001 - see above
     listener.setblocking(False)
     with contextlib.suppress(OSError):
         while True:
             connection, _ = listener.accept()
             connection.setblocking(False)
-            accepted.append(connection)
-    return accepted
+            accepted_sockets.append(connection)
+    return accepted_sockets
 
 
 class GatewayRunner(web.AppRunner):
     """Runs the application on a ``GatewayServer``.
 
-    ``limits``: None for no limit. ``passed``: the sockets belong to a service manager; the next gateway process serves
-    the connections queued on them.
+    ``limits`` is None for no limit. With ``inherited``, the sockets belong to a service manager; the next gateway
+    process serves the connections queued on them.
     """
 
-    __slots__ = ("_limits", "_passed", "_watch")
+    __slots__ = ("_inherited", "_limits", "_watch")
 
     def __init__(
-        self, app: web.Application, *, limits: ConnectionLimits | None = None, passed: bool = False, **kwargs: Any
+        self, app: web.Application, *, limits: ConnectionLimits | None = None, inherited: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(app, **kwargs)
         self._limits = limits
-        self._passed = passed
+        self._inherited = inherited
         self._watch: asyncio.Task[None] | None = None
 
     async def _make_server(self) -> web.Server:
-        made = await super()._make_server()
-        routes = FastRoutes(self.app, made.request_handler)
+        base_server = await super()._make_server()
+        routes = FastRoutes(self.app, base_server.request_handler)
         server = GatewayServer(
             cast("Callable[[BaseRequest], Awaitable[web.StreamResponse]]", routes.handle),
-            request_factory=made.request_factory,
-            handler_cancellation=made.handler_cancellation,
-            **made._kwargs,  # noqa: SLF001 - see the module's docstring
+            request_factory=base_server.request_factory,
+            handler_cancellation=base_server.handler_cancellation,
+            **base_server._kwargs,  # noqa: SLF001 - see the module's docstring
         )
         server.cors = self.app.get(CORS)
         if (services := self.app.get(SERVICES)) is not None:
@@ -347,11 +352,11 @@ class GatewayRunner(web.AppRunner):
         # asyncio drops an accepted connection if the listening socket is closed before the transport exists.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        waiting = [] if self._passed else list(map(_accept_waiting, self.sites))
+        waiting_sockets = [] if self._inherited else list(map(_accept_waiting, self.sites))
         sites = list(self.sites)
         for site in sites:
             await site.stop()
-        for connections in waiting:
+        for connections in waiting_sockets:
             for connection in connections:
                 await self._serve(connection)
         if isinstance(self.server, GatewayServer):

@@ -17,15 +17,15 @@ if TYPE_CHECKING:  # imports Authlib, an optional dependency
 
 CALLBACK = "/console/sign-in/{provider}/callback"
 _COOKIE, _SECURE_COOKIE = "gateway_sign_in", "__Host-gateway_sign_in"
-_MARK = 12
+_MARK_LENGTH = 12
 """Characters of the state in the cookie's name, which give each browser tab its own cookie."""
 
 
-async def begin_flow(request: web.Request, after: str, signed: CurrentUser | None = None) -> "BegunFlow":
-    """Begin a sign-in at the provider in the request's path. ``signed``: the member to link, if any."""
+async def begin_flow(request: web.Request, return_path: str, user: CurrentUser | None = None) -> "BegunFlow":
+    """Begin a sign-in at the provider in the request's path. ``user`` is the member to link, if any."""
     name = request.match_info["provider"]
     service = get_provider_sign_in(request)
-    return await service.begin(name, _find_own_origin(request) + CALLBACK.format(provider=name), after, signed)
+    return await service.begin(name, _find_own_origin(request) + CALLBACK.format(provider=name), return_path, user)
 
 
 def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
@@ -36,9 +36,9 @@ def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
     return service
 
 
-def set_flow_cookie(request: web.Request, response: web.StreamResponse, begun: "BegunFlow") -> None:
+def set_flow_cookie(request: web.Request, response: web.StreamResponse, flow: "BegunFlow") -> None:
     """Set the cookie that binds the flow to the browser."""
-    _put_cookie(request, response, begun.flow.state, begun.cookie, FLOW_S)
+    _put_cookie(request, response, flow.flow.state, flow.cookie, FLOW_S)
 
 
 def find_flow_cookie(request: web.Request) -> str:
@@ -55,6 +55,7 @@ def _find_own_origin(request: web.Request) -> str:
     """Return the origin to which the provider redirects the browser.
 
     This is ``base_url``. Without ``base_url``, ``Host`` is used only if it names this machine: a client can forge it.
+    Raises ``InvalidRequest`` for another ``Host``.
     """
     base_url = request.app[SERVICES].http.base_url
     if base_url:
@@ -72,4 +73,4 @@ def _put_cookie(request: web.Request, response: web.StreamResponse, state: str, 
 
 def _name_cookie(request: web.Request, state: str) -> str:
     name = _SECURE_COOKIE if is_secure(request) else _COOKIE
-    return f"{name}_{state[:_MARK]}"
+    return f"{name}_{state[:_MARK_LENGTH]}"

@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime
 from gateway.domain.balance import DAY_S
 from gateway.errors import InvalidRequest
 
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Maximum number of digits that always fit into a 64-bit integer."""
 _FIRST, _LAST = date(1970, 1, 1), date(9998, 12, 31)
 _EPOCH = _FIRST.toordinal()
@@ -31,8 +31,8 @@ def parse_flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def is_number(text: str) -> bool:
-    """Return whether ``text`` is a whole number of at most ``MOST_DIGITS`` ASCII digits."""
-    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    """Return whether ``text`` is a whole number of at most ``MAX_DIGITS`` ASCII digits."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def parse_date(query: Mapping[str, str], name: str) -> date | None:
@@ -63,9 +63,9 @@ def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> 
         moment = None
     if moment is None or not _FIRST <= moment.date() <= _LAST:
         raise InvalidRequest(f"'{name}' must be a time such as 2027-01-31T12:00:00Z, or a day", param=name)
-    whole = ends and len(text) <= len("2027-01-31")
+    is_date = ends and len(text) <= len("2027-01-31")
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(int(zoned.timestamp() * 1000), 0) + whole * DAY_S * 1000
+    return max(int(zoned.timestamp() * 1000), 0) + is_date * DAY_S * 1000
 
 
 def number_of_day(day: date) -> int:

@@ -39,7 +39,7 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller of a client secret, if there is one, and set ``request[CLIENT_SECRET]``.
+    """Return the caller of a client secret, or None, and set ``request[CLIENT_SECRET]``.
 
     Raises ``InvalidApiKey``, also for paths other than that of sessions.
     """
@@ -54,7 +54,10 @@ async def find_secret_caller(request: web.Request, authorization: str | None) ->
 
 
 def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
-    """Return the model and the settings of a session, from the request or its client secret, which must agree."""
+    """Return the model and the settings of a session, from the request or its client secret, which must agree.
+
+    Raises ``InvalidRequest``.
+    """
     requested, secret = request.query.get("model"), request.get(CLIENT_SECRET)
     if secret is None:
         return requested, {}
@@ -64,9 +67,11 @@ def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
 
 
 def find_beta(request: web.Request) -> str | None:
-    """Return the header for the beta version, if the client requests that version."""
+    """Return the header for the beta version, if the client requests that version, and otherwise None."""
     requested = request.headers.get(BETA, "")
-    if requested == _BETA_VALUE or any(offered == f"{_BETA_PROTOCOL}realtime-v1" for offered in _list_offered(request)):
+    if requested == _BETA_VALUE or any(
+        protocol == f"{_BETA_PROTOCOL}realtime-v1" for protocol in _list_offered(request)
+    ):
         return _BETA_VALUE
     return None
 

@@ -28,7 +28,7 @@ REFUSED_S = 2.0
 """Time that a reservation is kept after an error event, which may concern another event of the client."""
 SPARE_TRANSCRIPT = 512
 """Tokens that a transcript may use beyond those of the audio sent, for its prompt and for errors of the estimate."""
-_ENDED = 64
+_MAX_ENDED = 64
 """Number of ended responses whose ids a session remembers, to charge an end that is reported twice only once."""
 
 
@@ -60,32 +60,32 @@ class RealtimeBilling:
         self._loop = active.loop
         self._attempt = attempt
         self._inference = inference
-        self._waiting: deque[RealtimeResponse] = deque()
+        self._waiting_responses: deque[RealtimeResponse] = deque()
         self._running: dict[str, RealtimeResponse] = {}
-        self._ended: deque[str] = deque(maxlen=_ENDED)
+        self._ended_ids: deque[str] = deque(maxlen=_MAX_ENDED)
         self._transcript: RequestContext | None = None
-        self._covered = -1
+        self._covered_tokens = -1
 
     @property
     def busy(self) -> bool:
         """Whether a response is requested or in progress; responses probably refused do not count."""
-        return bool(self._running) or any(response.refused_at is None for response in self._waiting)
+        return bool(self._running) or any(response.refused_at is None for response in self._waiting_responses)
 
     @property
     def running(self) -> Iterator[str]:
         return iter(tuple(self._running))
 
     async def reserve_response(self, event: wire.Event) -> None:
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting_responses) >= MAX_WAITING:
             raise RateLimited(f"The session waits for {MAX_WAITING} responses already", retry_after_s=1)
         response = self._make_response(event.get("event_id"), event)
         await self._admit(response)
-        self._waiting.append(response)
+        self._waiting_responses.append(response)
 
     @property
     def covers_transcript(self) -> bool:
         """Whether the reservation covers the transcript of all audio that the client has sent."""
-        return self.conversation.untranscribed <= self._covered
+        return self.conversation.untranscribed <= self._covered_tokens
 
     async def reserve_transcript(self) -> None:
         """Reserve the cost of the next transcript: the provider may create one without a request.
@@ -95,18 +95,18 @@ class RealtimeBilling:
         """
         self._release_transcript()
         model, target = self._find_transcriber()
-        heard = self.conversation.untranscribed
+        transcribed = self.conversation.untranscribed
         context = self._make_context()
         context.caller = self._services.auth.api_keys.refresh(context.caller)
-        tokens = heard + SPARE_TRANSCRIPT
+        tokens = transcribed + SPARE_TRANSCRIPT
         context.inference = wire.build_response_inference(model, tokens, tokens)
         maximum = target.find_most(wire.bound_transcript(tokens))
         await self._services.billing.quota.reserve_up_to(context, maximum)
         self._release_transcript()  # an event from the other side may have made a reservation meanwhile
-        self._transcript, self._covered = context, heard + SPARE_TRANSCRIPT // 2
+        self._transcript, self._covered_tokens = context, transcribed + SPARE_TRANSCRIPT // 2
 
     def _release_transcript(self) -> None:
-        context, self._transcript, self._covered = self._transcript, None, -1
+        context, self._transcript, self._covered_tokens = self._transcript, None, -1
         if context is not None:
             self._services.billing.quota.release(context)
 
@@ -119,14 +119,14 @@ class RealtimeBilling:
 
     async def process_event(self, event: wire.Event) -> GatewayError | None:
         """Process a provider event. Return the error that must end the session; None if it may continue."""
-        refused = None
+        refusal = None
         match event.get("type"):
             case wire.RESPONSE_CREATED:
-                refused = await self._begin(wire.find_response_id(event))
+                refusal = await self._begin(wire.find_response_id(event))
             case wire.RESPONSE_DONE:
-                refused = await self._end(wire.parse_response_end(event))
+                refusal = await self._end(wire.parse_response_end(event))
             case wire.TRANSCRIBED_EVENT:
-                refused = await self._charge_transcript(event)
+                refusal = await self._charge_transcript(event)
             case wire.ERROR:
                 self._mark_refused(wire.find_cause(event))
             case _:
@@ -136,20 +136,20 @@ class RealtimeBilling:
                     return None
         self.conversation.note_provider(event)
         if event.get("type") == wire.SESSION_UPDATED and self._transcript is not None:
-            refused = await self._follow_transcriber(self._transcript)
-        return refused
+            refusal = await self._follow_transcriber(self._transcript)
+        return refusal
 
     def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
         """Settle every unfinished response, with its usage estimated from the output received so far."""
         self._release_transcript()
         free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
-        for response in chain(self._running.values(), self._waiting):
+        for response in chain(self._running.values(), self._waiting_responses):
             prompt = response.context.inference.prompt_chars // 4
             response.context.attempts[-1].pending = True
             self._settle(response, outcome, error, NO_USAGE if free else wire.estimate_output(response.output, prompt))
         self._running.clear()
-        self._waiting.clear()
+        self._waiting_responses.clear()
 
     def _make_response(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
         context = self._make_context()
@@ -157,10 +157,10 @@ class RealtimeBilling:
         context.inference = wire.build_response_inference(self._inference.model, prompt, output)
         maximum, window = self.conversation.bound_prompt(event), self._find_window()
         maximum = window if self.conversation.may_read_more(event) else max(prompt, min(maximum, window))
-        longest = wire.build_response_inference(
+        longest_response = wire.build_response_inference(
             self._inference.model, maximum, self.conversation.find_longest_output(event)
         )
-        return RealtimeResponse(context, cause, self.conversation.mark_prompt(event), longest)
+        return RealtimeResponse(context, cause, self.conversation.mark_prompt(event), longest_response)
 
     def _make_context(self) -> RequestContext:
         context = RequestContext(make_request_id())
@@ -189,7 +189,8 @@ class RealtimeBilling:
         router, own = self._services.routing.router, self._attempt.target
         if own.place is None:
             targets = router.route(caller, inference).targets
-            return next((target for target in targets if target.channel.name == own.channel.name), own)
+            return next(
+            (target for target in targets if target.channel.name == own.channel.name), own)
         caller.check_group()
         caller.check_model(inference.model)
         model, operation = own.place.model, inference.operation
@@ -204,24 +205,29 @@ class RealtimeBilling:
         )
 
     async def _begin(self, response_id: str) -> GatewayError | None:
-        """Record that the provider has begun a response. Return the error if the checks refuse an unrequested one."""
-        refused = None
+        """Record that the provider has begun a response.
+
+        Return the error if the checks refuse an unrequested one, and otherwise None.
+        """
+        refusal = None
         if response_id in self._running:  # the provider reported the begin twice
             return None
-        if self._waiting:
-            response = min(self._waiting, key=lambda one: one.refused_at is not None)
-            self._waiting.remove(response)
+        if self._waiting_responses:
+            response = min(
+                self._waiting_responses, key=lambda waiting_response: waiting_response.refused_at is not None
+            )
+            self._waiting_responses.remove(response)
         else:
             response = self._make_response(None, None)
             try:
                 await self._admit(response)
             except GatewayError as error:
-                refused = error
+                refusal = error
                 self._admit_begun(response)
         response.context.attempts[-1].pending = True
         response.context.first_byte_at = self._loop.time()
         self._running[response_id] = response
-        return refused
+        return refusal
 
     def _admit_begun(self, response: RealtimeResponse) -> None:
         """Admit a refused response for charging: the provider is already generating it."""
@@ -232,42 +238,45 @@ class RealtimeBilling:
         self._raise_limits(response, context.inference)
 
     async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
-        """Settle a response that has ended at the provider, even if its begin was not reported."""
-        refused = None
+        """Settle a response that has ended at the provider, even if its begin was not reported.
+
+        Return the error that ends the session, or None.
+        """
+        refusal = None
         if end.id not in self._running:
-            if end.id in self._ended:
+            if end.id in self._ended_ids:
                 return None
-            refused = await self._begin(end.id)
+            refusal = await self._begin(end.id)
         response = self._running.pop(end.id)
         if end.id:
-            self._ended.append(end.id)
+            self._ended_ids.append(end.id)
         usage = end.usage
         if usage is None:
             usage = wire.estimate_output(response.output, response.context.inference.prompt_chars // 4)
         self.conversation.note_end(response.mark, end, usage)
         response.context.attempts[-1].pending = False
         if end.status == "failed":
-            reported = end.usage or NO_USAGE
-            self._settle(response, "failed", ProviderBadResponse(f"The response failed: {end.failure}"), reported)
+            reported_usage = end.usage or NO_USAGE
+            self._settle(response, "failed", ProviderBadResponse(f"The response failed: {end.failure}"), reported_usage)
         else:
             self._settle(response, "cancelled" if end.status == "cancelled" else "completed", None, usage)
-        return refused
+        return refusal
 
     def _mark_refused(self, cause: str | None) -> None:
         """Mark the response that the provider has probably refused; without ``cause``, the most recently requested.
 
         The error may concern another event without an id or with the same id: the response may still begin.
         """
-        for response in reversed(self._waiting):
+        for response in reversed(self._waiting_responses):
             if response.refused_at is None and (cause is None or response.cause == cause):
                 response.refused_at = self._loop.time()
                 return
 
     def drop_refused(self, until: float) -> None:
         """Release the reservations of responses that were refused by ``until`` (loop time) and never began."""
-        for response in tuple(self._waiting):
+        for response in tuple(self._waiting_responses):
             if response.refused_at is not None and response.refused_at <= until:
-                self._waiting.remove(response)
+                self._waiting_responses.remove(response)
                 self._settle(response, "refused", ProviderBadResponse("The provider refused the response"), NO_USAGE)
 
     async def _charge_transcript(self, event: wire.Event) -> GatewayError | None:
@@ -277,10 +286,10 @@ class RealtimeBilling:
         transcribes further audio without a request. A transcript that could not be reserved for lack of money is not
         charged.
         """
-        heard, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
+        transcribed, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
         if self.conversation.transcriber is None and usage is None:
             return None
-        usage = usage or wire.estimate_transcript(event, heard)
+        usage = usage or wire.estimate_transcript(event, transcribed)
         try:
             if self._transcript is None:
                 await self.reserve_transcript()
@@ -302,11 +311,11 @@ class RealtimeBilling:
 
     def _settle_transcript(self, usage: Usage) -> None:
         response, (model, target) = self._make_response(None, None), self._find_transcriber()
-        context, reserved = response.context, self._transcript
-        self._transcript, self._covered = None, -1
+        context, transcript = response.context, self._transcript
+        self._transcript, self._covered_tokens = None, -1
         tokens = self.conversation.untranscribed + SPARE_TRANSCRIPT
-        if reserved is not None:
-            context.reservation, tokens = reserved.reservation, reserved.inference.max_prompt_tokens
+        if transcript is not None:
+            context.reservation, tokens = transcript.reservation, transcript.inference.max_prompt_tokens
         context.inference = wire.build_response_inference(model, tokens, tokens)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
         context.first_byte_at = self._loop.time()
@@ -315,9 +324,12 @@ class RealtimeBilling:
         self.conversation.note_transcribed(usage)
         self._settle(response, "completed", None, usage)
 
-    async def _follow_transcriber(self, reserved: RequestContext) -> GatewayError | None:
-        """Renew the transcript's reservation if the provider has confirmed a different transcription model."""
-        if reserved.inference.model == self._find_transcriber()[0]:
+    async def _follow_transcriber(self, transcript: RequestContext) -> GatewayError | None:
+        """Renew the transcript's reservation if the provider has confirmed a different transcription model.
+
+        Return the error, or None.
+        """
+        if transcript.inference.model == self._find_transcriber()[0]:
             return None
         try:
             await self.reserve_transcript()

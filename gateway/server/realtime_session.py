@@ -43,10 +43,10 @@ FINISH_S = 2.0
 """Time for the usage reports of cancelled responses."""
 _MAX_REASON_BYTES = 123
 """Size limit of a close frame's reason, in bytes (RFC 6455, 5.5)."""
-_SENDABLE = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
+_SENDABLE_CODES = frozenset({1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)})
 """Close codes that an endpoint may send (RFC 6455, 7.4)."""
-_NO_CODE = 1005
-_RECOVERABLE = (errors.InvalidRequest, errors.NotFound, errors.RateLimited, errors.StoreUnavailable)
+_MISSING_CLOSE_CODE = 1005
+_RECOVERABLE_ERRORS = (errors.InvalidRequest, errors.NotFound, errors.RateLimited, errors.StoreUnavailable)
 """Errors that refuse one event without ending the session."""
 _OWN_CONVERSATION = frozenset({"auto", "none"})
 
@@ -55,8 +55,8 @@ _OWN_CONVERSATION = frozenset({"auto", "none"})
 class SessionEnd:
     """The reason for the end of a session.
 
-    ``code``: of the close frame for the client. ``error``: sent to the client as its last event; None for a regular
-    end.
+    ``code`` is that of the close frame for the client. ``error`` is sent to the client as its last event; None for a
+    regular end.
     """
 
     code: int
@@ -108,10 +108,10 @@ class RealtimeSession:
         self._meters = meters
         self._billing = RealtimeBilling(active, attempt, inference)
         self._loop = active.loop
-        self._ended: asyncio.Future[SessionEnd] = self._loop.create_future()
-        self._settled = asyncio.Event()
+        self._end_future: asyncio.Future[SessionEnd] = self._loop.create_future()
+        self._settled_event = asyncio.Event()
         self._models = frozenset({inference.model, attempt.target.model})
-        self._heard_at = self._answered_at = self._loop.time()
+        self._received_at = self._answered_at = self._loop.time()
         self._client_open = True
         self._sending = False  # True while a send waits for the client to read
 
@@ -127,7 +127,7 @@ class RealtimeSession:
         """No-op: a session is not drained after its client has disconnected."""
 
     async def run(self, settings: wire.Event) -> None:
-        """Relay frames until the session has ended and is settled. ``settings``: the session's initial settings."""
+        """Relay frames until the session has ended and is settled. ``settings`` are the session's initial settings."""
         self._meters.client.watch(partial(self._end, _make_crowded("client")))
         self._meters.provider.watch(partial(self._end, _make_crowded("provider")))
         if settings:
@@ -137,12 +137,14 @@ class RealtimeSession:
                 self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
         tasks = [self._loop.create_task(work()) for work in (self._pass_client, self._pass_provider, self._watch)]
         try:
-            waited: list[asyncio.Future[Any]] = [self._ended, *tasks]
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            awaited: list[asyncio.Future[Any]] = [self._end_future, *tasks]
+            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
                 if task.done():
                     task.result()  # re-raises a bug, which ends the session
-            await self._finish(self._ended.result() if self._ended.done() else SessionEnd(WSCloseCode.INTERNAL_ERROR))
+            await self._finish(
+                self._end_future.result() if self._end_future.done() else SessionEnd(WSCloseCode.INTERNAL_ERROR)
+            )
         finally:
             for task in tasks:
                 task.cancel()
@@ -150,8 +152,8 @@ class RealtimeSession:
             self._settle(SessionEnd(WSCloseCode.INTERNAL_ERROR, outcome="interrupted"))
 
     def _end(self, end: SessionEnd) -> None:
-        if not self._ended.done():
-            self._ended.set_result(end)
+        if not self._end_future.done():
+            self._end_future.set_result(end)
 
     async def _finish(self, end: SessionEnd) -> None:
         if end.error is not None:
@@ -163,7 +165,7 @@ class RealtimeSession:
                 await self._send_provider(wire.build_cancel_event(response_id))
             with suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_S):
-                    await self._settled.wait()
+                    await self._settled_event.wait()
         self._settle(end)
         reason = end.reason.encode()[:_MAX_REASON_BYTES].decode(errors="ignore").encode()
         with suppress(TimeoutError):
@@ -177,9 +179,9 @@ class RealtimeSession:
 
     async def _pass_client(self) -> None:
         """Relay the client's events, except events that are invalid JSON or not allowed."""
-        while not self._ended.done():
+        while not self._end_future.done():
             message = await self._client.receive()
-            self._heard_at = self._loop.time()
+            self._received_at = self._loop.time()
             if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
                 self._client_open = False
                 self._end(_parse_client_close(message.type))
@@ -204,7 +206,7 @@ class RealtimeSession:
                 return True
         try:
             await self._admit(event)
-        except _RECOVERABLE as fault:
+        except _RECOVERABLE_ERRORS as fault:
             await self._send_error(fault, event.get("event_id"))
             return False
         except errors.GatewayError as fault:
@@ -219,9 +221,9 @@ class RealtimeSession:
         if event["type"] == wire.APPEND:
             await self._billing.reserve_transcript()
             return
-        for place in wire.CHECKED_OBJECTS:
-            if isinstance(fields := event.get(place), dict):
-                check_settings(services, caller, fields, place=place, channel=self._attempt.channel)
+        for settings_field in wire.CHECKED_OBJECTS:
+            if isinstance(fields := event.get(settings_field), dict):
+                check_settings(services, caller, fields, settings_field=settings_field, channel=self._attempt.channel)
         if event["type"] == wire.RESPONSE_CREATE:
             if not services.drain.open:
                 raise errors.Overloaded("The gateway is shutting down", retry_after_s=5)
@@ -232,20 +234,20 @@ class RealtimeSession:
     async def _pass_provider(self) -> None:
         while True:
             message = await self._provider.receive()
-            self._heard_at = self._answered_at = self._loop.time()
+            self._received_at = self._answered_at = self._loop.time()
             if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
-                self._settled.set()
+                self._settled_event.set()
                 self._end(self._parse_provider_close(message.type, message.data, message.extra))
                 return
             event = wire.parse_event(message.data)
-            refused = None if event is None else await self._billing.process_event(event)
-            if refused is not None:
-                code = refused.public_code or refused.code
-                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refused))
+            refusal = None if event is None else await self._billing.process_event(event)
+            if refusal is not None:
+                code = refusal.public_code or refusal.code
+                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refusal))
             del event  # frees a possibly large event while a slow client reads
-            if self._ended.done():  # nothing may follow the client's last event
+            if self._end_future.done():  # nothing may follow the client's last event
                 if not self._billing.busy:
-                    self._settled.set()
+                    self._settled_event.set()
             else:
                 await self._send_client(message.data, message.type)
             self._meters.provider.note_passed(len(message.data))
@@ -254,14 +256,14 @@ class RealtimeSession:
         code: int = data if kind is WSMsgType.CLOSE else 0
         reason = extra if kind is WSMsgType.CLOSE else ""
         reason = mask(str(reason or ""), self._attempt.channel.secrets)
-        if code in {WSCloseCode.OK, _NO_CODE}:
+        if code in {WSCloseCode.OK, _MISSING_CLOSE_CODE}:
             return SessionEnd(WSCloseCode.OK, reason)
         if isinstance(data, WebSocketError) and data.code == WSCloseCode.MESSAGE_TOO_BIG:
-            what = f"sent a frame of more than {MAX_FRAME_BYTES} bytes"
+            problem = f"sent a frame of more than {MAX_FRAME_BYTES} bytes"
         else:
-            what = f"closed the session with the code {code}" if code else "broke the connection"
-        error = errors.ProviderBadResponse(f"The provider {what}{f': {reason}' if reason else ''}", phase="stream")
-        return SessionEnd(code if code in _SENDABLE else WSCloseCode.INTERNAL_ERROR, reason, "failed", error)
+            problem = f"closed the session with the code {code}" if code else "broke the connection"
+        error = errors.ProviderBadResponse(f"The provider {problem}{f': {reason}' if reason else ''}", phase="stream")
+        return SessionEnd(code if code in _SENDABLE_CODES else WSCloseCode.INTERNAL_ERROR, reason, "failed", error)
 
     async def _watch(self) -> None:
         """End the session if its key is revoked, a timeout has expired, or it is idle while the gateway shuts down."""
@@ -278,7 +280,7 @@ class RealtimeSession:
             if not self._billing.busy:
                 if not services.drain.open:
                     self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
-                elif now - self._heard_at > IDLE_S:
+                elif now - self._received_at > IDLE_S:
                     self._end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
             elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
                 late = errors.ProviderTimeout("The provider took too long to answer", phase="stream")
@@ -295,7 +297,7 @@ class RealtimeSession:
             self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
 
     async def _send_error(self, error: errors.GatewayError, cause: object = None) -> None:
-        """Send the client an error event. ``cause``: the ``event_id`` of the client's event that caused the error."""
+        """Send the client an error event. ``cause`` is the ``event_id`` of the client's event that caused the error."""
         add_doc_url(error, self._active.request)
         await self._send_client(wire.build_error_event(error, self._active.context.id, cause))
 
@@ -318,50 +320,53 @@ class RealtimeSession:
             await self._provider.send_frame(data.encode() if isinstance(data, str) else data, kind)
 
 
-def check_settings(services: Services, caller: Caller, settings: wire.Event, *, place: str, channel: Channel) -> None:
-    """Raise an error if a session, response or item at ``place`` has settings that ``channel`` does not allow.
+def check_settings(
+    services: Services, caller: Caller, settings: wire.Event, *, settings_field: str, channel: Channel
+) -> None:
+    """Raise an error if a session, response or item at ``settings_field`` has settings that ``channel`` does not allow.
 
     These are references to objects stored at the provider by others, fields that change the price, and transcription
     models that the caller may not use or that have no price.
     """
     for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
-        own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
-        if not own and not allows(channel, name.field):
-            raise make_not_found(place + name.param.removeprefix("item"), name.field)
-    if place in wire.SETTINGS:
-        _check_priced(settings, place, channel)
-        _check_transcriber(services, caller, settings, place)
+        is_own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
+        if not is_own and not allows(channel, name.field):
+            raise make_not_found(settings_field + name.param.removeprefix("item"), name.field)
+    if settings_field in wire.SETTINGS:
+        _check_priced(settings, settings_field, channel)
+        _check_transcriber(services, caller, settings, settings_field)
 
 
-def _check_priced(settings: wire.Event, place: str, channel: Channel) -> None:
+def _check_priced(settings: wire.Event, settings_field: str, channel: Channel) -> None:
     """Raise ``InvalidRequest`` for a field that changes the price, such as a tool that the provider runs."""
     fields = PROVIDERS[channel.provider].priced_fields
     try:
         check_spelling(settings, {fold_name(name): name for name in fields})
-        found = list_priced(settings, fields)
+        priced_fields = list_priced(settings, fields)
     except errors.InvalidRequest as error:
-        error.param = f"{place}.{error.param}"
+        error.param = f"{settings_field}.{error.param}"
         raise
-    for name in found:
+    for name in priced_fields:
         if not allows(channel, name):
             raise errors.InvalidRequest(
-                f"'{place}.{name}' changes what is bought, and the channel does not allow it (allow_fields)",
-                param=f"{place}.{name}",
+                f"'{settings_field}.{name}' changes what is bought, and the channel does not allow it (allow_fields)",
+                param=f"{settings_field}.{name}",
             )
 
 
-def _check_transcriber(services: Services, caller: Caller, settings: wire.Event, place: str) -> None:
-    named = wire.list_transcribers(settings)
-    if len({model for model, _ in named}) > 1:
+def _check_transcriber(services: Services, caller: Caller, settings: wire.Event, settings_field: str) -> None:
+    transcribers = wire.list_transcribers(settings)
+    if len({model for model, _ in transcribers}) > 1:
         raise errors.InvalidRequest(
-            f"'{place}' names two models for transcripts; name one", param=f"{place}.input_audio_transcription.model"
+            f"'{settings_field}' names two models for transcripts; name one",
+            param=f"{settings_field}.input_audio_transcription.model",
         )
-    for model, where in named:
+    for model, field_path in transcribers:
         caller.check_model(model)
         router = services.routing.router
         providers = {channel.provider for channel in router.catalog.channels}
         if all(router.pricing.find_price(model, model, provider) is None for provider in providers):
-            router.pricing.check_priced(caller, model, param=f"{place}.{where}")
+            router.pricing.check_priced(caller, model, param=f"{settings_field}.{field_path}")
 
 
 def _make_crowded(side: str) -> SessionEnd:

@@ -19,8 +19,8 @@ from gateway.server.responses import await_reader
 from gateway.storage.media_reading import REMOTE_PIECE_BYTES
 
 _WRITE_BYTES = 64 * 1024
-_PARTIAL, _NOT_MODIFIED = 206, 304
-_ANY = "*"
+_PARTIAL_STATUS, _NOT_MODIFIED_STATUS = 206, 304
+_ANY_TAG = "*"
 
 
 def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
@@ -48,17 +48,17 @@ class RemoteResponse(web.StreamResponse):
         if self.prepared:
             return await super().prepare(request)
         size = self._media.size
-        stored = datetime.fromtimestamp(int(self._media.stored_s), UTC)
+        stored_at = datetime.fromtimestamp(int(self._media.stored_s), UTC)
         self.etag = f"{int(self._media.stored_s):x}-{size:x}"  # objects are immutable: ids are not reused
-        self.last_modified = stored
+        self.last_modified = stored_at
         self.headers["Accept-Ranges"] = "bytes"
-        if is_current(request, self.etag, stored):
-            self.set_status(_NOT_MODIFIED)
+        if is_current(request, self.etag, stored_at):
+            self.set_status(_NOT_MODIFIED_STATUS)
             return await super().prepare(request)
-        wanted = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
-        start, stop = (0, size) if wanted is None else wanted.find(size)
-        if wanted is not None:
-            self.set_status(_PARTIAL)
+        byte_range = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
+        start, stop = (0, size) if byte_range is None else byte_range.find(size)
+        if byte_range is not None:
+            self.set_status(_PARTIAL_STATUS)
             self.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         self.content_length = stop - start
         if start == stop or request.method == "HEAD":
@@ -70,10 +70,10 @@ class RemoteResponse(web.StreamResponse):
         writer, transport = await super().prepare(request), request.transport
         while True:
             view = memoryview(piece)
-            for at in range(0, len(view), _WRITE_BYTES):
+            for offset in range(0, len(view), _WRITE_BYTES):
                 if transport is None:
                     raise ConnectionResetError("The response has ended")
-                await await_reader(partial(self.write, view[at : at + _WRITE_BYTES]), transport)
+                await await_reader(partial(self.write, view[offset : offset + _WRITE_BYTES]), transport)
             start += len(piece)
             if start >= stop:
                 return writer
@@ -89,18 +89,18 @@ class RemoteResponse(web.StreamResponse):
         return piece
 
 
-def is_current(request: BaseRequest, etag: ETag | None, stored: datetime) -> bool:
+def is_current(request: BaseRequest, etag: ETag | None, stored_at: datetime) -> bool:
     """Return whether the client's copy of the file is current (RFC 9110, 13.2.2). Raises ``PreconditionFailed``."""
     tag = etag.value if etag is not None else ""
     if request.if_match is not None:
         if not _matches_tag(request.if_match, tag, weak=False):
             raise PreconditionFailed
-    elif request.if_unmodified_since is not None and stored > request.if_unmodified_since:
+    elif request.if_unmodified_since is not None and stored_at > request.if_unmodified_since:
         raise PreconditionFailed
     if request.if_none_match is not None:
         return _matches_tag(request.if_none_match, tag, weak=True)
-    return request.if_modified_since is not None and stored <= request.if_modified_since
+    return request.if_modified_since is not None and stored_at <= request.if_modified_since
 
 
 def _matches_tag(tags: tuple[ETag, ...], value: str, *, weak: bool) -> bool:
-    return any(tag.value == _ANY or (tag.value == value and (weak or not tag.is_weak)) for tag in tags)
+    return any(tag.value == _ANY_TAG or (tag.value == value and (weak or not tag.is_weak)) for tag in tags)

@@ -26,21 +26,25 @@ BODY_TIMEOUT_S = 60.0
 _COMPRESSED = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED | {"", "identity"}
 _JSON = "application/json"
-_SHOWN_TYPE = 64
-_MOST_RATIO = 1032
+_MAX_SHOWN_TYPE = 64
+_MAX_RATIO = 1032
 """Maximum expansion factor of deflate (zlib.net/zlib_tech.html)."""
-_BROKEN = (web.RequestPayloadError, HttpProcessingError)
+_BODY_ERRORS = (web.RequestPayloadError, HttpProcessingError)
 
 
 async def read_json(request: web.Request, *, exact: bool = False) -> dict[str, Any]:
-    """Read and parse a request's JSON object. ``exact``: keep all digits of numbers. Raises ``GatewayError``."""
+    """Read and parse a request's JSON object. With ``exact``, numbers keep all digits. Raises ``GatewayError``."""
     return (await read_sized_json(request, request.client_max_size, exact=exact))[0]
 
 
 async def read_sized_json(
     request: web.Request, limit: int, mention: bytes = b"\x00", *, exact: bool = True
 ) -> tuple[dict[str, Any], int, bool]:
-    """Read a body of at most ``limit`` bytes. Return its JSON object, its size, and whether it contains ``mention``."""
+    """Read a body of at most ``limit`` bytes.
+
+    Return its JSON object, its size, and whether it contains ``mention``. Raises ``UnsupportedMediaType``, or the
+    errors of ``read_json``.
+    """
     encoding = _check_type(request)
     if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
@@ -49,8 +53,8 @@ async def read_sized_json(
         body = await _unpack(bytes(body), encoding, limit, _open_loan(request))
     if len(body) <= MAX_ON_LOOP:
         return parse_json_object(bytes(body), exact=exact), len(body), mention in body
-    found, mentions = await run_in_thread(_read_large, body, mention, exact)
-    return found, len(body), mentions
+    fields, mentions = await run_in_thread(_read_large, body, mention, exact)
+    return fields, len(body), mentions
 
 
 def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[dict[str, Any], bool]:
@@ -60,12 +64,12 @@ def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[d
 def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
     """Parse a body that has arrived together with its headers; None if it is incomplete or compressed."""
     headers = request.headers
-    usual = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
-    if not request.content.is_eof() or (not usual and _check_type(request) in _COMPRESSED):
+    is_plain_json = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
+    if not request.content.is_eof() or (not is_plain_json and _check_type(request) in _COMPRESSED):
         return None
     try:
         body = request.content.read_nowait()
-    except _BROKEN:
+    except _BODY_ERRORS:
         raise _make_broken() from None
     if len(body) > request.client_max_size:
         raise _make_too_large(request.client_max_size)
@@ -77,7 +81,7 @@ def _check_type(request: web.Request) -> str:
     if headers.get("Content-Type") != _JSON:
         kind = read_media_type(request)
         if kind != _JSON and not kind.endswith("+json"):
-            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind[:_SHOWN_TYPE]}")
+            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind[:_MAX_SHOWN_TYPE]}")
     encoding = headers.get("Content-Encoding")
     if encoding is None:
         return ""
@@ -95,7 +99,7 @@ async def _read_body(request: web.Request, limit: int) -> bytearray:
             return await _read_pieces(request, limit)
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
-    except _BROKEN:
+    except _BODY_ERRORS:
         raise _make_broken() from None
 
 
@@ -118,9 +122,9 @@ def _open_loan(request: web.Request) -> Loan:
 async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
     pieces, body = _inflate(packed, encoding), bytearray()
     try:
-        ended = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
-        if not ended and len(body) <= limit:
-            maximum = min(limit, _MOST_RATIO * len(packed), loan.room)
+        is_complete = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
+        if not is_complete and len(body) <= limit:
+            maximum = min(limit, _MAX_RATIO * len(packed), loan.room)
             loan.take(maximum, "The body")
             await run_in_thread(_append, pieces, body, limit)
             loan.release(max(maximum - len(body), 0))

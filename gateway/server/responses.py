@@ -30,10 +30,10 @@ from gateway.server.error_responses import ANTHROPIC_PATHS, add_doc_url
 
 WRITE_TIMEOUT_S = 60.0
 """Time without any progress before a connection with a full write buffer is aborted. Slow readers are not aborted."""
-SMALL = 64 * 1024
+SMALL_BODY_BYTES = 64 * 1024
 """Maximum size in bytes of a body that is sent with its head in one write, without waiting for the client."""
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-_NO_LINGER = struct.pack("ii", 1, 0)
+_LINGER_OPTION = struct.pack("ii", 1, 0)
 _LAST_CHUNK = b"0\r\n\r\n"
 _PIECE_BYTES = 1024 * 1024
 """Size of the pieces in which the end of a stream is written: a translated response repeats its text five times."""
@@ -59,13 +59,17 @@ class RawResponse(web.StreamResponse):
         return  # the end has been sent
 
     def build_head(self, request: web.Request, headers: dict[str, str], *, until_close: bool = False) -> bytes:
-        """Build a head with status 200. ``until_close``: the end of the connection marks the end of the body."""
+        """Build a head with status 200.
+
+        With ``until_close``, the end of the connection marks the end of the body. Raises ``ValueError`` for a line
+        break in a header.
+        """
         newer = request.version >= HttpVersion11
-        self.keep_alive = stays = request.keep_alive and not until_close
+        self.keep_alive = keep_alive = request.keep_alive and not until_close
         headers |= build_common_headers(request)
         headers["Date"] = rfc822_formatted_time()
-        if stays != newer:
-            headers["Connection"] = "keep-alive" if stays else "close"
+        if keep_alive != newer:
+            headers["Connection"] = "keep-alive" if keep_alive else "close"
         lines = len(headers)
         block = "\r\n".join(map(": ".join, headers.items()))
         if block.count("\n") >= lines or block.count("\r") >= lines:
@@ -82,15 +86,15 @@ class BareResponse(web.Response):
 
 
 class BufferedResponse(RawResponse):
-    """A whole response of at most ``SMALL`` bytes, sent in one write when aiohttp calls ``write_eof``."""
+    """A whole response of at most ``SMALL_BODY_BYTES`` bytes, sent in one write when aiohttp calls ``write_eof``."""
 
     def __init__(self, request: web.Request, body: bytes, headers: dict[str, str]) -> None:
         self._request = request
         headers["Content-Length"] = str(len(body))
-        self._whole = self.build_head(request, headers) + body
+        self._whole_body = self.build_head(request, headers) + body
 
     async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        transport = send_first(self._request, self._whole)
+        transport = send_first(self._request, self._whole_body)
         if self._request.protocol.writing_paused:  # the client sends requests without reading the responses
             await await_reader(self._request.writer.drain, transport)
 
@@ -110,22 +114,22 @@ async def await_reader(wait: Callable[[], Coroutine[Any, Any, None]], transport:
 
     The progress checks do not cancel ``wait``, because aiohttp wakes a waiter only once.
     """
-    waiting = asyncio.ensure_future(wait())
+    wait_tasks = asyncio.ensure_future(wait())
     try:
-        await await_first({waiting}, transport)
+        await await_first({wait_tasks}, transport)
     finally:
-        waiting.cancel()
-    waiting.result()
+        wait_tasks.cancel()
+    wait_tasks.result()
 
 
-async def await_first(waiting: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
-    """Wait until one of ``waiting`` is done. Raises ``ConnectionResetError`` if the client stops reading."""
-    left = transport.get_write_buffer_size()
-    done: set[asyncio.Future[None]] = set()
-    while not done:
-        done, _ = await asyncio.wait(waiting, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
-        before, left = left, transport.get_write_buffer_size()
-        if not done and left >= before:
+async def await_first(wait_tasks: set[asyncio.Future[None]], transport: asyncio.Transport) -> None:
+    """Wait until one of ``wait_tasks`` is done. Raises ``ConnectionResetError`` if the client stops reading."""
+    unsent_bytes = transport.get_write_buffer_size()
+    finished_waits: set[asyncio.Future[None]] = set()
+    while not finished_waits:
+        finished_waits, _ = await asyncio.wait(wait_tasks, timeout=WRITE_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        earlier_bytes, unsent_bytes = unsent_bytes, transport.get_write_buffer_size()
+        if not finished_waits and unsent_bytes >= earlier_bytes:
             transport.abort()
             raise ConnectionResetError("the client does not read")
 
@@ -203,8 +207,8 @@ def _build_duration(ms: int) -> str:
     """Format milliseconds like Go: the largest unit first, no unit left out after it, no trailing zeros."""
     if ms < _MS_PER_S:
         return f"{ms}ms" if ms else "0s"
-    whole, ms = divmod(ms, _MS_PER_S)
-    minutes, s = divmod(whole, _S_PER_MINUTE)
+    seconds, ms = divmod(ms, _MS_PER_S)
+    minutes, s = divmod(seconds, _S_PER_MINUTE)
     text = f"{s}.{ms:03}".rstrip("0") + "s" if ms else f"{s}s"
     if not minutes:
         return text
@@ -226,8 +230,8 @@ class DiscardingTransport(asyncio.Transport):
         return False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        before, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
-        if self._left_bytes < 0 <= before:
+        earlier_bytes, self._left_bytes = self._left_bytes, self._left_bytes - len(data)
+        if self._left_bytes < 0 <= earlier_bytes:
             asyncio.get_running_loop().call_soon(self._give_up)
 
     def abort(self) -> None: ...
@@ -257,11 +261,13 @@ class EventStreamResponse:
             headers["Transfer-Encoding"] = "chunked"
         head = self.response.build_head(self._request, headers, until_close=not self._chunked)
         try:
-            self._transport = send_first(self._request, head + self._frame(data) if len(data) < SMALL else head)
+            self._transport = send_first(
+                self._request, head + self._frame(data) if len(data) < SMALL_BODY_BYTES else head
+            )
         except ConnectionError:
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
-        if len(data) >= SMALL:
+        if len(data) >= SMALL_BODY_BYTES:
             self.write(data)
 
     def _frame(self, data: bytes) -> bytes:
@@ -275,7 +281,7 @@ class EventStreamResponse:
             transport.write(data)
         elif framed is not None:
             transport.write(framed)
-        elif len(data) < SMALL:
+        elif len(data) < SMALL_BODY_BYTES:
             transport.write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
             transport.write(b"%x\r\n" % len(data))
@@ -327,11 +333,11 @@ class EventStreamResponse:
             return
         sock = self._transport.get_extra_info("socket")
         if not self._chunked and sock is not None:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OPTION)
         self._transport.abort()
 
     async def finish(self, data: bytes) -> None:
-        if len(data) >= SMALL:
+        if len(data) >= SMALL_BODY_BYTES:
             for start in range(0, len(data), _PIECE_BYTES):
                 self.write(data[start : start + _PIECE_BYTES])
                 await asyncio.sleep(0)  # yields to the event loop even if the network takes everything at once
@@ -348,7 +354,11 @@ class EventStreamResponse:
 
 def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> web.StreamResponse:
     """Build a whole response with status 200, of any size."""
-    return BufferedResponse(request, body, headers) if len(body) <= SMALL else LargeResponse(request, body, headers)
+    return (
+        BufferedResponse(request, body, headers)
+        if len(body) <= SMALL_BODY_BYTES
+        else LargeResponse(request, body, headers)
+    )
 
 
 class LargeResponse(web.Response):
@@ -356,7 +366,7 @@ class LargeResponse(web.Response):
 
     def __init__(self, request: web.Request, body: bytes, headers: Mapping[str, str], loan: Loan | None = None) -> None:
         super().__init__(body=body, headers=headers)
-        self._whole = body
+        self._whole_body = body
         self._transport = request.transport
         self._loan = loan
 
@@ -368,11 +378,11 @@ class LargeResponse(web.Response):
                 self._loan.close()
 
     async def _write_eof(self, data: bytes) -> None:
-        transport, view = self._transport, memoryview(self._whole)
-        if transport is None or len(view) <= SMALL:
+        transport, view = self._transport, memoryview(self._whole_body)
+        if transport is None or len(view) <= SMALL_BODY_BYTES:
             return await super().write_eof(data)
-        for start in range(0, len(view), SMALL):
-            await await_reader(partial(self.write, view[start : start + SMALL]), transport)
+        for start in range(0, len(view), SMALL_BODY_BYTES):
+            await await_reader(partial(self.write, view[start : start + SMALL_BODY_BYTES]), transport)
         return await web.StreamResponse.write_eof(self)
 
 

@@ -56,7 +56,7 @@ _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/responses/compact", "responses", defer_function("formats.chat.responses.compact_call:parse_compact_inference")),
     ("/audio/speech", "speech", defer_function("formats.audio.speech:parse_speech_inference")),
 )
-_REPLAYED: tuple[tuple[str, Operation, ParseJson], ...] = (
+_REPLAYED_ROUTES: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/chat/completions", "chat", parse_chat_inference),
     ("/images/generations", "images", defer_function("formats.images.openai:parse_images_inference")),
 )
@@ -64,7 +64,7 @@ _MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
     ("/messages", "messages", defer_function("formats.chat.anthropic.request:parse_messages_inference")),
     ("/messages/count_tokens", "count_tokens", defer_function("formats.chat.anthropic.request:parse_count_inference")),
 )
-_FORMS: tuple[tuple[str, Operation, ParseForm], ...] = (
+_FORM_ROUTES: tuple[tuple[str, Operation, ParseForm], ...] = (
     ("/images/edits", "image_edits", defer_function("formats.images.openai:parse_edits_inference")),
     (
         "/audio/transcriptions",
@@ -79,7 +79,7 @@ _VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH = (
 )
 """``{id}`` matches any text without a slash: an invalid id is answered with 404 by the handler."""
 _RESPONSE = "/responses/{id:(?!compact$|input_tokens$)[^/]+}"
-_LATE: tuple[tuple[str, str, str], ...] = (
+_DEFERRED_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("POST", "/videos", "server.handlers.video_create:POST_VIDEOS"),
     ("GET", "/videos", "server.handlers.videos:get_videos"),
     ("GET", _VIDEO, "server.handlers.videos:get_video"),
@@ -117,7 +117,7 @@ _LATE: tuple[tuple[str, str, str], ...] = (
     ("GET", "/dashboard/billing/usage", "server.handlers.billing:get_usage"),
 )
 """Method, path and handler of routes whose modules are imported at the first request."""
-_WITHOUT_HEAD = frozenset(
+_NON_HEAD_PATHS = frozenset(
     {
         "server.handlers.video_events:get_events",
         "server.handlers.realtime:serve_session",
@@ -139,13 +139,13 @@ def list_inference_routes() -> Iterator[tuple[str, Handler]]:
                 [_settle(operation), partial(parse_request, parse=parse), quota],
             ),
         )
-    for path, operation, parse in _REPLAYED:
+    for path, operation, parse in _REPLAYED_ROUTES:
         parsing = partial(parse_request, parse=parse)
         yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
     for path, operation, parse_body in _MESSAGES:
         parsing = partial(parse_messages_request, parse=parse_body)
         yield path, with_middlewares(forward_inference, [_settle(operation), parsing, quota])
-    for path, operation, parse_fields in _FORMS:
+    for path, operation, parse_fields in _FORM_ROUTES:
         parsing = partial(parse_form, parse=parse_fields)
         yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
 
@@ -159,11 +159,11 @@ def add_api_routes(api: web.Application) -> None:
     for path, handler in list_inference_routes():
         api.router.add_post(path, handler)
     api[FOLLOWING] = SubscriberLimit()
-    for method, path, place in _LATE:
+    for method, path, import_path in _DEFERRED_ROUTES:
         if method == "GET":
-            api.router.add_get(path, defer_handler(place), allow_head=place not in _WITHOUT_HEAD)
+            api.router.add_get(path, defer_handler(import_path), allow_head=import_path not in _NON_HEAD_PATHS)
         else:
-            api.router.add_route(method, path, defer_handler(place))
+            api.router.add_route(method, path, defer_handler(import_path))
     for path, flat in (("/realtime/client_secrets", False), ("/realtime/sessions", True)):  # the latter for the beta
         create_secret = defer_handler("server.handlers.realtime_secrets:create_secret")
         api.router.add_post(path, partial(create_secret, flat=flat))
@@ -190,23 +190,23 @@ async def get_models(request: web.Request) -> web.Response:
     models = request.app[SERVICES].routing.router.list_models(request[CALLER])
     etag = build_etag(models)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": f"{VERSION_HEADER}, {GOOGLE_KEY_HEADER}"}
-    known = request.headers.get("If-None-Match", "")
-    if known.strip() == "*" or etag in known:
+    entity_tags = request.headers.get("If-None-Match", "")
+    if entity_tags.strip() == "*" or etag in entity_tags:
         return web.Response(status=304, headers=headers)
     write = anthropic_models.build_models if VERSION_HEADER in request.headers else openai_models.build_models
     return web.Response(body=write(models), headers=headers, content_type="application/json")
 
 
 async def get_model(request: web.Request) -> web.Response:
-    """``GET /v1/models/{id}``: slashes in the id may be percent-encoded."""
+    """``GET /v1/models/{id}``: slashes in the id may be percent-encoded. Raises ``HTTPNotFound``."""
     if is_google_request(request):
         return await get_google_model(request)
     model = request.match_info["model"]
     if model != model.strip("/"):
         raise web.HTTPNotFound
-    listed = request.app[SERVICES].routing.router.get_model(request[CALLER], model)
+    listed_model = request.app[SERVICES].routing.router.get_model(request[CALLER], model)
     write = anthropic_models.build_model if VERSION_HEADER in request.headers else openai_models.build_model
-    return web.Response(body=write(listed), content_type="application/json")
+    return web.Response(body=write(listed_model), content_type="application/json")
 
 
 async def get_root(request: web.Request) -> web.Response:

@@ -13,7 +13,7 @@ from gateway.domain.ip_address import is_inside
 from gateway.domain.member import Forbidden, SignedOut
 from gateway.domain.passkey import RelyingParty, find_relying_party, is_localhost
 from gateway.server.client_ip import find_origin, find_peer, is_secure
-from gateway.server.context import SERVICES, SIGNED
+from gateway.server.context import SERVICES, USER
 
 if TYPE_CHECKING:  # sign-in is imported when the first member signs in
     from gateway.auth.sessions import CurrentUser
@@ -24,7 +24,7 @@ CONSOLE_HEADER = "X-Gateway-Console"
 """The header that every console script sends. A page of another site cannot send it."""
 KEY_HEADER = "X-Gateway-Key"
 """The header with the id of the API key that a console page uses for an API request."""
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
@@ -39,14 +39,14 @@ async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
 async def check_still_signed_in(request: web.Request) -> None:
     """Raise ``SignedOut`` if the session has ended since a long response began. This does not extend the session."""
     if (
-        SIGNED in request
+        USER in request
         and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", used=False) is None
     ):
         raise SignedOut("The console session has ended: sign in again", should_retry=False)
 
 
 def find_reference(request: web.Request) -> str | None:
-    """Return the session reference in the cookie, without checking whether it is valid."""
+    """Return the session reference in the cookie, without checking whether it is valid. None without a cookie."""
     return request.cookies.get(_name_cookie(request)) or None
 
 
@@ -73,39 +73,39 @@ def _name_cookie(request: web.Request) -> str:
 
 def get_signed_in_user(request: web.Request) -> "CurrentUser":
     """Return the signed-in member. Raises ``Forbidden`` if the actor is the bearer of the admin token."""
-    if SIGNED not in request:
+    if USER not in request:
         raise Forbidden("Only a member who is signed in can do this", should_retry=False)
-    return request[SIGNED]
+    return request[USER]
 
 
 def check_own_page(request: web.Request) -> None:
     """Raise ``Forbidden`` for a browser's request from another site, and for a change without the console's header."""
     site = request.headers.get("Sec-Fetch-Site")
-    safe = request.method in SAFE
+    safe = request.method in SAFE_METHODS
     if site is not None:
-        ours = site == "same-origin" or (safe and site == "none")
+        is_own_site = site == "same-origin" or (safe and site == "none")
     else:
         origin = request.headers.get("Origin")
-        ours = origin is None or _is_own(request, origin)
-    if ours and not safe:
-        ours = CONSOLE_HEADER in request.headers or KEY_HEADER in request.headers
-    if not ours:
+        is_own_site = origin is None or _is_own(request, origin)
+    if is_own_site and not safe:
+        is_own_site = CONSOLE_HEADER in request.headers or KEY_HEADER in request.headers
+    if not is_own_site:
         raise Forbidden("This request did not come from a page of this console", should_retry=False)
 
 
 def _is_own(request: web.Request, origin: str) -> bool:
     """Return whether ``origin`` is this gateway's. A request over TLS must come from a page loaded over TLS."""
     try:
-        parsed = urlsplit(origin)
+        origin_url = urlsplit(origin)
     except ValueError:
         return False
     base = urlsplit(request.app[SERVICES].http.base_url)
-    host = parsed.netloc.lower()
+    host = origin_url.netloc.lower()
     if host and host == base.netloc.lower():
-        return parsed.scheme == base.scheme
+        return origin_url.scheme == base.scheme
     # Without TLS here, a proxy missing from the configuration may still terminate TLS: accept both schemes.
     schemes = {"https"} if is_secure(request) else {"http", "https"}
-    return bool(host) and host == request.host.lower() and parsed.scheme in schemes
+    return bool(host) and host == request.host.lower() and origin_url.scheme in schemes
 
 
 def find_site(request: web.Request) -> RelyingParty | None:

@@ -20,14 +20,14 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
     services = app[SERVICES]
     state = services.drain
     state.open = False
-    if not state.inside:
+    if not state.active_count:
         return
-    log.info("drain_started", running=state.inside)
-    if not await _await_none(lambda: 0 if state.hurried else state.inside, timeout_s) or state.inside:
-        log.warning("drain_timed_out", running=state.inside)
+    log.info("drain_started", running=state.active_count)
+    if not await _await_none(lambda: 0 if state.hurried else state.active_count, timeout_s) or state.active_count:
+        log.warning("drain_timed_out", running=state.active_count)
         services.proxy.abort()
         await _await_none(lambda: services.proxy.running, GRACE_S)
-    log.info("drain_finished", running=state.inside)
+    log.info("drain_finished", running=state.active_count)
 
 
 async def _await_none(count: Callable[[], int], timeout_s: float) -> bool:

@@ -8,29 +8,29 @@ from aiohttp import web
 
 from gateway.errors import RateLimited
 
-MOST_FOLLOWING = 32
+MAX_SUBSCRIBERS = 32
 """Maximum number of concurrent streams for each account."""
 
 
 class SubscriberLimit:
-    """Limits the open streams of each account. ``what``: a plural noun for the error message."""
+    """Limits the open streams of each account. ``noun`` is a plural noun for the error message."""
 
-    def __init__(self, most: int = MOST_FOLLOWING, what: str = "videos") -> None:
-        self._most = most
-        self._what = what
-        self._open: Counter[int | None] = Counter()
+    def __init__(self, maximum: int = MAX_SUBSCRIBERS, noun: str = "videos") -> None:
+        self._max_streams = maximum
+        self._noun = noun
+        self._open_streams: Counter[int | None] = Counter()
 
     @contextmanager
     def join(self, account_id: int | None) -> Iterator[None]:
-        if self._open[account_id] >= self._most:
-            raise RateLimited(f"The account follows {self._most} {self._what} already", retry_after_s=5)
-        self._open[account_id] += 1
+        if self._open_streams[account_id] >= self._max_streams:
+            raise RateLimited(f"The account follows {self._max_streams} {self._noun} already", retry_after_s=5)
+        self._open_streams[account_id] += 1
         try:
             yield
         finally:
-            self._open[account_id] -= 1
-            if not self._open[account_id]:
-                del self._open[account_id]
+            self._open_streams[account_id] -= 1
+            if not self._open_streams[account_id]:
+                del self._open_streams[account_id]
 
 
 FOLLOWING = web.AppKey("following", SubscriberLimit)

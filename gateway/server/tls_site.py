@@ -13,7 +13,7 @@ from gateway.server.protocol import GatewayServer
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """Time for the client's TLS close alert after the gateway has closed the connection."""
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_DESCRIPTOR_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_S = 1.0
 """Pause before accepting again after running out of file descriptors; asyncio's servers wait as long."""
 
@@ -33,13 +33,15 @@ class TlsSite(web.SockSite):
 
 
 class TlsAcceptor:
-    """Accepts the connections of one socket, ``most`` per turn; asyncio's server would hide unfinished handshakes."""
+    """Accepts connections of one socket, ``max_handshakes`` per turn. asyncio's server hides unfinished handshakes."""
 
-    def __init__(self, listener: socket.socket, context: ssl.SSLContext, server: GatewayServer, most: int) -> None:
+    def __init__(
+        self, listener: socket.socket, context: ssl.SSLContext, server: GatewayServer, max_handshakes: int
+    ) -> None:
         self.sockets = (listener,)
         self._context = context
         self._server = server
-        self._most = most
+        self._max_handshakes = max_handshakes
         self._loop = asyncio.get_running_loop()
         self._pausing: asyncio.TimerHandle | None = None
 
@@ -55,13 +57,13 @@ class TlsAcceptor:
             self.sockets[0].close()
 
     def _accept(self) -> None:
-        for _ in range(self._most):
+        for _ in range(self._max_handshakes):
             try:
                 connection, address = self.sockets[0].accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _NO_DESCRIPTORS:
+                if error.errno not in _DESCRIPTOR_ERRORS:
                     raise
                 self._loop.remove_reader(self.sockets[0].fileno())
                 self._pausing = self._loop.call_later(_PAUSE_S, self.start)

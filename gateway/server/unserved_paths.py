@@ -34,7 +34,7 @@ _VERSIONS = re.compile(r"\A(?:/v1(?:beta)?(?=/v1(?:beta)?/))+")
 _ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models", "/v1/files")
 _OTHER_PATHS = (MESSAGES_PATH, f"{_GOOGLE_PREFIX}/")
 """Paths that OpenAI's API does not have."""
-_MOST_CHARS = 200
+_MAX_PATH_CHARS = 200
 """Maximum length of a path for which a hint is searched."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
 _SLASHES = re.compile(r"//+")
@@ -45,15 +45,15 @@ def add_unserved_routes(app: web.Application) -> None:
     for name in _UNSERVED:
         app.router.add_route("*", f"/{name}", refuse_unserved)
         app.router.add_route("*", f"/{name}/{{rest:.*}}", refuse_unserved)
-    for name, rest in _PARTLY_SERVED.items():
-        app.router.add_route("*", f"/{name}/{{rest:{rest}}}", refuse_unserved)
+    for name, reason in _PARTLY_SERVED.items():
+        app.router.add_route("*", f"/{name}/{{rest:{reason}}}", refuse_unserved)
     for method, path in _OTHER_METHODS:
         app.router.add_route(method, path, refuse_unserved)
 
 
 async def refuse_unserved(request: web.Request) -> web.StreamResponse:
-    """Answer 501."""
-    raise ApiNotImplemented(f"{request.method} {request.path[:_MOST_CHARS]} is not implemented by this gateway")
+    """Raise ``ApiNotImplemented``, which is answered with 501."""
+    raise ApiNotImplemented(f"{request.method} {request.path[:_MAX_PATH_CHARS]} is not implemented by this gateway")
 
 
 def describe_unserved_path(path: str) -> str:
@@ -71,7 +71,7 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
     Common mistakes in base URLs are tried first, then the paths of the client's ``api``, then those of others.
     """
     requested = request.path
-    if len(requested) > _MOST_CHARS or requested.startswith("/admin"):
+    if len(requested) > _MAX_PATH_CHARS or requested.startswith("/admin"):
         return None
     path = _SLASHES.sub("/", requested).rstrip("/")
     path = _VERSIONS.sub("", path)
@@ -79,7 +79,9 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
         if meant != requested and meant.startswith(_PREFIXES) and _is_served(request.app, meant):
             return meant
     paths = list(_list_paths(request.app))
-    return find_nearest(path, [each for each in paths if _belongs_to_api(each, api)]) or find_nearest(path, paths)
+    return find_nearest(path, [candidate for candidate in paths if _belongs_to_api(candidate, api)]) or find_nearest(
+        path, paths
+    )
 
 
 def _belongs_to_api(path: str, api: ErrorFormat) -> bool:
@@ -99,12 +101,12 @@ def _list_paths(app: web.Application) -> Iterator[str]:
 
 def list_served(request: web.Request) -> list[str]:
     """Return the HTTP methods that the request's path supports."""
-    found: dict[int, set[str]] = {}
+    methods_by_status: dict[int, set[str]] = {}
     for resource in _find_resources(request.app, request.path):
         methods = {route.method for route in resource if route.handler is not refuse_unserved}
         if methods:
-            found.setdefault(len(_PARAMETER.sub("", resource.canonical)), set()).update(methods)
-    return sorted(found[max(found)]) if found else []
+            methods_by_status.setdefault(len(_PARAMETER.sub("", resource.canonical)), set()).update(methods)
+    return sorted(methods_by_status[max(methods_by_status)]) if methods_by_status else []
 
 
 def _is_served(app: web.Application, path: str) -> bool:

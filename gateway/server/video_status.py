@@ -6,7 +6,7 @@ from gateway.domain.video import StatusWords, VideoJob
 from gateway.server.context import SERVICES
 from gateway.server.media_type import read_media_type
 
-_OF_CLIENT_LIBRARIES = "x-stainless-"
+_CLIENT_LIBRARY_PREFIX = "x-stainless-"
 FORM_TYPE = "multipart/form-data"
 
 
@@ -28,4 +28,4 @@ def find_submitted_words(request: web.Request) -> StatusWords:
 
 
 def _names_library(request: web.Request) -> bool:
-    return any(name.lower().startswith(_OF_CLIENT_LIBRARIES) for name in request.headers)
+    return any(name.lower().startswith(_CLIENT_LIBRARY_PREFIX) for name in request.headers)

@@ -10,7 +10,7 @@ from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
 from gateway.billing.retention_worker import RetentionWorker
-from gateway.deferred import Once
+from gateway.deferred import CreatedOnce
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -73,7 +73,7 @@ _GRACE_S = 2.0
 class _StoredState:
     """The services that the stored state is read into.
 
-    ``catalog``: has no channels yet. ``first_secret``: the secret of the first key if this is the first start.
+    ``catalog`` has no channels yet. ``first_secret`` is the secret of the first key if this is the first start.
     """
 
     base: BaseServices
@@ -95,12 +95,12 @@ class _RequestServices:
     idempotency: IdempotencyService
     auth: AuthServices
     http: HttpSettings
-    batches: "Once[Batches]"
+    batches: "CreatedOnce[Batches]"
 
 
 @frozen
 class _OperationServices:
-    """The services of the gateway's operators. ``sign_in``, ``alerts``: None if they are not configured."""
+    """The services of the gateway's operators. ``sign_in`` and ``alerts`` are None if they are not configured."""
 
     admin: AdminServices
     sign_in: "ProviderSignIn | None"
@@ -116,15 +116,17 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
     """
     async with AsyncExitStack() as stack:
         active, background = ActiveRequests(_find_own_node(options)), TaskSet()
-        stored = await _open_stored(options, active.__len__, stack)
-        options = stored.base.options
+        stored_state = await _open_stored_state(options, active.__len__, stack)
+        options = stored_state.base.options
         clients = open_clients(options, stack)
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
         requests = RequestTracking(drain, active, background, MemoryBudget(options.config.server.max_loaded_bytes))
-        opened = await _open_request_services(stored, clients.http, requests, stack)
-        operations = _open_operations(stored.base, stored.billing, opened, requests, jobs=jobs, stack=stack)
-        services = _build_services(stored, clients, requests, opened, operations)
+        request_services = await _open_request_services(stored_state, clients.http, requests, stack)
+        operations = _open_operations(
+            stored_state.base, stored_state.billing, request_services, requests, jobs=jobs, stack=stack
+        )
+        services = _build_services(stored_state, clients, requests, request_services, operations)
         _start_workers(services, options, jobs)
         if options.declare:
             # Commands other than ``serve`` may know other channels and a shorter retention: they must not end jobs or
@@ -145,11 +147,13 @@ def _find_own_node(options: AppOptions) -> str | None:
         return options.folder.node_id()
 
 
-async def _open_stored(options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack) -> _StoredState:
+async def _open_stored_state(
+    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack
+) -> _StoredState:
     """Open the stored state: settings, balances, accounts and keys. Meanwhile no other node of a cluster starts."""
-    async with AsyncExitStack() as starting:
+    async with AsyncExitStack() as startup_stack:
         with _explain_store_errors(options):
-            storage = await open_storage(options, count_active, stack, starting)
+            storage = await open_storage(options, count_active, stack, startup_stack)
             live_config = await open_live_config(options, storage)
             options = attrs.evolve(options, config=live_config.config, clock=storage.deployment.clock)
             base = BaseServices(options, storage, live_config)
@@ -162,9 +166,9 @@ async def _open_stored(options: AppOptions, count_active: Callable[[], int], sta
 
 
 async def _open_request_services(
-    stored: _StoredState, client: HttpClient, requests: RequestTracking, stack: AsyncExitStack
+    stored_state: _StoredState, client: HttpClient, requests: RequestTracking, stack: AsyncExitStack
 ) -> _RequestServices:
-    base, billing, catalog = stored.base, stored.billing, stored.catalog
+    base, billing, catalog = stored_state.base, stored_state.billing, stored_state.catalog
     routing = await open_routing(base, catalog, client, stack, shared_limits=billing.shared_limits, requests=requests)
     media, files = open_media(base, client, stack)
     prompt_media = PromptAddresses(media.fetcher, requests.memory)
@@ -173,9 +177,9 @@ async def _open_request_services(
         videos, idempotency = await open_videos(
             base, billing, media, stack, client=client, proxy=proxy, catalog=catalog
         )
-    auth = open_auth(base, stored.accounts, routing.secret_box, stack)
+    auth = open_auth(base, stored_state.accounts, routing.secret_box, stack)
     http = _build_http_settings(base.options)
-    batches = Once(
+    batches = CreatedOnce(
         lambda: _make_batches(base, billing, routing, requests, proxy=proxy, auth=auth, files=files, http=http)
     )
     stack.push_async_callback(_close_batches, batches)
@@ -186,14 +190,14 @@ async def _open_request_services(
 def _open_operations(
     base: BaseServices,
     billing: BillingServices,
-    opened: _RequestServices,
+    request_services: _RequestServices,
     requests: RequestTracking,
     *,
     jobs: JobRunner,
     stack: AsyncExitStack,
 ) -> _OperationServices:
-    routing, auth, fetcher = opened.routing, opened.auth, opened.media.fetcher
-    folder = opened.media.stores.folder
+    routing, auth, fetcher = request_services.routing, request_services.auth, request_services.media.fetcher
+    folder = request_services.media.stores.folder
     admin = open_admin(base, routing, auth, stack, media_folder=folder, requests=requests)
     stack.push_async_callback(admin.finish_changes)
     sign_in = _open_sign_in(base, auth, fetcher, routing.secret_box)
@@ -216,42 +220,42 @@ def _open_operations(
 
 
 def _build_services(
-    stored: _StoredState,
+    stored_state: _StoredState,
     clients: Clients,
     requests: RequestTracking,
-    opened: _RequestServices,
+    request_services: _RequestServices,
     operations: _OperationServices,
 ) -> Services:
     return Services(
-        clock=stored.base.options.clock,
+        clock=stored_state.base.options.clock,
         drain=requests.drain,
         active_requests=requests.active,
         background=requests.background,
         memory=requests.memory,
-        storage=stored.base.storage,
-        live_config=stored.base.live_config,
-        http=opened.http,
-        billing=stored.billing,
+        storage=stored_state.base.storage,
+        live_config=stored_state.base.live_config,
+        http=request_services.http,
+        billing=stored_state.billing,
         client=clients.http,
         websockets=clients.websockets,
-        routing=opened.routing,
-        proxy=opened.proxy,
-        media=opened.media,
-        files=opened.files,
-        videos=opened.videos,
-        idempotency=opened.idempotency,
-        auth=opened.auth,
-        open_batches=opened.batches,
+        routing=request_services.routing,
+        proxy=request_services.proxy,
+        media=request_services.media,
+        files=request_services.files,
+        videos=request_services.videos,
+        idempotency=request_services.idempotency,
+        auth=request_services.auth,
+        open_batches=request_services.batches,
         sign_in=operations.sign_in,
         admin=operations.admin,
         metrics=operations.metrics,
         alerts=operations.alerts,
         tracing=clients.tracing,
-        startup_info=describe_channels(StartupInfo(stored.first_secret), opened.routing.catalog),
+        startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
 
 
-async def _start_batches(base: BaseServices, batches: "Once[Batches]", stack: AsyncExitStack) -> None:
+async def _start_batches(base: BaseServices, batches: "CreatedOnce[Batches]", stack: AsyncExitStack) -> None:
     """Continue the batches of an earlier process or, in a cluster, of any node. Raises ``StoreUnavailable``."""
     if (node := base.storage.node) is not None:
         from gateway.services.batches import share_batches  # noqa: PLC0415 - only in a cluster
@@ -279,9 +283,9 @@ def _make_batches(
     )
 
 
-async def _close_batches(batches: "Once[Batches]") -> None:
-    if batches.made is not None:
-        await batches.made.close()
+async def _close_batches(batches: "CreatedOnce[Batches]") -> None:
+    if batches.instance is not None:
+        await batches.instance.close()
 
 
 def _open_sign_in(
@@ -319,7 +323,7 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
     models, demo = catalog.list_models(), [channel for channel in catalog.channels if channel.origin == "demo"]
     return attrs.evolve(
         info,
-        models=tuple(listed.id for listed in models),
+        models=tuple(model.id for model in models),
         demo=any(catalog.find_offer(channel) == models for channel in demo),
         failures=tuple(
             f"{channel.name}: {error}"

@@ -8,7 +8,7 @@ from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.config.live_routes import RouteService
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader, ReloadSource
-from gateway.deferred import Once
+from gateway.deferred import CreatedOnce
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.context import AdminServices, AuthServices, RoutingServices
@@ -36,7 +36,7 @@ def open_admin(
     media_folder: Path | None,
     requests: RequestTracking,
 ) -> AdminServices:
-    """Open the services of the admin API. ``media_folder``: the folder of the media store; None if it has none."""
+    """Open the services of the admin API. ``media_folder`` is the folder of the media store; None if it has none."""
     options, database, clock = base.options, base.storage.database, base.options.clock
     settings, audit_log = SettingRepository(database), AuditLogRepository(database)
     node, request_log = base.storage.node, RequestLogRepository(database)
@@ -57,9 +57,9 @@ def open_admin(
         routes=RouteService(base.live_config, reloader, settings, clock=clock),
         reloader=reloader,
         request_log=request_log,
-        open_history=Once(lambda: _open_history(database, request_log, auth.api_keys, routing)),
+        open_history=CreatedOnce(lambda: _open_history(database, request_log, auth.api_keys, routing)),
         audit_log=audit_log,
-        open_active_feed=Once(lambda: _open_active_feed(requests.active, peers)),
+        open_active_feed=CreatedOnce(lambda: _open_active_feed(requests.active, peers)),
         monitor=ProcessMonitor(options.folder.path, clock, media_folder),
         token=options.folder.admin_token(),
         end_node_leases=_make_lease_ender(database),
@@ -94,7 +94,10 @@ def _open_active_feed(active_requests: ActiveRequests, peers: "Peers | None") ->
 
 
 def _make_lease_ender(database: Database) -> "EndNodeLeases | None":
-    """Return the function that ends nodes' leases. A single gateway may find nodes in its PostgreSQL database."""
+    """Return the function that ends nodes' leases; None on SQLite.
+
+    A single gateway may find nodes in its PostgreSQL database.
+    """
     if database.kind != "postgresql":
         return None
     from gateway.cluster.credit.stored_orphans import end_orphans  # noqa: PLC0415 - its driver is an extra

@@ -69,10 +69,12 @@ def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, cl
     try:
         return AppriseSender(spec)
     except ValueError as error:
-        raise ConfigError([f"alert[{index}].url: {error}; https://… is a webhook, others: {_KNOWN}"]) from None
+        raise ConfigError(
+            [f"alert[{index}].url: {error}; https://… is a webhook, others: {_TARGET_EXAMPLES}"]
+        ) from None
 
 
-_KNOWN = "slack://, tgram://, discord://, mailtos://, https://appriseit.com lists more"
+_TARGET_EXAMPLES = "slack://, tgram://, discord://, mailtos://, https://appriseit.com lists more"
 
 
 def _list_unpriced(metrics: RequestMetrics, clock: Callable[[], float]) -> list[str]:

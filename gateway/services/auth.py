@@ -12,7 +12,7 @@ from gateway.auth.last_administrator import check_account_may_go
 from gateway.auth.setup_token import find_setup_token
 from gateway.billing.accounting import AccountingService
 from gateway.config.reload import LiveConfig
-from gateway.deferred import Once
+from gateway.deferred import CreatedOnce
 from gateway.domain.audit_log import GATEWAY
 from gateway.options import AppOptions
 from gateway.routing.model_catalog import ModelCatalog
@@ -66,7 +66,10 @@ async def open_accounts(
 
 
 async def _declare(service: AccountService, options: AppOptions, storage: StorageServices) -> str | None:
-    """Store the accounts and keys of the configuration file. If none exist, create the first and return its secret."""
+    """Store the accounts and keys of the configuration file.
+
+    If none exist, create the first and return its secret, and otherwise None.
+    """
     files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
     if options.declare and await files.is_new(options.config):
         await declare(service, options.config.account, options.config.key)
@@ -87,9 +90,9 @@ def open_auth(
     """Open accounts and members. Sign-in code is imported at the first sign-in."""
     database, options = base.storage.database, base.options
     values = base.storage.deployment.open_values(database, secret_box)
-    hasher = Once(_make_hasher)
+    hasher = CreatedOnce(_make_hasher)
     stack.callback(hasher.if_made, methodcaller("close"))
-    people = Once(lambda: _make_members(base, accounts, values, hasher, secret_box))
+    people = CreatedOnce(lambda: _make_members(base, accounts, values, hasher, secret_box))
     repository, is_local = MemberRepository(database), options.config.server.local_sign_in
     client_secrets = ClientSecrets(accounts.directory, values, options.clock)
     return AuthServices(
@@ -111,7 +114,7 @@ def _make_members(
     base: BaseServices,
     accounts: AccountService,
     values: "ShortLived",
-    hasher: "Once[PasswordService]",
+    hasher: "CreatedOnce[PasswordService]",
     secret_box: SecretBox,
 ) -> MemberServices:
     from gateway.services.members import open_members  # noqa: PLC0415 - with the first sign-in

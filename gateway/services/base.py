@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class BaseServices:
     """What every other service is built on.
 
-    ``options``: the options of the process, with the stored settings merged into their configuration and the clock of
+    ``options`` is the options of the process, with the stored settings merged into their configuration and the clock of
     the deployment.
     """
 

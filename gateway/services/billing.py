@@ -66,12 +66,12 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     stack.push_async_callback(flusher.finish)
     balances = await _recover(options, storage, ledger, credit)
     storage.journal.renew()
-    ended: deque[RequestRecord] = deque()
+    ended_requests: deque[RequestRecord] = deque()
     reservations = JobReservations(
         VideoRepository(storage.database),
         balances,
         storage.write_queue,
-        keep_record=ended.append,
+        keep_record=ended_requests.append,
         clock=storage.deployment.find_job_clock(),
         is_shared=credit is not None,
         wait_s=0.0 if credit is None else credit.keeper.wait_s,
@@ -81,7 +81,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
         balances, ledger, storage.write_queue, clock=options.clock, jobs=reservations, check_leases=check_leases
     )
     stack.push_async_callback(accounting.close)
-    return OpenedLedger(balances, accounting, flusher, reservations, ended, credit)
+    return OpenedLedger(balances, accounting, flusher, reservations, ended_requests, credit)
 
 
 def open_billing(
@@ -115,10 +115,10 @@ async def _recover(
     # Other commands than ``serve`` may use another configuration, which must not decide about money.
     on_crash = options.config.ledger.on_crash if options.declare else None
     journal, now_ms = storage.journal, int(options.clock() * 1000)
-    left = journal.leftovers
+    leftovers = journal.leftovers
 
     def post_left() -> Awaitable[None]:
-        return recover(left, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+        return recover(leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
 
     if credit is None:
         await _recover_alone(options, storage.database, post_left)
@@ -130,8 +130,8 @@ async def _recover(
 
 async def _list_existing(database: Database) -> dict[Owner, Collection[int]]:
     """Return the ids of the existing keys and accounts. Raises ``StoreUnavailable``."""
-    found = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
-    return {"key": {row.id for row in found[0]}, "account": {row.id for row in found[1]}}
+    tables_ids = [await database.read_long(select(table.c.id)) for table in (keys, accounts)]
+    return {"key": {row.id for row in tables_ids[0]}, "account": {row.id for row in tables_ids[1]}}
 
 
 def _make_check(accounting: AccountingService) -> "LedgerCheck":

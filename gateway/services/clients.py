@@ -15,7 +15,7 @@ from gateway.upstream.websocket import WebSocketClient
 
 @frozen
 class Clients:
-    """The clients for HTTP and for WebSocket connections. ``tracing``: None if tracing is off."""
+    """The clients for HTTP and for WebSocket connections. ``tracing`` is None if tracing is off."""
 
     http: HttpClient
     websockets: WebSocketClient

@@ -3,7 +3,7 @@
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from gateway.deferred import Once
+from gateway.deferred import CreatedOnce
 from gateway.media.client_files import ClientFiles
 from gateway.media.client_uploads import ClientUploads
 from gateway.media.signed_links import SignedLinks
@@ -33,7 +33,7 @@ def open_media(base: BaseServices, client: HttpClient, stack: AsyncExitStack) ->
     )
     fetcher = SafeFetcher(allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ))
     stack.push_async_callback(fetcher.close)
-    images = Once(lambda: _make_images(base, client, fetcher, links))
+    images = CreatedOnce(lambda: _make_images(base, client, fetcher, links))
     stack.push_async_callback(_close_images, images)
     limit_bytes = SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB
     spool = UploadSpool(folder.path / "uploads", limit_bytes=limit_bytes)
@@ -53,9 +53,9 @@ def _make_images(base: BaseServices, client: HttpClient, fetcher: SafeFetcher, l
     )
 
 
-async def _close_images(images: "Once[ImageService]") -> None:
-    if images.made is not None:
-        await images.made.close()
+async def _close_images(images: "CreatedOnce[ImageService]") -> None:
+    if images.instance is not None:
+        await images.instance.close()
 
 
 def _open_files(base: BaseServices, stores: MediaStores) -> FileServices:

@@ -25,7 +25,9 @@ IMAGES, VIDEOS, FILES = "media", "videos", "files"
 DRAFTS = "media-drafts"
 """The folder of this machine for drafts that will be moved to a bucket."""
 WATCH_S = 5.0
-ALONE = "Images, videos and clients' files are on this node alone: no other node can read them (store.media_url)"
+UNSHARED_WARNING = (
+    "Images, videos and clients' files are on this node alone: no other node can read them (store.media_url)"
+)
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -72,4 +74,4 @@ async def watch_nodes(node: "ClusterNode") -> None:
     """Log a warning as soon as a second node is live: other nodes cannot read the media stored on this one."""
     while node.live <= 1:  # noqa: ASYNC110 - the node count changes with each beat, without an event
         await asyncio.sleep(WATCH_S)
-    log.warning("media_on_this_node_alone", reason=ALONE)
+    log.warning("media_on_this_node_alone", reason=UNSHARED_WARNING)

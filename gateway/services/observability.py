@@ -32,11 +32,11 @@ def _build(section: TracingSection) -> TracingServices:
     return TracingServices(SpanExporter(section.traces_url, section.parse_headers()), section.sample_ratio)
 
 
-def open_metrics(ended: deque[RequestRecord], load_balancer: LoadBalancer, router: Router) -> RequestMetrics:
-    """Open the metrics. A job started by ``gateway.services`` updates them with the records in ``ended``."""
+def open_metrics(ended_requests: deque[RequestRecord], load_balancer: LoadBalancer, router: Router) -> RequestMetrics:
+    """Open the metrics. A job started by ``gateway.services`` updates them with the records in ``ended_requests``."""
 
     def find_provider(channel: str) -> str:
         state = load_balancer.channels.get(channel)
         return "" if state is None else state.channel.provider
 
-    return RequestMetrics(ended, ModelNames(router).find_label, find_provider)
+    return RequestMetrics(ended_requests, ModelNames(router).find_label, find_provider)

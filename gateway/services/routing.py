@@ -80,10 +80,10 @@ async def open_routing(
     pricing, models = build_pricing(live_config.effective), build_models(options.config)
     routes = build_routes(live_config.effective)
     router = Router(catalog, load_balancer, pricing, models=models, routes=routes)
-    owners, kept = _open_responses(base, secret_box, requests.memory, stack)
+    owners, kept_responses = _open_responses(base, secret_box, requests.memory, stack)
     if lists is not None:
         await lists.load()
-    return RoutingServices(catalog, load_balancer, channels, router, owners, kept, fetch, secret_box, lists)
+    return RoutingServices(catalog, load_balancer, channels, router, owners, kept_responses, fetch, secret_box, lists)
 
 
 def _open_tester(
@@ -105,11 +105,13 @@ def _open_responses(
 ) -> tuple[ResponseOwners, KeptResponses]:
     """Open the responses of the Responses API: which channel has each, and those that the gateway stores."""
     database, clock, deployment = base.storage.database, base.options.clock, base.storage.deployment
-    kept = KeptResponses(KeptResponseRepository(database, secret_box), clock, base.live_config.find_kept_rules, memory)
-    owners = ResponseOwners(ResponseOwnerRepository(database), kept, clock, pauses_s=deployment.pauses_s)
+    kept_responses = KeptResponses(
+        KeptResponseRepository(database, secret_box), clock, base.live_config.find_kept_rules, memory
+    )
+    owners = ResponseOwners(ResponseOwnerRepository(database), kept_responses, clock, pauses_s=deployment.pauses_s)
     stack.push_async_callback(owners.close)
-    stack.push_async_callback(kept.close)
-    return owners, kept
+    stack.push_async_callback(kept_responses.close)
+    return owners, kept_responses
 
 
 def _share_limits(limiter: "SharedRateLimiter | None") -> "SharedChannelLimits | None":
@@ -146,9 +148,9 @@ async def _find_demo_use(request_log: RequestLogRepository, since_s: float) -> f
     """
     if not await request_log.has_model(DEMO_MODELS):
         return None
-    wanted = RequestFilter(channel=DEMO, since_ms=int(since_s * 1000))
-    pages = [await request_log.list_requests(attrs.evolve(wanted, model=model), 1) for model in DEMO_MODELS]
-    return max((one.row.settled_ms / 1000 for page in pages for one in page), default=None)
+    demo_filter = RequestFilter(channel=DEMO, since_ms=int(since_s * 1000))
+    pages = [await request_log.list_requests(attrs.evolve(demo_filter, model=model), 1) for model in DEMO_MODELS]
+    return max((stored_request.row.settled_ms / 1000 for page in pages for stored_request in page), default=None)
 
 
 class Discovery:
@@ -165,14 +167,14 @@ class Discovery:
 
         Unless a local server has answered, the demo is included, because a key in the environment may be invalid.
         """
-        options, found = self._options, list[Found]()
+        options, credentials = self._options, list[Found]()
         if options.discover:
-            found += [(channel, None) for channel in find_keyed(options.environ)]
+            credentials += [(channel, None) for channel in find_keyed(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())
-            found += await find_local(self._client, own_port=own_port, now_s=now_s)
-        if all(listing is None for _, listing in found):
-            found.append((await self.start_demo(), None))
-        return found
+            credentials += await find_local(self._client, own_port=own_port, now_s=now_s)
+        if all(listing is None for _, listing in credentials):
+            credentials.append((await self.start_demo(), None))
+        return credentials
 
     def describe_demo(self, find_mode: Callable[[], DemoMode], request_log: RequestLogRepository) -> Demo:
         return Demo(find_mode, self.start_demo, lambda since_s: _find_demo_use(request_log, since_s))

@@ -40,7 +40,7 @@ def open_sign_in(
     return ProviderSignIn(
         {provider.spec.name: provider for provider in providers},
         auth.sessions,
-        people=people,
+        provider_members=people,
         identities=identities,
         audit_log=AuditLogRepository(database),
         throttle=deployment.open_throttle(database, values, "provider"),

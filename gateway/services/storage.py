@@ -33,11 +33,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def open_storage(
-    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, starting: AsyncExitStack
+    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, startup_stack: AsyncExitStack
 ) -> StorageServices:
     """Open the database and the journal. Raises ``StoreUnavailable``, ``DatabaseStartupError``.
 
-    ``count_active``: returns the number of active requests. While ``starting`` is open, no other node of a cluster
+    ``count_active`` returns the number of active requests. While ``startup_stack`` is open, no other node of a cluster
     starts.
     """
     deployment: Deployment
@@ -45,7 +45,7 @@ async def open_storage(
     if options.config.cluster.enabled:
         from gateway.cluster.open import open_node  # noqa: PLC0415 - its driver is an extra
 
-        database, deployment, write_queue = await open_node(options, count_active, stack, starting)
+        database, deployment, write_queue = await open_node(options, count_active, stack, startup_stack)
     else:
         deployment, write_queue = SingleProcess(options.clock), WriteQueue()
         database = await _open_database(options)
@@ -69,8 +69,8 @@ async def open_storage(
 async def open_live_config(options: AppOptions, storage: StorageServices) -> LiveConfig:
     """Merge the configuration file with the stored settings. Raises ``StoreUnavailable``, ``ConfigError``."""
     sources = find_sources(options.config) if options.sources is None else options.sources
-    stored = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
-    effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored))
+    stored_settings = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
+    effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored_settings))
     log_ignored(effective)
     return LiveConfig(effective, read_words_file(effective.config))
 

@@ -140,6 +140,6 @@ def _open_cleanup(services: Services) -> RecordCleanup:
         MemberRepository(database),
         services.storage.retention_clock.now,
         owners=routing.response_owners,
-        kept=routing.kept_responses,
+        kept_responses=routing.kept_responses,
         batches=BatchRepository(database, find_no_process),
     )

@@ -30,8 +30,8 @@ class AccountRepository:
 
     async def find_accounts(self, account_ids: Collection[int]) -> Sequence[Account]:
         """Return the accounts with these ids; missing accounts are left out."""
-        wanted = select(accounts).where(accounts.c.id.in_(account_ids))
-        return [parse_account(row) for row in await self._database.read_first(wanted)]
+        query = select(accounts).where(accounts.c.id.in_(account_ids))
+        return [parse_account(row) for row in await self._database.read_first(query)]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
         """Store a new account and return it with its id, also set in ``audit``. Raises ``Conflict`` for its name."""
@@ -50,23 +50,23 @@ class AccountRepository:
         return attrs.evolve(account, id=account_id)
 
     async def put_account(
-        self, account: Account, audit: AuditRow | None = None, *, before: Account | None = None
+        self, account: Account, audit: AuditRow | None = None, *, original: Account | None = None
     ) -> None:
-        """Replace the account of the same id; with ``before``, only the fields that differ from it.
+        """Replace the account of the same id; with ``original``, only the fields that differ from it.
 
-        Raises ``NotFound``: the account does not exist. Raises ``Conflict``: its name is taken, or a field that differs
-        was changed since ``before`` was read.
+        Raises ``NotFound`` if the account does not exist. Raises ``Conflict`` if its name is taken, or a field that
+        differs was changed since ``original`` was read.
         """
-        own = accounts.c.id == account.id
+        is_account = accounts.c.id == account.id
 
         async def work(connection: AsyncConnection) -> None:
-            row = (await connection.execute(select(accounts).where(own).with_for_update())).first()
+            row = (await connection.execute(select(accounts).where(is_account).with_for_update())).first()
             if row is None:
                 raise NotFound(f"No account has the id {account.id}")
-            merged = account if before is None else merge_change(before, account, parse_account(row))
-            await connection.execute(update(accounts).where(own).values(build_account_row(merged)))
-            if row.quota_nanos != merged.quota.limit_nanos or row.quota_period != merged.quota.period:
-                await self._put_credit_limit(connection, attrs.evolve(merged, id=account.id))
+            merged_account = account if original is None else merge_change(original, account, parse_account(row))
+            await connection.execute(update(accounts).where(is_account).values(build_account_row(merged_account)))
+            if row.quota_nanos != merged_account.quota.limit_nanos or row.quota_period != merged_account.quota.period:
+                await self._put_credit_limit(connection, attrs.evolve(merged_account, id=account.id))
 
         try:
             await self._database.write(work, audit)

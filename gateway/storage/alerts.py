@@ -20,14 +20,14 @@ class AlertRepository:
         rows = await self._database.read(select(alerts))
         return [OpenAlert(row.kind, row.subject, row.since_s, row.open) for row in rows]
 
-    async def replace(self, gone: Sequence[Subject], changed: Sequence[OpenAlert]) -> None:
+    async def replace(self, gone_subjects: Sequence[Subject], changed_alerts: Sequence[OpenAlert]) -> None:
         async def work(connection: AsyncConnection) -> None:
-            for kind, subject in (*gone, *((one.kind, one.subject) for one in changed)):
+            for kind, subject in (*gone_subjects, *((alert.kind, alert.subject) for alert in changed_alerts)):
                 await connection.execute(delete(alerts).where(alerts.c.kind == kind, alerts.c.subject == subject))
-            if changed:
+            if changed_alerts:
                 values = [
-                    {"kind": one.kind, "subject": one.subject, "since_s": one.since_s, "open": one.open}
-                    for one in changed
+                    {"kind": alert.kind, "subject": alert.subject, "since_s": alert.since_s, "open": alert.open}
+                    for alert in changed_alerts
                 ]
                 await connection.execute(insert(alerts), values)
 

@@ -17,9 +17,9 @@ from gateway.storage.row_mapping import build_key_row, parse_key
 from gateway.storage.schema import keys, requests
 
 _ALL = select(keys).order_by(keys.c.id)
-_LOOKED_UP = 500
+_LOOKUP_BATCH = 500
 """Ids per statement, because databases limit the number of values in one."""
-TAKEN = "This key's secret is in use already"
+KEY_TAKEN = "This key's secret is in use already"
 
 
 class ApiKeyRepository:
@@ -32,18 +32,18 @@ class ApiKeyRepository:
         return [parse_key(row) for row in await self._database.read(_ALL)]
 
     async def find_keys(self, key_ids: Collection[int], account_ids: Collection[int]) -> Sequence[ApiKey]:
-        wanted = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
-        return [parse_key(row) for row in await self._database.read_first(wanted)]
+        query = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
+        return [parse_key(row) for row in await self._database.read_first(query)]
 
     async def find_last_requests(self, key_ids: Sequence[int]) -> Mapping[int, int]:
         """Return the start of each key's newest stored request, in Unix milliseconds, by key id."""
         newest = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
         newest = newest.order_by(requests.c.sequence.desc()).limit(1)
-        wanted, found = select(keys.c.id, newest.scalar_subquery().label("started_ms")), dict[int, int]()
-        for first in range(0, len(key_ids), _LOOKED_UP):
-            rows = await self._database.read(wanted.where(keys.c.id.in_(key_ids[first : first + _LOOKED_UP])))
-            found.update((row.id, row.started_ms) for row in rows if row.started_ms is not None)
-        return found
+        query, started_ms = select(keys.c.id, newest.scalar_subquery().label("started_ms")), dict[int, int]()
+        for first in range(0, len(key_ids), _LOOKUP_BATCH):
+            rows = await self._database.read(query.where(keys.c.id.in_(key_ids[first : first + _LOOKUP_BATCH])))
+            started_ms.update((row.id, row.started_ms) for row in rows if row.started_ms is not None)
+        return started_ms
 
     async def add_key(self, key: ApiKey, audit: AuditRow | None = None) -> ApiKey:
         """Store a new key (its ``id`` is ignored) and return it with its id. Raises ``Conflict`` or ``NotFound``."""
@@ -61,23 +61,23 @@ class ApiKeyRepository:
             raise _read_broken(error, key) from None
         return attrs.evolve(key, id=key_id)
 
-    async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, before: ApiKey | None = None) -> None:
-        """Replace the key of the same id; with ``before``, only the fields that differ from it.
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, original: ApiKey | None = None) -> None:
+        """Replace the key of the same id; with ``original``, only the fields that differ from it.
 
-        Raises ``NotFound``: the key does not exist. Raises ``Conflict``: its name or secret is taken, or a field that
-        differs was changed since ``before`` was read.
+        Raises ``NotFound`` if the key does not exist. Raises ``Conflict`` if its name or secret is taken, or a field
+        that differs was changed since ``original`` was read.
         """
-        own = keys.c.id == key.id
+        is_key = keys.c.id == key.id
 
         async def work(connection: AsyncConnection) -> None:
             await _check_digests(connection, key)
-            row = (await connection.execute(select(keys).where(own).with_for_update())).first()
+            row = (await connection.execute(select(keys).where(is_key).with_for_update())).first()
             if row is None:
                 raise NotFound(f"No key has the id {key.id}")
-            merged = key if before is None else merge_change(before, key, parse_key(row))
-            await connection.execute(update(keys).where(own).values(build_key_row(merged)))
-            if row.quota_nanos != merged.quota.limit_nanos or row.quota_period != merged.quota.period:
-                await self._put_credit_limit(connection, attrs.evolve(merged, id=key.id))
+            merged_key = key if original is None else merge_change(original, key, parse_key(row))
+            await connection.execute(update(keys).where(is_key).values(build_key_row(merged_key)))
+            if row.quota_nanos != merged_key.quota.limit_nanos or row.quota_period != merged_key.quota.period:
+                await self._put_credit_limit(connection, attrs.evolve(merged_key, id=key.id))
 
         try:
             await self._database.write(work, audit)
@@ -104,7 +104,7 @@ async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
     if key.former_digest is not None:
         is_taken = or_(is_taken, keys.c.former_digest == key.former_digest, keys.c.digest == key.former_digest)
     if (await connection.execute(select(keys.c.id).where(is_taken, keys.c.id != key.id).limit(1))).first() is not None:
-        raise Conflict(TAKEN, param="secret")
+        raise Conflict(KEY_TAKEN, param="secret")
 
 
 def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
@@ -112,5 +112,5 @@ def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
     if "foreign key" in reason:
         return NotFound(f"No account has the id {key.account_id}")
     if "digest" in reason:
-        return Conflict(TAKEN, param="secret")
+        return Conflict(KEY_TAKEN, param="secret")
     return Conflict(f"The account has a key called {key.name!r} already", param="name")

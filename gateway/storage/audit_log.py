@@ -17,8 +17,8 @@ class AuditLogRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_audit(self, wanted: AuditFilter, limit: int) -> Sequence[AuditRow]:
-        statement = select(rows).where(*_list_conditions(wanted)).order_by(rows.c.sequence.desc()).limit(limit)
+    async def list_audit(self, audit_filter: AuditFilter, limit: int) -> Sequence[AuditRow]:
+        statement = select(rows).where(*_list_conditions(audit_filter)).order_by(rows.c.sequence.desc()).limit(limit)
         return [parse_audit(row) for row in await self._database.read(statement)]
 
     async def add_audit(self, row: AuditRow) -> None:
@@ -32,15 +32,15 @@ async def add_row(connection: AsyncConnection, row: AuditRow | None) -> None:
         await connection.execute(insert(rows).values(build_audit_row(row)))
 
 
-def _list_conditions(wanted: AuditFilter) -> list[ColumnElement[bool]]:
+def _list_conditions(audit_filter: AuditFilter) -> list[ColumnElement[bool]]:
     conditions: list[ColumnElement[bool]] = []
-    if wanted.account_id is not None:
-        conditions.append(rows.c.account_id == wanted.account_id)
-    if wanted.actor is not None:
-        conditions.append(func.coalesce(func.nullif(rows.c.actor, ""), rows.c.actor_kind) == wanted.actor)
-    if wanted.action is not None:
-        noun = f"{wanted.action}."
-        conditions.append(or_(rows.c.action == wanted.action, func.substr(rows.c.action, 1, len(noun)) == noun))
-    if wanted.before is not None:
-        conditions.append(rows.c.sequence < wanted.before)
+    if audit_filter.account_id is not None:
+        conditions.append(rows.c.account_id == audit_filter.account_id)
+    if audit_filter.actor is not None:
+        conditions.append(func.coalesce(func.nullif(rows.c.actor, ""), rows.c.actor_kind) == audit_filter.actor)
+    if audit_filter.action is not None:
+        noun = f"{audit_filter.action}."
+        conditions.append(or_(rows.c.action == audit_filter.action, func.substr(rows.c.action, 1, len(noun)) == noun))
+    if audit_filter.before is not None:
+        conditions.append(rows.c.sequence < audit_filter.before)
     return conditions

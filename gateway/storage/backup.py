@@ -30,7 +30,7 @@ from gateway import __version__
 from gateway.frozen import frozen
 from gateway.storage.backup_encryption import EncryptingWriter
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, sync_folder
-from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
+from gateway.storage.integrity_check import MAX_PROBLEMS, is_foreign, read_problems
 from gateway.storage.media_location import BucketAddress, parse_location
 from gateway.storage.schema import REVISION
 from gateway.storage.sqlite_database import is_damage
@@ -42,8 +42,8 @@ TOKEN = "admin.token"  # noqa: S105 - the name of a file
 MEDIA_FOLDERS = ("files", "media", "videos")
 LEVEL = 6
 _OWNER_ONLY = 0o600
-_COPY = ".backup-"
-_NOTHING = "No backup was written. Run 'gateway doctor'"
+_COPY_PREFIX = ".backup-"
+_BACKUP_FAILED = "No backup was written. Run 'gateway doctor'"
 
 
 class BackupFailed(Exception):
@@ -189,8 +189,8 @@ def _describe(source: BackupSource) -> dict[str, Any]:
 
 def _read_journals(folder: Path) -> dict[str, bytes]:
     """Return the journal, unreadable journals kept by earlier starts, and the file of refused rows."""
-    kept = sorted(folder.glob(f"{JOURNAL}.unread-*"))
-    paths = (folder / JOURNAL, folder / UNSTORABLE, *kept)
+    kept_journals = sorted(folder.glob(f"{JOURNAL}.unread-*"))
+    paths = (folder / JOURNAL, folder / UNSTORABLE, *kept_journals)
     return {path.name: path.read_bytes() for path in paths if path.exists()}
 
 
@@ -198,8 +198,8 @@ def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
     folder = source.media_folder
     if folder is None:
         return
-    for kept in MEDIA_FOLDERS:
-        for path in sorted((folder / kept).glob("[0-9a-f][0-9a-f]/*")):
+    for folder_name in MEDIA_FOLDERS:
+        for path in sorted((folder / folder_name).glob("[0-9a-f][0-9a-f]/*")):
             yield path.relative_to(folder).as_posix(), path
 
 
@@ -211,18 +211,21 @@ def _create(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
-    """Copy the database into an unnamed file of the data folder; yield that file and the schema's revision."""
+    """Copy the database into an unnamed file of the data folder; yield that file and the schema's revision.
+
+    Raises ``BackupFailed``.
+    """
     if not source.server and not source.database.exists():
         raise BackupFailed(f"There is no database {source.database}. Run 'gateway doctor'")
     _remove_leftovers(source.folder)
-    path = source.folder / f"{_COPY}{os.getpid()}"
+    path = source.folder / f"{_COPY_PREFIX}{os.getpid()}"
     with _create(path), path.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             schema = _copy_server(source.server, path) if source.server else _copy(source.database, path)
         except sqlite3.Error as error:
-            what = "is damaged" if is_damage(error) else "cannot be read"
-            raise BackupFailed(f"The database {source.database} {what}: {error}. {_NOTHING}") from error
+            problem = "is damaged" if is_damage(error) else "cannot be read"
+            raise BackupFailed(f"The database {source.database} {problem}: {error}. {_BACKUP_FAILED}") from error
         finally:
             path.unlink(missing_ok=True)
         yield file, schema
@@ -230,14 +233,14 @@ def _copy_database(source: BackupSource) -> Iterator[tuple[IO[bytes], str]]:
 
 def _copy(database: Path, path: Path) -> str:
     """Copy a database and check the copy; return its schema's revision. Raises ``BackupFailed``."""
-    with closing(_open_to_read(database)) as original, closing(sqlite3.connect(path)) as copy:
+    with closing(_open_read_only(database)) as original, closing(sqlite3.connect(path)) as copy:
         copy.execute("PRAGMA synchronous=OFF")
         original.backup(copy)
         copy.execute("PRAGMA journal_mode=DELETE")  # one file; the gateway's start chooses WAL again
         if is_foreign(copy):
             raise BackupFailed(f"{database} is not a database of a gateway")
-        if problems := read_problems(copy, f"PRAGMA quick_check({MOST_PROBLEMS})"):
-            raise BackupFailed(f"The database {database} is damaged: {'; '.join(problems)}. {_NOTHING}")
+        if problems := read_problems(copy, f"PRAGMA quick_check({MAX_PROBLEMS})"):
+            raise BackupFailed(f"The database {database} is damaged: {'; '.join(problems)}. {_BACKUP_FAILED}")
         return str(copy.execute("SELECT version_num FROM alembic_version").fetchone()[0])
 
 
@@ -252,7 +255,7 @@ def _copy_server(url: str, path: Path) -> str:
     return REVISION
 
 
-def _open_to_read(database: Path) -> sqlite3.Connection:
+def _open_read_only(database: Path) -> sqlite3.Connection:
     """Open a database that a gateway may be writing. A missing WAL is created empty for the gateway's next start."""
     uri = f"{database.absolute().as_uri()}?mode=ro"
     connection = sqlite3.connect(uri, uri=True, timeout=5)
@@ -267,7 +270,7 @@ def _open_to_read(database: Path) -> sqlite3.Connection:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    for path in folder.glob(f"{_COPY}*"):
+    for path in folder.glob(f"{_COPY_PREFIX}*"):
         with suppress(OSError), path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             path.unlink()

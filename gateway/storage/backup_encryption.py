@@ -90,17 +90,17 @@ class DecryptingReader(io.RawIOBase):
             raise BackupUnreadable("it is cut off")
         self._cipher = _Cipher(passphrase, MAGIC + salt)
         self._next = file.read(CHUNK_BYTES + _TAG_BYTES)
-        self._plain = b""
-        self._begun = False
+        self._plaintext = b""
+        self._has_started = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # only io calls it
-        if not self._plain and (self._next or not self._begun):
-            self._plain = self._decrypt_next()
-        count = min(len(buffer), len(self._plain))
-        buffer[:count], self._plain = self._plain[:count], self._plain[count:]
+        if not self._plaintext and (self._next or not self._has_started):
+            self._plaintext = self._decrypt_next()
+        count = min(len(buffer), len(self._plaintext))
+        buffer[:count], self._plaintext = self._plaintext[:count], self._plaintext[count:]
         return count
 
     def _decrypt_next(self) -> bytes:
@@ -108,10 +108,12 @@ class DecryptingReader(io.RawIOBase):
 
         chunk, self._next = self._next, self._file.read(CHUNK_BYTES + _TAG_BYTES)
         try:
-            plain = self._cipher.decrypt(chunk, last=not self._next)
+            plaintext = self._cipher.decrypt(chunk, last=not self._next)
         except (InvalidTag, ValueError):
             raise BackupUnreadable(
-                "it was changed or cut off" if self._begun else "the passphrase is wrong, or the backup was changed"
+                "it was changed or cut off"
+                if self._has_started
+                else "the passphrase is wrong, or the backup was changed"
             ) from None
-        self._begun = True
-        return plain
+        self._has_started = True
+        return plaintext

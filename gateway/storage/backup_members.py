@@ -13,42 +13,42 @@ import attrs
 
 from gateway.storage.backup_encryption import BackupUnreadable
 
-MOST_MEMBERS = 500_000
+MAX_MEMBERS = 500_000
 _BLOCK = 512
 _PARTS_BYTES = 64 * 1024
-_MOST_RECORD_BYTES = 64 * 1024
-_MOST_PADDING_BYTES = 1024 * 1024
+_MAX_RECORD_BYTES = 64 * 1024
+_MAX_PADDING_BYTES = 1024 * 1024
 """Padding after the last member: tar fills its last record, of 10 KiB by default."""
 _PAX = b"x"
 _REGULAR = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE})
 _LATEST_S = 2**33
 """The limit of times in a ustar header."""
-_CUT = "it is cut off"
+_TRUNCATED_ERROR = "it is cut off"
 
 
 @attrs.define
 class BackupMember:
-    """A file of a backup (Unix time). ``read_parts`` reads its content; otherwise the next member skips it."""
+    """A file of a backup (Unix time). ``read_chunks`` reads its content; otherwise the next member skips it."""
 
     name: str
     size: int
     mtime_s: int
     _source: IO[bytes] = attrs.field(alias="source", repr=False)
-    _left: int = attrs.field(init=False)
+    _left_bytes: int = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._left = self.size
+        self._left_bytes = self.size
 
-    def read_parts(self) -> Iterator[bytes]:
-        while self._left:
-            part = self._source.read(min(self._left, _PARTS_BYTES))
-            if not part:
-                raise BackupUnreadable(_CUT)
-            self._left -= len(part)
-            yield part
+    def read_chunks(self) -> Iterator[bytes]:
+        while self._left_bytes:
+            chunk = self._source.read(min(self._left_bytes, _PARTS_BYTES))
+            if not chunk:
+                raise BackupUnreadable(_TRUNCATED_ERROR)
+            self._left_bytes -= len(chunk)
+            yield chunk
 
 
-def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[BackupMember]:
+def read_members(source: IO[bytes], max_members: int = MAX_MEMBERS) -> Iterator[BackupMember]:
     """Yield the members, then read the rest of ``source``. Raises ``BackupUnreadable`` for invalid content."""
     count = 0
     while (header := _read_header(source)) is not None:
@@ -57,14 +57,14 @@ def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Backup
             record = _read_record(source, header.size)
             header = _read_header(source)
             if header is None:
-                raise BackupUnreadable(_CUT)
+                raise BackupUnreadable(_TRUNCATED_ERROR)
             size, mtime_s = record.get("size", header.size), record.get("mtime", int(header.mtime))
         count += 1
-        if header.type not in _REGULAR or count > most or not header.name:
+        if header.type not in _REGULAR or count > max_members or not header.name:
             raise BackupUnreadable(f"it has {header.name[:200]!r}, which is no file of a backup")
         member = BackupMember(header.name, size, min(mtime_s, _LATEST_S), source)
         yield member
-        for _ in member.read_parts():
+        for _ in member.read_chunks():
             pass
         _skip_padding(source, size)
     _read_end(source)
@@ -73,7 +73,7 @@ def read_members(source: IO[bytes], most: int = MOST_MEMBERS) -> Iterator[Backup
 def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
     block = source.read(_BLOCK)
     if len(block) != _BLOCK:
-        raise BackupUnreadable("it ends before its manifest" if not block else _CUT)
+        raise BackupUnreadable("it ends before its manifest" if not block else _TRUNCATED_ERROR)
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
     except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
@@ -86,31 +86,37 @@ def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
 
 
 def _read_record(source: IO[bytes], size: int) -> dict[str, int]:
-    """Return the next member's size and time from a pax record, which has values too large for a header."""
-    if size > _MOST_RECORD_BYTES:
+    """Return the next member's size and time from a pax record, which has values too large for a header.
+
+    Raises ``BackupUnreadable``.
+    """
+    if size > _MAX_RECORD_BYTES:
         raise BackupUnreadable("a record in it is too long")
     data = source.read(size)
     _skip_padding(source, size)
-    found = {}
+    fields = {}
     for line in data.split(b"\n")[:-1]:
         name, _, value = line.partition(b" ")[2].partition(b"=")
-        whole = value.partition(b".")[0]
-        if name not in {b"size", b"mtime"} or not whole.isdigit() or len(whole) > len(str(2**63)):
+        integer = value.partition(b".")[0]
+        if name not in {b"size", b"mtime"} or not integer.isdigit() or len(integer) > len(str(2**63)):
             raise BackupUnreadable(f"it has {line[:200].decode(errors='replace')!r}, which is no file of a backup")
-        found[name.decode()] = int(whole)
-    return found
+        fields[name.decode()] = int(integer)
+    return fields
 
 
 def _skip_padding(source: IO[bytes], size: int) -> None:
     padding = -size % _BLOCK
     if len(source.read(padding)) != padding:
-        raise BackupUnreadable(_CUT)
+        raise BackupUnreadable(_TRUNCATED_ERROR)
 
 
 def _read_end(source: IO[bytes]) -> None:
-    """Read to the end, which verifies the checksums of the compression and of the encryption."""
-    left = _MOST_PADDING_BYTES
-    while part := source.read(_PARTS_BYTES):
-        left -= len(part)
-        if left < 0 or part.strip(b"\0"):
+    """Read to the end, which verifies the checksums of the compression and of the encryption.
+
+    Raises ``BackupUnreadable``.
+    """
+    remaining = _MAX_PADDING_BYTES
+    while chunk := source.read(_PARTS_BYTES):
+        remaining -= len(chunk)
+        if remaining < 0 or chunk.strip(b"\0"):
             raise BackupUnreadable("something is behind its end")

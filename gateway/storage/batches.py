@@ -8,7 +8,7 @@ from sqlalchemy import Row, Select, delete, insert, select, true, update
 from sqlalchemy import func as sql
 from sqlalchemy.exc import IntegrityError
 
-from gateway.domain.batch import ENDED, RUNNING, Batch, BatchError, BatchFilter, BatchTally
+from gateway.domain.batch import ENDED_STATES, RUNNING, Batch, BatchError, BatchFilter, BatchTally
 from gateway.errors import NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
@@ -29,9 +29,9 @@ class BatchRepository:
         self._database = database
         self._find_process = find_process
 
-    async def add_batch(self, batch: Batch, *, own: bool = True) -> None:
-        """Store a new batch. ``own``: this process runs it; otherwise a node claims it. Raises ``NotFound``."""
-        owner = self._find_process() if own else ""
+    async def add_batch(self, batch: Batch, *, is_own: bool = True) -> None:
+        """Store a new batch. With ``is_own``, this process runs it; otherwise a node claims it. Raises ``NotFound``."""
+        owner = self._find_process() if is_own else ""
         row = {**_build_row(batch), "owner": owner}
 
         async def add(connection: AsyncConnection) -> None:
@@ -46,12 +46,12 @@ class BatchRepository:
     async def save_batch(self, batch: Batch) -> bool:
         """Save a changed batch. Return False if it is deleted, or in a cluster not this node's any more."""
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
-        changed, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
+        query, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:
-            changed = changed.where(batches.c.owner == owner)
+            query = query.where(batches.c.owner == owner)
             if batch.status in RUNNING:
-                changed = changed.where(batches.c.status != "cancelling")
-        saved = bool(await self._database.change(changed.values(values)))
+                query = query.where(batches.c.status != "cancelling")
+        saved = bool(await self._database.change(query.values(values)))
         if saved:
             self._keep(batch, owner)
         return saved
@@ -65,17 +65,17 @@ class BatchRepository:
         return own
 
     async def list_free(self) -> Sequence[Batch]:
-        unfinished = batches.c.status.not_in(sorted(ENDED))
+        unfinished = batches.c.status.not_in(sorted(ENDED_STATES))
         return await self._read(select(batches).where(unfinished, batches.c.owner == "").order_by(batches.c.sequence))
 
     async def list_cancelled(self) -> Sequence[str]:
-        own = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_process())
-        return [row[0] for row in await self._database.read(own)]
+        query = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_process())
+        return [row[0] for row in await self._database.read(query)]
 
     async def claim_batch(self, batch: Batch) -> Batch | None:
         """Claim a batch that no node runs; None if another node was faster. Only its status can have changed."""
-        mine = attrs.evolve(batch, moves=batch.moves + 1)
-        row = {"owner": self._find_process(), "detail": _build_row(mine)["detail"]}
+        claimed_batch = attrs.evolve(batch, moves=batch.moves + 1)
+        row = {"owner": self._find_process(), "detail": _build_row(claimed_batch)["detail"]}
         free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)
 
         async def claim(connection: AsyncConnection) -> bool:
@@ -86,8 +86,8 @@ class BatchRepository:
 
         if not await self._database.write_shared(claim):
             return None
-        self._keep(mine, self._find_process())
-        return mine
+        self._keep(claimed_batch, self._find_process())
+        return claimed_batch
 
     async def cancel_batch(self, batch_id: str) -> bool:
         """Mark a batch for cancellation by the node that runs or will run it; return False if it is too late."""
@@ -104,32 +104,36 @@ class BatchRepository:
         return row is not None
 
     async def find_batch(self, batch_id: str, account_id: int | None) -> Batch | None:
-        wanted = select(batches).where(batches.c.id == batch_id)
-        found = await self._read(wanted if account_id is None else wanted.where(batches.c.account_id == account_id))
-        self._database.check_found(found=bool(found))
-        return found[0] if found else None
+        query = select(batches).where(batches.c.id == batch_id)
+        batches_found = await self._read(
+            query if account_id is None else query.where(batches.c.account_id == account_id)
+        )
+        self._database.check_found(found=bool(batches_found))
+        return batches_found[0] if batches_found else None
 
-    async def list_batches(self, wanted: BatchFilter, limit: int) -> Sequence[Batch]:
-        number, found = batches.c.sequence, select(batches).limit(limit)
-        own = true() if wanted.account_id is None else batches.c.account_id == wanted.account_id
-        found = found.where(own)
-        for other, bound in ((wanted.after, number.__lt__), (wanted.before, number.__gt__)):
-            if other is not None:
-                found = found.where(bound(select(number).where(batches.c.id == other, own).scalar_subquery()))
-        if wanted.prefix is not None:
-            found = found.where(batches.c.id.startswith(wanted.prefix, autoescape=True))
-        if wanted.status is not None:
-            found = found.where(batches.c.status == wanted.status)
-        if wanted.live:
-            found = found.where(batches.c.status.not_in(sorted(ENDED)))
-        return await self._read(found.order_by(number if wanted.before is not None else number.desc()))
+    async def list_batches(self, batch_filter: BatchFilter, limit: int) -> Sequence[Batch]:
+        number, query = batches.c.sequence, select(batches).limit(limit)
+        is_account = true() if batch_filter.account_id is None else batches.c.account_id == batch_filter.account_id
+        query = query.where(is_account)
+        for other_id, comparison in ((batch_filter.after, number.__lt__), (batch_filter.before, number.__gt__)):
+            if other_id is not None:
+                query = query.where(
+                    comparison(select(number).where(batches.c.id == other_id, is_account).scalar_subquery())
+                )
+        if batch_filter.prefix is not None:
+            query = query.where(batches.c.id.startswith(batch_filter.prefix, autoescape=True))
+        if batch_filter.status is not None:
+            query = query.where(batches.c.status == batch_filter.status)
+        if batch_filter.live:
+            query = query.where(batches.c.status.not_in(sorted(ENDED_STATES)))
+        return await self._read(query.order_by(number if batch_filter.before is not None else number.desc()))
 
     async def sum_cost(self, batch_id: str) -> tuple[int, int]:
         """Return the number of a batch's recorded requests, and their total cost in nano-USD."""
         cost = requests.c.cost_nanos
-        wanted: Select[Any] = select(sql.count(cost), sql.coalesce(sql.sum(cost), 0))
-        found: Any = await self._database.read(wanted.where(requests.c.batch_id == batch_id))
-        count, nanos = found[0]
+        query: Select[Any] = select(sql.count(cost), sql.coalesce(sql.sum(cost), 0))
+        sums: Any = await self._database.read(query.where(requests.c.batch_id == batch_id))
+        count, nanos = sums[0]
         return count, int(nanos)  # PostgreSQL sums to a decimal type
 
     async def delete_batch(self, batch_id: str) -> bool:
@@ -141,12 +145,12 @@ class BatchRepository:
 
     async def list_unfinished(self) -> Sequence[Batch]:
         return await self._read(
-            select(batches).where(batches.c.status.not_in(sorted(ENDED))).order_by(batches.c.sequence)
+            select(batches).where(batches.c.status.not_in(sorted(ENDED_STATES))).order_by(batches.c.sequence)
         )
 
     async def sweep_batches(self, before_ms: int) -> int:
-        ended = batches.c.status.in_(sorted(ENDED))
-        return await self._database.change(delete(batches).where(ended, batches.c.created_ms < before_ms))
+        has_ended = batches.c.status.in_(sorted(ENDED_STATES))
+        return await self._database.change(delete(batches).where(has_ended, batches.c.created_ms < before_ms))
 
     def _keep(self, batch: Batch, owner: str, *, cancelled: bool = False) -> None:
         """Keep the state of a batch. ``cancelled``: by a node that may not know its progress."""
@@ -154,8 +158,8 @@ class BatchRepository:
             state = {"row": {**_build_row(batch), "owner": owner}, "cancelled": cancelled}
             self._database.kept.keep("batch", batch.id, state)
 
-    async def _read(self, wanted: Select[Any]) -> Sequence[Batch]:
-        return [_parse(row) for row in await self._database.read(wanted)]
+    async def _read(self, query: Select[Any]) -> Sequence[Batch]:
+        return [_parse(row) for row in await self._database.read(query)]
 
 
 def _build_row(batch: Batch) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from sqlalchemy import Table
 
 from gateway.storage.async_engine import AsyncConnection
 
-COPIED = 32
+MIN_COPIED_ROWS = 32
 """From this many rows on, PostgreSQL uses COPY; for fewer, an INSERT of each is cheaper."""
 
 
-TOGETHER = 16
+ROWS_PER_INSERT = 16
 """Rows that one statement inserts into SQLite: each statement opens tables and indexes, and releases the interpreter's
 lock. The values of 16 rows stay below 999, the most that older versions of SQLite take."""
 
@@ -31,22 +31,22 @@ class BulkInsert:
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
         row = f"({', '.join('?' * len(columns))})"
         self.sqlite = f"{start} {row}{on_conflict}"
-        self._sqlite_together = f"{start} {', '.join([row] * TOGETHER)}{on_conflict}"
+        self._sqlite_together = f"{start} {', '.join([row] * ROWS_PER_INSERT)}{on_conflict}"
         self.postgresql = f"{start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``."""
-        whole = len(rows) - len(rows) % TOGETHER
-        if whole:
-            groups = (rows[first : first + TOGETHER] for first in range(0, whole, TOGETHER))
+        full_rows = len(rows) - len(rows) % ROWS_PER_INSERT
+        if full_rows:
+            groups = (rows[first : first + ROWS_PER_INSERT] for first in range(0, full_rows, ROWS_PER_INSERT))
             connection.executemany(self._sqlite_together, (tuple(chain.from_iterable(group)) for group in groups))
-        connection.executemany(self.sqlite, rows[whole:])
+        connection.executemany(self.sqlite, rows[full_rows:])
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` as part of the current transaction. Raises SQLAlchemy's ``IntegrityError``."""
         if connection.dialect.name == "sqlite":
             await connection.exec_driver_sql(self.sqlite, rows)
-        elif self._on_conflict or len(rows) < COPIED:
+        elif self._on_conflict or len(rows) < MIN_COPIED_ROWS:
             await connection.exec_driver_sql(self.postgresql, rows)
         else:
             from gateway.storage.postgres.copy import copy_rows  # noqa: PLC0415 - its driver is an extra
@@ -59,12 +59,12 @@ Inserts = Sequence[tuple[BulkInsert, list[tuple[Any, ...]]]]
 
 
 class BulkAddition(BulkInsert):
-    """Inserts rows; where a row exists, adds the ``sums`` to its values, and raises its ``highest`` to the new ones."""
+    """Inserts rows. For a row that exists, adds to ``sums`` and raises ``highest_columns`` to the new values."""
 
-    def __init__(self, table: Table, sums: Sequence[str], highest: Sequence[str] = ()) -> None:
-        place = ", ".join(column.name for column in table.primary_key.columns)
-        changes = ", ".join((*_write_sums(table, sums), *_write_highest(table, highest)))
-        super().__init__(table, table.c.keys(), f" ON CONFLICT ({place}) DO UPDATE SET {changes}")
+    def __init__(self, table: Table, sums: Sequence[str], highest_columns: Sequence[str] = ()) -> None:
+        key_columns = ", ".join(column.name for column in table.primary_key.columns)
+        changes = ", ".join((*_write_sums(table, sums), *_write_highest(table, highest_columns)))
+        super().__init__(table, table.c.keys(), f" ON CONFLICT ({key_columns}) DO UPDATE SET {changes}")
 
 
 def _write_sums(table: Table, names: Sequence[str]) -> Iterator[str]:
@@ -74,5 +74,5 @@ def _write_sums(table: Table, names: Sequence[str]) -> Iterator[str]:
 
 def _write_highest(table: Table, names: Sequence[str]) -> Iterator[str]:
     for name in names:
-        own, new = f"{table.name}.{name}", f"excluded.{name}"
-        yield f"{name} = CASE WHEN {new} > {own} THEN {new} ELSE {own} END"
+        own_column, new_column = f"{table.name}.{name}", f"excluded.{name}"
+        yield f"{name} = CASE WHEN {new_column} > {own_column} THEN {new_column} ELSE {own_column} END"

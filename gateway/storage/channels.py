@@ -46,8 +46,8 @@ class ChannelRepository:
 
         async def work(connection: AsyncConnection) -> int:
             # The encryption is bound to the row's id, which is known only after the insert.
-            added = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
-            channel_id: int = (await connection.execute(added)).scalar_one()
+            query = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
+            channel_id: int = (await connection.execute(query)).scalar_one()
             sealed = (
                 update(channels)
                 .where(channels.c.id == channel_id)
@@ -63,36 +63,36 @@ class ChannelRepository:
         return attrs.evolve(channel, id=channel_id, origin="stored")
 
     async def put_channel(
-        self, channel: Channel, audit: AuditRow | None = None, *, before: Channel | None = None
+        self, channel: Channel, audit: AuditRow | None = None, *, original: Channel | None = None
     ) -> None:
-        """Replace the channel of the same id; with ``before``, only the fields that differ from it.
+        """Replace the channel of the same id; with ``original``, only the fields that differ from it.
 
-        Raises ``NotFound``: the channel does not exist. Raises ``Conflict``: its name is taken, or a field that differs
-        was changed since ``before`` was read.
+        Raises ``NotFound`` if the channel does not exist. Raises ``Conflict`` if its name is taken, or a field that
+        differs was changed since ``original`` was read.
         """
-        await self.put_channels([channel], audit, before=() if before is None else [before])
+        await self.put_channels([channel], audit, originals=() if original is None else [original])
 
     async def put_channels(
-        self, changed: Sequence[Channel], audit: AuditRow | None = None, *, before: Sequence[Channel] = ()
+        self, changed_channels: Sequence[Channel], audit: AuditRow | None = None, *, originals: Sequence[Channel] = ()
     ) -> None:
-        """Replace channels in one commit, all or none. Of those in ``before``, only differing fields change."""
-        known = {channel.id: channel for channel in before}
+        """Replace channels in one commit, all or none. Of those in ``originals``, only differing fields change."""
+        earlier_channels = {channel.id: channel for channel in originals}
 
         async def work(connection: AsyncConnection) -> None:
-            for channel in changed:
-                await self._put(connection, channel, known.get(channel.id))
+            for channel in changed_channels:
+                await self._put(connection, channel, earlier_channels.get(channel.id))
 
         await self._database.write(work, audit)
 
-    async def _put(self, connection: AsyncConnection, channel: Channel, before: Channel | None) -> None:
-        own = channels.c.id == channel.id
-        row = (await connection.execute(select(channels).where(own).with_for_update())).first()
+    async def _put(self, connection: AsyncConnection, channel: Channel, original: Channel | None) -> None:
+        is_channel = channels.c.id == channel.id
+        row = (await connection.execute(select(channels).where(is_channel).with_for_update())).first()
         if row is None:
             raise NotFound(f"No channel has the id {channel.id}")
-        merged = channel if before is None else merge_change(before, channel, self._parse(row))
-        values = {**_write_channel(merged), "sealed": self._seal_secrets(merged, merged.id)}
+        merged_channel = channel if original is None else merge_change(original, channel, self._parse(row))
+        values = {**_write_channel(merged_channel), "sealed": self._seal_secrets(merged_channel, merged_channel.id)}
         try:
-            await connection.execute(update(channels).where(own).values(values))
+            await connection.execute(update(channels).where(is_channel).values(values))
         except IntegrityError:
             raise _make_name_conflict(channel) from None
 
@@ -101,11 +101,11 @@ class ChannelRepository:
             raise NotFound(f"No channel has the id {channel_id}")
 
     def _parse(self, row: Row[Any]) -> Channel:
-        return _read_channel(row, self._seal.open(row.sealed, about=build_associated_data(row.id)))
+        return _read_channel(row, self._seal.open(row.sealed, context=build_associated_data(row.id)))
 
     def _seal_secrets(self, channel: Channel, channel_id: int) -> bytes:
-        plain = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
-        return self._seal.seal(plain, about=build_associated_data(channel_id))
+        plaintext = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
+        return self._seal.seal(plaintext, context=build_associated_data(channel_id))
 
 
 def build_associated_data(channel_id: int) -> str:

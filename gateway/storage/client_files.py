@@ -7,7 +7,7 @@ import attrs
 from sqlalchemy import Column, ColumnElement, Row, case, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
-from gateway.domain.batch import ENDED
+from gateway.domain.batch import ENDED_STATES
 from gateway.domain.client_file import ClientFile, ClientUpload, FileFilter, UploadPart, UploadStatus
 from gateway.errors import Conflict, NotFound, RequestTooLarge
 from gateway.storage.async_engine import AsyncConnection
@@ -17,7 +17,7 @@ from gateway.storage.schema import batches, files, upload_parts, uploads
 
 _FILE = [column for column in files.c if column.name != "sequence"]
 
-LEAST_BYTES = 4096
+MIN_BYTES = 4096
 """The least size that a file or an open upload counts as: an empty one occupies a row and a file name, too."""
 
 
@@ -38,29 +38,31 @@ class ClientFileRepository:
         self._keep("file", file)
 
     async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
-        own = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
-        rows = await self._database.read(own)
+        query = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
+        rows = await self._database.read(query)
         self._database.check_found(found=bool(rows))
         return _parse_file(rows[0]) if rows else None
 
-    async def list_files(self, wanted: FileFilter) -> Sequence[ClientFile]:
+    async def list_files(self, file_filter: FileFilter) -> Sequence[ClientFile]:
         number = files.c.sequence
-        lives = or_(files.c.expires_ms.is_(None), files.c.expires_ms > wanted.now_ms)
-        own = select(*_FILE).where(files.c.account_id == wanted.account_id, lives).limit(wanted.limit)
-        if wanted.purpose is not None:
-            own = own.where(files.c.purpose == wanted.purpose)
-        if wanted.after is not None:
-            at = select(number).where(files.c.id == wanted.after, files.c.account_id == wanted.account_id)
-            bound = at.scalar_subquery()
-            own = own.where(number < bound if wanted.newest_first else number > bound)
-        own = own.order_by(number.desc() if wanted.newest_first else number)
-        return [_parse_file(row) for row in await self._database.read(own)]
+        is_unexpired = or_(files.c.expires_ms.is_(None), files.c.expires_ms > file_filter.now_ms)
+        query = (
+            select(*_FILE).where(files.c.account_id == file_filter.account_id, is_unexpired).limit(file_filter.limit)
+        )
+        if file_filter.purpose is not None:
+            query = query.where(files.c.purpose == file_filter.purpose)
+        if file_filter.after is not None:
+            cursor = select(number).where(files.c.id == file_filter.after, files.c.account_id == file_filter.account_id)
+            cursor_sequence = cursor.scalar_subquery()
+            query = query.where(number < cursor_sequence if file_filter.newest_first else number > cursor_sequence)
+        query = query.order_by(number.desc() if file_filter.newest_first else number)
+        return [_parse_file(row) for row in await self._database.read(query)]
 
     async def delete_file(self, file: ClientFile) -> bool:
-        deleted = bool(await self._database.change(delete(files).where(files.c.id == file.id)))
-        self._database.check_found(found=deleted)
+        is_deleted = bool(await self._database.change(delete(files).where(files.c.id == file.id)))
+        self._database.check_found(found=is_deleted)
         self._keep("file", file, removed=True)
-        return deleted
+        return is_deleted
 
     async def add_upload(self, upload: ClientUpload, max_total_bytes: int) -> None:
         """Store a new upload. Raises as ``add_file`` does: its declared bytes count while it is open."""
@@ -73,8 +75,8 @@ class ClientFileRepository:
         self._keep("upload", upload)
 
     async def find_upload(self, upload_id: str, account_id: int) -> ClientUpload | None:
-        own = select(uploads).where(uploads.c.id == upload_id, uploads.c.account_id == account_id)
-        rows = await self._database.read(own)
+        query = select(uploads).where(uploads.c.id == upload_id, uploads.c.account_id == account_id)
+        rows = await self._database.read(query)
         self._database.check_found(found=bool(rows))
         return ClientUpload(**rows[0]._mapping) if rows else None  # noqa: SLF001 - the documented way to a row's names
 
@@ -83,18 +85,20 @@ class ClientFileRepository:
         self._database.check_found(found=False)  # how many there are is not known
         return [UploadPart(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
-    async def add_part(self, part: UploadPart, upload: ClientUpload) -> None:
+    async def add_part(self, upload_part: UploadPart, upload: ClientUpload) -> None:
         """Store a new part. Raises ``Conflict`` if the upload has ended, ``RequestTooLarge``."""
 
         async def add(connection: AsyncConnection) -> None:
-            sent = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).where(upload_parts.c.upload_id == upload.id)
-            if (await connection.execute(sent)).scalar_one() + part.bytes > upload.bytes:
+            sent_bytes = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).where(
+                upload_parts.c.upload_id == upload.id
+            )
+            if (await connection.execute(sent_bytes)).scalar_one() + upload_part.bytes > upload.bytes:
                 raise RequestTooLarge(f"The parts have more than the {upload.bytes} bytes of the upload", param="data")
             await _check_pending(connection, upload)
-            await connection.execute(insert(upload_parts).values(attrs.asdict(part)))
+            await connection.execute(insert(upload_parts).values(attrs.asdict(upload_part)))
 
         await self._write(add)
-        self._keep("upload_part", part, upload=attrs.asdict(upload))
+        self._keep("upload_part", upload_part, upload=attrs.asdict(upload))
 
     async def complete_upload(self, upload: ClientUpload, file: ClientFile) -> None:
         """Replace the parts of a pending upload with its file. Raises ``Conflict`` if the upload has ended."""
@@ -102,8 +106,8 @@ class ClientFileRepository:
         async def complete(connection: AsyncConnection) -> None:
             await _check_pending(connection, upload)
             await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
-            ended = update(uploads).where(uploads.c.id == upload.id).values(status="completed", file_id=file.id)
-            await connection.execute(ended)
+            completed = update(uploads).where(uploads.c.id == upload.id).values(status="completed", file_id=file.id)
+            await connection.execute(completed)
             await connection.execute(insert(files).values(attrs.asdict(file)))
 
         await self._write(complete)
@@ -120,17 +124,19 @@ class ClientFileRepository:
         self._keep("upload", attrs.evolve(upload, status=status))
 
     async def sweep_files(self, now_ms: int, uploads_before_ms: int) -> int:
-        gone = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
-        return gone + await self._database.change(delete(uploads).where(uploads.c.expires_ms < uploads_before_ms))
+        deleted_count = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
+        return deleted_count + await self._database.change(
+            delete(uploads).where(uploads.c.expires_ms < uploads_before_ms)
+        )
 
     async def list_kept(self) -> set[str]:
-        running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED)))
+        running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED_STATES)))
         ids = union_all(select(files.c.id), select(upload_parts.c.id), running)
         return {row[0] for row in await self._database.read(ids)}
 
-    def _keep(self, kind: KeptKind, row: ClientFile | ClientUpload | UploadPart, **more: Any) -> None:
+    def _keep(self, kind: KeptKind, row: ClientFile | ClientUpload | UploadPart, **extra_fields: Any) -> None:
         if self._database.kept is not None:
-            self._database.kept.keep(kind, row.id, {"row": attrs.asdict(row), **more})
+            self._database.kept.keep(kind, row.id, {"row": attrs.asdict(row), **extra_fields})
 
     async def _write(self, work: Any) -> None:
         try:
@@ -143,28 +149,28 @@ async def _check_room(connection: AsyncConnection, new: ClientFile | ClientUploa
     """Raise ``RequestTooLarge`` unless ``new`` fits next to the files and the declared sizes of uploads."""
     if not max_total_bytes:
         return
-    own, opened = uploads.c.account_id == new.account_id, uploads.c.expires_ms > new.created_ms
-    joined = upload_parts.join(uploads, uploads.c.id == upload_parts.c.upload_id)
-    held = 0
+    is_account, is_unexpired = uploads.c.account_id == new.account_id, uploads.c.expires_ms > new.created_ms
+    joined_tables = upload_parts.join(uploads, uploads.c.id == upload_parts.c.upload_id)
+    held_bytes = 0
     for sizes in (
         select(_sum_counted(files.c.bytes)).where(files.c.account_id == new.account_id),
-        select(_sum_counted(uploads.c.bytes)).where(own, opened, uploads.c.status == "pending"),
-        select(_sum_counted(upload_parts.c.bytes)).select_from(joined).where(own, ~opened),
+        select(_sum_counted(uploads.c.bytes)).where(is_account, is_unexpired, uploads.c.status == "pending"),
+        select(_sum_counted(upload_parts.c.bytes)).select_from(joined_tables).where(is_account, ~is_unexpired),
     ):
-        held += (await connection.execute(sizes)).scalar_one()
-    if held + max(new.bytes, LEAST_BYTES) > max_total_bytes:
+        held_bytes += (await connection.execute(sizes)).scalar_one()
+    if held_bytes + max(new.bytes, MIN_BYTES) > max_total_bytes:
         limit = max_total_bytes // 1024**2
         param = "file" if isinstance(new, ClientFile) else "bytes"
         raise RequestTooLarge(f"The account's files may have {limit} MB together: delete some", param=param)
 
 
 def _sum_counted(size: Column[int]) -> ColumnElement[int]:
-    return func.coalesce(func.sum(case((size < LEAST_BYTES, LEAST_BYTES), else_=size)), 0)
+    return func.coalesce(func.sum(case((size < MIN_BYTES, MIN_BYTES), else_=size)), 0)
 
 
 async def _check_pending(connection: AsyncConnection, upload: ClientUpload) -> None:
-    found = await connection.execute(select(uploads.c.status).where(uploads.c.id == upload.id))
-    if found.scalar() != "pending":
+    status_rows = await connection.execute(select(uploads.c.status).where(uploads.c.id == upload.id))
+    if status_rows.scalar() != "pending":
         raise Conflict("The upload has ended", param="upload_id", should_retry=False)
 
 

@@ -43,8 +43,8 @@ class DataFolderLocked(Exception):
 
     def __init__(self, path: Path, holder: dict[str, Any]) -> None:
         pid, url = holder.get("pid", "unknown"), holder.get("url")
-        where = f" and answers at {url}" if url else ""
-        super().__init__(f"A gateway is running already with the data folder {path} (process {pid}){where}")
+        address = f" and answers at {url}" if url else ""
+        super().__init__(f"A gateway is running already with the data folder {path} (process {pid}){address}")
         self.holder = holder
 
 
@@ -53,7 +53,7 @@ class DataFolderDamaged(Exception):
 
 
 class DataFolder:
-    """An open, locked data folder. ``killed``: the last process that served from it did not close it."""
+    """An open, locked data folder. With ``killed``, the last process that served from it did not close it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,9 +66,9 @@ class DataFolder:
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str, certificate: str = "") -> None:
-        """Write this process's address into the lock file for the command line. ``certificate``: its SHA-256."""
-        more = {"certificate": certificate} if certificate else {}
-        self._write_holder({"pid": os.getpid(), "url": url, **more})
+        """Write this process's address into the lock file for the command line. ``certificate`` is its SHA-256."""
+        extra_fields = {"certificate": certificate} if certificate else {}
+        self._write_holder({"pid": os.getpid(), "url": url, **extra_fields})
 
     def close(self) -> None:
         os.ftruncate(self._lock, 0)
@@ -108,18 +108,18 @@ class DataFolder:
         return token
 
     def node_id(self) -> str:
-        known = self.find_node_id()
-        if known is None:
-            known = secrets.token_hex(8)
-            _write_private(self.path / NODE_ID, known.encode())
-        return known
+        node_id = self.find_node_id()
+        if node_id is None:
+            node_id = secrets.token_hex(8)
+            _write_private(self.path / NODE_ID, node_id.encode())
+        return node_id
 
     def find_node_id(self) -> str | None:
         path = self.path / NODE_ID
-        known = path.read_text().strip() if path.exists() else ""
-        if known and _NODE_ID.fullmatch(known) is None:
+        node_id = path.read_text().strip() if path.exists() else ""
+        if node_id and _NODE_ID.fullmatch(node_id) is None:
             raise DataFolderDamaged(f"{path} must hold 16 hexadecimal digits, and does not. Delete it for a new node")
-        return known or None
+        return node_id or None
 
     def _write_holder(self, holder: dict[str, Any]) -> None:
         content = orjson.dumps(holder)
@@ -166,14 +166,14 @@ def find_database(path: Path, url: str) -> Path:
 def check_database_present(path: Path, database: Path) -> None:
     """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, but its ``database`` is missing or empty."""
     missing = not database.exists()
-    parts = list_parts(path)
+    file_names = list_parts(path)
     if missing and (log := database.with_name(f"{database.name}-wal")).exists():
-        parts.append(log.name)
-    if not parts or (not missing and database.stat().st_size):
+        file_names.append(log.name)
+    if not file_names or (not missing and database.stat().st_size):
         return
     raise DataFolderDamaged(
         f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
-        f"it has {', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore "
+        f"it has {', '.join(file_names)}. Accounts, keys, channels and every charge are in the database. Restore "
         f"{database.name} from a backup (gateway restore), and {database.name}-wal with it if there is one. To begin "
         "with nothing, name another data folder (--data)"
     )

@@ -66,9 +66,9 @@ class Database(ABC):
         self.credit: StoredCredit | None = None
         self.kept: KeptChanges | None = None
 
-    def keep_changes(self, kept: KeptChanges) -> None:
-        """Keep the changes from now on in ``kept``, too."""
-        self.kept = kept
+    def keep_changes(self, kept_changes: KeptChanges) -> None:
+        """Keep the changes from now on in ``kept_changes``, too."""
+        self.kept = kept_changes
 
     def check_found(self, *, found: bool) -> None:
         """Raise ``StoreUnavailable`` if something may be missing only because the database was replaced."""
@@ -79,8 +79,8 @@ class Database(ABC):
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         """Run ``work`` and store ``audit`` in one transaction; no other write runs at the same time.
 
-        Raises ``RowRefused``: a value does not fit into its column. Raises ``StoreUnavailable``: the database does not
-        answer. Raises SQLAlchemy's ``IntegrityError``: a constraint is violated.
+        Raises ``RowRefused`` if a value does not fit into its column. Raises ``StoreUnavailable`` if the database does
+        not answer. Raises SQLAlchemy's ``IntegrityError`` if a constraint is violated.
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
@@ -134,11 +134,11 @@ class Database(ABC):
     async def measure(self) -> StoreSize:
         """Return how much space the database occupies, by its last answer."""
 
-    def report_damage(self, found: str) -> None:
+    def report_damage(self, description: str) -> None:
         """Log that the database is damaged; from now on the gateway is not ready."""
         if not self.damage:
-            log.error("store_damaged", path=self.name, error=found)
-        self.damage = found
+            log.error("store_damaged", path=self.name, error=description)
+        self.damage = description
 
     @abstractmethod
     async def close(self) -> None:

@@ -20,7 +20,7 @@ def insert_for(dialect: str, table: Table) -> Insert:
     return insert(table)  # type: ignore[return-value]  # the two have the same methods
 
 
-class Folded(GenericFunction[str]):
+class FoldedText(GenericFunction[str]):
     """A text compared by LIKE without regard to the case of ASCII letters, if the pattern is lower-case."""
 
     type = String()
@@ -30,17 +30,17 @@ class Folded(GenericFunction[str]):
         super().__init__(text)
 
 
-@compiles(Folded)
-def _write_plain(element: Folded, compiler: SQLCompiler, **more: Any) -> str:
+@compiles(FoldedText)
+def _write_plain(element: FoldedText, compiler: SQLCompiler, **options: Any) -> str:
     # SQLite's LIKE ignores the case of ASCII letters anyway.
     (text,) = element.clauses
-    return compiler.process(text, **more)
+    return compiler.process(text, **options)
 
 
-@compiles(Folded, "postgresql")
-def _write_lower(element: Folded, compiler: SQLCompiler, **more: Any) -> str:
+@compiles(FoldedText, "postgresql")
+def _write_lower(element: FoldedText, compiler: SQLCompiler, **options: Any) -> str:
     # Columns have the collation "C", in which lower() changes ASCII letters only.
-    return f"lower({_write_plain(element, compiler, **more)})"
+    return f"lower({_write_plain(element, compiler, **options)})"
 
 
 def describe_violation(error: IntegrityError) -> str:

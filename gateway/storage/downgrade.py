@@ -21,7 +21,7 @@ from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import RELEASES, write_user_version
 from gateway.storage.sqlite_database import is_damage
 
-_SETTLE = f"Start version {__version__} with 'gateway serve', and stop it with Ctrl-C; then downgrade"
+_SETTLE_HINT = f"Start version {__version__} with 'gateway serve', and stop it with Ctrl-C; then downgrade"
 _OWNER_ONLY = 0o600
 
 
@@ -40,28 +40,30 @@ class Downgrade:
 
 def downgrade_database(folder: DataFolder, database: Path, version: str) -> Downgrade:
     """Downgrade ``database`` to the schema of ``version`` (``0.7.0``) or not at all. Raises ``DowngradeRefused``."""
-    wanted = RELEASES.get(".".join(version.split(".")[:2]))
-    if wanted is None:
+    release = RELEASES.get(".".join(version.split(".")[:2]))
+    if release is None:
         raise DowngradeRefused(f"No version {version!r} is known; known: {', '.join(RELEASES)}")
     journal = folder.path / JOURNAL
     if folder.killed or (journal.exists() and any(parse_journal(journal.read_bytes()))):
-        raise DowngradeRefused(f"The gateway did not stop in order, so requests wait to be settled. {_SETTLE}")
+        raise DowngradeRefused(f"The gateway did not stop in order, so requests wait to be settled. {_SETTLE_HINT}")
     try:
-        before = _read_schema(database)
+        old_schema = _read_schema(database)
     except sqlite3.Error as error:
         raise DowngradeRefused(f"The database {database} cannot be read: {error}. Run 'gateway doctor'") from None
-    if before != REVISION:
-        raise DowngradeRefused(f"The database has schema {before}, and this version knows {REVISION}. {_SETTLE}")
-    if wanted == before:
-        raise DowngradeRefused(f"Version {version} opens this database as it is (schema {before})")
-    copy = database.with_name(f"{database.name}.schema-{before}")
+    if old_schema != REVISION:
+        raise DowngradeRefused(
+            f"The database has schema {old_schema}, and this version knows {REVISION}. {_SETTLE_HINT}"
+        )
+    if release == old_schema:
+        raise DowngradeRefused(f"Version {version} opens this database as it is (schema {old_schema})")
+    copy = database.with_name(f"{database.name}.schema-{old_schema}")
     _copy(database, copy)
     with open_transaction(database) as connection:
-        downgrade(connection, wanted)
+        downgrade(connection, release)
         connection.exec_driver_sql(write_user_version(version))
     journal.unlink(missing_ok=True)
     sync_folder(folder.path)
-    return Downgrade(before, wanted, copy)
+    return Downgrade(old_schema, release, copy)
 
 
 def _read_schema(database: Path) -> str:
@@ -81,8 +83,8 @@ def _copy(database: Path, copy: Path) -> None:
         draft.rename(copy)
         sync_folder(copy.parent)
     except sqlite3.Error as error:
-        what = "is damaged; run 'gateway doctor'" if is_damage(error) else f"cannot be copied: {error}"
-        raise DowngradeRefused(f"The database {database} {what}") from None
+        problem = "is damaged; run 'gateway doctor'" if is_damage(error) else f"cannot be copied: {error}"
+        raise DowngradeRefused(f"The database {database} {problem}") from None
     finally:
         draft.unlink(missing_ok=True)
 

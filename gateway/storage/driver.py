@@ -57,8 +57,8 @@ class _Cursor(AsyncAdapt_aiosqlite_cursor):
         self._rows.clear()
 
     async def _execute_async(self, operation: Any, parameters: Any) -> None:
-        given = (operation,) if parameters is None else (operation, parameters)
-        await self._call(lambda cursor: cursor.execute(*given))
+        arguments = (operation,) if parameters is None else (operation, parameters)
+        await self._call(lambda cursor: cursor.execute(*arguments))
 
     async def _executemany_async(self, operation: Any, seq_of_parameters: Any) -> None:
         await self._call(lambda cursor: cursor.executemany(operation, seq_of_parameters))

@@ -20,9 +20,10 @@ _HEAD_BYTES = len(_VERSION) + _NONCE_BYTES
 class DecryptionFailed(Exception):
     """A value cannot be decrypted; the message is for the operator."""
 
-    def __init__(self, about: str) -> None:
+    def __init__(self, purpose: str) -> None:
         super().__init__(
-            f"What is sealed in the database for {about!r} cannot be opened: the master key of the data folder is not "
+            f"What is sealed in the database for {purpose!r} cannot be opened: the master key of the data folder is "
+            "not "
             "the one it was sealed with. Restore the folder and the database from the same backup"
         )
 
@@ -40,22 +41,22 @@ class SecretBox:
         """Return a ``SecretBox`` for ``purpose``. It cannot decrypt values of this box, nor this box its values."""
         return SecretBox(self._root, f"{self._purpose}/{purpose}")
 
-    def seal(self, plain: bytes, *, about: str) -> bytes:
-        """Encrypt ``plain``, bound to the context ``about`` (``channel:7``)."""
+    def seal(self, plaintext: bytes, *, context: str) -> bytes:
+        """Encrypt ``plaintext``, bound to the context ``context`` (``channel:7``)."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        return _VERSION + nonce + self._cipher.encrypt(nonce, plain, _VERSION + about.encode())
+        return _VERSION + nonce + self._cipher.encrypt(nonce, plaintext, _VERSION + context.encode())
 
-    def open(self, sealed: bytes, *, about: str) -> bytes:
-        """Decrypt a value that is bound to the context ``about``. Raises ``DecryptionFailed``."""
+    def open(self, sealed: bytes, *, context: str) -> bytes:
+        """Decrypt a value that is bound to the context ``context``. Raises ``DecryptionFailed``."""
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as below
 
-        version, nonce, rest = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]
+        version, nonce, ciphertext = sealed[:1], sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:]
         if version != _VERSION or len(nonce) != _NONCE_BYTES:
-            raise DecryptionFailed(about)
+            raise DecryptionFailed(context)
         try:
-            return self._cipher.decrypt(nonce, rest, version + about.encode())
+            return self._cipher.decrypt(nonce, ciphertext, version + context.encode())
         except InvalidTag:
-            raise DecryptionFailed(about) from None
+            raise DecryptionFailed(context) from None
 
     @cached_property
     def _cipher(self) -> "AESGCM":

@@ -25,7 +25,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class FileDraft:
-    """A file that arrives in pieces: listed only once it is kept. ``check_room``: called before every piece."""
+    """A file that arrives in pieces: listed only once it is kept. ``check_room`` is called before every piece."""
 
     def __init__(self, folder: Path, check_room: Callable[[], None]) -> None:
         self._folder = folder
@@ -33,7 +33,7 @@ class FileDraft:
         self._path = folder / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}"
         self._lock = threading.Lock()
         self._file: io.FileIO | None = None
-        self._ended = False
+        self._has_ended = False
         self._head = b""
 
     async def write(self, piece: bytes) -> None:
@@ -59,7 +59,7 @@ class FileDraft:
 
     def write_now(self, piece: bytes) -> None:
         with self._lock:
-            if self._ended:
+            if self._has_ended:
                 return
             try:
                 with storing():
@@ -106,13 +106,13 @@ class FileDraft:
 
     def _append(self, piece: bytes) -> None:
         if self._file is None:
-            made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
-            self._file = io.FileIO(made, "w")
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
+            self._file = io.FileIO(descriptor, "w")
         if len(self._head) < SNIFF_BYTES:
             self._head += piece[: SNIFF_BYTES - len(self._head)]
-        rest = memoryview(piece)
-        while rest:
-            rest = rest[self._file.write(rest) :]
+        unwritten = memoryview(piece)
+        while unwritten:
+            unwritten = unwritten[self._file.write(unwritten) :]
 
     def _publish(self, file: io.FileIO, media_id: str, media_type: str) -> Media:
         os.fsync(file.fileno())
@@ -131,7 +131,7 @@ class FileDraft:
         return Media(media_id, media_type, status.st_size, status.st_mtime, path)
 
     def _detach_file(self) -> io.FileIO | None:
-        file, self._file, self._ended = self._file, None, True
+        file, self._file, self._has_ended = self._file, None, True
         return file
 
     def _remove(self, file: io.FileIO | None) -> None:

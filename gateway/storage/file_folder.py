@@ -21,7 +21,7 @@ from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles
 from gateway.storage.result_lines import FolderLines, copy_durably
 
 MEDIA_TYPE = "application/octet-stream"
-STORED = re.compile(
+STORED_NAME = re.compile(
     r"(?:(?P<digits>[0-9a-f]{32})\.bin|batch-(?P<batch>[0-9a-f]{32})(?:\.\d+)?\.(?:output|errors))\Z", re.ASCII
 )
 
@@ -31,7 +31,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class FileFolder:
-    """A folder that contains only clients' files. ``clock``: that of the file system (Unix seconds)."""
+    """A folder that contains only clients' files. ``clock`` is that of the file system."""
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time) -> None:
         self._media = MediaFiles(folder, clock=clock)
@@ -73,9 +73,9 @@ class FileFolder:
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> FolderLines:
         return FolderLines(self.path / name, parse)
 
-    def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Start the appended file ``name``, unless it exists, with a copy of the first file of ``before``. Blocks."""
-        source = next((path for path in map(self.path.joinpath, before) if path.exists()), None)
+    def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
+        """Start the file ``name``, unless it exists, with a copy of the first one of ``earlier_names``. Blocks."""
+        source = next((path for path in map(self.path.joinpath, earlier_names) if path.exists()), None)
         target = self.path / name
         if source is not None and not target.exists():
             copy_durably(source, target, self.path / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}")
@@ -91,27 +91,27 @@ class FileFolder:
             sync_folder(self.path)
         return target.stat().st_size
 
-    async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete old drafts and the bytes of ids not in ``kept``. Files younger than an hour stay."""
-        digits = {find_digits(one) for one in kept}
+    async def sweep(self, kept_ids: set[str]) -> CleanupResult:
+        """Delete old drafts and the bytes of ids not in ``kept_ids``. Files younger than an hour stay."""
+        digits = {find_digits(kept_id) for kept_id in kept_ids}
         return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
 
     def _sweep(self, digits: set[str], before_s: float) -> CleanupResult:
-        files = freed = left = 0
+        files = freed = left_bytes = 0
         for entry in self._list_entries():
-            stored = STORED.match(entry.name)
-            known = (stored["digits"] or stored["batch"]) in digits if stored else not entry.name.startswith(DRAFT)
+            match = STORED_NAME.match(entry.name)
+            is_known = (match["digits"] or match["batch"]) in digits if match else not entry.name.startswith(DRAFT)
             try:
                 status = entry.stat(follow_symlinks=False)
-                if known or status.st_mtime >= before_s:
-                    left += status.st_size
+                if is_known or status.st_mtime >= before_s:
+                    left_bytes += status.st_size
                     continue
                 os.unlink(entry.path)  # noqa: PTH108 - a directory entry has its path as a string
             except OSError as error:
                 log.warning("file_not_removed", error=error.strerror or str(error))
                 continue
             files, freed = files + 1, freed + status.st_size
-        return CleanupResult(files, freed, left)
+        return CleanupResult(files, freed, left_bytes)
 
     def _list_entries(self) -> Iterator["os.DirEntry[str]"]:
         with os.scandir(self.path) as shards:

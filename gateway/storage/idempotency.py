@@ -28,11 +28,11 @@ class IdempotencyRepository:
 
         async def work(connection: AsyncConnection) -> IdempotencyRecord | None:
             values = {**build_replay_row(replay), "expired_ms": expired_ms}
-            same = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
+            is_same_call = and_(replays.c.key_id == replay.key_id, replays.c.name == replay.name)
             while not (await connection.execute(_write_begin(connection.dialect.name), values)).first():
-                found = (await connection.execute(select(*_COLUMNS).where(same))).first()
-                if found is not None:  # otherwise another node has deleted it meanwhile
-                    known = parse_replay(found)
+                earlier_row = (await connection.execute(select(*_COLUMNS).where(is_same_call))).first()
+                if earlier_row is not None:  # otherwise another node has deleted it meanwhile
+                    known = parse_replay(earlier_row)
                     self._database.check_found(found=known.state == "answered")
                     return known
             self._database.check_found(found=False)  # a replaced database may lack the first request of this name
@@ -43,11 +43,11 @@ class IdempotencyRepository:
             self._keep(replay)
         return known
 
-    async def take_replay(self, before: IdempotencyRecord, after: IdempotencyRecord) -> bool:
-        unchanged = update(replays).where(*_is_call(before), replays.c.state == before.state)
-        taken = bool(await self._database.change(unchanged.values(build_replay_row(after))))
+    async def take_replay(self, old_record: IdempotencyRecord, new_record: IdempotencyRecord) -> bool:
+        query = update(replays).where(*_is_call(old_record), replays.c.state == old_record.state)
+        taken = bool(await self._database.change(query.values(build_replay_row(new_record))))
         if taken:
-            self._keep(after)
+            self._keep(new_record)
         return taken
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
@@ -68,8 +68,8 @@ class IdempotencyRepository:
 
     async def interrupt_replays(self, process: str) -> int:
         """Mark running requests of other processes as ``lost``. This process must be the database's only user."""
-        theirs = update(replays).where(RUNNING, replays.c.owner != process)
-        return await self._database.change(theirs.values(state="lost"))
+        query = update(replays).where(RUNNING, replays.c.owner != process)
+        return await self._database.change(query.values(state="lost"))
 
     async def sweep_replays(self, before_ms: int) -> int:
         return await self._database.change(delete(replays).where(replays.c.created_ms < before_ms))

@@ -18,13 +18,13 @@ from gateway.storage.database import Database
 from gateway.storage.schema import channels, fingerprints, keys, members
 
 MASTER = "master.key"
-_DEPENDENT: dict[str, Executable] = {
+_DEPENDENT_QUERIES: dict[str, Executable] = {
     "pepper": select(keys.c.id),
     MASTER: union_all(select(channels.c.id), select(members.c.id).where(members.c.totp.is_not(None))),
 }
 """Queries for rows that depend on a secret, for databases without fingerprints (version 0.7.0)."""
 
-Store = Callable[[AsyncConnection], Awaitable[None]]
+StoreRows = Callable[[AsyncConnection], Awaitable[None]]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -35,65 +35,76 @@ async def check_secrets(
     *,
     master_key: bytes = b"",
     renew: Collection[str] = (),
-    beside: Store | None = None,
+    store_rows: StoreRows | None = None,
 ) -> None:
     """Check every secret file of ``folder`` against ``database``; create the files for a new database.
 
-    ``master_key`` replaces its file. Unusable files of ``renew`` are created again. The rows ``beside`` are stored in
-    the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.
+    ``master_key`` replaces its file. Unusable files of ``renew`` are created again. ``store_rows`` stores more
+    rows in the commit of the fingerprints. Raises ``DataFolderDamaged``, which says what to restore.
     """
-    known: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
-    if not known and database.kind == "postgresql":
+    stored_prints: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
+    if not stored_prints and database.kind == "postgresql":
         _check_first_use(folder, database)
-    given = {MASTER: master_key} if master_key else {}
-    depended_on = known.keys() if known else {name for name, rows in _DEPENDENT.items() if await database.read(rows)}
-    for name in SECRETS.keys() - given.keys():
+    given_secrets = {MASTER: master_key} if master_key else {}
+    depended_on = (
+        stored_prints.keys()
+        if stored_prints
+        else {name for name, rows in _DEPENDENT_QUERIES.items() if await database.read(rows)}
+    )
+    for name in SECRETS.keys() - given_secrets.keys():
         if not (folder.path / name).exists() and (name not in depended_on or name in renew):
             folder.make_secret(name)
-    found = _find_fingerprints(folder, given, {name for name in renew if name not in given})
-    foreign = [name for name in SECRETS if name not in renew and known.get(name, found[name]) != found[name]]
+    file_prints = _find_fingerprints(folder, given_secrets, {name for name in renew if name not in given_secrets})
+    foreign = [
+        name
+        for name in SECRETS
+        if name not in renew and stored_prints.get(name, file_prints[name]) != file_prints[name]
+    ]
     if foreign:
-        raise DataFolderDamaged(_describe_foreign(folder, database.name, foreign, given))
-    new = found if found != known else {}
-    if new or beside is not None:
-        await database.write(partial(_record, found=new, beside=beside))
+        raise DataFolderDamaged(_describe_foreign(folder, database.name, foreign, given_secrets))
+    new = file_prints if file_prints != stored_prints else {}
+    if new or store_rows is not None:
+        await database.write(partial(_record, fingerprints_found=new, store_rows=store_rows))
     if new:
         log.info("store_identified", path=str(folder.path))
 
 
-def check_known(folder: DataFolder, database: str, known: Mapping[str, str], master_key: bytes) -> None:
-    """Raise ``DataFolderDamaged`` if a secret differs from the fingerprint ``known`` to ``database``."""
-    given = {MASTER: master_key}
+def check_known(folder: DataFolder, database: str, known_fingerprints: Mapping[str, str], master_key: bytes) -> None:
+    """Raise ``DataFolderDamaged`` if a secret differs from the fingerprint ``known_fingerprints`` to ``database``."""
+    given_secrets = {MASTER: master_key}
     foreign = [
         name
         for name in SECRETS
-        if name in known and fingerprint(name, given.get(name) or folder.secret(name)) != known[name]
+        if name in known_fingerprints
+        and fingerprint(name, given_secrets.get(name) or folder.secret(name)) != known_fingerprints[name]
     ]
     if foreign:
-        raise DataFolderDamaged(_describe_foreign(folder, database, foreign, given))
+        raise DataFolderDamaged(_describe_foreign(folder, database, foreign, given_secrets))
 
 
 def _check_first_use(folder: DataFolder, database: Database) -> None:
     """Raise ``DataFolderDamaged`` if a new database on a server replaces one that the folder belongs to."""
-    parts = list_parts(folder.path)
+    file_names = list_parts(folder.path)
     # The journal is created after the fingerprints. With a SQLite file the operator moves from that file to a server.
-    if JOURNAL in parts and not (folder.path / DATABASE).exists():
+    if JOURNAL in file_names and not (folder.path / DATABASE).exists():
         raise DataFolderDamaged(
             f"The database {database.name} is empty, but the data folder {folder.path} was in use: it has "
-            f"{', '.join(parts)}. Accounts, keys, channels and every charge are in the database. Restore it "
+            f"{', '.join(file_names)}. Accounts, keys, channels and every charge are in the database. Restore it "
             "(pg_restore --clean --if-exists), or name the former one (store.url). To begin with nothing, name another "
             "data folder (--data)"
         )
 
 
-def _find_fingerprints(folder: DataFolder, given: Mapping[str, bytes], renew: Collection[str]) -> dict[str, str]:
+def _find_fingerprints(
+    folder: DataFolder, given_secrets: Mapping[str, bytes], renew: Collection[str]
+) -> dict[str, str]:
     """Return the fingerprint of every secret; recreate unusable files of ``renew``. Raises ``DataFolderDamaged``."""
     for name in renew:
         try:
             folder.secret(name)
         except DataFolderDamaged:
             folder.make_secret(name)
-    return {name: fingerprint(name, given.get(name) or folder.secret(name)) for name in SECRETS}
+    return {name: fingerprint(name, given_secrets.get(name) or folder.secret(name)) for name in SECRETS}
 
 
 def fingerprint(name: str, secret: bytes) -> str:
@@ -102,21 +113,26 @@ def fingerprint(name: str, secret: bytes) -> str:
     return hmac.digest(secret, f"model gateway, fingerprint of {name}".encode(), hashlib.sha256)[:16].hex()
 
 
-async def _record(connection: AsyncConnection, found: Mapping[str, str], beside: Store | None) -> None:
-    if found:
+async def _record(
+    connection: AsyncConnection, fingerprints_found: Mapping[str, str], store_rows: StoreRows | None
+) -> None:
+    if fingerprints_found:
         await connection.execute(delete(fingerprints))
-        rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in found.items()]
+        rows = [{"name": name, "fingerprint": fingerprint} for name, fingerprint in fingerprints_found.items()]
         await connection.execute(insert(fingerprints), rows)
-    if beside is not None:
-        await beside(connection)
+    if store_rows is not None:
+        await store_rows(connection)
 
 
-def _describe_foreign(folder: DataFolder, database: str, names: list[str], given: Mapping[str, bytes]) -> str:
-    changed = ", ".join("the setting store.master_key" if name in given else str(folder.path / name) for name in names)
-    lost = "; ".join(SECRETS[name] for name in names)
+def _describe_foreign(folder: DataFolder, database: str, names: list[str], given_secrets: Mapping[str, bytes]) -> str:
+    changed_secrets = ", ".join(
+        "the setting store.master_key" if name in given_secrets else str(folder.path / name) for name in names
+    )
+    consequences = "; ".join(SECRETS[name] for name in names)
     return (
-        f"The database {database} was made with other secrets: {changed} "
+        f"The database {database} was made with other secrets: {changed_secrets} "
         f"{'is' if len(names) == 1 else 'are'} not what it knows. Either belongs to another data folder, or was "
-        f"changed. With these, {lost}. Restore the database and the files beside it from one backup. If there is "
+        f"changed. With these, {consequences}. Restore the database and the files beside it from one backup. If "
+        "there is "
         f"none, 'gateway serve{''.join(f' --renew-secret {name}' for name in names)}' goes on with what is there"
     )

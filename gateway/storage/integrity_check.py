@@ -12,9 +12,9 @@ from gateway.storage.sqlite_database import is_damage
 
 STEPS = 10_000
 """Instructions of SQLite's virtual machine between two checks of the deadline, about a millisecond."""
-MOST_PROBLEMS = 5
+MAX_PROBLEMS = 5
 _REVISION = re.compile(r"[0-9]{4}\Z")
-_FOREIGN = "is the database of another program"
+_FOREIGN_PROBLEM = "is the database of another program"
 _PRAGMAS = ("quick_check", "integrity_check")
 
 
@@ -22,12 +22,13 @@ async def check_before_start(path: Path, within_s: float) -> None:
     """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found in time.
 
     Pages are checked first, then whether indexes agree with their tables. If the file cannot be opened for another
-    reason, ``open_database`` reports it. ``within_s``: seconds until the check stops.
+    reason, ``open_database`` reports it. ``within_s`` is the seconds until the check stops.
     """
     problems = await asyncio.to_thread(_check, path, time.monotonic() + within_s)
-    if problems == [_FOREIGN]:
+    if problems == [_FOREIGN_PROBLEM]:
         raise DatabaseStartupError(
-            f"{path} {_FOREIGN}: it is not touched. Name the gateway's own database (store.url), or restore it there"
+            f"{path} {_FOREIGN_PROBLEM}: it is not touched. Name the gateway's own database (store.url), or restore it "
+            "there"
         )
     if problems:
         raise DatabaseStartupError(
@@ -57,10 +58,10 @@ def _check(path: Path, until: float) -> list[str]:
     try:
         with closing(sqlite3.connect(build_read_only_uri(path), uri=True)) as connection:
             if is_foreign(connection):
-                return [_FOREIGN]
+                return [_FOREIGN_PROBLEM]
             connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
             for pragma in _PRAGMAS:
-                problems = problems or read_problems(connection, f"PRAGMA {pragma}({MOST_PROBLEMS})")
+                problems = problems or read_problems(connection, f"PRAGMA {pragma}({MAX_PROBLEMS})")
     except sqlite3.Error as error:
         if is_damage(error):
             return [str(error)]
@@ -74,7 +75,7 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
         for name in names:
             quoted = name.replace("'", "''")
             if problems := read_problems(connection, f"PRAGMA integrity_check('{quoted}')"):
-                return problems[:MOST_PROBLEMS]
+                return problems[:MAX_PROBLEMS]
     except sqlite3.Error as error:
         if is_damage(error):
             return [str(error)]
@@ -86,14 +87,14 @@ def is_foreign(connection: sqlite3.Connection) -> bool:
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"alembic_version", "accounts", "requests"} <= tables:
         return bool(tables)
-    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    return found is None or _REVISION.match(str(found[0])) is None
+    version_row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return version_row is None or _REVISION.match(str(version_row[0])) is None
 
 
 def read_problems(connection: sqlite3.Connection, pragma: str) -> list[str]:
     """Return the problems that a check of SQLite reports; empty if there are none."""
-    found = [" ".join(str(row[0]).split()) for row in connection.execute(pragma)]
-    return [] if found == ["ok"] else found
+    messages = [" ".join(str(row[0]).split()) for row in connection.execute(pragma)]
+    return [] if messages == ["ok"] else messages
 
 
 def build_read_only_uri(path: Path) -> str:

@@ -27,12 +27,12 @@ from gateway.errors import StoreUnavailable
 ROTATE_BYTES = 4 * 1024 * 1024
 _FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
 _VALUES = attrgetter(*_FIELDS)
-_HEAD = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
-_INTERRUPTED, _SETTLED, _STARTED = 0, 1, 2
+_HEAD_LINE = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
+_INTERRUPTED_STATE, _SETTLED_STATE, _STARTED_STATE = 0, 1, 2
 _NOTE_BYTES = 512
 """The size of about two entries."""
 _OWNER_ONLY = 0o600
-_SKIPPED = "The journal was damaged; the lines may be charges. A backup may have them whole"
+_SKIPPED_WARNING = "The journal was damaged; the lines may be charges. A backup may have them whole"
 
 _Names = tuple[Sequence[str], Sequence[str]]
 """The field names of a row, and those of a started request."""
@@ -41,31 +41,34 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class RequestJournal:
-    """The journal in the file ``path``. ``leftovers``: requests of an earlier process."""
+    """The journal in the file ``path``. ``leftovers`` are requests of an earlier process."""
 
     def __init__(self, path: Path, *, rotate_bytes: int = ROTATE_BYTES) -> None:
         self._path = path
         self._rotate_bytes = self._rotate_at = rotate_bytes
         self.leftovers = _read(path)
-        self._open = {left.row.id: _write_note(left) for left in self.leftovers}
+        self._open_notes = {unfinished.row.id: _write_note(unfinished) for unfinished in self.leftovers}
         self._size = 0
         self.failing = self._torn = False
         self._file = self._write_anew()
 
-    def add_leftovers(self, found: Iterable[UnfinishedRequest]) -> None:
+    def add_leftovers(self, unfinished_requests: Iterable[UnfinishedRequest]) -> None:
         """Add requests that an earlier process left elsewhere, except those that the journal has."""
-        known = {left.row.id for left in self.leftovers}
-        self.leftovers += [left for left in found if left.row.id not in known]
+        known_ids = {unfinished.row.id for unfinished in self.leftovers}
+        self.leftovers += [unfinished for unfinished in unfinished_requests if unfinished.row.id not in known_ids]
 
     def start_at_once(self, start: RequestStart) -> bool:
-        """Record a request before it is sent; False: ``start`` must. Raises ``StoreUnavailable``: do not send it."""
-        note = orjson.dumps((_STARTED, *start), option=orjson.OPT_APPEND_NEWLINE)
+        """Record a request before it is sent. Return whether that was possible at once; if not, ``start`` must do it.
+
+        Raises ``StoreUnavailable``: then the request must not be sent.
+        """
+        note = orjson.dumps((_STARTED_STATE, *start), option=orjson.OPT_APPEND_NEWLINE)
         try:
             self._append(note)
         except OSError as error:
             self._report(error)
             raise StoreUnavailable("The gateway cannot record requests at the moment", retry_after_s=5) from error
-        self._open[start.id] = note
+        self._open_notes[start.id] = note
         return True
 
     async def start(self, start: RequestStart) -> bool:
@@ -81,8 +84,8 @@ class RequestJournal:
 
     def record_end(self, row: RequestRecord) -> None:
         """Record the end of a request. Never raises: the row of a failed write still waits in memory."""
-        note = orjson.dumps((_SETTLED, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
-        self._open[row.id] = note
+        note = orjson.dumps((_SETTLED_STATE, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+        self._open_notes[row.id] = note
         try:
             self._append(note)
         except OSError as error:
@@ -90,7 +93,7 @@ class RequestJournal:
 
     def forget(self, ids: Iterable[str]) -> None:
         for request_id in ids:
-            self._open.pop(request_id, None)
+            self._open_notes.pop(request_id, None)
         if self._size > self._rotate_at:
             self.renew()
 
@@ -147,43 +150,43 @@ class RequestJournal:
     def _write_anew(self) -> int:
         """Replace the file with one that has only the entries that matter; return its descriptor."""
         draft = self._path.with_name(f"{self._path.name}.new")
-        content = b"".join((_HEAD, *self._open.values()))
-        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
+        content = b"".join((_HEAD_LINE, *self._open_notes.values()))
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
         try:
-            if os.write(made, content) != len(content):
+            if os.write(descriptor, content) != len(content):
                 _fail_partial_write()
             draft.rename(self._path)
         except OSError:
-            os.close(made)
+            os.close(descriptor)
             draft.unlink(missing_ok=True)
             raise
         self._torn = False
         self._size = len(content)
-        return made
+        return descriptor
 
 
 def _fail_partial_write() -> NoReturn:
     raise OSError("the disk accepted only a part of the entry")
 
 
-def _write_note(left: UnfinishedRequest) -> bytes:
-    kind = _SETTLED if left.ended else _INTERRUPTED
-    return orjson.dumps((kind, *_VALUES(left.row)), option=orjson.OPT_APPEND_NEWLINE)
+def _write_note(unfinished: UnfinishedRequest) -> bytes:
+    kind = _SETTLED_STATE if unfinished.ended else _INTERRUPTED_STATE
+    return orjson.dumps((kind, *_VALUES(unfinished.row)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:
     try:
-        found, skipped = parse_journal(path.read_bytes())
+        requests, skipped = parse_journal(path.read_bytes())
     except FileNotFoundError:
         return []
     if skipped:
         _keep_aside(path, skipped)
-    return found
+    return requests
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
     """Return each request's last entry, and the number of unreadable lines, except a truncated last one."""
-    found: dict[str, UnfinishedRequest] = {}
+    requests: dict[str, UnfinishedRequest] = {}
     skipped: list[int] = []
     head, *lines = content.split(b"\n")
     names = _read_head(head)
@@ -191,14 +194,14 @@ def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
         if not line:
             continue
         try:
-            left = _read_note(line, names)
+            unfinished = _read_note(line, names)
         except (orjson.JSONDecodeError, TypeError, ValueError):
             skipped.append(number)
             continue
-        found[left.row.id] = left
+        requests[unfinished.row.id] = unfinished
     if head and not names[0]:  # the first line is written together with the file, so only damage truncates it
-        return list(found.values()), max(len(skipped), 1)
-    return list(found.values()), 0 if skipped == [len(lines) - 1] else len(skipped)
+        return list(requests.values()), max(len(skipped), 1)
+    return list(requests.values()), 0 if skipped == [len(lines) - 1] else len(skipped)
 
 
 def _read_head(head: bytes) -> _Names:
@@ -212,19 +215,19 @@ def _read_head(head: bytes) -> _Names:
 def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
     """Parse an entry. Raises ``ValueError`` or ``TypeError`` if the line is not an entry."""
     note = orjson.loads(line)
-    if not isinstance(note, list) or not note or note[0] not in (_INTERRUPTED, _SETTLED, _STARTED):
+    if not isinstance(note, list) or not note or note[0] not in (_INTERRUPTED_STATE, _SETTLED_STATE, _STARTED_STATE):
         raise ValueError("not a note")  # a JSON object could be unpacked, too
     kind, *values = note
-    of_row, of_started = names
-    if kind == _STARTED:
-        return UnfinishedRequest(RequestStart(**dict(zip(of_started, values, strict=True))).interrupt(), ended=False)
-    return UnfinishedRequest(parse_record(dict(zip(of_row, values, strict=True))), ended=kind == _SETTLED)
+    row_names, start_names = names
+    if kind == _STARTED_STATE:
+        return UnfinishedRequest(RequestStart(**dict(zip(start_names, values, strict=True))).interrupt(), ended=False)
+    return UnfinishedRequest(parse_record(dict(zip(row_names, values, strict=True))), ended=kind == _SETTLED_STATE)
 
 
 def _keep_aside(path: Path, skipped: int) -> None:
     """Set a journal with unreadable lines aside for the operator: the lines may be charges."""
     number = 1
-    while (kept := path.with_name(f"{path.name}.unread-{number}")).exists():
+    while (kept_path := path.with_name(f"{path.name}.unread-{number}")).exists():
         number += 1
-    path.rename(kept)
-    log.error("journal_lines_skipped", rows=skipped, path=str(kept), reason=_SKIPPED)
+    path.rename(kept_path)
+    log.error("journal_lines_skipped", rows=skipped, path=str(kept_path), reason=_SKIPPED_WARNING)

@@ -143,8 +143,8 @@ class KeptResponseRepository:
 
     def _pack(self, response: KeptResponse) -> dict[str, Any]:
         about, plain = _build_associated_data(response.id), len(response.body).to_bytes(_LENGTH, "big") + response.body
-        sealed = self._seal.seal(zlib.compress(plain, _LEVEL), about=about)
-        inputs = self._seal.seal(zlib.compress(response.items, _LEVEL), about=f"{about}:inputs")
+        sealed = self._seal.seal(zlib.compress(plain, _LEVEL), context=about)
+        inputs = self._seal.seal(zlib.compress(response.items, _LEVEL), context=f"{about}:inputs")
         return {
             "id": response.id,
             "account_id": response.account_id,
@@ -169,7 +169,7 @@ class KeptResponseRepository:
 
     def _open(self, sealed: bytes, about: str, room: int) -> bytes:
         inflation = zlib.decompressobj()
-        plain = inflation.decompress(self._seal.open(sealed, about=about), room + _LENGTH + 1)
+        plain = inflation.decompress(self._seal.open(sealed, context=about), room + _LENGTH + 1)
         if not inflation.eof:
             raise TooLarge
         return plain

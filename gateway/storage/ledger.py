@@ -29,7 +29,7 @@ from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
 from gateway.storage.ledger_rows import (
-    MOST_LOOKED_UP,
+    MAX_LOOKED_UP,
     find_contradicted,
     find_stored,
     list_inserts,
@@ -53,24 +53,24 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 def _sum_totals() -> Select[Any]:
-    places = [
+    selects = [
         select(table.c.account_id, table.c.key_id, *(
-            (func.sum(amount) if position == min(place, 2) else func.sum(0)).label(name)
+            (func.sum(amount) if position == min(index, 2) else func.sum(0)).label(name)
             for position, name in enumerate(("entries", "usage", "requests"))
         )).where(condition).group_by(table.c.account_id, table.c.key_id)
-        for place, (table, amount, condition) in enumerate((
+        for index, (table, amount, condition) in enumerate((
             (entries, entries.c.amount_nanos, entries.c.kind == "charge"),
             (usage_days, usage_days.c.cost_nanos, usage_days.c.cost_nanos > 0),
             (requests, requests.c.cost_nanos, requests.c.cost_nanos > 0),
             (retired, retired.c.cost_nanos, retired.c.cost_nanos > 0),
         ))
     ]  # fmt: skip
-    merged = places[0].union_all(*places[1:]).subquery()
+    all_amounts = selects[0].union_all(*selects[1:]).subquery()
     return select(
-        merged.c.account_id,
-        merged.c.key_id,
-        *(func.sum(merged.c[name]).label(name) for name in ("entries", "usage", "requests")),
-    ).group_by(merged.c.account_id, merged.c.key_id)
+        all_amounts.c.account_id,
+        all_amounts.c.key_id,
+        *(func.sum(all_amounts.c[name]).label(name) for name in ("entries", "usage", "requests")),
+    ).group_by(all_amounts.c.account_id, all_amounts.c.key_id)
 
 
 _TOTALS = _sum_totals()
@@ -85,7 +85,7 @@ _OPEN_JOBS = select(func.count().label("number"), func.coalesce(func.sum(videos.
 class LedgerRepository:
     """The tables of requests, entries and daily sums. A sum is written in the same commit as its rows.
 
-    ``unstorable``: receives the rows that the database refuses; without it, ``post`` raises. ``notes``: the notes of
+    ``unstorable`` receives the rows that the database refuses; without it, ``post`` raises. ``notes`` are the notes of
     started requests, deleted in the transactions of their rows; None if the database has none of this node.
     """
 
@@ -127,31 +127,31 @@ class LedgerRepository:
             await self._write(lambda connection: self.insert_new(connection, rows))
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
-        charged: dict[str, bool] = {}
-        while unknown := await self._write(partial(self._insert_again, rows=rows, charged=charged)):
-            found = await self._database.read_long(select_charged(unknown))
-            charged |= dict.fromkeys(unknown, False) | {row.request_id: True for row in found}
+        is_charged: dict[str, bool] = {}
+        while unknown := await self._write(partial(self._insert_again, rows=rows, is_charged=is_charged)):
+            charged_rows = await self._database.read_long(select_charged(unknown))
+            is_charged |= dict.fromkeys(unknown, False) | {row.request_id: True for row in charged_rows}
 
     async def _insert_again(
-        self, connection: AsyncConnection, rows: Sequence[RequestRecord], charged: Mapping[str, bool]
+        self, connection: AsyncConnection, rows: Sequence[RequestRecord], is_charged: Mapping[str, bool]
     ) -> Sequence[str]:
         """Store those of ``rows`` that were never stored.
 
-        If ``charged`` lacks some of them, store nothing and return their ids: the caller looks these up and calls
+        If ``is_charged`` lacks some of them, store nothing and return their ids: the caller looks these up and calls
         again. That happens only in a cluster: retention may have deleted newer rows of the same key, and only the
         ledger entry of its charge proves that a row was stored.
         """
-        found = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
-        until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in found}
+        retired_rows = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
+        until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in retired_rows}
         old = [row for row in rows if is_retired(row, until.get((row.account_id, row.key_id)))]
         if self._database.credit is not None:
-            unknown = [row.id for row in old if row.cost_nanos and row.id not in charged]
+            unknown = [row.id for row in old if row.cost_nanos and row.id not in is_charged]
             if unknown:
-                return unknown[:MOST_LOOKED_UP]
-        known = {row.id for row in old if charged.get(row.id, True)}
-        stored = await self.insert_new(connection, [row for row in rows if row.id not in known])
+                return unknown[:MAX_LOOKED_UP]
+        known_ids = {row.id for row in old if is_charged.get(row.id, True)}
+        inserted = await self.insert_new(connection, [row for row in rows if row.id not in known_ids])
         if self._database.credit is not None:
-            await self._database.credit.record_overruns(connection, stored)
+            await self._database.credit.record_overruns(connection, inserted)
         await self._delete_notes(connection, rows)
         return ()
 
@@ -164,12 +164,12 @@ class LedgerRepository:
     async def _post_apart(
         self,
         rows: Sequence[RequestRecord],
-        refused: RowRefused,
+        error: RowRefused,
         post: Callable[[Sequence[RequestRecord]], Awaitable[None]],
     ) -> None:
         if self._unstorable is None:
-            raise refused
-        await post_apart(rows, refused, post, self._set_aside)
+            raise error
+        await post_apart(rows, error, post, self._set_aside)
 
     async def _set_aside(self, row: RequestRecord, reason: str) -> None:
         if self._unstorable is not None:
@@ -195,25 +195,25 @@ class LedgerRepository:
 
         Of two rows with the same id the first counts. A stored "interrupted" row gives way to one with the real end.
 
-        ``connection``: in a transaction. ``rows``: rows of requests. ``credit``: the leases of the node that served
-        them, if that is not this one.
+        ``connection``: in a transaction. ``rows`` are rows of requests. ``credit`` are the leases of the node that
+        served them, if that is not this one.
         """
-        known = await find_stored(connection, [row.id for row in rows])
-        if known and self._database.credit is not None:
-            wrong = await find_contradicted(connection, [row for row in rows if row.id in known])
-            if wrong:
-                await reverse_rows(connection, wrong)
-                await self._database.credit.refund(connection, wrong)
-                known.difference_update(row.id for row in wrong)
-        fresh: dict[str, RequestRecord] = {}
+        known_ids = await find_stored(connection, [row.id for row in rows])
+        if known_ids and self._database.credit is not None:
+            contradicted = await find_contradicted(connection, [row for row in rows if row.id in known_ids])
+            if contradicted:
+                await reverse_rows(connection, contradicted)
+                await self._database.credit.refund(connection, contradicted)
+                known_ids.difference_update(row.id for row in contradicted)
+        new_rows: dict[str, RequestRecord] = {}
         for row in rows:
-            if row.id not in known:
-                fresh.setdefault(row.id, row)
-        if fresh:
-            await self._insert(connection, list(fresh.values()), credit)
-        if known:
+            if row.id not in known_ids:
+                new_rows.setdefault(row.id, row)
+        if new_rows:
+            await self._insert(connection, list(new_rows.values()), credit)
+        if known_ids:
             await self._delete_notes(connection, rows)
-        return list(fresh.values())
+        return list(new_rows.values())
 
     async def _delete_notes(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         if self._notes is not None:
@@ -227,7 +227,7 @@ class LedgerRepository:
 
     async def find_stored(self, ids: Sequence[str]) -> set[str]:
         """Return which of these requests are stored with their end."""
-        return await self._database.write(lambda connection: find_stored(connection, ids, ended=True))
+        return await self._database.write(lambda connection: find_stored(connection, ids, ended_only=True))
 
     async def add_credit(
         self, entry: LedgerEntry, audit: AuditRow | None = None, decide: DecideCredit | None = None
@@ -237,27 +237,27 @@ class LedgerRepository:
         If the balance has a credit with the same ``reference``, store nothing and return the stored credit and False.
 
         In a cluster, ``decide`` returns the entry and its audit row from the stored figures of the balance at that
-        moment; it may raise. Raises ``Conflict``: the stored credit has another amount or kind.
+        moment; it may raise. Raises ``Conflict`` if the stored credit has another amount or kind.
         """
 
         async def work(connection: AsyncConnection) -> tuple[LedgerEntry, bool]:
             if entry.reference is not None:
-                known = select(entries).where(_is_of(entry), entries.c.reference == entry.reference)
-                for row in await connection.execute(known):
-                    stored = parse_entry(row)
-                    check_same_credit(stored, entry)
-                    return stored, False
-            added, row_of_audit = entry, audit
+                query = select(entries).where(_is_of(entry), entries.c.reference == entry.reference)
+                for row in await connection.execute(query):
+                    stored_entry = parse_entry(row)
+                    check_same_credit(stored_entry, entry)
+                    return stored_entry, False
+            new_entry, row_of_audit = entry, audit
             if self._database.credit is not None:
                 if decide is not None:
                     figures = await self._database.credit.find_figures([_find_balance_id(entry)], connection)
-                    added, row_of_audit = decide(figures[_find_balance_id(entry)])
-                await self._database.credit.add_credit(connection, added)
+                    new_entry, row_of_audit = decide(figures[_find_balance_id(entry)])
+                await self._database.credit.add_credit(connection, new_entry)
             sequence = await connection.scalar(
-                insert(entries).values(build_entry_row(added)).returning(entries.c.sequence)
+                insert(entries).values(build_entry_row(new_entry)).returning(entries.c.sequence)
             )
             await add_row(connection, row_of_audit)
-            return attrs.evolve(added, sequence=sequence), True
+            return attrs.evolve(new_entry, sequence=sequence), True
 
         return await self._database.write(work)
 
@@ -274,32 +274,32 @@ class LedgerRepository:
 
         An account's charges are in its keys' rows.
         """
-        charged, credited = _select_spending(day)
+        charge_query, credit_query = _select_spending(day)
         charges = [
             Spending(row.account_id, row.key_id, int(row.lifetime), int(row.month), int(row.day))
-            for row in await self._database.read_long(charged)
+            for row in await self._database.read_long(charge_query)
         ]
         credits_ = [
             Spending(row.account_id, row.key_id, 0, 0, 0, int(row.lifetime), int(row.month), int(row.day))
-            for row in await self._database.read_long(credited)
+            for row in await self._database.read_long(credit_query)
         ]
         return charges + credits_
 
     async def find_last_day(self) -> int | None:
         """Return the last day with a charge or a credit, as days since 1970; None before the first."""
-        found = await self._database.read_long(_LAST_DAYS)
-        return max((int(row[0]) for row in found if row[0] is not None), default=None)
+        days = await self._database.read_long(_LAST_DAYS)
+        return max((int(row[0]) for row in days if row[0] is not None), default=None)
 
-    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
+    async def list_usage(self, axis: UsageAxis, usage_filter: UsageFilter) -> Sequence[UsageLine]:
         """Return usage summed along ``axis``: days in order, other axes by cost, highest first."""
         label = usage_days.c[axis if axis in {"day", "model"} else f"{axis}_id"]
         sums = [func.sum(usage_days.c[name]).label(name) for name in _SUMS]
         statement = select(label.label("label"), *sums).group_by(label)
-        statement = statement.where(usage_days.c.day.between(wanted.since, wanted.until))
+        statement = statement.where(usage_days.c.day.between(usage_filter.since, usage_filter.until))
         for column, value in (
-            (usage_days.c.account_id, wanted.account_id),
-            (usage_days.c.key_id, wanted.key_id),
-            (usage_days.c.model, wanted.model),
+            (usage_days.c.account_id, usage_filter.account_id),
+            (usage_days.c.key_id, usage_filter.key_id),
+            (usage_days.c.model, usage_filter.model),
         ):
             if value is not None:
                 statement = statement.where(column == value)
@@ -318,9 +318,9 @@ class LedgerRepository:
         """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
         if self._database.credit is None:
             return None
-        problems, overruns, found = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
-        jobs: Row[Any] = found[1][0]
-        totals = [_parse_totals(row) for row in found[0]]
+        problems, overruns, open_jobs = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
+        jobs: Row[Any] = open_jobs[1][0]
+        totals = [_parse_totals(row) for row in open_jobs[0]]
         return ClusterAudit(problems, overruns, totals, int(jobs.number), int(jobs.held))
 
 
@@ -332,7 +332,7 @@ def _parse_totals(row: Row[Any]) -> KeyTotals:
 def _select_spending(day: UtcDay) -> tuple[Select[Any], Select[Any]]:
     """Return the statements of charges and of credits by balance; SQLAlchemy takes a millisecond to build them."""
     cost, number = usage_days.c.cost_nanos, usage_days.c.day
-    charged = select(
+    charges = select(
         usage_days.c.account_id,
         usage_days.c.key_id,
         func.sum(cost).label("lifetime"),
@@ -351,7 +351,7 @@ def _select_spending(day: UtcDay) -> tuple[Select[Any], Select[Any]]:
         .where(entries.c.kind != "charge")
         .group_by(entries.c.account_id, entries.c.key_id)
     )
-    return charged, credited
+    return charges, credited
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:

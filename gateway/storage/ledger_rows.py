@@ -20,7 +20,7 @@ from gateway.storage.bulk import BulkAddition, BulkInsert, Inserts
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
 
-MOST_LOOKED_UP = 500
+MAX_LOOKED_UP = 500
 """Ids per statement, because databases limit the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 _CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
@@ -54,7 +54,7 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
             ],
         ),
         (_DAYS, _sum_up_days(rows)),
-        (_HOURS, [(*place, *sums) for place, sums in sum_rows(rows).items()]),
+        (_HOURS, [(*group_key, *sums) for group_key, sums in sum_rows(rows).items()]),
     ]
     return [(table, values) for table, values in inserts if values]
 
@@ -72,16 +72,18 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
     days = [(*line[: -len(_SUMS)], *negate(line[-len(_SUMS) :])) for line in _sum_up_days(rows)]
     if days:
         await _DAYS.run(connection, days)
-    await _HOURS.run(connection, [(*place, *negate(sums)) for place, sums in sum_rows(rows).items()])
+    await _HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
 
 
-async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended: bool = False) -> set[str]:
-    """Return which of these requests are stored; ``ended``: excluding interrupted ones."""
-    known: set[str] = set()
-    for first in range(0, len(ids), MOST_LOOKED_UP):
-        found = select(requests.c.id).where(requests.c.id.in_(ids[first : first + MOST_LOOKED_UP]))
-        known.update(await connection.scalars(found.where(requests.c.outcome != "interrupted") if ended else found))
-    return known
+async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:
+    """Return which of these requests are stored. With ``ended_only``, interrupted ones are left out."""
+    known_ids: set[str] = set()
+    for first in range(0, len(ids), MAX_LOOKED_UP):
+        query = select(requests.c.id).where(requests.c.id.in_(ids[first : first + MAX_LOOKED_UP]))
+        known_ids.update(
+            await connection.scalars(query.where(requests.c.outcome != "interrupted") if ended_only else query)
+        )
+    return known_ids
 
 
 def select_charged(ids: Sequence[str]) -> Select[Any]:
@@ -91,8 +93,8 @@ def select_charged(ids: Sequence[str]) -> Select[Any]:
 
 async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
     """Charge a row that is not stored, once; return whether this call did."""
-    known = select_charged([row.id]).limit(1)
-    if not row.cost_nanos or (await connection.execute(known)).first() is not None:
+    charged_query = select_charged([row.id]).limit(1)
+    if not row.cost_nanos or (await connection.execute(charged_query)).first() is not None:
         return False
     owner = (row.account_id, row.key_id)
     await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
@@ -107,20 +109,24 @@ def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
         if counts_as_usage(row):
             alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
     # All writers use the same order, so that no two of them deadlock in PostgreSQL.
-    return [(*place, len(alike[place]), *add_columns(alike[place], _tokens_of)) for place in sorted(alike)]
+    return [
+        (*group_key, len(alike[group_key]), *add_columns(alike[group_key], _tokens_of)) for group_key in sorted(alike)
+    ]
 
 
 async def find_contradicted(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
     """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
-    known = {row.id: row for row in rows}
-    ids, wrong = list(known), []
-    for first in range(0, len(ids), MOST_LOOKED_UP):
-        requested = requests.c.id.in_(ids[first : first + MOST_LOOKED_UP])
-        for found in await connection.execute(select(requests).where(requested, requests.c.outcome == "interrupted")):
-            stored = parse_request(found).row
-            if _build_end_key(stored) != _build_end_key(known[stored.id]):
-                wrong.append(stored)
-    return wrong
+    rows_by_id = {row.id: row for row in rows}
+    ids, contradicted = list(rows_by_id), []
+    for first in range(0, len(ids), MAX_LOOKED_UP):
+        requested = requests.c.id.in_(ids[first : first + MAX_LOOKED_UP])
+        for stored_row in await connection.execute(
+            select(requests).where(requested, requests.c.outcome == "interrupted")
+        ):
+            stored_request = parse_request(stored_row).row
+            if _build_end_key(stored_request) != _build_end_key(rows_by_id[stored_request.id]):
+                contradicted.append(stored_request)
+    return contradicted
 
 
 def _build_end_key(row: RequestRecord) -> tuple[object, ...]:

@@ -23,21 +23,21 @@ MIN_FREE_BYTES = 64 * 1024 * 1024
 """Free space reserved for the database on the same disk, so that it can record charges."""
 STALE_DRAFT_S = 3600.0
 """Seconds without a write after which a draft counts as left by a crash."""
-ROOM_KNOWN_S = 1.0
-REMOVE_AT_ONCE = 200
+ROOM_TTL_S = 1.0
+REMOVE_BATCH = 200
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
 log = structlog.stdlib.get_logger(__name__)
 
-Stored = tuple[float, int, str]
+StoredFile = tuple[float, int, str]
 """A file as seen by a sweep: when it was stored (Unix seconds), its size in bytes, its path."""
 
 
 class MediaFiles:
     """The media folder, created if it does not exist. Raises ``OSError`` if that fails.
 
-    ``folder``: contains only media. ``min_free_bytes``: with less free space on the disk, no new file is started.
-    ``clock``: Unix seconds, the clock of the file system.
+    ``folder`` contains only media. With less than ``min_free_bytes`` free on the disk, no new file is started.
+    ``clock`` is Unix seconds, the clock of the file system.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MediaFiles:
 
     def check_room(self) -> None:
         now = self._clock()
-        if 0 <= now - self._room_seen_s < ROOM_KNOWN_S:
+        if 0 <= now - self._room_seen_s < ROOM_TTL_S:
             return
         with storing():
             disk = os.statvfs(self._folder)
@@ -113,9 +113,9 @@ class MediaFiles:
             oldest = OldestFiles(broom.left_bytes - max_bytes)
             for shard in shards:
                 await asyncio.to_thread(broom.collect, shard, oldest)
-            going = oldest.list_surplus()
-            for start in range(0, len(going), REMOVE_AT_ONCE):
-                await asyncio.to_thread(broom.remove_all, going[start : start + REMOVE_AT_ONCE])
+            doomed = oldest.list_surplus()
+            for start in range(0, len(doomed), REMOVE_BATCH):
+                await asyncio.to_thread(broom.remove_all, doomed[start : start + REMOVE_BATCH])
         if broom.error:
             log.warning("media_sweep_failed", error=broom.error)
         return CleanupResult(broom.files, broom.freed_bytes, broom.left_bytes)
@@ -127,16 +127,16 @@ class OldestFiles:
     def __init__(self, excess_bytes: int) -> None:
         self._excess_bytes = excess_bytes
         self._bytes = 0
-        self._heap: list[Stored] = []
+        self._heap: list[StoredFile] = []
 
-    def add(self, stored: Stored) -> None:
-        stored_s, size, path = stored
+    def add(self, stored_file: StoredFile) -> None:
+        stored_s, size, path = stored_file
         heapq.heappush(self._heap, (-stored_s, size, path))
         self._bytes += size
         while self._heap and self._bytes - self._heap[0][1] >= self._excess_bytes:  # the remaining files suffice
             self._bytes -= heapq.heappop(self._heap)[1]
 
-    def list_surplus(self) -> list[Stored]:
+    def list_surplus(self) -> list[StoredFile]:
         return sorted((-negative, size, path) for negative, size, path in self._heap)
 
 
@@ -152,29 +152,31 @@ class _FileCleanup:
         for entry in self._list(folder):
             if _SHARD.fullmatch(entry.name):
                 shards.append(folder / entry.name)
-            elif entry.name.startswith(DRAFT) and (stored := self._read_entry(entry)) and stored[0] < before_s:
-                self._remove(stored)
+            elif (
+                entry.name.startswith(DRAFT) and (stored_file := self._read_entry(entry)) and stored_file[0] < before_s
+            ):
+                self._remove(stored_file)
         return shards
 
     def sweep_old(self, shard: Path, before_s: float) -> None:
         """Delete files that were stored before ``before_s``, and sum the sizes of the remaining ones."""
-        for stored in self._list_media(shard):
-            if stored[0] >= before_s or not self._remove(stored):
-                self.left_bytes += stored[1]
+        for stored_file in self._list_media(shard):
+            if stored_file[0] >= before_s or not self._remove(stored_file):
+                self.left_bytes += stored_file[1]
 
     def collect(self, shard: Path, oldest: OldestFiles) -> None:
-        for stored in self._list_media(shard):
-            oldest.add(stored)
+        for stored_file in self._list_media(shard):
+            oldest.add(stored_file)
 
-    def remove_all(self, going: list[Stored]) -> None:
-        for stored in going:
-            if self._remove(stored):
-                self.left_bytes -= stored[1]
+    def remove_all(self, doomed: list[StoredFile]) -> None:
+        for stored_file in doomed:
+            if self._remove(stored_file):
+                self.left_bytes -= stored_file[1]
 
-    def _list_media(self, shard: Path) -> Iterator[Stored]:
+    def _list_media(self, shard: Path) -> Iterator[StoredFile]:
         for entry in self._list(shard):
-            if find_media_type(entry.name) and (stored := self._read_entry(entry)):
-                yield stored
+            if find_media_type(entry.name) and (stored_file := self._read_entry(entry)):
+                yield stored_file
 
     def _list(self, folder: Path) -> Iterator["os.DirEntry[str]"]:
         try:
@@ -185,7 +187,7 @@ class _FileCleanup:
         except OSError as error:
             self._record_error(error)
 
-    def _read_entry(self, entry: "os.DirEntry[str]") -> Stored | None:
+    def _read_entry(self, entry: "os.DirEntry[str]") -> StoredFile | None:
         """Return the entry's time, size and path; None if it is deleted, unreadable or not a regular file."""
         try:
             status = entry.stat(follow_symlinks=False)
@@ -196,17 +198,17 @@ class _FileCleanup:
             return None
         return (status.st_mtime, status.st_size, entry.path) if S_ISREG(status.st_mode) else None
 
-    def _remove(self, stored: Stored) -> bool:
+    def _remove(self, stored_file: StoredFile) -> bool:
         """Delete the file; return whether it no longer exists, even if it was deleted before."""
         try:
-            os.unlink(stored[2])  # noqa: PTH108 - the path is a string, and there may be many
+            os.unlink(stored_file[2])  # noqa: PTH108 - the path is a string, and there may be many
         except FileNotFoundError:
             return True
         except OSError as error:
             self._record_error(error)
             return False
         self.files += 1
-        self.freed_bytes += stored[1]
+        self.freed_bytes += stored_file[1]
         return True
 
     def _record_error(self, error: OSError) -> None:

@@ -18,8 +18,8 @@ _STYLES = frozenset({"path", "virtual"})
 class BucketAddress:
     """A bucket, and the prefix of the gateway's objects in it. Empty fields are read from the environment.
 
-    ``endpoint``: the URL of the store; empty for AWS. ``virtual``: whether the bucket's name is part of the host name
-    instead of the path.
+    ``endpoint`` is the URL of the store; empty for AWS. ``virtual`` says whether the bucket's name is part of the host
+    name instead of the path.
     """
 
     bucket: str
@@ -32,8 +32,8 @@ class BucketAddress:
 
     def describe(self) -> str:
         """Return the address without credentials."""
-        at = f" at {self.endpoint}" if self.endpoint else ""
-        return f"s3://{self.bucket}{'/' if self.prefix else ''}{self.prefix}{at}"
+        at_endpoint = f" at {self.endpoint}" if self.endpoint else ""
+        return f"s3://{self.bucket}{'/' if self.prefix else ''}{self.prefix}{at_endpoint}"
 
 
 MediaLocation = Path | BucketAddress | None
@@ -48,10 +48,10 @@ def parse_location(url: str) -> MediaLocation:
         return _parse_bucket(url)
     path = url
     if url.startswith("file://"):
-        parts = urlsplit(url)
-        if parts.netloc not in {"", "localhost"} or parts.query or parts.fragment:
+        url_parts = urlsplit(url)
+        if url_parts.netloc not in {"", "localhost"} or url_parts.query or url_parts.fragment:
             raise ValueError(url)
-        path = unquote(parts.path)
+        path = unquote(url_parts.path)
     if not path.startswith("/") or "\0" in path:
         raise ValueError(url)
     return Path(path)
@@ -67,19 +67,19 @@ def is_location(url: str) -> bool:
 
 
 def _parse_bucket(url: str) -> BucketAddress:
-    parts = urlsplit(url)
-    credentials, _, bucket = parts.netloc.rpartition("@")
+    url_parts = urlsplit(url)
+    credentials, _, bucket = url_parts.netloc.rpartition("@")
     access_key, colon, secret_key = credentials.partition(":")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    options = dict(parse_qsl(url_parts.query, keep_blank_values=True, strict_parsing=bool(url_parts.query)))
     endpoint, style = options.get("endpoint", ""), options.get("style", "path")
-    segments = unquote(parts.path).strip("/")
+    segments = unquote(url_parts.path).strip("/")
     if (
         not _BUCKET.match(bucket)
         or bool(credentials) != bool(access_key and colon and secret_key)
         or not options.keys() <= _OPTIONS
         or not (not endpoint or _ENDPOINT.match(endpoint))
         or style not in _STYLES
-        or parts.fragment
+        or url_parts.fragment
         or not segments.isprintable()
         or {"", ".", ".."} & set(segments.split("/") if segments else ())
     ):

@@ -24,7 +24,7 @@ async def read_pieces(media: AnyMedia, size: int) -> AsyncGenerator[bytes, None]
         file.close()
 
 
-async def read_whole(media: AnyMedia) -> bytes:
+async def read_all(media: AnyMedia) -> bytes:
     """Return all bytes of a file. Raises ``OSError``, ``NotFound``, ``StoreUnavailable``."""
     if isinstance(media, RemoteMedia):
         return await media.read(0, media.size)

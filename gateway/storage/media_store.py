@@ -105,14 +105,14 @@ class FileStore(Protocol):
         """Return the appended file ``name``. ``parse`` parses a line; it returns None if the line is not a result."""
         ...
 
-    def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Start the appended file ``name``, unless it exists, with a copy of the first file of ``before``. Blocks."""
+    def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
+        """Start the file ``name``, unless it exists, with a copy of the first one of ``earlier_names``. Blocks."""
         ...
 
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size. Repeatable. Blocks."""
         ...
 
-    async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete old drafts and the bytes of ids not in ``kept``. Files younger than an hour stay."""
+    async def sweep(self, kept_ids: set[str]) -> CleanupResult:
+        """Delete old drafts and the bytes of ids not in ``kept_ids``. Files younger than an hour stay."""
         ...

@@ -104,41 +104,43 @@ class MemberRepository:
 
     async def put_member(
         self,
-        before: Member,
-        after: Member,
+        original_member: Member,
+        changed_member: Member,
         audit: AuditRow | None = None,
         *,
         link: bytes | None = None,
         end_sessions: bool = False,
     ) -> None:
-        """Store the fields that differ between ``before`` and ``after``; other fields keep their stored values.
+        """Store the fields that differ between ``original_member`` and ``changed_member``.
 
-        If ``after`` has no ``passkeys``, they are deleted. With ``end_sessions`` all sessions of the member end, and
-        its reset links are deleted.
+        Other fields keep their values. If ``changed_member`` has no ``passkeys``, they are deleted. With
+        ``end_sessions`` all sessions of the member end, and its reset links are deleted.
 
-        Raises ``NotFound``: the member or ``link`` does not exist. Raises ``Conflict``: the name is taken, a field that
-        differs was changed meanwhile, or no administrator would be left.
+        Raises ``NotFound`` if the member or ``link`` does not exist. Raises ``Conflict`` if the name is taken, a field
+        that differs was changed meanwhile, or no administrator would be left.
         """
-        different = find_difference(before, after)
-        values = {name: value for name, value in row_mapping.build_member_row(after).items() if name in different}
+        different = find_difference(original_member, changed_member)
+        values = {
+            name: value for name, value in row_mapping.build_member_row(changed_member).items() if name in different
+        }
 
-        async def put(connection: AsyncConnection) -> None:
-            now = await _get_member(connection, after.id)
-            if find_difference(before, now) & different:
+        async def update_member(connection: AsyncConnection) -> None:
+            now = await _get_member(connection, changed_member.id)
+            if find_difference(original_member, now) & different:
                 raise Conflict(CHANGED_MEANWHILE)
             await _consume_link(connection, link)
             if values:
-                await _change(connection, after.id, values)
+                await _change(connection, changed_member.id, values)
             if "passkeys" in different:
-                await connection.execute(delete(passkeys).where(passkeys.c.member_id == after.id))
+                await connection.execute(delete(passkeys).where(passkeys.c.member_id == changed_member.id))
             if end_sessions:
-                await connection.execute(delete(sessions).where(sessions.c.member_id == after.id))
-                await connection.execute(delete(links).where(links.c.member_id == after.id))
+                await connection.execute(delete(sessions).where(sessions.c.member_id == changed_member.id))
+                await connection.execute(delete(links).where(links.c.member_id == changed_member.id))
 
         try:
-            await self._database.write(put, audit)
+            await self._database.write(update_member, audit)
         except IntegrityError as error:
-            raise _read_broken(error, after) from None
+            raise _read_broken(error, changed_member) from None
 
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
         """Delete a member with its sessions and links. Raises ``Conflict`` for the last administrator."""
@@ -160,10 +162,10 @@ class MemberRepository:
         Raises ``WrongPassphrase`` if the proof is not valid any more, ``Forbidden`` if the member or account is
         disabled.
         """
-        own = members.c.id == session.member_id
+        is_member = members.c.id == session.member_id
 
         async def add(connection: AsyncConnection) -> None:
-            statement = select(accounts.c.status, *_MEMBER).join(accounts).where(own).with_for_update(of=members)
+            statement = select(accounts.c.status, *_MEMBER).join(accounts).where(is_member).with_for_update(of=members)
             row = (await connection.execute(statement)).first()
             member = None if row is None else row_mapping.parse_member(row[1:]).accept(proof)
             if row is None or member is None:
@@ -173,7 +175,7 @@ class MemberRepository:
             if proof.passkey is not None and not await use_passkey(connection, member.id, proof.passkey, session):
                 raise WrongPassphrase
             used = {"totp_step": member.totp_step, "recovery": list(member.recovery)}
-            await connection.execute(update(members).where(own).values(signed_in_ms=session.created_ms, **used))
+            await connection.execute(update(members).where(is_member).values(signed_in_ms=session.created_ms, **used))
             if replaces is not None:
                 await connection.execute(delete(sessions).where(sessions.c.digest == replaces))
             await connection.execute(insert(sessions).values(row_mapping.build_session_row(session)))
@@ -182,8 +184,8 @@ class MemberRepository:
 
     async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
         """Return a session with its member and account, even if it is expired or disabled."""
-        whole = select(*_SESSION, *_MEMBER, accounts).select_from(sessions.join(members).join(accounts))
-        rows = await self._database.read(whole.where(sessions.c.digest == digest))
+        query = select(*_SESSION, *_MEMBER, accounts).select_from(sessions.join(members).join(accounts))
+        rows = await self._database.read(query.where(sessions.c.digest == digest))
         if not rows:
             return None
         row, first, second = rows[0], len(_SESSION), len(_SESSION) + len(_MEMBER)
@@ -199,20 +201,20 @@ class MemberRepository:
         await self._database.change(older.values(seen_ms=seen_ms))
 
     async def list_sessions(self, member_id: int) -> Sequence[Session]:
-        own = _SESSIONS.where(sessions.c.member_id == member_id)
-        rows = await self._database.read(own.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
+        query = _SESSIONS.where(sessions.c.member_id == member_id)
+        rows = await self._database.read(query.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
         return [row_mapping.parse_session(row) for row in rows]
 
     async def delete_sessions(self, digests: Sequence[bytes], audit: AuditRow | None = None) -> int:
         return await self._database.change(delete(sessions).where(sessions.c.digest.in_(digests)), audit)
 
     async def sweep_sessions(self, now_ms: int) -> int:
-        over = or_(sessions.c.seen_ms <= now_ms - IDLE_MS, sessions.c.created_ms <= now_ms - ABSOLUTE_MS)
+        has_expired = or_(sessions.c.seen_ms <= now_ms - IDLE_MS, sessions.c.created_ms <= now_ms - ABSOLUTE_MS)
 
         async def sweep(connection: AsyncConnection) -> int:
-            ended = await connection.execute(delete(sessions).where(over))
+            result = await connection.execute(delete(sessions).where(has_expired))
             old = await connection.execute(delete(links).where(links.c.expires_ms <= now_ms))
-            return ended.rowcount + old.rowcount
+            return result.rowcount + old.rowcount
 
         return await self._database.write(sweep)
 
@@ -228,8 +230,8 @@ class MemberRepository:
         return row_mapping.parse_link(rows[0]) if rows else None
 
     async def list_links(self) -> Sequence[InviteLink]:
-        newest_first = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
-        return [row_mapping.parse_link(row) for row in await self._database.read(newest_first)]
+        query = select(links).order_by(links.c.created_ms.desc(), links.c.digest)
+        return [row_mapping.parse_link(row) for row in await self._database.read(query)]
 
     async def delete_link(self, digest: bytes, audit: AuditRow | None = None) -> bool:
         return bool(await self._database.change(delete(links).where(links.c.digest == digest), audit))

@@ -18,10 +18,10 @@ class ChangedMeanwhile(Conflict):
 T = TypeVar("T", Account, ApiKey, Channel)
 
 
-def merge_change(before: T, after: T, now: T) -> T:
-    """Return ``now`` with the change from ``before`` to ``after``. Raises ``ChangedMeanwhile`` on conflict."""
-    names = [field.name for field in attrs.fields(type(before)) if field.init]
-    changes = {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
-    if any(getattr(now, name) not in (getattr(before, name), change) for name, change in changes.items()):
+def merge_change(original: T, changed: T, stored: T) -> T:
+    """Return ``stored`` with the change from ``original`` to ``changed``. Raises ``ChangedMeanwhile`` on conflict."""
+    names = [field.name for field in attrs.fields(type(original)) if field.init]
+    changes = {name: getattr(changed, name) for name in names if getattr(changed, name) != getattr(original, name)}
+    if any(getattr(stored, name) not in (getattr(original, name), change) for name, change in changes.items()):
         raise ChangedMeanwhile(CHANGED_MEANWHILE)
-    return attrs.evolve(now, **changes)
+    return attrs.evolve(stored, **changes)

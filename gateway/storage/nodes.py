@@ -40,7 +40,7 @@ FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'
 """)
 WAIT_S = 0.5
 """How long the answer to a change waits for all nodes to apply it, in seconds."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.05
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 0.002, 0.05
 
 
 async def list_nodes(database: Database) -> Sequence[Node]:
@@ -68,29 +68,29 @@ def read_machine() -> str:
 def _build_node(row: Row[Any]) -> Node:
     fields: dict[str, Any] = dict(row._mapping)  # noqa: SLF001 - public
     url, _, machine = row.url.partition("#")
-    reported = _parse_detail(fields.pop("detail"))
-    fields |= {name: reported[name] for name in _COUNTS if type(reported.get(name)) is int}
-    fields["leads"] = row.state == "live" and reported.get("leads") is True
+    detail_fields = _parse_detail(fields.pop("detail"))
+    fields |= {name: detail_fields[name] for name in _COUNTS if type(detail_fields.get(name)) is int}
+    fields["leads"] = row.state == "live" and detail_fields.get("leads") is True
     return Node(**fields | {"url": url if machine in {"", read_machine()} else ""})
 
 
 def _parse_detail(detail: str) -> dict[str, Any]:
     try:
-        reported = orjson.loads(detail)
+        detail_fields = orjson.loads(detail)
     except ValueError:
         return {}
-    return reported if isinstance(reported, dict) else {}
+    return detail_fields if isinstance(detail_fields, dict) else {}
 
 
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
     """Wait, at most ``wait_s``, until every live node has applied the changes committed so far."""
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     change = (await database.read(_NEWEST))[0][0]
     statement, pause_s = _COUNT.bindparams(change=change), _FIRST_PAUSE_S
     while True:
-        (counted,) = await database.read(statement)
-        took_s = time.monotonic() - began_s
-        if counted.nodes >= counted.total or took_s >= wait_s:
-            return InForce(counted.nodes, counted.total, round(took_s * 1000))
+        (count,) = await database.read(statement)
+        took_s = time.monotonic() - started_s
+        if count.nodes >= count.total or took_s >= wait_s:
+            return InForce(count.nodes, count.total, round(took_s * 1000))
         await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        pause_s = min(2 * pause_s, _MAX_PAUSE_S)

@@ -8,7 +8,7 @@ from gateway.storage.database import Database
 async def open_database(url: str, timeline: Path | None = None) -> Database:
     """Open ``url`` (``sqlite:///path``, ``postgresql://...``) and upgrade it. Raises ``DatabaseStartupError``.
 
-    ``timeline``: the file that keeps the newest timeline of a PostgreSQL server.
+    ``timeline`` is the file that keeps the newest timeline of a PostgreSQL server.
     """
     # ruff: noqa: PLC0415 - see above
     if is_postgres(url):

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.member import Session
-from gateway.domain.passkey import MOST_PASSKEYS, Passkey, PasskeyUse
+from gateway.domain.passkey import MAX_PASSKEYS, Passkey, PasskeyUse
 from gateway.errors import Conflict, NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
@@ -24,8 +24,8 @@ class PasskeyRepository:
         self._database = database
 
     async def list_passkeys(self, member_id: int) -> Sequence[Passkey]:
-        own = select(passkeys).where(passkeys.c.member_id == member_id).order_by(passkeys.c.id)
-        return [_parse(row) for row in await self._database.read(own)]
+        query = select(passkeys).where(passkeys.c.member_id == member_id).order_by(passkeys.c.id)
+        return [_parse(row) for row in await self._database.read(query)]
 
     async def find_passkey(self, credential_id: bytes) -> Passkey | None:
         rows = await self._database.read(select(passkeys).where(passkeys.c.credential_id == credential_id))
@@ -34,16 +34,16 @@ class PasskeyRepository:
     async def add_passkey(self, passkey: Passkey, audit: AuditRow | None = None) -> Passkey:
         """Store a new passkey (its ``id`` is ignored) and return it with its id.
 
-        Raises ``Conflict``: the credential is already registered, or the member has the maximum number of passkeys.
-        Raises ``NotFound``: the member does not exist.
+        Raises ``Conflict`` if the credential is already registered, or the member has the maximum number of passkeys.
+        Raises ``NotFound`` if the member does not exist.
         """
         values = attrs.asdict(passkey) | {"transports": list(passkey.transports)}
         del values["id"]
         count = select(func.count()).where(passkeys.c.member_id == passkey.member_id).select_from(passkeys)
 
         async def add(connection: AsyncConnection) -> int:
-            if (await connection.execute(count)).scalar_one() >= MOST_PASSKEYS:
-                raise Conflict(f"You have {MOST_PASSKEYS} passkeys already: remove one first")
+            if (await connection.execute(count)).scalar_one() >= MAX_PASSKEYS:
+                raise Conflict(f"You have {MAX_PASSKEYS} passkeys already: remove one first")
             statement = insert(passkeys).values(values).returning(passkeys.c.id)
             return int((await connection.execute(statement)).scalar_one())
 
@@ -66,10 +66,10 @@ class PasskeyRepository:
 async def use_passkey(connection: AsyncConnection, member_id: int, use: PasskeyUse, session: Session) -> bool:
     """Record a sign-in; return False if the signature counter did not increase. A constant 0 is accepted."""
     count = passkeys.c.sign_count
-    goes_on = or_(count < use.sign_count, (count == 0) & (use.sign_count == 0))
-    own = update(passkeys).where(passkeys.c.id == use.id, passkeys.c.member_id == member_id, goes_on)
+    is_increasing = or_(count < use.sign_count, (count == 0) & (use.sign_count == 0))
+    query = update(passkeys).where(passkeys.c.id == use.id, passkeys.c.member_id == member_id, is_increasing)
     values = {"sign_count": use.sign_count, "used_ms": session.created_ms}
-    return bool((await connection.execute(own.values(values))).rowcount)
+    return bool((await connection.execute(query.values(values))).rowcount)
 
 
 def _is_own(passkey: Passkey) -> Any:

@@ -17,13 +17,13 @@ from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.schema import requests
 
-MOST_RUNNING = 100
+MAX_RUNNING = 100
 """How many running transactions a cursor may contain, because it is sent in a request's URL."""
 STEP = 20_000
 """How many transactions a follower's list searches at a time, because a cursor may be days old."""
 _NUMBER, _SNAPSHOT = "[0-9]{1,19}", r"t[0-9]{1,19}(?:\.[0-9]{1,19}){0,200}"
 _CURSOR = re.compile(rf"({_NUMBER}|{_SNAPSHOT})(?:-({_SNAPSHOT})-({_NUMBER})-({_NUMBER}))?", re.ASCII)
-_MOST = 2**63 - 1
+_MAX_TRANSACTION = 2**63 - 1
 
 _sequence = requests.c.sequence
 _txid = literal_column("requests.txid", BigInteger())
@@ -32,8 +32,8 @@ _ENDS = (
     select(sql.min(_sequence)).scalar_subquery().label("first"),
     select(sql.max(_sequence)).scalar_subquery().label("newest"),
 )
-_BY_SEQUENCE = select(*_ENDS)
-_BY_TRANSACTION = select(*_ENDS, literal_column("pg_current_snapshot()::text", Text()).label("snapshot"))
+_ENDS_BY_SEQUENCE = select(*_ENDS)
+_ENDS_BY_TRANSACTION = select(*_ENDS, literal_column("pg_current_snapshot()::text", Text()).label("snapshot"))
 
 
 @frozen
@@ -55,11 +55,11 @@ class Window:
     until: str = ""
     is_cut: bool = False
 
-    def build_next_cursor(self, last: int, *, more: bool) -> str:
-        """Return the cursor after the sequence ``last``, or after the whole window if it has no ``more`` rows."""
+    def build_next_cursor(self, last: int, *, has_more: bool) -> str:
+        """Return the cursor after the sequence ``last``, or after the whole window if it has no ``has_more`` rows."""
         if not self.until:
             return str(last)
-        return f"{self.since}-{self.until}-{last}-{self.high}" if more else self.until
+        return f"{self.since}-{self.until}-{last}-{self.high}" if has_more else self.until
 
 
 @frozen
@@ -74,10 +74,10 @@ class Snapshot:
 
     def bound(self, since: "Snapshot | None" = None) -> "Snapshot":
         """Leave out the last transactions if there are too many, but none that ``since`` contains."""
-        end = self.running[MOST_RUNNING] if len(self.running) > MOST_RUNNING else self.end
+        end = self.running[MAX_RUNNING] if len(self.running) > MAX_RUNNING else self.end
         if since is not None:
             end = max(since.end, min(end, since.end + STEP))
-        return Snapshot(min(end, self.end), tuple(one for one in self.running if one < end))
+        return Snapshot(min(end, self.end), tuple(transaction for transaction in self.running if transaction < end))
 
     def has(self) -> ColumnElement[bool]:
         """Return the condition that one of these transactions has written a row."""
@@ -92,8 +92,8 @@ class Snapshot:
 class _PageCursor:
     """A parsed ``after``: rows after a sequence, or rows of transactions that a snapshot does not contain.
 
-    ``until``: the snapshot at the end of a window that was shown in part, or None. ``last``: the sequence of
-    the last row shown. ``high``: the end of the window's sequences.
+    ``until`` is the snapshot at the end of a window that was shown in part, or None. ``last`` is the sequence of the
+    last row shown. ``high`` is the end of the window's sequences.
     """
 
     since: int | Snapshot
@@ -102,42 +102,41 @@ class _PageCursor:
     high: int = 0
 
 
-async def open_window(database: Database, after: str | None) -> Window | None:
+async def open_window(database: Database, cursor_text: str | None) -> Window | None:
     """Return the rows that a list may show: all, or those after a cursor; None if there are no rows.
 
-    Raises ``InvalidRequest``: ``after`` is not a cursor of this database. Raises ``StoreUnavailable``: the database
-    does not answer.
+    Raises ``InvalidRequest`` if ``cursor_text`` is not a cursor of this database.
     """
-    cursor = None if after is None else _parse_cursor(after)
+    cursor = None if cursor_text is None else _parse_cursor(cursor_text)
     if database.kind == "sqlite":
-        (ends,) = await database.read(_BY_SEQUENCE)
+        (ends,) = await database.read(_ENDS_BY_SEQUENCE)
         return _open_by_sequence(ends, cursor)
-    (ends,) = await database.read(_BY_TRANSACTION)
+    (ends,) = await database.read(_ENDS_BY_TRANSACTION)
     now = _parse_database_snapshot(ends.snapshot)
     if cursor is not None:
         return await _open_by_transaction(database, cursor, ends, now)
-    shown = now.bound()
+    snapshot = now.bound()
     # Rows of a restored dump may have transaction ids of another server, ahead of this one's: they are shown.
-    visible = or_(shown.has(), _txid >= _next_txid)
-    return Window(ends.first or 0, (ends.newest or 0) + 1, str(shown), (visible,))
+    is_visible = or_(snapshot.has(), _txid >= _next_txid)
+    return Window(ends.first or 0, (ends.newest or 0) + 1, str(snapshot), (is_visible,))
 
 
 def _open_by_sequence(ends: Row[Any], cursor: _PageCursor | None) -> Window | None:
-    after = 0 if cursor is None else cursor.since
-    if isinstance(after, Snapshot) or (cursor is not None and cursor.until is not None):
-        raise _refuse()
+    since = 0 if cursor is None else cursor.since
+    if isinstance(since, Snapshot) or (cursor is not None and cursor.until is not None):
+        raise _make_cursor_error()
     if ends.newest is None:
         return None
-    return Window(max(ends.first, after + 1), max(ends.newest, after) + 1, str(ends.newest))
+    return Window(max(ends.first, since + 1), max(ends.newest, since) + 1, str(ends.newest))
 
 
 async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Row[Any], now: Snapshot) -> Window:
     since = cursor.since
     if isinstance(since, Snapshot) and since.end > now.end:  # of a server replaced by a standby without its last rows
         since = attrs.evolve(since, end=now.end)
-    earlier = since if isinstance(since, Snapshot) else None
-    until = cursor.until or now.bound(earlier)
-    conditions = (until.has(),) if earlier is None else (earlier.misses(), until.has())
+    earlier_snapshot = since if isinstance(since, Snapshot) else None
+    until = cursor.until or now.bound(earlier_snapshot)
+    conditions = (until.has(),) if earlier_snapshot is None else (earlier_snapshot.misses(), until.has())
     if cursor.until is not None:
         low, high = cursor.last + 1, cursor.high
     elif isinstance(since, int):
@@ -145,17 +144,17 @@ async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Ro
     else:
         # Not the bare column: PostgreSQL would scan the index on sequences, which may be long.
         span = select(sql.min(_sequence + 0).label("first"), sql.max(_sequence + 0).label("last"))
-        (found,) = await database.read(span.where(*conditions))
-        low, high = (0, 0) if found.first is None else (found.first, found.last + 1)
+        (sequence,) = await database.read(span.where(*conditions))
+        low, high = (0, 0) if sequence.first is None else (sequence.first, sequence.last + 1)
     newest = str(now.bound())
     return Window(low, max(low, high), newest, conditions, str(since), str(until), is_cut=until != now)
 
 
 def _parse_cursor(text: str) -> _PageCursor:
-    found = _CURSOR.fullmatch(text)
-    if found is None:
-        raise _refuse()
-    since, until, last, high = found.groups()
+    match = _CURSOR.fullmatch(text)
+    if match is None:
+        raise _make_cursor_error()
+    since, until, last, high = match.groups()
     start = _parse_snapshot(since) if since.startswith("t") else _parse_number(since)
     if until is None:
         return _PageCursor(start)
@@ -169,8 +168,8 @@ def _parse_snapshot(text: str) -> Snapshot:
 
 def _parse_number(text: str) -> int:
     number = int(text)
-    if number > _MOST:
-        raise _refuse()
+    if number > _MAX_TRANSACTION:
+        raise _make_cursor_error()
     return number
 
 
@@ -179,5 +178,5 @@ def _parse_database_snapshot(text: str) -> Snapshot:
     return Snapshot(int(end), tuple(sorted(map(int, filter(None, running.split(","))))))
 
 
-def _refuse() -> InvalidRequest:
+def _make_cursor_error() -> InvalidRequest:
     return InvalidRequest("'after' must be the 'next' or the 'newest' of an earlier answer", param="after")

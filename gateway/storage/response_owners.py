@@ -19,16 +19,18 @@ class ResponseOwnerRepository:
 
     async def add_owners(self, owners: Mapping[str, ResponseOwner], now_ms: int) -> None:
         """Store the owner of a response and of the objects in it; the first owner of an id stays."""
-        rows = [{"id": one, **attrs.asdict(owner), "created_ms": now_ms} for one, owner in owners.items()]
+        rows = [
+            {"id": response_id, **attrs.asdict(owner), "created_ms": now_ms} for response_id, owner in owners.items()
+        ]
         statement = insert_for(self._database.kind, response_owners).values(rows)
         if self._database.kept is not None:  # before the commit: the client has the response
             self._database.kept.keep("response_owner", next(iter(owners)), {"rows": rows})
         await self._database.change(statement.on_conflict_do_nothing(index_elements=["id"]))
 
     async def find_owners(self, ids: Collection[str]) -> dict[str, ResponseOwner]:
-        found = await self._database.read(select(response_owners).where(response_owners.c.id.in_(ids)))
-        self._database.check_found(found=len(found) == len(ids))
-        return {row.id: ResponseOwner(row.account_id, row.channel, row.tokens) for row in found}
+        rows = await self._database.read(select(response_owners).where(response_owners.c.id.in_(ids)))
+        self._database.check_found(found=len(rows) == len(ids))
+        return {row.id: ResponseOwner(row.account_id, row.channel, row.tokens) for row in rows}
 
     async def delete_owner(self, response_id: str) -> None:
         await self._database.change(delete(response_owners).where(response_owners.c.id == response_id))

@@ -26,19 +26,19 @@ from gateway.storage.backup import CONFIG, FORMAT, MANIFEST, TOKEN
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
 from gateway.storage.backup_members import BackupMember, read_members
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
-from gateway.storage.integrity_check import MOST_PROBLEMS, is_foreign, read_problems
+from gateway.storage.integrity_check import MAX_PROBLEMS, is_foreign, read_problems
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer
 
-MOST_RATIO = 250
+MAX_RATIO = 250
 """Limit of the files' total size in multiples of the backup's. Gzip compresses zeros a thousandfold; databases and
 images are far from that."""
-ALWAYS_BYTES = 256 * 1024 * 1024
+MIN_LIMIT_BYTES = 256 * 1024 * 1024
 """A total size of the files that is allowed whatever the ratio."""
 SPARE_BYTES = 64 * 1024 * 1024
 """Bytes that stay free on the disk."""
 _MIB = 1024 * 1024
-_MOST_BYTES = {MANIFEST: 64 * _MIB, CONFIG: 16 * _MIB, **dict.fromkeys((TOKEN, *SECRETS), 65_536)}
+_MAX_BYTES = {MANIFEST: 64 * _MIB, CONFIG: 16 * _MIB, **dict.fromkeys((TOKEN, *SECRETS), 65_536)}
 """Size limits of files that are read into memory."""
 _FIELDS: Mapping[str, type] = {
     "version": str,
@@ -48,8 +48,8 @@ _FIELDS: Mapping[str, type] = {
     "media_store": str,
     "master_key_file": bool,
 } | {"database": str}
-_SHOWN = 1_000
-_AGAIN = "Make the database anew, and restore again"
+_MAX_SHOWN = 1_000
+_REPEAT_HINT = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _MEMBER = re.compile(
     rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG, TOKEN, *SECRETS)))}"
@@ -78,7 +78,7 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
     with _make_draft(target) as draft:
         free = max(0, shutil.disk_usage(draft).free - SPARE_BYTES)
         with _open(backup, passphrase) as source:
-            manifest = _read_through(source, _Limits(backup.stat().st_size, free))
+            manifest = _read_through(source, _BackupLimits(backup.stat().st_size, free))
         with _open(backup, passphrase) as source:
             _unpack(source, draft, manifest["members"])
         _check_database(draft / DATABASE, manifest)
@@ -88,7 +88,9 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
             _publish(draft, target)
         except OSError as error:
             if server:
-                raise RestoreRefused(f"The database was restored, and the folder was not: {error}. {_AGAIN}") from error
+                raise RestoreRefused(
+                    f"The database was restored, and the folder was not: {error}. {_REPEAT_HINT}"
+                ) from error
             raise
     return manifest
 
@@ -143,7 +145,7 @@ def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
         raise RestoreRefused(f"The backup {backup} cannot be read: {error}. Nothing was restored") from None
 
 
-def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
+def _read_through(source: IO[bytes], limits: "_BackupLimits") -> dict[str, Any]:
     """Read a whole backup; return its manifest. Raises ``BackupUnreadable`` if members differ from it."""
     sizes: dict[str, int] = {}
     manifest: dict[str, Any] | None = None
@@ -167,10 +169,10 @@ def _read_through(source: IO[bytes], limits: "_Limits") -> dict[str, Any]:
 
 
 def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
-    left = dict(members)
+    unread_members = dict(members)
     for member in read_members(source):
         if member.name != MANIFEST:
-            expected = left.pop(member.name, None)  # the file may have changed since the first pass
+            expected = unread_members.pop(member.name, None)  # the file may have changed since the first pass
             if (
                 expected is None
                 or expected["bytes"] != member.size
@@ -184,9 +186,9 @@ def _write_member(member: BackupMember, path: Path) -> str:
         folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
     digest = hashlib.sha256()
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY), "wb") as file:
-        for part in member.read_parts():
-            digest.update(part)
-            file.write(part)
+        for chunk in member.read_chunks():
+            digest.update(chunk)
+            file.write(chunk)
         file.flush()
         os.fsync(file.fileno())
     os.utime(path, (member.mtime_s, member.mtime_s))  # the modification time of a media file is its age
@@ -194,8 +196,8 @@ def _write_member(member: BackupMember, path: Path) -> str:
 
 
 @attrs.define
-class _Limits:
-    """Limits on a backup's size, in bytes. ``total``: the bytes of the members so far."""
+class _BackupLimits:
+    """Limits on a backup's size, in bytes. ``total`` is the bytes of the members so far."""
 
     packed: int
     free: int
@@ -204,31 +206,41 @@ class _Limits:
     def check(self, name: str, size: int) -> None:
         """Count a member. Raises ``BackupUnreadable`` if it exceeds a limit, before the member is read."""
         self.total += size
-        if size > _MOST_BYTES.get(name, size):
-            raise BackupUnreadable(f"its file {name} has {size} bytes, and {_MOST_BYTES[name]} are the most")
-        if self.total > max(self.packed * MOST_RATIO, ALWAYS_BYTES):
-            raise BackupUnreadable(f"its files have more than {MOST_RATIO} times its size")
+        if size > _MAX_BYTES.get(name, size):
+            raise BackupUnreadable(f"its file {name} has {size} bytes, and {_MAX_BYTES[name]} are the most")
+        if self.total > max(self.packed * MAX_RATIO, MIN_LIMIT_BYTES):
+            raise BackupUnreadable(f"its files have more than {MAX_RATIO} times its size")
         if self.total > self.free:
             raise BackupUnreadable(f"its files have {self.total} bytes or more, and the disk has room for {self.free}")
 
 
 def _read_manifest(member: BackupMember) -> dict[str, Any]:
     try:
-        manifest = orjson.loads(b"".join(member.read_parts()))
+        manifest = orjson.loads(b"".join(member.read_chunks()))
     except orjson.JSONDecodeError:
         manifest = None
     if not isinstance(manifest, dict) or not isinstance(manifest.get("members"), dict):
         raise BackupUnreadable("its manifest is damaged")
     if manifest.get("format") != FORMAT:
-        shown = ascii(manifest.get("format"))[:_SHOWN], ascii(manifest.get("version"))[:_SHOWN].strip("'")
-        raise BackupUnreadable(f"it is of another format ({shown[0]}); version {shown[1]} wrote it")
+        format_and_version = (
+            ascii(manifest.get("format"))[:_MAX_SHOWN],
+            ascii(manifest.get("version"))[:_MAX_SHOWN].strip("'"),
+        )
+        raise BackupUnreadable(
+            f"it is of another format ({format_and_version[0]}); version {format_and_version[1]} wrote it"
+        )
     for name, kind in _FIELDS.items():
         value: Any = manifest.setdefault(name, kind())  # older backups lack some of them
-        if type(value) is not kind or (isinstance(value, str) and not (len(value) <= _SHOWN and value.isprintable())):
+        if type(value) is not kind or (
+            isinstance(value, str) and not (len(value) <= _MAX_SHOWN and value.isprintable())
+        ):
             raise BackupUnreadable(f"its manifest is damaged: {name}")
-    for name, about in manifest["members"].items():
-        if not isinstance(about, dict) or [type(about.get(each)) for each in ("bytes", "sha256")] != [int, str]:
-            raise BackupUnreadable(f"its manifest is damaged: {name[:_SHOWN]!r}")
+    for name, description in manifest["members"].items():
+        if not isinstance(description, dict) or [type(description.get(field)) for field in ("bytes", "sha256")] != [
+            int,
+            str,
+        ]:
+            raise BackupUnreadable(f"its manifest is damaged: {name[:_MAX_SHOWN]!r}")
     return manifest
 
 
@@ -240,7 +252,7 @@ def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA trusted_schema=OFF")
             foreign = is_foreign(connection) or not path.stat().st_size
-            problems = [] if foreign else read_problems(connection, f"PRAGMA quick_check({MOST_PROBLEMS})")
+            problems = [] if foreign else read_problems(connection, f"PRAGMA quick_check({MAX_PROBLEMS})")
             if not problems and not foreign:
                 _drop_code(connection)
     except sqlite3.Error as error:
@@ -252,8 +264,8 @@ def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
 
 def _drop_code(connection: sqlite3.Connection) -> None:
     """Drop the triggers and views of a database: a gateway creates none, and they would run with its statements."""
-    found = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
-    for kind, name in found:
+    objects = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
+    for kind, name in objects:
         quoted = name.replace('"', '""')
         connection.execute(f'DROP {kind} IF EXISTS "{quoted}"')  # dropping a view drops its triggers
 

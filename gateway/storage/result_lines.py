@@ -21,31 +21,31 @@ class FolderLines:
     def __init__(self, path: Path, parse: Callable[[bytes], Any]) -> None:
         self.path = path
         self._parse = parse
-        self._size = self._written = 0
+        self._size = self._written_bytes = 0
 
     @property
     def name(self) -> str:
         return self.path.name
 
     def recover(self) -> list[Any]:
-        found: list[Any] = []
+        lines: list[Any] = []
         self._size = 0
         if not self.path.exists():
-            return found
+            return lines
         with self.path.open("r+b") as file:
             for line in file:
                 result = self._parse(line) if line.endswith(b"\n") else None
                 if result is None:
                     break
-                found.append(result)
+                lines.append(result)
                 self._size += len(line)
             file.truncate(self._size)
             os.fsync(file.fileno())
-        self._written = self._size
-        return found
+        self._written_bytes = self._size
+        return lines
 
     def append(self, lines: Sequence[bytes]) -> None:
-        self._written = self._size
+        self._written_bytes = self._size
         if not lines:
             return
         new = not self.path.exists()
@@ -57,10 +57,10 @@ class FolderLines:
             os.fsync(file.fileno())
         if new:
             sync_folder(self.path.parent)
-        self._written = self._size + sum(map(len, lines))
+        self._written_bytes = self._size + sum(map(len, lines))
 
     def mark(self) -> None:
-        self._size = self._written
+        self._size = self._written_bytes
 
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)

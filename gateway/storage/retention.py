@@ -11,19 +11,19 @@ from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
 from gateway.storage.schema import requests, retired, usage_hours, videos
 
-_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"), highest=("until_ms",))
-_NEWEST = text(
+_ADD_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"), highest_columns=("until_ms",))
+_NEWEST_QUERY = text(
     "SELECT MAX(at_ms) FROM ("
     "SELECT * FROM (SELECT settled_ms AS at_ms FROM requests ORDER BY sequence DESC LIMIT 1) AS of_requests "
     "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) AS of_entries "
     "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1) AS of_audit) AS newest"
 )
-_OF_A_JOB = exists().where(videos.c.request_id == requests.c.id)
+_IS_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
 @frozen
 class RetentionBatch:
-    """The result of a commit. ``last``: the last sequence checked. ``ended``: no later row is old enough."""
+    """The result of a commit. ``last`` is the last sequence checked. With ``ended``, no later row is old enough."""
 
     retired: int
     last: int
@@ -38,11 +38,11 @@ class RetentionRepository:
 
     async def find_newest_ms(self) -> int | None:
         """Return when the last request, credit or change was recorded, in Unix milliseconds; None before the first."""
-        ((newest_ms,),) = await self._database.read(_NEWEST)
+        ((newest_ms,),) = await self._database.read(_NEWEST_QUERY)
         return None if newest_ms is None else int(newest_ms)
 
-    async def retire_requests(self, before_ms: int, after: int, most: int) -> RetentionBatch:
-        """Delete those of the ``most`` rows after sequence ``after`` that were settled before ``before_ms``.
+    async def retire_requests(self, before_ms: int, after_sequence: int, max_rows: int) -> RetentionBatch:
+        """Look at ``max_rows`` rows after ``after_sequence``, and delete those that were settled before ``before_ms``.
 
         The same commit adds their costs to the totals of their keys. A request stays while its video job is stored: its
         webhook may be pending, and reconciliation compares the two.
@@ -54,30 +54,32 @@ class RetentionRepository:
                 requests.c.key_id,
                 requests.c.cost_nanos,
                 requests.c.settled_ms,
-                _OF_A_JOB.label("kept"),
+                _IS_JOB.label("kept"),
             )
-            .where(requests.c.sequence > after)
+            .where(requests.c.sequence > after_sequence)
             .order_by(requests.c.sequence)
-            .limit(most)
+            .limit(max_rows)
         )
 
         async def work(connection: AsyncConnection) -> RetentionBatch:
             rows = (await connection.execute(looked_at)).all()
             old = [row for row in rows if row.settled_ms < before_ms]
-            gone = [row for row in old if not row.kept]
-            if gone:
-                await _RETIRED.run(connection, _sum_up(gone))
-                doomed = requests.c.sequence.between(gone[0].sequence, gone[-1].sequence)
-                await connection.execute(delete(requests).where(doomed, requests.c.settled_ms < before_ms, ~_OF_A_JOB))
-            return RetentionBatch(len(gone), rows[-1].sequence if rows else after, ended=not old or len(rows) < most)
+            deleted_rows = [row for row in old if not row.kept]
+            if deleted_rows:
+                await _ADD_RETIRED.run(connection, _sum_up(deleted_rows))
+                doomed = requests.c.sequence.between(deleted_rows[0].sequence, deleted_rows[-1].sequence)
+                await connection.execute(delete(requests).where(doomed, requests.c.settled_ms < before_ms, ~_IS_JOB))
+            return RetentionBatch(
+                len(deleted_rows), rows[-1].sequence if rows else after_sequence, ended=not old or len(rows) < max_rows
+            )
 
         return await self._database.write(work)
 
-    async def retire_hours(self, before: int) -> int:
-        """Delete the hourly traffic of the oldest hour before ``before``; return the number of deleted sums."""
+    async def retire_hours(self, before_hour: int) -> int:
+        """Delete the hourly traffic of the oldest hour before ``before_hour``; return the number of deleted sums."""
         oldest = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
         doomed = delete(usage_hours).where(
-            usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before
+            usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before_hour
         )
         return await self._database.change(doomed)
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from gateway.storage.schema_base import BIG as _BIG
+from gateway.storage.schema_base import BIG_INTEGER as _BIG
 from gateway.storage.schema_base import INT, metadata
 from gateway.storage.schema_files import batches, files, upload_parts, uploads
 from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, response_owners
@@ -149,8 +149,8 @@ requests = Table(
 )
 # The condition of a partial index only helps queries that repeat it literally, without parameters. `postgresql_where`
 # would import the PostgreSQL dialect and its drivers at every start.
-WRONG = text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
-Index("requests_wrong", requests.c.sequence, sqlite_where=WRONG)
+NOT_SUCCESSFUL = text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
+Index("requests_wrong", requests.c.sequence, sqlite_where=NOT_SUCCESSFUL)
 Index("requests_by_batch", requests.c.batch_id, sqlite_where=text("batch_id IS NOT NULL"))
 
 entries = Table(
@@ -248,11 +248,11 @@ settings = Table(
 """Settings that were changed at run time; the file and the environment take precedence."""
 
 # Literal conditions for partial indexes, as above.
-DUE = text("due_ms IS NOT NULL")
-OWNED = text("owner != ''")
-LIVE = text("state NOT IN ('completed', 'failed')")
-FAILED = text("state = 'failed'")
-OVER = text("over_ms IS NOT NULL")
+HAS_DUE_TIME = text("due_ms IS NOT NULL")
+HAS_OWNER = text("owner != ''")
+IS_LIVE = text("state NOT IN ('completed', 'failed')")
+HAS_FAILED = text("state = 'failed'")
+HAS_OVERRUN = text("over_ms IS NOT NULL")
 RUNNING = text("state = 'running'")
 
 videos = Table(
@@ -298,11 +298,11 @@ videos = Table(
     Column("clue", Text),
     Column("status_words", String(16), nullable=False, server_default="spec"),
     Index("videos_by_account", "account_id", "sequence"),
-    Index("videos_due", "due_ms", sqlite_where=DUE),
-    Index("videos_owned", "owner", sqlite_where=OWNED),
-    Index("videos_live", "sequence", sqlite_where=LIVE),
-    Index("videos_failed", "sequence", sqlite_where=FAILED),
-    Index("videos_over", "over_ms", sqlite_where=OVER),
+    Index("videos_due", "due_ms", sqlite_where=HAS_DUE_TIME),
+    Index("videos_owned", "owner", sqlite_where=HAS_OWNER),
+    Index("videos_live", "sequence", sqlite_where=IS_LIVE),
+    Index("videos_failed", "sequence", sqlite_where=HAS_FAILED),
+    Index("videos_over", "over_ms", sqlite_where=HAS_OVERRUN),
     sqlite_autoincrement=True,
 )
 """Jobs. ``receipt`` is the row of the request that created the job, as JSON; queries use the separate columns.
@@ -340,7 +340,7 @@ deliveries = Table(
     Column("body", LargeBinary, nullable=False),
     Index("deliveries_by_video", "video_id", "sequence"),
     Index("deliveries_by_account", "account_id", "sequence"),
-    Index("deliveries_due", "due_ms", sqlite_where=DUE),
+    Index("deliveries_due", "due_ms", sqlite_where=HAS_DUE_TIME),
     Index("deliveries_by_end", "ended_ms"),
     sqlite_autoincrement=True,
 )

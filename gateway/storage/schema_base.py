@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Integer, MetaData
 
 metadata = MetaData()
 
-BIG = BigInteger().with_variant(Integer, "sqlite")
+BIG_INTEGER = BigInteger().with_variant(Integer, "sqlite")
 """The type of ids: SQLite assigns row ids only in a column of type INTEGER."""
 
 INT = Integer().with_variant(BigInteger, "postgresql")

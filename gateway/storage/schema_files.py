@@ -2,16 +2,16 @@
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, String, Table, Text, text
 
-from gateway.storage.schema_base import BIG, INT, metadata
+from gateway.storage.schema_base import BIG_INTEGER, INT, metadata
 
 EXPIRES = text("expires_ms IS NOT NULL")
 
 files = Table(
     "files",
     metadata,
-    Column("sequence", BIG, primary_key=True, autoincrement=True),
+    Column("sequence", BIG_INTEGER, primary_key=True, autoincrement=True),
     Column("id", String(64), nullable=False, unique=True),
-    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", BIG_INTEGER, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
     Column("key_id", BigInteger, nullable=False),
     Column("filename", Text, nullable=False),
     Column("purpose", String(32), nullable=False),
@@ -27,7 +27,7 @@ uploads = Table(
     "uploads",
     metadata,
     Column("id", String(64), primary_key=True),
-    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", BIG_INTEGER, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
     Column("key_id", BigInteger, nullable=False),
     Column("filename", Text, nullable=False),
     Column("purpose", String(32), nullable=False),
@@ -55,9 +55,9 @@ upload_parts = Table(
 batches = Table(
     "batches",
     metadata,
-    Column("sequence", BIG, primary_key=True, autoincrement=True),
+    Column("sequence", BIG_INTEGER, primary_key=True, autoincrement=True),
     Column("id", String(64), nullable=False, unique=True),
-    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", BIG_INTEGER, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
     Column("key_id", BigInteger, nullable=False),
     Column("status", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),

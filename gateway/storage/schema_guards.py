@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table, text
 
-from gateway.storage.schema_base import BIG, metadata
+from gateway.storage.schema_base import BIG_INTEGER, metadata
 
 fingerprints = Table(
     "fingerprints",
@@ -27,7 +27,7 @@ kept_responses = Table(
     "kept_responses",
     metadata,
     Column("id", String(256), primary_key=True),
-    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", BIG_INTEGER, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
     Column("sealed", LargeBinary, nullable=False),

@@ -2,13 +2,13 @@
 
 from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, LargeBinary, String, Table, Text
 
-from gateway.storage.schema_base import BIG, metadata
+from gateway.storage.schema_base import BIG_INTEGER, metadata
 
 members = Table(
     "members",
     metadata,
-    Column("id", BIG, primary_key=True, autoincrement=True),
-    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("id", BIG_INTEGER, primary_key=True, autoincrement=True),
+    Column("account_id", BIG_INTEGER, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
     Column("name", String(64), nullable=False, unique=True),
     Column("role", String(16), nullable=False),
     Column("status", String(16), nullable=False),
@@ -25,7 +25,7 @@ sessions = Table(
     "sessions",
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
-    Column("member_id", BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
+    Column("member_id", BIG_INTEGER, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("seen_ms", BigInteger, nullable=False),
     Column("address", String(64), nullable=False),
@@ -38,11 +38,11 @@ links = Table(
     metadata,
     Column("digest", LargeBinary(32), primary_key=True),
     Column("kind", String(16), nullable=False),
-    Column("account_id", BIG, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("account_id", BIG_INTEGER, ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
     Column("role", String(16), nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger, nullable=False),
-    Column("member_id", BIG, ForeignKey("members.id", ondelete="CASCADE")),
+    Column("member_id", BIG_INTEGER, ForeignKey("members.id", ondelete="CASCADE")),
     Column("created_by", String(64), nullable=False),
 )
 
@@ -51,7 +51,7 @@ identities = Table(
     metadata,
     Column("issuer", String(512), primary_key=True),
     Column("subject", String(255), primary_key=True),
-    Column("member_id", BIG, ForeignKey("members.id", ondelete="SET NULL")),
+    Column("member_id", BIG_INTEGER, ForeignKey("members.id", ondelete="SET NULL")),
     Index("identities_by_member", "member_id"),
 )
 """Members as OpenID Connect providers know them. A row without a member belongs to a removed member."""
@@ -68,8 +68,8 @@ provider_sessions = Table(
 passkeys = Table(
     "passkeys",
     metadata,
-    Column("id", BIG, primary_key=True, autoincrement=True),
-    Column("member_id", BIG, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
+    Column("id", BIG_INTEGER, primary_key=True, autoincrement=True),
+    Column("member_id", BIG_INTEGER, ForeignKey("members.id", ondelete="CASCADE"), nullable=False),
     Column("credential_id", LargeBinary(1023), nullable=False, unique=True),
     Column("public_key", LargeBinary, nullable=False),
     Column("sign_count", BigInteger, nullable=False),

@@ -31,7 +31,7 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
 
     Importing Alembic costs 100 ms and 10 MB, so it is imported only if a migration is missing.
 
-    Raises ``DatabaseStartupError``: the database is of a newer version, of one before 0.6, or lacks tables.
+    Raises ``DatabaseStartupError`` if the database is of a newer version, of one before 0.6, or lacks tables.
     """
     revision = await connection.run_sync(_read_revision)
     if revision == schema.REVISION:
@@ -53,8 +53,8 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
 
 
 async def _read_version(connection: AsyncConnection) -> str:
-    found = await connection.exec_driver_sql(read_user_version(connection.dialect.name))
-    return parse_user_version(int(found.scalar_one() or 0))
+    version_row = await connection.exec_driver_sql(read_user_version(connection.dialect.name))
+    return parse_user_version(int(version_row.scalar_one() or 0))
 
 
 async def _check_tables(connection: AsyncConnection) -> None:

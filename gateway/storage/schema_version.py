@@ -11,14 +11,14 @@ from gateway.storage.schema import REVISION
 
 RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006", "0.8": "0023"}
 """The schema of each older release that can be upgraded from, or downgraded to; ``REVISION`` is this release's."""
-_PLACES = 1000
+_FACTOR = 1000
 """Base of the encoding: version 1.2.3 is 1_002_003."""
 
 
 def write_user_version(version: str = __version__, dialect: str = "sqlite") -> str:
     """Return the statement that records ``version`` as the version needed by the schema."""
-    major, minor, patch = (int(part) for part in (*version.split("."), "0", "0")[:3])
-    number = (major * _PLACES + minor) * _PLACES + patch
+    major, minor, patch = (int(component) for component in (*version.split("."), "0", "0")[:3])
+    number = (major * _FACTOR + minor) * _FACTOR + patch
     return (
         f"PRAGMA user_version = {number}" if dialect == "sqlite" else f"COMMENT ON TABLE alembic_version IS '{number}'"
     )
@@ -33,23 +33,23 @@ def read_user_version(dialect: str) -> str:
 
 def parse_user_version(number: int) -> str:
     """Return the version that a database records; empty if it records none."""
-    major, minor, patch = number // _PLACES**2, number // _PLACES % _PLACES, number % _PLACES
+    major, minor, patch = number // _FACTOR**2, number // _FACTOR % _FACTOR, number % _FACTOR
     return f"{major}.{minor}.{patch}" if number > 0 else ""
 
 
 def describe_newer(schema: str, version: str) -> str:
     """Describe a database too new for this version, and a remedy; ``version`` is empty if unknown."""
-    wanted = f"version {version} or newer" if version else "the version that wrote it"
+    needed_version = f"version {version} or newer" if version else "the version that wrote it"
     return (
         f"of a newer version of the gateway: it has schema {schema}, and this one, {__version__}, knows {REVISION}. "
-        f"Install {wanted}; that one can take the database back (gateway downgrade {__version__})"
+        f"Install {needed_version}; that one can take the database back (gateway downgrade {__version__})"
     )
 
 
 def describe_older(schema: str) -> str:
     """Describe a database too old for this version's migrations, and a remedy."""
-    oldest, between = min(RELEASES), max(RELEASES)
+    oldest, newest = min(RELEASES), max(RELEASES)
     return (
         f"of a version before {oldest}: it has schema {schema}. "
-        f"Install version {between}.0, start it once, and then install {__version__}"
+        f"Install version {newest}.0, start it once, and then install {__version__}"
     )

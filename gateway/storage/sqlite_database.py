@@ -84,7 +84,7 @@ class SqliteDatabase(Database):
         async with self._lock:
             try:
                 async with self._writer.begin() as connection:
-                    done = await work(connection)
+                    result = await work(connection)
                     if audit is not None:
                         await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
                     worked = time.perf_counter()
@@ -98,7 +98,7 @@ class SqliteDatabase(Database):
                 raise self._make_unavailable(error) from error
             if work is not _touch:  # it has nothing to commit
                 self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
-            return done
+            return result
 
     async def _insert(self, build: Callable[[], Inserts]) -> bool:
         async with self._lock:

@@ -2,16 +2,16 @@
 
 from sqlalchemy import text
 
-from gateway.domain.batch import ENDED
+from gateway.domain.batch import ENDED_STATES
 from gateway.frozen import frozen
 from gateway.storage.database import Database
-from gateway.storage.schema import DUE, LIVE, RUNNING
+from gateway.storage.schema import HAS_DUE_TIME, IS_LIVE, RUNNING
 
-_OPEN = f"status NOT IN ({', '.join(repr(status) for status in sorted(ENDED))})"
-_LOOK = text(
-    f"SELECT EXISTS (SELECT 1 FROM videos WHERE {LIVE}), EXISTS (SELECT 1 FROM deliveries WHERE {DUE}), "  # noqa: S608 - our own words
+_IS_OPEN = f"status NOT IN ({', '.join(repr(status) for status in sorted(ENDED_STATES))})"
+_STATE_QUERY = text(
+    f"SELECT EXISTS (SELECT 1 FROM videos WHERE {IS_LIVE}), EXISTS (SELECT 1 FROM deliveries WHERE {HAS_DUE_TIME}), "  # noqa: S608 - our own words
     f"EXISTS (SELECT 1 FROM replays WHERE {RUNNING}), EXISTS (SELECT 1 FROM settings), "
-    f"EXISTS (SELECT 1 FROM batches WHERE {_OPEN})"
+    f"EXISTS (SELECT 1 FROM batches WHERE {_IS_OPEN})"
 )
 
 
@@ -28,5 +28,5 @@ class StartupState:
 
 async def find_leftovers(database: Database) -> StartupState:
     """Read the state."""
-    (row,) = await database.read(_LOOK)
+    (row,) = await database.read(_STATE_QUERY)
     return StartupState(*map(bool, row))

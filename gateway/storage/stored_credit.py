@@ -19,11 +19,11 @@ class StoredCredit(Protocol):
     async def find_figures(
         self, balances: Sequence[BalanceId], connection: AsyncConnection | None = None
     ) -> Mapping[BalanceId, CreditFigures]:
-        """Return the figures of ``balances``. ``connection`` None: they are read in a transaction of their own."""
+        """Return the figures of ``balances``. Without ``connection`` they are read in a transaction of their own."""
         ...
 
     async def list_problems(
-        self, beside: Sequence[Executable] = ()
+        self, more_queries: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[str], Sequence[Sequence[Row[Any]]]]:
         """Return the errors in balances, leases and jobs, the exceeded limits, and the rows of other statements.
 

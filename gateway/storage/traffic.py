@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, String, Subquery, cast, func, lite
 
 from gateway.domain.traffic import (
     DAY_HOURS,
-    MOST_FACETS,
+    MAX_FACETS,
     SUMS,
     Facet,
     Facets,
@@ -21,7 +21,7 @@ from gateway.domain.traffic import (
 from gateway.storage.database import Database
 from gateway.storage.schema import usage_hours
 
-MOST_COUNTED = 40_000
+MAX_COUNTED = 40_000
 """How many daily sums facets are counted from: a page waits for them, and older ones need not be included."""
 _C = usage_hours.c
 _LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = {
@@ -43,75 +43,83 @@ _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
 
 
 class TrafficRepository:
-    """Reads the ``usage_hours`` table. Facets are counted from at most ``most_counted`` sums of days."""
+    """Reads the ``usage_hours`` table. Facets are counted from at most ``max_counted`` sums of days."""
 
-    def __init__(self, database: Database, most_counted: int = MOST_COUNTED) -> None:
+    def __init__(self, database: Database, max_counted: int = MAX_COUNTED) -> None:
         self._database = database
-        self._most_counted = most_counted
+        self._max_counted = max_counted
 
-    async def list_traffic(self, axis: TrafficAxis, wanted: TrafficFilter) -> Sequence[TrafficLine]:
+    async def list_traffic(self, axis: TrafficAxis, traffic_filter: TrafficFilter) -> Sequence[TrafficLine]:
         """Return traffic summed along ``axis``: hours and days in order, everything else by cost, highest first."""
-        hours = [TimeRange(1, wanted.since, wanted.until)]
-        stretches = hours if axis == "hour" else split_hours(wanted.since, wanted.until)
+        hours = [TimeRange(1, traffic_filter.since, traffic_filter.until)]
+        stretches = hours if axis == "hour" else split_hours(traffic_filter.since, traffic_filter.until)
         if not stretches:
             return []
-        found = _find(stretches, wanted, _LABELS[axis].label("label"), *(_C[name] for name in SUMS))
-        sums = [func.sum(found.c[name]).label(name) for name in SUMS]
-        statement = select(found.c.label, *sums).group_by(found.c.label)
-        by_cost = (func.sum(found.c.cost_nanos).desc(), func.sum(found.c.requests).desc(), found.c.label)
-        statement = statement.order_by(*((found.c.label,) if axis in {"day", "hour"} else by_cost))
+        lines = _find(stretches, traffic_filter, _LABELS[axis].label("label"), *(_C[name] for name in SUMS))
+        sums = [func.sum(lines.c[name]).label(name) for name in SUMS]
+        statement = select(lines.c.label, *sums).group_by(lines.c.label)
+        by_cost = (func.sum(lines.c.cost_nanos).desc(), func.sum(lines.c.requests).desc(), lines.c.label)
+        statement = statement.order_by(*((lines.c.label,) if axis in {"day", "hour"} else by_cost))
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in await self._database.read_long(statement)]
 
-    async def list_facets(self, wanted: TrafficFilter) -> Facets:
+    async def list_facets(self, traffic_filter: TrafficFilter) -> Facets:
         """Return the values that occur in requests, and the number of requests with each."""
-        stretches = await self._choose(wanted)
+        stretches = await self._choose(traffic_filter)
         if not stretches:
-            return Facets(wanted.since, wanted.until)
-        found: dict[str, list[Facet]] = {kind: [] for kind in _FACETS}
-        statement = union_all(*(_count(stretches, wanted, kind) for kind in _FACETS))
+            return Facets(traffic_filter.since, traffic_filter.until)
+        facets: dict[str, list[Facet]] = {kind: [] for kind in _FACETS}
+        statement = union_all(*(_count(stretches, traffic_filter, kind) for kind in _FACETS))
         for row in await self._database.read_long(statement):
-            found[row.kind].append(Facet(row.value, int(row.total)))
-        return Facets(min(one.since for one in stretches), wanted.until, **found)
+            facets[row.kind].append(Facet(row.value, int(row.total)))
+        return Facets(min(stretch.since for stretch in stretches), traffic_filter.until, **facets)
 
-    async def _choose(self, wanted: TrafficFilter) -> list[TimeRange]:
+    async def _choose(self, traffic_filter: TrafficFilter) -> list[TimeRange]:
         """Return the ranges to count. If there are too many daily sums, only the newest days, at least one."""
-        stretches = split_hours(wanted.since, wanted.until)
-        days = next((one for one in stretches if one.span == DAY_HOURS), None)
+        stretches = split_hours(traffic_filter.since, traffic_filter.until)
+        days = next((stretch for stretch in stretches if stretch.span == DAY_HOURS), None)
         if days is None:
             return stretches
-        counted = select(_C.hour).where(_C.span == DAY_HOURS, _C.hour >= days.since, _C.hour < days.until)
-        counted = counted.order_by(_C.hour.desc()).limit(1).offset(self._most_counted)
-        for (hour,) in await self._database.read(counted):
+        cutoff_query = select(_C.hour).where(_C.span == DAY_HOURS, _C.hour >= days.since, _C.hour < days.until)
+        cutoff_query = cutoff_query.order_by(_C.hour.desc()).limit(1).offset(self._max_counted)
+        for (hour,) in await self._database.read(cutoff_query):
             since = min(hour + DAY_HOURS, days.until - DAY_HOURS)
-            later = [one for one in stretches if one.since >= days.until]
-            return [TimeRange(DAY_HOURS, since, days.until), *later]
+            later_stretches = [stretch for stretch in stretches if stretch.since >= days.until]
+            return [TimeRange(DAY_HOURS, since, days.until), *later_stretches]
         return stretches
 
 
-def _find(stretches: Iterable[TimeRange], wanted: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
-    parts = [
+def _find(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
+    selects = [
         select(*columns).where(
-            _C.span == one.span, _C.hour >= one.since, _C.hour < one.until, *_write_conditions(wanted)
+            _C.span == stretch.span,
+            _C.hour >= stretch.since,
+            _C.hour < stretch.until,
+            *_write_conditions(traffic_filter),
         )
-        for one in stretches
+        for stretch in stretches
     ]
-    return (parts[0] if len(parts) == 1 else union_all(*parts)).subquery()
+    return (selects[0] if len(selects) == 1 else union_all(*selects)).subquery()
 
 
-def _write_conditions(wanted: TrafficFilter) -> list[ColumnElement[bool]]:
-    equal = {name: getattr(wanted, name) for name in ("account_id", "key_id", "model", "channel", "status")}
+def _write_conditions(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]]:
+    equal = {name: getattr(traffic_filter, name) for name in ("account_id", "key_id", "model", "channel", "status")}
     return [_C[name] == value for name, value in equal.items() if value is not None]
 
 
-def _count(stretches: Iterable[TimeRange], wanted: TrafficFilter, kind: str) -> Select[Any]:
-    column, chosen_by = _FACETS[kind]
-    nothing_chosen: dict[str, Any] = dict.fromkeys(chosen_by)
-    wanted = attrs.evolve(wanted, **nothing_chosen)
+def _count(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, kind: str) -> Select[Any]:
+    column, filter_field = _FACETS[kind]
+    nothing_chosen: dict[str, Any] = dict.fromkeys(filter_field)
+    traffic_filter = attrs.evolve(traffic_filter, **nothing_chosen)
     counts = {"error": _C.failed, "ok": _C.requests - _C.failed}
-    found = _find(stretches, wanted, column.label("value"), counts.get(wanted.verdict or "", _C.requests).label("n"))
-    total = func.sum(found.c.n)
-    named = found.c.value != "" if isinstance(column.type, String) else true()
-    counted = select(found.c.value, total.label("total")).where(named).group_by(found.c.value).having(total > 0)
-    counted = counted.order_by(total.desc(), found.c.value).limit(MOST_FACETS)
-    best = counted.subquery()
-    return select(literal(kind).label("kind"), cast(best.c.value, String).label("value"), best.c.total)
+    lines = _find(
+        stretches,
+        traffic_filter,
+        column.label("value"),
+        counts.get(traffic_filter.verdict or "", _C.requests).label("n"),
+    )
+    total = func.sum(lines.c.n)
+    has_name = lines.c.value != "" if isinstance(column.type, String) else true()
+    totals = select(lines.c.value, total.label("total")).where(has_name).group_by(lines.c.value).having(total > 0)
+    totals = totals.order_by(total.desc(), lines.c.value).limit(MAX_FACETS)
+    top_values = totals.subquery()
+    return select(literal(kind).label("kind"), cast(top_values.c.value, String).label("value"), top_values.c.total)

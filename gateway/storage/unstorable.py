@@ -32,8 +32,8 @@ class UnstorableFile:
         # Unlike orjson, json serializes any number and any text.
         line = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr) + "\n"
         try:
-            made = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
-            with os.fdopen(made, "ab") as file:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
+            with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -62,17 +62,20 @@ def _find_id(line: bytes) -> str | bytes:
 
 async def post_apart(
     rows: Sequence[RequestRecord],
-    refused: RowRefused,
+    reason: RowRefused,
     post: Callable[[Sequence[RequestRecord]], Awaitable[None]],
     set_aside: Callable[[RequestRecord, str], Awaitable[None]],
 ) -> None:
-    """Store rows that were ``refused`` together: halve them until each refused one is isolated and set aside."""
+    """Store rows that were refused together, for ``reason``.
+
+    Halve them until each refused one is alone, and set that aside.
+    """
     if len(rows) == 1:
-        await set_aside(rows[0], refused.reason)
+        await set_aside(rows[0], reason.reason)
         return
     middle = len(rows) // 2
-    for half in (rows[:middle], rows[middle:]):
+    for half_rows in (rows[:middle], rows[middle:]):
         try:
-            await post(half)
+            await post(half_rows)
         except RowRefused as error:
-            await post_apart(half, error, post, set_aside)
+            await post_apart(half_rows, error, post, set_aside)

@@ -13,40 +13,40 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from gateway.domain.upload import Spooled
+from gateway.domain.upload import SpooledData
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
 from gateway.frozen import frozen
 
 MEMORY_BYTES = 64 * 1024
 """Bytes of a file that stay in memory; a larger file moves to the disk completely."""
-PLACES = 32
+MAX_UPLOADS = 32
 """Uploads of one account that may arrive at the same time; further ones wait."""
-LEAST_SHARE = 16
+MIN_SHARES = 16
 """Every account may hold a sixteenth of the spool, as long as there is any room."""
 FULL_RETRY_S = 5
 DISK_RETRY_S = 5
 _PREFIX = "upload-"
-_CLOSED = "The upload has been closed"
+_CLOSED_ERROR = "The upload has been closed"
 
 
 class UploadSpool:
     """Creates files and limits the bytes that all open files hold together.
 
-    ``folder``: the spool's own folder, created (0700) when it is first needed. ``limit_bytes``: the limit of all open
-    files together, in memory and on the disk.
+    ``folder`` is the spool's own folder, created (0700) when it is first needed. ``limit_bytes`` is the limit of all
+    open files together, in memory and on the disk.
     """
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:
         self._folder = folder
         self._limit = limit_bytes
-        self._held = 0
+        self._held_bytes = 0
         self._shares: WeakValueDictionary[int, SpoolQuota] = WeakValueDictionary()
         self._prepared = threading.Lock()
         self._swept = False
 
     @property
     def held_bytes(self) -> int:
-        return self._held
+        return self._held_bytes
 
     def find_share(self, account_id: int) -> "SpoolQuota":
         """Return the quota of an account, which exists as long as it is referenced."""
@@ -55,23 +55,23 @@ class UploadSpool:
             share = self._shares[account_id] = SpoolQuota(self)
         return share
 
-    def acquire(self, count: int, held: int) -> None:
-        """Reserve bytes for an account that holds ``held``. Raises ``Overloaded`` or ``RateLimited``.
+    def acquire(self, count: int, share_bytes: int) -> None:
+        """Reserve bytes for an account that holds ``share_bytes``. Raises ``Overloaded`` or ``RateLimited``.
 
         An account may not hold more than it leaves for others: a single account gets half of the spool, and a second
         one still finds room.
         """
-        free = self._limit - self._held - count
+        free = self._limit - self._held_bytes - count
         if free < 0:
             raise Overloaded("Too many uploads are under way at the moment", retry_after_s=FULL_RETRY_S)
-        if held + count > max(free, self._limit // LEAST_SHARE):
+        if share_bytes + count > max(free, self._limit // MIN_SHARES):
             raise RateLimited(
                 "The account's uploads have reached their size limit: try again later", retry_after_s=FULL_RETRY_S
             )
-        self._held += count
+        self._held_bytes += count
 
     def release(self, count: int) -> None:
-        self._held -= count
+        self._held_bytes -= count
 
     def open_nameless(self) -> int:
         with self._prepared:
@@ -93,50 +93,50 @@ class SpoolQuota:
 
     def __init__(self, spool: UploadSpool) -> None:
         self._spool = spool
-        self._held = 0
-        self._places = asyncio.Semaphore(PLACES)
+        self._held_bytes = 0
+        self._upload_slots = asyncio.Semaphore(MAX_UPLOADS)
 
     def open(self) -> "SpooledFile":
         return SpooledFile(self)
 
     @asynccontextmanager
-    async def hold_place(self, wait_s: float) -> AsyncIterator[None]:
-        """Hold a place for an upload until the block ends. Raises ``RateLimited`` if none is free within ``wait_s``."""
+    async def hold_slot(self, wait_s: float) -> AsyncIterator[None]:
+        """Hold a slot for an upload until the block ends. Raises ``RateLimited`` if none is free within ``wait_s``."""
         try:
             async with asyncio.timeout(wait_s):
-                await self._places.acquire()
+                await self._upload_slots.acquire()
         except TimeoutError:
             raise RateLimited(
-                f"{PLACES} uploads of the account are on their way in already", retry_after_s=FULL_RETRY_S
+                f"{MAX_UPLOADS} uploads of the account are on their way in already", retry_after_s=FULL_RETRY_S
             ) from None
         try:
             yield
         finally:
-            self._places.release()
+            self._upload_slots.release()
 
     def acquire(self, count: int) -> None:
-        self._spool.acquire(count, self._held)
-        self._held += count
+        self._spool.acquire(count, self._held_bytes)
+        self._held_bytes += count
 
     def release(self, count: int) -> None:
         self._spool.release(count)
-        self._held -= count
+        self._held_bytes -= count
 
     def open_nameless(self) -> int:
         return self._spool.open_nameless()
 
 
 class SpooledFile:
-    """A ``domain.upload.Spooled`` that one task writes from start to end, and any number of tasks read."""
+    """A ``domain.upload.SpooledData`` that one task writes from start to end, and any number of tasks read."""
 
-    __slots__ = ("_closed", "_disk", "_memory", "_share", "_size")
+    __slots__ = ("_disk", "_is_closed", "_memory", "_share", "_size")
 
     def __init__(self, share: SpoolQuota) -> None:
         self._share = share
         self._memory = bytearray()
         self._disk: _Disk | None = None
         self._size = 0
-        self._closed = False
+        self._is_closed = False
 
     @property
     def size(self) -> int:
@@ -152,7 +152,7 @@ class SpooledFile:
             ValueError: the file is closed.
         """
         self._check_open()
-        at = self._size
+        offset = self._size
         self._share.acquire(len(data))
         self._size += len(data)
         if self._disk is None and self._size <= MEMORY_BYTES:
@@ -160,9 +160,9 @@ class SpooledFile:
             return
         if self._disk is None:
             self._disk = _Disk(self._share)
-            at, data, self._memory = 0, bytes(self._memory) + data, bytearray()
+            offset, data, self._memory = 0, bytes(self._memory) + data, bytearray()
         try:
-            await asyncio.to_thread(self._disk.write, data, at)
+            await asyncio.to_thread(self._disk.write, data, offset)
         except OSError as error:
             raise StoreUnavailable(
                 "There is no room for the upload at the moment", retry_after_s=DISK_RETRY_S
@@ -180,24 +180,24 @@ class SpooledFile:
 
     def close(self) -> None:
         """Release everything. An operation in a thread finishes first; later ones fail."""
-        if self._closed:
+        if self._is_closed:
             return
-        self._closed = True
+        self._is_closed = True
         self._share.release(self._size)
         self._memory = bytearray()
         if self._disk is not None:
             self._disk.close()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise ValueError(_CLOSED)
+        if self._is_closed:
+            raise ValueError(_CLOSED_ERROR)
 
 
 @frozen(eq=False)
 class SpooledSlice:
-    """A ``domain.upload.Spooled``: one of several files that are concatenated in a spooled file."""
+    """A ``domain.upload.SpooledData``: one of several files that are concatenated in a spooled file."""
 
-    whole: Spooled
+    whole: SpooledData
     start: int
     size: int
 
@@ -213,36 +213,36 @@ class _Disk:
     reuse its number.
     """
 
-    __slots__ = ("_closed", "_descriptor", "_lock", "_share", "_users")
+    __slots__ = ("_descriptor", "_is_closed", "_lock", "_share", "_users")
 
     def __init__(self, share: SpoolQuota) -> None:
         self._share = share
         self._descriptor: int | None = None
         self._lock = threading.Lock()
         self._users = 0
-        self._closed = False
+        self._is_closed = False
 
     def write(self, data: bytes, offset: int) -> None:
-        left = memoryview(data)
+        unwritten = memoryview(data)
         with self._use() as descriptor:
-            while left:
-                written = os.pwrite(descriptor, left, offset)
-                left, offset = left[written:], offset + written
+            while unwritten:
+                count = os.pwrite(descriptor, unwritten, offset)
+                unwritten, offset = unwritten[count:], offset + count
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most ``size`` bytes, fewer only at the end. Raises ``OSError``, ``ValueError``."""
         with self._use() as descriptor:
             data = os.pread(descriptor, size, offset)
-            while len(data) < size and (more := os.pread(descriptor, size - len(data), offset + len(data))):
-                data += more
+            while len(data) < size and (chunk := os.pread(descriptor, size - len(data), offset + len(data))):
+                data += chunk
             return data
 
     def close(self) -> None:
         """Close the file as soon as no thread uses it."""
         with self._lock:
-            idle = not self._closed and not self._users
-            self._closed = True
-        if idle:
+            is_idle = not self._is_closed and not self._users
+            self._is_closed = True
+        if is_idle:
             _close_aside(self._descriptor)
 
     @contextmanager
@@ -257,14 +257,14 @@ class _Disk:
 
     def _enter(self) -> None:
         with self._lock:
-            if self._closed:
-                raise ValueError(_CLOSED)
+            if self._is_closed:
+                raise ValueError(_CLOSED_ERROR)
             self._users += 1
 
     def _leave(self) -> None:
         with self._lock:
             self._users -= 1
-            last = self._closed and not self._users
+            last = self._is_closed and not self._users
         if last:
             _close(self._descriptor)
 

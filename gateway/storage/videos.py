@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Delete, Select, Update, and_, bindparam, d
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import ENDED, UNSENT, Claim, VideoFilter, VideoJob
+from gateway.domain.video import ENDED_STATES, UNSENT_STATES, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
@@ -23,16 +23,25 @@ from gateway.storage.row_mapping import (
     parse_request,
     parse_video,
 )
-from gateway.storage.schema import DUE, FAILED, LIVE, OWNED, deliveries, requests, video_prompts, videos
+from gateway.storage.schema import (
+    HAS_DUE_TIME,
+    HAS_FAILED,
+    HAS_OWNER,
+    IS_LIVE,
+    deliveries,
+    requests,
+    video_prompts,
+    videos,
+)
 
-_LOOKED_UP = 500
+_LOOKUP_BATCH = 500
 """Ids per statement, because databases limit the number of values in one."""
-_ANY_NUMBER = 2**62
+_UNLIMITED = 2**62
 _COLUMNS = tuple(videos.c[name] for name in VIDEO_COLUMNS)
-_DUE_PLACE = VIDEO_COLUMNS.index("due_ms")
-_SHOWN = select(*_COLUMNS, func.coalesce(video_prompts.c.prompt, "")).outerjoin(video_prompts)
+_DUE_INDEX = VIDEO_COLUMNS.index("due_ms")
+_WITH_PROMPT = select(*_COLUMNS, func.coalesce(video_prompts.c.prompt, "")).outerjoin(video_prompts)
 """Jobs with their prompts."""
-_HAS_ENDED = videos.c.state.in_(ENDED)
+_HAS_ENDED = videos.c.state.in_(ENDED_STATES)
 _CONTRADICTIONS = (
     select(videos.c.id)
     .outerjoin(requests, requests.c.id == videos.c.request_id)
@@ -46,9 +55,9 @@ _CONTRADICTIONS = (
     )
     .order_by(videos.c.sequence)
 )
-_CHANGE = update(videos).where(videos.c.id == bindparam("job_id"))
-_END = _CHANGE.where(~_HAS_ENDED)
-_STANDING = (
+_UPDATE_JOB = update(videos).where(videos.c.id == bindparam("job_id"))
+_END_JOB = _UPDATE_JOB.where(~_HAS_ENDED)
+_LOCK_STATES = (
     select(videos.c.id, videos.c.state, videos.c.owner)
     .where(videos.c.id.in_(bindparam("ids", expanding=True)))
     .with_for_update()
@@ -70,26 +79,26 @@ def _write_claim(*, fetching: bool) -> Update:
     """Claim the longest due jobs of each channel. The second ``is_due`` is for databases with several writers."""
     is_due = _is_due(fetching=fetching)
     by_age = (videos.c.due_ms, videos.c.sequence)
-    place = func.row_number().over(partition_by=videos.c.channel, order_by=by_age)
-    ranked = select(*by_age, place.label("place")).where(is_due).subquery()
-    taken = (
+    rank = func.row_number().over(partition_by=videos.c.channel, order_by=by_age)
+    ranked = select(*by_age, rank.label("place")).where(is_due).subquery()
+    query = (
         select(ranked.c.sequence)
         .where(ranked.c.place <= bindparam("each"))
         .order_by(ranked.c.due_ms, ranked.c.sequence)
         .limit(bindparam("most"))
     )
-    claim = update(videos).where(videos.c.sequence.in_(taken), is_due)
+    claim = update(videos).where(videos.c.sequence.in_(query), is_due)
     claim = claim.values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
     return claim.returning(*_COLUMNS, videos.c.sequence)
 
 
-def _write_sweep(before_ms: int, most: int) -> Delete:
+def _write_sweep(before_ms: int, max_rows: int) -> Delete:
     old = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
-    old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(most)
+    old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(max_rows)
     return delete(videos).where(videos.c.sequence.in_(old))
 
 
-_SOME = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
+_HAS_DUE = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
 _CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
 
 
@@ -103,13 +112,13 @@ class VideoRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def create(self, job: VideoJob, most_open: int = _ANY_NUMBER) -> bool:
-        """Store a job with its reservation. In a cluster, return False if its account has ``most_open`` jobs."""
+    async def create(self, job: VideoJob, max_open: int = _UNLIMITED) -> bool:
+        """Store a job with its reservation. In a cluster, return False if its account has ``max_open`` jobs."""
         of_account = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
 
         async def work(connection: AsyncConnection) -> bool:
             credit = self._database.credit
-            if credit is not None and (await connection.execute(of_account)).scalar_one() >= most_open:
+            if credit is not None and (await connection.execute(of_account)).scalar_one() >= max_open:
                 return False
             await connection.execute(insert(videos), build_video_row(job))
             await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
@@ -117,10 +126,10 @@ class VideoRepository:
                 await credit.reserve_job(connection, job)
             return True
 
-        created = await self._database.write(work)
-        if created:
+        is_created = await self._database.write(work)
+        if is_created:
             self._keep(job)
-        return created
+        return is_created
 
     async def advance(self, changes: Iterable[tuple[VideoJob, VideoJob]]) -> Sequence[bool]:
         """Change the first job of each pair into the second, in one commit; return whether each was changed.
@@ -133,9 +142,9 @@ class VideoRepository:
             return []
         advanced = await self._database.write(lambda connection: _advance(connection, pairs))
         self.check_found(found=all(advanced))
-        for (before, after), done in zip(pairs, advanced, strict=True):
-            if done and (before.state != after.state or before.upstream_id != after.upstream_id):
-                self._keep(after)
+        for (job_before, job_after), is_done in zip(pairs, advanced, strict=True):
+            if is_done and (job_before.state != job_after.state or job_before.upstream_id != job_after.upstream_id):
+                self._keep(job_after)
         return advanced
 
     async def finish(
@@ -149,8 +158,8 @@ class VideoRepository:
 
         async def work(connection: AsyncConnection) -> bool:
             values = {"job_id": job.id, **build_progress(job), **build_receipt(job)}
-            ended = await connection.execute(_END, values)
-            if not ended.rowcount:
+            result = await connection.execute(_END_JOB, values)
+            if not result.rowcount:
                 return False
             await self._post_end(connection, job, row)
             if delivery is not None:
@@ -158,18 +167,18 @@ class VideoRepository:
             await add_row(connection, audit)
             return True
 
-        finished = await self._database.write(work)
-        self.check_found(found=finished)
-        if finished:
+        is_finished = await self._database.write(work)
+        self.check_found(found=is_finished)
+        if is_finished:
             self._keep(job, row, delivery)
-        return finished
+        return is_finished
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         """Delete a job that no provider accepted, and store its request. Return False if it was submitted."""
 
         async def work(connection: AsyncConnection) -> bool:
-            unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT))
-            if not (await connection.execute(unsent)).rowcount:
+            delete_unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT_STATES))
+            if not (await connection.execute(delete_unsent)).rowcount:
                 return False
             await self._post_end(connection, job, row)
             return True
@@ -182,8 +191,8 @@ class VideoRepository:
 
     async def _post_end(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
         """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
-        refused = await connection.execute(select(requests).where(requests.c.id == row.id))
-        if rows := [parse_request(found).row for found in refused]:
+        stored_rows = await connection.execute(select(requests).where(requests.c.id == row.id))
+        if rows := [parse_request(stored_row).row for stored_row in stored_rows]:
             await reverse_rows(connection, rows)
         await post_rows(connection, [row])
         if self._database.credit is not None:
@@ -191,33 +200,36 @@ class VideoRepository:
 
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         """Claim due jobs on which no live process works, longest due first, without their prompts."""
-        values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full)}
-        some, take = _SOME[claim.fetching], _CLAIM[claim.fetching]
-        if claim.only is not None:
+        values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full_channels)}
+        has_due, claim_query = _HAS_DUE[claim.fetching], _CLAIM[claim.fetching]
+        if claim.channels is not None:
             from gateway.storage.shared_claims import write_some_videos, write_video_claim  # noqa: PLC0415 - of a cluster
 
-            values["only"] = sorted(claim.only)
-            some, take = write_some_videos(fetching=claim.fetching), write_video_claim(fetching=claim.fetching)
-        if not await self._database.read(some.params(values)):  # a read needs neither the writer nor a commit
+            values["only"] = sorted(claim.channels)
+            has_due, claim_query = (
+                write_some_videos(fetching=claim.fetching),
+                write_video_claim(fetching=claim.fetching),
+            )
+        if not await self._database.read(has_due.params(values)):  # a read needs neither the writer nor a commit
             return []
-        values |= {"each": claim.each, "most": claim.most}
+        values |= {"each": claim.max_per_channel, "most": claim.max_jobs}
         values |= {"by": claim.process, "until_ms": claim.now_ms + claim.duration_ms}
 
         async def work(connection: AsyncConnection) -> list[VideoJob]:
-            rows = (await connection.execute(take, values)).all()
-            return [parse_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+            rows = (await connection.execute(claim_query, values)).all()
+            return [parse_video(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_INDEX], row[-1]))]
 
         return await self._database.write(work)
 
     async def renew(self, process: str, until_ms: int) -> int:
         """Extend the claims of a live process until ``until_ms``; return how many jobs it has."""
-        mine = update(videos).where(OWNED, videos.c.owner == process)
-        return await self._database.change(mine.values(lease_until_ms=until_ms))
+        query = update(videos).where(HAS_OWNER, videos.c.owner == process)
+        return await self._database.change(query.values(lease_until_ms=until_ms))
 
-    async def release(self, process: str, *, others: bool = False) -> int:
-        """Release the claims of an ended process, or of all ``others``; return their number."""
-        whose = videos.c.owner != process if others else videos.c.owner == process
-        return await self._database.change(update(videos).where(OWNED, whose).values(owner="", lease_until_ms=0))
+    async def release(self, process: str, *, others_only: bool = False) -> int:
+        """Release the claims of an ended process, or of all ``others_only``; return their number."""
+        whose = videos.c.owner != process if others_only else videos.c.owner == process
+        return await self._database.change(update(videos).where(HAS_OWNER, whose).values(owner="", lease_until_ms=0))
 
     async def find(self, video_id: str) -> VideoJob | None:
         return await self._find(videos.c.id == video_id)
@@ -225,27 +237,29 @@ class VideoRepository:
     async def find_by_request(self, request_id: str) -> VideoJob | None:
         return await self._find(videos.c.request_id == request_id)
 
-    async def list_videos(self, wanted: VideoFilter, limit: int) -> Sequence[VideoJob]:
-        rows = await self._database.read(_list(wanted).limit(limit))
+    async def list_videos(self, video_filter: VideoFilter, limit: int) -> Sequence[VideoJob]:
+        rows = await self._database.read(_list(video_filter).limit(limit))
         return [parse_video(row[:-1], row[-1]) for row in rows]
 
     async def list_open(self) -> Sequence[VideoJob]:
-        statement = select(*_COLUMNS).where(LIVE).order_by(videos.c.sequence)
+        statement = select(*_COLUMNS).where(IS_LIVE).order_by(videos.c.sequence)
         return [parse_video(row) for row in await self._database.read(statement)]
 
     async def count_open(self) -> int:
-        ((number,),) = await self._database.read(select(func.count()).select_from(videos).where(LIVE))
+        ((number,),) = await self._database.read(select(func.count()).select_from(videos).where(IS_LIVE))
         return int(number)
 
     async def list_due_channels(self) -> Sequence[str]:
-        return [channel for (channel,) in await self._database.read(select(videos.c.channel).where(DUE).distinct())]
+        return [
+            channel for (channel,) in await self._database.read(select(videos.c.channel).where(HAS_DUE_TIME).distinct())
+        ]
 
-    async def find_next_due(self, only: frozenset[str] | None = None) -> int | None:
-        """Return when the next job (of the channels ``only``) is due, in Unix ms, claimed or not; None without one."""
-        next_due = select(func.min(videos.c.due_ms)).where(DUE)
-        if only is not None:
-            next_due = next_due.where(videos.c.channel.in_(sorted(only)))
-        ((due_ms,),) = await self._database.read(next_due)
+    async def find_next_due(self, channels: frozenset[str] | None = None) -> int | None:
+        """Return when the next job (only of ``channels``, if given) is due, in Unix ms. None without one."""
+        query = select(func.min(videos.c.due_ms)).where(HAS_DUE_TIME)
+        if channels is not None:
+            query = query.where(videos.c.channel.in_(sorted(channels)))
+        ((due_ms,),) = await self._database.read(query)
         return None if due_ms is None else int(due_ms)
 
     async def list_contradictions(self) -> Sequence[str]:
@@ -254,18 +268,18 @@ class VideoRepository:
 
     async def remove(self, job: VideoJob) -> bool:
         """Delete a job that has ended; its request and charge stay. Return False if there is none."""
-        removed = bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
-        self.check_found(found=removed)
-        if removed:
+        is_removed = bool(await self._database.change(delete(videos).where(videos.c.id == job.id, _HAS_ENDED)))
+        self.check_found(found=is_removed)
+        if is_removed:
             self._keep(job, removed=True)
-        return removed
+        return is_removed
 
-    async def sweep_ended(self, before_ms: int, most: int) -> int:
-        """Delete at most ``most`` jobs that ended before ``before_ms``, oldest first; return their number."""
-        return await self._database.change(_write_sweep(before_ms, most))
+    async def sweep_ended(self, before_ms: int, max_rows: int) -> int:
+        """Delete at most ``max_rows`` jobs that ended before ``before_ms``, oldest first; return their number."""
+        return await self._database.change(_write_sweep(before_ms, max_rows))
 
     async def _find(self, condition: ColumnElement[bool]) -> VideoJob | None:
-        rows = await self._database.read(_SHOWN.where(condition))
+        rows = await self._database.read(_WITH_PROMPT.where(condition))
         self.check_found(found=bool(rows))
         return parse_video(rows[0][:-1], rows[0][-1]) if rows else None
 
@@ -289,50 +303,54 @@ class VideoRepository:
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
     """Update jobs, after reading their states: drivers do not report the matched rows of each update in a batch."""
-    known: dict[str, tuple[str, str]] = {}
-    for first in range(0, len(pairs), _LOOKED_UP):
-        ids = [before.id for before, _ in pairs[first : first + _LOOKED_UP]]
-        known.update((row[0], (row[1], row[2])) for row in await connection.execute(_STANDING, {"ids": ids}))
+    stored_states: dict[str, tuple[str, str]] = {}
+    for first in range(0, len(pairs), _LOOKUP_BATCH):
+        ids = [job_before.id for job_before, _ in pairs[first : first + _LOOKUP_BATCH]]
+        stored_states.update((row[0], (row[1], row[2])) for row in await connection.execute(_LOCK_STATES, {"ids": ids}))
     moves: dict[str, tuple[VideoJob, VideoJob]] = {}
     answers: list[bool] = []
-    for before, after in pairs:
-        found = known.get(before.id) == (before.state, before.owner)
-        if found:
-            known[before.id] = (after.state, after.owner)
-            moves[before.id] = moves.get(before.id, (before, after))[0], after
-        answers.append(found)
+    for job_before, job_after in pairs:
+        is_current = stored_states.get(job_before.id) == (job_before.state, job_before.owner)
+        if is_current:
+            stored_states[job_before.id] = (job_after.state, job_after.owner)
+            moves[job_before.id] = moves.get(job_before.id, (job_before, job_after))[0], job_after
+        answers.append(is_current)
     changes: defaultdict[tuple[str, ...], list[Values]] = defaultdict(list)
-    for before, after in moves.values():
-        values = _write_change(before, after)
+    for job_before, job_after in moves.values():
+        values = _write_change(job_before, job_after)
         changes[tuple(values)].append(values)
     for alike in changes.values():
-        await connection.execute(_CHANGE, alike)
+        await connection.execute(_UPDATE_JOB, alike)
     return answers
 
 
-def _write_change(before: VideoJob, after: VideoJob) -> Values:
+def _write_change(job_before: VideoJob, job_after: VideoJob) -> Values:
     """Return only the columns that change, because writing a column also updates its indexes."""
-    values = {"job_id": after.id, **build_progress(after)}
-    if after.state == before.state:
+    values = {"job_id": job_after.id, **build_progress(job_after)}
+    if job_after.state == job_before.state:
         del values["state"]
-    return values if after.receipt == before.receipt else values | build_receipt(after)
+    return values if job_after.receipt == job_before.receipt else values | build_receipt(job_after)
 
 
-def _list(wanted: VideoFilter) -> Select[tuple[object, ...]]:
-    statement: Select[tuple[object, ...]] = _SHOWN
-    is_theirs = videos.c.account_id == wanted.account_id
-    if wanted.account_id is not None:
+def _list(video_filter: VideoFilter) -> Select[tuple[object, ...]]:
+    statement: Select[tuple[object, ...]] = _WITH_PROMPT
+    is_theirs = videos.c.account_id == video_filter.account_id
+    if video_filter.account_id is not None:
         statement = statement.where(is_theirs)
-    if wanted.live or wanted.state not in {None, *ENDED}:
-        statement = statement.where(LIVE)
-    if wanted.state is not None:
-        statement = statement.where(FAILED if wanted.state == "failed" else videos.c.state == wanted.state)
-    if wanted.after is not None:
-        other = videos.alias()
-        place = select(other.c.sequence).where(other.c.id == wanted.after)
-        if wanted.account_id is not None:
-            place = place.where(other.c.account_id == wanted.account_id)
-        there = place.scalar_subquery()
-        follows = videos.c.sequence < there if wanted.newest_first else videos.c.sequence > there
+    if video_filter.live or video_filter.state not in {None, *ENDED_STATES}:
+        statement = statement.where(IS_LIVE)
+    if video_filter.state is not None:
+        statement = statement.where(
+            HAS_FAILED if video_filter.state == "failed" else videos.c.state == video_filter.state
+        )
+    if video_filter.after is not None:
+        other_videos = videos.alias()
+        cursor = select(other_videos.c.sequence).where(other_videos.c.id == video_filter.after)
+        if video_filter.account_id is not None:
+            cursor = cursor.where(other_videos.c.account_id == video_filter.account_id)
+        cursor_sequence = cursor.scalar_subquery()
+        follows = (
+            videos.c.sequence < cursor_sequence if video_filter.newest_first else videos.c.sequence > cursor_sequence
+        )
         statement = statement.where(follows)
-    return statement.order_by(videos.c.sequence.desc() if wanted.newest_first else videos.c.sequence)
+    return statement.order_by(videos.c.sequence.desc() if video_filter.newest_first else videos.c.sequence)

@@ -9,10 +9,10 @@ from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.row_mapping import DELIVERY_COLUMNS, Values, build_delivery_row, parse_delivery
-from gateway.storage.schema import DUE, deliveries
+from gateway.storage.schema import HAS_DUE_TIME, deliveries
 
 _COLUMNS = tuple(deliveries.c[name] for name in DELIVERY_COLUMNS)
-_DUE_PLACE = DELIVERY_COLUMNS.index("due_ms")
+_DUE_INDEX = DELIVERY_COLUMNS.index("due_ms")
 _IS_DUE = deliveries.c.due_ms <= bindparam("now_ms")
 _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 
@@ -20,10 +20,10 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 def _write_choice() -> Select[tuple[int]]:
     """Select claimable deliveries by their position per account. Deliveries in progress take the first positions."""
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
-    place = func.row_number().over(
+    rank = func.row_number().over(
         partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
     )
-    ranked = select(due_ms, sequence, lease_until_ms, place.label("place")).where(_IS_DUE).subquery()
+    ranked = select(due_ms, sequence, lease_until_ms, rank.label("place")).where(_IS_DUE).subquery()
     return (
         select(ranked.c.sequence)
         .where(ranked.c.lease_until_ms <= bindparam("now_ms"), ranked.c.place <= bindparam("each"))
@@ -50,36 +50,53 @@ class WebhookDeliveryRepository:
         self._database = database
 
     async def claim_deliveries(
-        self, process: str, now_ms: int, *, claim_ms: int, most: int, each: int, only: frozenset[int] | None = None
+        self,
+        process: str,
+        now_ms: int,
+        *,
+        claim_ms: int,
+        max_rows: int,
+        max_per_account: int,
+        accounts: frozenset[int] | None = None,
     ) -> Sequence[WebhookDelivery]:
         """Claim due deliveries on which no live process works, longest due first.
 
-        ``most`` limits all, ``each`` those of an account in progress. If too many are due, accounts with few deliveries
-        in progress come first. ``only``: the accounts in this node's share; None for a single process.
+        ``max_rows`` limits all of them, ``max_per_account`` an account's deliveries in progress. If too many are due,
+        accounts with few deliveries in progress come first. ``accounts`` are those of this node's share; None for a
+        single process.
         """
-        if only is not None:
+        if accounts is not None:
             return await self._claim_share(
-                {"by": process, "now_ms": now_ms, "until_ms": now_ms + claim_ms, "most": most, "each": each}, only
+                {
+                    "by": process,
+                    "now_ms": now_ms,
+                    "until_ms": now_ms + claim_ms,
+                    "most": max_rows,
+                    "each": max_per_account,
+                },
+                accounts,
             )
-        choice = {"now_ms": now_ms, "most": most, "each": each}
+        choice = {"now_ms": now_ms, "most": max_rows, "each": max_per_account}
         if not await self._database.read(_CHOICE.params(choice)):  # a read needs neither the writer nor a commit
             return []
         return await self._claim(_CLAIM, {**choice, "by": process, "until_ms": now_ms + claim_ms})
 
-    async def _claim_share(self, values: Values, only: frozenset[int]) -> Sequence[WebhookDelivery]:
+    async def _claim_share(self, values: Values, accounts: frozenset[int]) -> Sequence[WebhookDelivery]:
         from gateway.storage.shared_claims import write_delivery_claim  # noqa: PLC0415 - only in a cluster
 
-        if not only:
+        if not accounts:
             return []
-        due = select(deliveries.c.id).where(_IS_DUE, _IS_FREE, deliveries.c.account_id.in_(sorted(only))).limit(1)
-        if not await self._database.read(due.params(now_ms=values["now_ms"])):
+        due_query = (
+            select(deliveries.c.id).where(_IS_DUE, _IS_FREE, deliveries.c.account_id.in_(sorted(accounts))).limit(1)
+        )
+        if not await self._database.read(due_query.params(now_ms=values["now_ms"])):
             return []
-        return await self._claim(write_delivery_claim(), {**values, "only": sorted(only)})
+        return await self._claim(write_delivery_claim(), {**values, "only": sorted(accounts)})
 
     async def _claim(self, claim: Executable, values: Values) -> Sequence[WebhookDelivery]:
         async def work(connection: AsyncConnection) -> list[WebhookDelivery]:
             rows = (await connection.execute(claim, values)).all()
-            return [parse_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_PLACE], row[-1]))]
+            return [parse_delivery(row[:-1]) for row in sorted(rows, key=lambda row: (row[_DUE_INDEX], row[-1]))]
 
         return await self._database.write(work)
 
@@ -108,17 +125,17 @@ class WebhookDeliveryRepository:
             statement = statement.where(deliveries.c.account_id == account_id)
         return [parse_delivery(row) for row in await self._database.read(statement)]
 
-    async def find_next_delivery(self, only: frozenset[int] | None = None) -> int | None:
-        """Return when the next delivery (of the accounts ``only``) is due, in Unix ms, claimed or not, or None."""
-        next_due = select(func.min(deliveries.c.due_ms)).where(DUE)
-        if only is not None:
-            next_due = next_due.where(deliveries.c.account_id.in_(sorted(only)))
-        ((due_ms,),) = await self._database.read(next_due)
+    async def find_next_delivery(self, accounts: frozenset[int] | None = None) -> int | None:
+        """Return when the next delivery (of the accounts ``accounts``) is due, in Unix ms, claimed or not, or None."""
+        query = select(func.min(deliveries.c.due_ms)).where(HAS_DUE_TIME)
+        if accounts is not None:
+            query = query.where(deliveries.c.account_id.in_(sorted(accounts)))
+        ((due_ms,),) = await self._database.read(query)
         return None if due_ms is None else int(due_ms)
 
     async def free_deliveries(self, process: str) -> int:
         """Release the claims of all other processes; return their number. No other process may use the database."""
-        foreign = update(deliveries).where(DUE, deliveries.c.owner != process, deliveries.c.owner != "")
+        foreign = update(deliveries).where(HAS_DUE_TIME, deliveries.c.owner != process, deliveries.c.owner != "")
         return await self._database.change(foreign.values(owner="", lease_until_ms=0))
 
     async def sweep_deliveries(self, before_ms: int) -> int:

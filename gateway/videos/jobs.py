@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
-from gateway.domain.video import CANCELLED, LONGEST_HINT_S, VideoError, VideoJob, VideoRules, is_video_id
+from gateway.domain.video import CANCELLED, MAX_HINT_S, VideoError, VideoJob, VideoRules, is_video_id
 from gateway.errors import Conflict, NotFound, TaskNotReady
 from gateway.events import Events
 from gateway.storage.videos import VideoRepository
@@ -62,12 +62,12 @@ class VideoJobs:
 
     async def restore_reservations(self) -> None:
         """Restore the reservations of open jobs. No other process may use the store."""
-        await self.store.release(self.tasks.process, others=True)
+        await self.store.release(self.tasks.process, others_only=True)
         jobs, now_ms = await self.store.list_open(), self.now_ms
         for job in jobs:
             self.reservations.restore(job)
         # Waits are never longer than this, so the clock must have been set back.
-        latest_ms = now_ms + round(LONGEST_HINT_S * 1000)
+        latest_ms = now_ms + round(MAX_HINT_S * 1000)
         await self.store.advance([(job, job.release(now_ms)) for job in jobs if (job.due_ms or 0) > latest_ms])
 
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:

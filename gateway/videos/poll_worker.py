@@ -165,11 +165,11 @@ class VideoPoller:
             process=self._jobs.tasks.process,
             now_ms=self._jobs.now_ms,
             duration_ms=CLAIM_MS,
-            most=MAX_CLAIMED,
-            each=limit,
+            max_jobs=MAX_CLAIMED,
+            max_per_channel=limit,
             fetching=fetching,
-            full=frozenset(channel for channel, count in busy.items() if 2 * count > limit),
-            only=self._share,
+            full_channels=frozenset(channel for channel, count in busy.items() if 2 * count > limit),
+            channels=self._share,
         )
         due_jobs = await self._jobs.store.claim_due(claim)
         started_jobs: list[VideoJob] = []

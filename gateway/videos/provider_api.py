@@ -9,7 +9,7 @@ import attrs
 import structlog
 
 from gateway.domain.channel import Channel
-from gateway.domain.video import LONGEST_HINT_S, SHORTEST_HINT_S, VideoJob
+from gateway.domain.video import MAX_HINT_S, MIN_HINT_S, VideoJob
 from gateway.errors import (
     GatewayError,
     InvalidRequest,
@@ -333,7 +333,7 @@ class VideoProviderApi:
             poll_after_s: float | None = int(hint) / 1000
         else:
             poll_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())
-        return None if poll_after_s is None else min(max(poll_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
+        return None if poll_after_s is None else min(max(poll_after_s, MIN_HINT_S), MAX_HINT_S)
 
     @property
     def _now_s(self) -> int:

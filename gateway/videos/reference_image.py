@@ -65,7 +65,7 @@ class References:
             reference.url or "", trusted_origin=None, connect_s=FETCH_TIMEOUT_S, idle_s=FETCH_TIMEOUT_S
         )
         try:
-            async with share.hold_place(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
+            async with share.hold_slot(FETCH_TIMEOUT_S), asyncio.timeout(FETCH_TIMEOUT_S):
                 response = await self._fetcher.open(file_request)
                 try:
                     head = b""

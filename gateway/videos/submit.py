@@ -20,7 +20,7 @@ from gateway.billing.settlement import Settlement, build_record, find_outcome
 from gateway.deferred import defer_function
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_DURATION_MS, Usage
-from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, find_wait_s
+from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, compute_wait_s
 from gateway.errors import Conflict, ContentForbidden, GatewayError, ProviderTimeout, SensitiveWords, ShuttingDown
 from gateway.formats.videos.backend import TaskStatus, VideoSpec
 from gateway.proxy.failover import Proxy
@@ -234,7 +234,7 @@ class VideoSubmitter:
                 upstream_id=status.id,
                 receipt=receipt,
             )
-            .release(self._jobs.now_ms + round(find_wait_s(0) * 1000 * self._jobs.wait_scale))
+            .release(self._jobs.now_ms + round(compute_wait_s(0) * 1000 * self._jobs.wait_scale))
         )
         is_stored = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started_job))
         if is_stored is False:

@@ -16,15 +16,15 @@ from gateway.domain.video import (
     CHANNEL_GONE,
     CONTENT_LOST,
     INTERRUPTED,
-    LONGEST_HINT_S,
-    SHORTEST_HINT_S,
+    MAX_HINT_S,
+    MIN_HINT_S,
     SUBMIT_UNKNOWN,
     TIMEOUT,
     VideoError,
     VideoJob,
     VideoState,
+    compute_wait_s,
     find_failing_wait_s,
-    find_wait_s,
 )
 from gateway.errors import (
     GatewayError,
@@ -133,7 +133,7 @@ class VideoTracker:
 
     def _build_progress(self, job: VideoJob, result: PollResult) -> VideoJob:
         now_ms, status = self._jobs.now_ms, result.status
-        wait_s = result.poll_after_s if result.poll_after_s is not None else find_wait_s(job.polls + 1)
+        wait_s = result.poll_after_s if result.poll_after_s is not None else compute_wait_s(job.polls + 1)
         new_job = job.report_progress(status.progress, now_ms, polls=job.polls + 1, failures=0)
         if status.state == "processing" and job.state == "queued":
             new_job = new_job.move("processing", now_ms)
@@ -194,7 +194,7 @@ class VideoTracker:
         wait_s = (
             find_failing_wait_s(failures)
             if provider_retry_after_s is None
-            else min(max(provider_retry_after_s, SHORTEST_HINT_S), LONGEST_HINT_S)
+            else min(max(provider_retry_after_s, MIN_HINT_S), MAX_HINT_S)
         )
         new_job = attrs.evolve(job, failures=failures, updated_ms=now_ms)
         return new_job.release(now_ms + self._scale(wait_s))

@@ -114,7 +114,12 @@ class WebhookWorker:
     async def _claim(self, limit: int) -> Sequence[WebhookDelivery]:
         now_ms = self._now_ms()
         return await self._store.claim_deliveries(
-            self._process, now_ms, claim_ms=CLAIM_MS, most=limit, each=MAX_PER_ACCOUNT, only=self._share
+            self._process,
+            now_ms,
+            claim_ms=CLAIM_MS,
+            max_rows=limit,
+            max_per_account=MAX_PER_ACCOUNT,
+            accounts=self._share,
         )
 
     async def _find_share(self) -> frozenset[int] | None:

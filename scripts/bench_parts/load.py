@@ -62,7 +62,7 @@ class Line(asyncio.Protocol):
         self.address = address
         self.tally = tally
         self.busy = self.closed = False
-        self.began_ns = 0
+        self.started_ns = 0
         self._ended = ended
         self._fresh = False
 
@@ -82,7 +82,7 @@ class Line(asyncio.Protocol):
     def call(self, request: bytes) -> None:
         """Ask; if not encrypted, into the socket itself, which costs half of what the transport does."""
         self.busy = self._fresh = True
-        self.began_ns = time.monotonic_ns()
+        self.started_ns = time.monotonic_ns()
         if self.address.tls:
             self.transport.write(request)
         elif os.write(self._file, request) != len(request):
@@ -102,7 +102,7 @@ class WholeLine(Line):
         tally = self.tally
         if self._fresh:
             self._fresh = False
-            tally.firsts_ns.append(time.monotonic_ns() - self.began_ns)
+            tally.firsts_ns.append(time.monotonic_ns() - self.started_ns)
             if not data.startswith(OK):
                 tally.broken.append(data)
         if data.endswith(_WHOLE_ENDS) or data == LAST_CHUNK:
@@ -146,7 +146,7 @@ class StreamLine(Line):
     def _begin(self, data: bytes, count: int) -> None:
         if count:
             self._fresh = False
-            self.tally.firsts_ns.append(time.monotonic_ns() - self.began_ns)
+            self.tally.firsts_ns.append(time.monotonic_ns() - self.started_ns)
         elif not data.startswith(OK):
             self.tally.broken.append(data)
             self._fresh = False

@@ -94,7 +94,7 @@ async def test_a_target_drops_the_oldest_where_too_many_wait() -> None:
     for number in range(103):
         target.put(Alert("model_unpriced", str(number), "", 0))
     assert target.status.failed == 3
-    assert [alert.subject for alert in target._waiting][:2] == ["3", "4"]
+    assert [alert.subject for alert in target._queued_alerts][:2] == ["3", "4"]
 
 
 @given(st.sampled_from(KINDS), st.text(), st.text(), st.integers(0, 2**40))

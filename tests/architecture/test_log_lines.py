@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.log import ALLOWED
+from gateway.log import ALLOWED_FIELDS
 from tests.architecture.source import Module, find_functions, parse, read_modules
 
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
@@ -71,8 +71,8 @@ def find_wrong_lines(module: Module) -> list[str]:
         if len(line.args) != 1:
             wrong.append(f"{where} has no event, or words beside it")
         wrong += [f"{where} is of the event {event!r}" for event in find_events(line) if not EVENT.fullmatch(event)]
-        unknown = {*find_fields(line, scope)} - ALLOWED
-        wrong += [f"{where} has the field {field!r}, which log.ALLOWED has not" for field in sorted(unknown)]
+        unknown = {*find_fields(line, scope)} - ALLOWED_FIELDS
+        wrong += [f"{where} has the field {field!r}, which log.ALLOWED_FIELDS has not" for field in sorted(unknown)]
     return wrong
 
 

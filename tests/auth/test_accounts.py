@@ -8,7 +8,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.auth.accounts import MOST_CHARS, MOST_KEYS, AccountRules, AccountService
+from gateway.auth.accounts import MAX_CHARS, MAX_KEYS, AccountRules, AccountService
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.auth.declared import declare
 from gateway.billing.accounting import AccountingService
@@ -183,7 +183,7 @@ async def test_what_a_members_key_pays_is_the_operators_to_say(scenario: Account
 async def test_no_account_makes_every_change_of_a_key_slow_for_all(scenario: AccountScenario) -> None:
     admin, ada = scenario.accounts, scenario.ada
     for name, word in (("models", "m"), ("allow_ips", "10.0.0.1")):
-        long = {name: [word] * (MOST_CHARS // len(word) + 1)}
+        long = {name: [word] * (MAX_CHARS // len(word) + 1)}
         for asked in (admin.add_key({"name": "x", **long}, ada), admin.edit_key(scenario.mine, long, ada)):
             with pytest.raises(InvalidRequest) as caught:
                 await asked
@@ -193,7 +193,7 @@ async def test_no_account_makes_every_change_of_a_key_slow_for_all(scenario: Acc
             "what an operator has set stays"
         )
     key = await admin.get_key_noun(scenario.mine)
-    for number in range(MOST_KEYS - 1):
+    for number in range(MAX_KEYS - 1):
         digest = number.to_bytes(32)
         await scenario.store.add_key(attrs.evolve(key, name=f"k{number}", digest=digest, models=(), allow_ips=()))
     with pytest.raises(Conflict):
@@ -359,8 +359,8 @@ async def test_a_secret_that_the_file_gives_away_is_no_other_keys_former_one_any
 class FullStore(Repositories):
     """A store in which no key can be changed."""
 
-    async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, before: ApiKey | None = None) -> None:
-        raise StoreUnavailable(f"No room for {key.name}, {audit} and {before}")
+    async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, original: ApiKey | None = None) -> None:
+        raise StoreUnavailable(f"No room for {key.name}, {audit} and {original}")
 
 
 async def test_a_secret_that_could_not_be_stored_is_not_shown_and_the_old_one_stays() -> None:

@@ -109,8 +109,8 @@ async def test_a_link_says_what_it_is_for_and_lets_one_in(services: SessionServi
     )
     await services.invitations.open_link(token)  # a look uses nothing up
     entry = await services.invitations.use_link(token, "Ann@Example.org", FROGS, None, HOME)
-    assert (entry.signed.member.name, entry.signed.member.role) == ("ann@example.org", "viewer")
-    assert await services.sessions.find(entry.reference) == entry.signed
+    assert (entry.user.member.name, entry.user.member.role) == ("ann@example.org", "viewer")
+    assert await services.sessions.find(entry.reference) == entry.user
     for again in (
         services.invitations.open_link(token),
         services.invitations.use_link(token, "bob", FROGS, None, HOME),
@@ -170,7 +170,7 @@ async def test_a_link_resets_a_passphrase_and_whoever_was_in_is_out(services: Se
     assert (opened.link.kind, opened.member and opened.member.name) == ("reset", "ann")
     await services.sign_in()  # until it is used all is as it was
     entry = await services.invitations.use_link(one, "ignored", TOADS, None, HOME)
-    assert entry.signed.member.id == ann.id
+    assert entry.user.member.id == ann.id
     assert await services.sessions.find(before.reference) is None
     with pytest.raises(WrongPassphrase):
         await services.sign_in(passphrase=FROGS)

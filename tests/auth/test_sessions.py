@@ -24,7 +24,7 @@ def services() -> SessionServices:
 async def test_who_knows_the_passphrase_gets_in(services: SessionServices) -> None:
     ann = await services.add()
     entry = await services.sign_in(" Ann ")
-    signed = entry.signed
+    signed = entry.user
     assert (signed.member.id, signed.account.name) == (ann.id, "acme")
     assert signed.member.signed_in_ms == services.now_ms
     assert (signed.session.address, signed.session.agent) == (HOME.address, HOME.agent)
@@ -66,7 +66,7 @@ async def test_whoever_signs_in_again_gets_another_reference_and_the_old_one_is_
     first = await services.sign_in("ann")
     again = await services.sign_in("bob", visitor=attrs.evolve(HOME, reference=first.reference))
     assert await services.sessions.find(first.reference) is None
-    assert await services.sessions.find(again.reference) == again.signed
+    assert await services.sessions.find(again.reference) == again.user
     odd = await services.sign_in("bob", visitor=attrs.evolve(HOME, reference="\udcff nobody's"))
     assert await services.sessions.find(odd.reference) is not None
 
@@ -135,7 +135,7 @@ async def test_who_is_disabled_is_out_at_once_and_does_not_get_in(services: Sess
     if what == "member":
         await services.store.put_member(ann, attrs.evolve(ann, status="disabled"))
     else:
-        await services.accounts.put_account(attrs.evolve(entry.signed.account, status="disabled"))
+        await services.accounts.put_account(attrs.evolve(entry.user.account, status="disabled"))
     assert await services.sessions.find(entry.reference) is None
     with pytest.raises(Forbidden):
         await services.sign_in()
@@ -151,10 +151,10 @@ async def test_with_a_second_factor_the_passphrase_is_not_enough(services: Sessi
         await services.sign_in(passphrase=TOADS, code=services.code())
     with pytest.raises(WrongPassphrase):
         await services.sign_in(code="000000" if services.code() != "000000" else "000001")
-    assert (await services.sign_in(code=services.code())).signed.member.has_second_factor
+    assert (await services.sign_in(code=services.code())).user.member.has_second_factor
     with pytest.raises(WrongPassphrase):
         await services.sign_in(code=services.code())
-    assert len((await services.sign_in(code=recovery[0])).signed.member.recovery) == len(recovery) - 1
+    assert len((await services.sign_in(code=recovery[0])).user.member.recovery) == len(recovery) - 1
 
 
 async def test_of_many_who_come_with_one_code_one_gets_in(services: SessionServices) -> None:
@@ -212,7 +212,7 @@ async def test_a_hash_of_another_cost_is_made_anew_when_its_owner_comes(services
 async def test_who_leaves_is_out(services: SessionServices) -> None:
     await services.add()
     here, there = await services.sign_in(), await services.sign_in(visitor=AWAY)
-    await services.sessions.sign_out(here.signed, HOME)
+    await services.sessions.sign_out(here.user, HOME)
     assert await services.sessions.find(here.reference) is None
     assert await services.sessions.find(there.reference) is not None
     assert (await services.list_actions())[-1] == "member.signed_out"
@@ -225,13 +225,13 @@ async def test_ones_own_sessions_are_seen_and_ended_one_by_one_or_all(services: 
     services.now_s += IDLE_MS / 1000
     mine = [await services.sign_in() for _ in range(3)]
     others = await services.sign_in("bob")
-    me = mine[0].signed
+    me = mine[0].user
     listed = {session.id for session in await services.sessions.list_sessions(me)}
-    assert listed == {entry.signed.session.id for entry in mine}
-    for foreign in (others.signed.session.id, old.signed.session.id, "nothing", ""):
+    assert listed == {entry.user.session.id for entry in mine}
+    for foreign in (others.user.session.id, old.user.session.id, "nothing", ""):
         with pytest.raises(NotFound):
             await services.sessions.end_session(me, foreign, HOME)
-    await services.sessions.end_session(me, mine[1].signed.session.id, HOME)
+    await services.sessions.end_session(me, mine[1].user.session.id, HOME)
     assert await services.sessions.find(mine[1].reference) is None
     assert await services.sessions.end_others(me, HOME) == 2, "the old one too"
     assert await services.sessions.end_others(me, HOME) == 0
@@ -247,14 +247,14 @@ async def test_another_passphrase_ends_every_session_but_goes_on_with_this(servi
     await services.add()
     here, there = await services.sign_in(), await services.sign_in(visitor=AWAY)
     with pytest.raises(WrongPassphrase):
-        await services.sessions.change_passphrase(here.signed, TOADS, TOADS, HOME)
+        await services.sessions.change_passphrase(here.user, TOADS, TOADS, HOME)
     with pytest.raises(InvalidRequest) as refused:
-        await services.sessions.change_passphrase(here.signed, FROGS, "ann ann ann ann", HOME)
+        await services.sessions.change_passphrase(here.user, FROGS, "ann ann ann ann", HOME)
     assert refused.value.param == "passphrase"
     assert await services.sessions.find(there.reference) is not None
-    entry = await services.sessions.change_passphrase(here.signed, FROGS, TOADS, HOME)
+    entry = await services.sessions.change_passphrase(here.user, FROGS, TOADS, HOME)
     assert [await services.sessions.find(old.reference) for old in (here, there)] == [None, None]
-    assert await services.sessions.find(entry.reference) == entry.signed
+    assert await services.sessions.find(entry.reference) == entry.user
     with pytest.raises(WrongPassphrase):
         await services.sign_in(passphrase=FROGS)
     await services.sign_in(passphrase=TOADS)
@@ -264,7 +264,7 @@ async def test_another_passphrase_ends_every_session_but_goes_on_with_this(servi
 async def test_of_two_new_passphrases_at_once_one_is_taken(services: SessionServices) -> None:
     await services.add()
     here = await services.sign_in()
-    changes = (services.sessions.change_passphrase(here.signed, FROGS, new, HOME) for new in (TOADS, TOADS * 2))
+    changes = (services.sessions.change_passphrase(here.user, FROGS, new, HOME) for new in (TOADS, TOADS * 2))
     done = await asyncio.gather(*changes, return_exceptions=True)
     assert [type(one) for one in done].count(Conflict) == 1
 
@@ -273,8 +273,8 @@ async def test_a_stolen_session_does_not_guess_the_passphrase(services: SessionS
     await services.add()
     here = await services.sign_in()
     asks = (
-        lambda: services.sessions.change_passphrase(here.signed, TOADS, TOADS, AWAY),
-        lambda: services.sessions.enrol(here.signed, TOADS, AWAY),
+        lambda: services.sessions.change_passphrase(here.user, TOADS, TOADS, AWAY),
+        lambda: services.sessions.enrol(here.user, TOADS, AWAY),
     )
     for number in range(5):
         with pytest.raises(WrongPassphrase):
@@ -285,30 +285,30 @@ async def test_a_stolen_session_does_not_guess_the_passphrase(services: SessionS
 
 
 async def enrol(services: SessionServices, entry: Any) -> str:
-    return (await services.sessions.enrol(entry.signed, FROGS, HOME)).secret
+    return (await services.sessions.enrol(entry.user, FROGS, HOME)).secret
 
 
 async def test_a_second_factor_is_in_force_with_its_first_code(services: SessionServices) -> None:
     ann = await services.add()
     entry = await services.sign_in()
     with pytest.raises(WrongPassphrase):
-        await services.sessions.enrol(entry.signed, TOADS, HOME)
+        await services.sessions.enrol(entry.user, TOADS, HOME)
     with pytest.raises(Conflict):
-        await services.sessions.confirm(entry.signed, "123456", HOME)
+        await services.sessions.confirm(entry.user, "123456", HOME)
     secret = await enrol(services, entry)
     await services.sign_in()  # it is not in force yet
     code = services.code(secret=secret)
     with pytest.raises(InvalidRequest) as refused:
-        await services.sessions.confirm(entry.signed, "12345", HOME)
+        await services.sessions.confirm(entry.user, "12345", HOME)
     assert refused.value.param == "code"
-    codes = await services.sessions.confirm(entry.signed, f"{code[:3]} {code[3:]}", HOME)
+    codes = await services.sessions.confirm(entry.user, f"{code[:3]} {code[3:]}", HOME)
     assert len(codes) == 10
     with pytest.raises(SecondFactorNeeded):
         await services.sign_in()
     with pytest.raises(WrongPassphrase):
         await services.sign_in(code=code)
     with pytest.raises(Conflict):
-        await services.sessions.confirm(entry.signed, code, HOME)
+        await services.sessions.confirm(entry.user, code, HOME)
     signed = await services.sessions.find(entry.reference)
     assert signed is not None
     with pytest.raises(Conflict):
@@ -323,10 +323,10 @@ async def test_a_second_factor_waits_ten_minutes_and_for_the_session_that_asked(
     here, there = await services.sign_in(), await services.sign_in(visitor=AWAY)
     secret = await enrol(services, here)
     with pytest.raises(Conflict):
-        await services.sessions.confirm(there.signed, services.code(secret=secret), HOME)
+        await services.sessions.confirm(there.user, services.code(secret=secret), HOME)
     services.now_s += ENROLMENT_MS / 1000
     with pytest.raises(Conflict):
-        await services.sessions.confirm(here.signed, services.code(secret=secret), HOME)
+        await services.sessions.confirm(here.user, services.code(secret=secret), HOME)
     await enrol(services, there)
     assert len(services.values) == 1, "and what waited in vain is forgotten"
 
@@ -338,7 +338,7 @@ async def test_a_second_factor_that_was_confirmed_is_not_replaced_by_one_that_st
     await services.add()
     thief, owner = await services.sign_in(visitor=AWAY), await services.sign_in()
     stolen, own = await enrol(services, thief), await enrol(services, owner)
-    await services.sessions.confirm(owner.signed, services.code(secret=own), HOME)
+    await services.sessions.confirm(owner.user, services.code(secret=own), HOME)
     signed = await services.sessions.find(thief.reference)
     assert signed is not None
     with pytest.raises(Conflict):
@@ -350,10 +350,10 @@ async def test_a_second_factor_goes_with_passphrase_and_code(services: SessionSe
     entry = await services.sign_in(code=services.code(-1))
     for passphrase, code in ((TOADS, services.code()), (FROGS, services.code(-1)), (FROGS, "aaaa-bbbb-cccc-dddd")):
         with pytest.raises(WrongPassphrase):
-            await services.sessions.remove_second_factor(entry.signed, passphrase, code, HOME)
+            await services.sessions.remove_second_factor(entry.user, passphrase, code, HOME)
     with pytest.raises(SecondFactorNeeded):
-        await services.sessions.remove_second_factor(entry.signed, FROGS, "", HOME)
-    await services.sessions.remove_second_factor(entry.signed, FROGS, recovery[0], HOME)
+        await services.sessions.remove_second_factor(entry.user, FROGS, "", HOME)
+    await services.sessions.remove_second_factor(entry.user, FROGS, recovery[0], HOME)
     bare = await services.store.find_member(ann.id)
     assert bare is not None
     assert (bare.totp, bare.recovery) == (None, ())
@@ -374,10 +374,10 @@ async def test_no_passphrase_code_or_reference_is_told_to_log_or_trail(services:
             with pytest.raises(WrongPassphrase) as refused:
                 await services.sign_in(name, passphrase)
             assert "c4nary" not in str(refused.value)
-        secret = (await services.sessions.enrol(first.signed, canary, HOME)).secret
-        codes = await services.sessions.confirm(first.signed, services.code(secret=secret), HOME)
+        secret = (await services.sessions.enrol(first.user, canary, HOME)).secret
+        codes = await services.sessions.confirm(first.user, services.code(secret=secret), HOME)
         last = await services.sign_in(passphrase=canary, code=codes[0])
-        await services.sessions.change_passphrase(last.signed, canary, canary + "?", HOME)
+        await services.sessions.change_passphrase(last.user, canary, canary + "?", HOME)
     text = repr([*lines, *await services.list_audit_trail(), await services.store.list_members(), first, last])
     text += repr([await services.store.list_sessions(member.id) for member in await services.store.list_members()])
     for word in ("c4nary", first.reference, last.reference, secret, *codes):
@@ -387,7 +387,7 @@ async def test_no_passphrase_code_or_reference_is_told_to_log_or_trail(services:
 async def test_a_browser_that_says_strange_things_is_no_trouble(services: SessionServices) -> None:
     await services.add()
     strange = ClientInfo("x" * 500, "\x1b[2J\ud800 evil \n" + "y" * 5000)
-    session = (await services.sign_in(visitor=strange)).signed.session
+    session = (await services.sign_in(visitor=strange)).user.session
     assert len(session.address) == 64
     assert session.agent.startswith("[2J evil y")
     assert len(session.agent) <= 256

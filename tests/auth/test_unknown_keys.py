@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.auth.unknown_keys import DELAY_S, FREE, MAX_ADDRESSES, MAX_DELAYED, WINDOW_S, UnknownKeys
+from gateway.auth.unknown_keys import DELAY_S, FREE_ATTEMPTS, MAX_ADDRESSES, MAX_DELAYED, WINDOW_S, UnknownKeys
 from gateway.errors import RateLimited
 
 HOME, AWAY = "192.0.2.1", "192.0.2.2"
@@ -36,14 +36,14 @@ async def show(keys: UnknownKeys, address: str, count: int) -> list[asyncio.Task
 async def test_twenty_a_minute_are_answered_at_once_and_more_are_held_back() -> None:
     time = Time()
     keys = UnknownKeys(time, time.sleep)
-    assert all(task.done() for task in await show(keys, HOME, FREE))
+    assert all(task.done() for task in await show(keys, HOME, FREE_ATTEMPTS))
     held = await show(keys, HOME, MAX_DELAYED)
     assert not any(task.done() for task in held)
     assert time.slept == [DELAY_S] * MAX_DELAYED
     with pytest.raises(RateLimited) as caught:
         await keys.delay_request(HOME)
     assert caught.value.retry_after_s == WINDOW_S
-    assert all(task.done() for task in await show(keys, AWAY, FREE))
+    assert all(task.done() for task in await show(keys, AWAY, FREE_ATTEMPTS))
     time.waking.set()
     await asyncio.gather(*held)
     await keys.delay_request(HOME)
@@ -52,15 +52,15 @@ async def test_twenty_a_minute_are_answered_at_once_and_more_are_held_back() -> 
 async def test_a_minute_later_all_is_forgotten() -> None:
     time = Time()
     keys = UnknownKeys(time, time.sleep)
-    await show(keys, HOME, FREE)
+    await show(keys, HOME, FREE_ATTEMPTS)
     time.now = WINDOW_S
-    assert all(task.done() for task in await show(keys, HOME, FREE))
+    assert all(task.done() for task in await show(keys, HOME, FREE_ATTEMPTS))
 
 
 async def test_an_address_of_ipv6_is_its_64_bits() -> None:
     time = Time()
     keys = UnknownKeys(time, time.sleep)
-    for number in range(FREE):
+    for number in range(FREE_ATTEMPTS):
         await keys.delay_request(f"2001:db8::{number:x}")
     (task,) = await show(keys, "2001:db8::ffff:1", 1)
     assert not task.done()

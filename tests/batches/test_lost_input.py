@@ -42,7 +42,7 @@ async def add_batch(store: BatchRepository, file: ClientFile, status: BatchStatu
         make_client_id("batch_"), file.account_id, 1, now_ms, now_ms + int(left_s * 1000), "/v1/embeddings", file.id
     )
     batch = batch.set_status(status, int(NOW_S))
-    await store.add_batch(batch, own=False)
+    await store.add_batch(batch, is_own=False)
     return batch
 
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.billing.accounting import MAX_BALANCE_NANOS
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec
-from gateway.domain.balance import NO_QUOTA, Quota
+from gateway.domain.balance import UNLIMITED_QUOTA, Quota
 from gateway.domain.ledger import UsageFilter
 from gateway.domain.price import NANOS_PER_USD
 from gateway.errors import Conflict, InvalidRequest, StoreUnavailable
@@ -28,11 +28,11 @@ from tests.support.billing_services import (
 DOLLAR = NANOS_PER_USD
 
 
-def account(quota: Quota = NO_QUOTA) -> Account:
+def account(quota: Quota = UNLIMITED_QUOTA) -> Account:
     return caller_of(quota).account
 
 
-def key(quota: Quota = NO_QUOTA) -> ApiKey:
+def key(quota: Quota = UNLIMITED_QUOTA) -> ApiKey:
     return caller_of(key=quota).key
 
 
@@ -89,14 +89,14 @@ async def test_a_cap_that_was_just_set_is_the_one_that_is_shown(
 @pytest.mark.parametrize(
     ("ours", "shared", "owner"),
     [
-        (NO_QUOTA, NO_QUOTA, "key"),
-        (capped(5), NO_QUOTA, "key"),
-        (NO_QUOTA, capped(5), "account"),
+        (UNLIMITED_QUOTA, UNLIMITED_QUOTA, "key"),
+        (capped(5), UNLIMITED_QUOTA, "key"),
+        (UNLIMITED_QUOTA, capped(5), "account"),
         (capped(5), capped(6, "daily"), "key"),
         (capped(6, "daily"), capped(5), "account"),
         (capped(5), capped(5), "key"),
         (capped(0), capped(0), "key"),
-        (capped(0, "monthly"), NO_QUOTA, "key"),
+        (capped(0, "monthly"), UNLIMITED_QUOTA, "key"),
     ],
 )
 def test_the_stricter_balance_is_the_one_with_less_left(
@@ -172,7 +172,7 @@ async def test_a_set_under_a_known_reference_is_done_whatever_was_spent_since(bi
     assert (again["added"], again["left_usd"]) == (False, 3.0)
 
 
-@pytest.mark.parametrize("quota", [NO_QUOTA, Quota(5, "none")])
+@pytest.mark.parametrize("quota", [UNLIMITED_QUOTA, Quota(5, "none")])
 async def test_without_a_cap_there_is_nothing_to_add_to(billing: BillingServices, quota: Quota) -> None:
     for spec in (top_up("1"), put("1")):
         with pytest.raises(InvalidRequest) as caught:

@@ -102,7 +102,7 @@ async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> Gatewa
     before = (
         held(billing, caller),
         billing.quota.open_reservations,
-        set(billing.journal._open),
+        set(billing.journal._open_notes),
         len(billing.write_queue),
     )
     with pytest.raises(GatewayError) as caught:
@@ -110,7 +110,7 @@ async def refuse(billing: BillingServices, caller: Caller, nanos: int) -> Gatewa
     assert (
         held(billing, caller),
         billing.quota.open_reservations,
-        set(billing.journal._open),
+        set(billing.journal._open_notes),
         len(billing.write_queue),
     ) == before
     return caught.value
@@ -321,13 +321,13 @@ def never() -> bool:
 
 async def peek(billing: BillingServices, caller: Caller, *, free: bool = False) -> GatewayError | None:
     """What a look before the call finds; checks that nothing is left of it."""
-    before = held(billing, caller), billing.quota.open_reservations, set(billing.journal._open)
+    before = held(billing, caller), billing.quota.open_reservations, set(billing.journal._open_notes)
     error: GatewayError | None = None
     try:
         await billing.quota.precheck(caller, lambda: free)
     except GatewayError as raised:
         error = raised
-    assert (held(billing, caller), billing.quota.open_reservations, set(billing.journal._open)) == before
+    assert (held(billing, caller), billing.quota.open_reservations, set(billing.journal._open_notes)) == before
     return error
 
 
@@ -458,7 +458,7 @@ async def test_who_has_waited_for_the_database_is_refused_behind_the_fence_or_if
         ctx = make_context(caller, call_for(20, output=5))
         with pytest.raises(why):
             await quota.admit(ctx, targets)
-        assert (ctx.reservation, quota.open_reservations, journal._open) == (None, 0, {})
+        assert (ctx.reservation, quota.open_reservations, journal._open_notes) == (None, 0, {})
         queue.valid_until_s = read_boot_time() + 1_000
     why = None
     await quota.admit(make_context(caller, call_for(20, output=5)), targets)

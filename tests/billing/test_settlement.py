@@ -191,7 +191,7 @@ async def test_the_day_that_is_charged_is_that_of_the_row(billing: BillingServic
 
 async def test_an_ended_call_is_noted_with_its_charge_until_it_is_stored(billing: BillingServices) -> None:
     row = await billing.spend(caller_of(), 15)
-    left = billing.journal._open
+    left = billing.journal._open_notes
     assert list(left) == [row.id]
     assert b'"completed"' in left[row.id]
     await billing.flush.flush()

@@ -380,7 +380,7 @@ def test_bars_are_as_long_as_their_share_and_never_longer_than_the_room(
     amounts: list[tuple[int, int]], width: int, plain: bool
 ) -> None:
     lines = [{"cost_nanos": cost, "requests": requests} for cost, requests in amounts]
-    bars = format_bars(lines, width, plain=plain)
+    bars = format_bars(lines, width, as_text=plain)
     values = [cost for cost, _ in amounts] if any(cost for cost, _ in amounts) else [count for _, count in amounts]
     assert [bool(bar) for bar in bars] == [value > 0 for value in values]
     assert all(cell_len(bar) <= width for bar in bars)

@@ -262,7 +262,7 @@ async def test_a_stored_channel_is_asked_unless_it_has_a_proxy(
     box = SecretBox((folder / MASTER).read_bytes()).derive(PURPOSE)
     with closing(sqlite3.connect(folder / "gateway.db")) as database:
         ((channel_id,),) = database.execute("SELECT id FROM channels")
-        sealed = box.seal(orjson.dumps({"api_keys": ["sk"], "proxy": proxy}), about=build_associated_data(channel_id))
+        sealed = box.seal(orjson.dumps({"api_keys": ["sk"], "proxy": proxy}), context=build_associated_data(channel_id))
         database.execute("UPDATE channels SET base_url = ?, sealed = ?", (await ask_at(600), sealed))
         database.commit()
     (found,) = await asyncio.to_thread(find, folder, "clock")

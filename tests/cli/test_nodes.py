@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.nodes import _print_lost, _print_nodes
+from gateway.cli.nodes import _print_lost_changes, _print_nodes
 
 NODE: dict[str, Any] = {
     "id": "0123456789abcdef",
@@ -49,7 +49,7 @@ def test_a_lost_change_is_shown_with_what_was_applied_again_of_it(
         "applied": {"rpm": [60, 6]},
         "reason": "its other fields take no right away",
     }
-    _print_lost([change])
+    _print_lost_changes([change])
     _, shown = capsys.readouterr().out.splitlines()
     for text in ("token", "key.edited", "acme/k", "rpm 60 → 6; name k → l", "its other fields take no right away"):
         assert text in shown

@@ -19,10 +19,10 @@ ROWS = st.lists(
     st.fixed_dictionaries({"name": WORDS, "text": WORDS, "id": st.integers(0, 10**9)}), min_size=1, max_size=4
 )
 COLUMNS = (
-    Column("ID", "id", right=True, drop=1),
+    Column("ID", "id", align_right=True, drop=1),
     Column("NAME", "name", shrinks=True, width=8),
     Column("TEXT", "text", shrinks=True, width=12),
-    Column("KIND", lambda _: "usual", usual="usual"),
+    Column("KIND", lambda _: "usual", hidden_value="usual"),
 )
 
 
@@ -97,7 +97,7 @@ def test_without_rows_the_hint_goes_to_standard_error(capsys: pytest.CaptureFixt
 def test_rows_that_come_one_by_one_are_below_their_titles() -> None:
     columns = (
         Column("A", "a", width=4),
-        Column("N", "n", width=3, right=True),
+        Column("N", "n", width=3, align_right=True),
         Column("B", "b"),
         Column("C", "c", width=1),
     )

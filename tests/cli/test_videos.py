@@ -21,7 +21,7 @@ from rich.console import Console
 
 from gateway.cli.admin_client import CliContext, CliError, open_admin
 from gateway.cli.main import main
-from gateway.cli.output_videos import NO_VIDEOS, format_change, format_status, print_changes, print_videos
+from gateway.cli.output_videos import VIDEOS_HINT, format_change, format_status, print_changes, print_videos
 from gateway.cli.progress import draw_bars, draw_table
 from gateway.cli.videos import watch_videos
 from tests.support.cli_operator import Operator, log, sit_down
@@ -92,7 +92,7 @@ async def test_videos_are_listed_shown_and_cancelled(gateway_with: StartGateway)
         for verb in ("show", "cancel", "follow"):
             anonymous = await operator.type("videos", verb, STRANGER)
             assert (anonymous.exit_code, "not found" in anonymous.stderr) == (1, True), anonymous.output
-        assert (await operator.type("videos", "follow")).stderr == f"{NO_VIDEOS}\n"
+        assert (await operator.type("videos", "follow")).stderr == f"{VIDEOS_HINT}\n"
         end.set()
 
 
@@ -322,7 +322,7 @@ async def test_on_a_pipe_only_what_is_seen_to_change_is_a_line(capsys: pytest.Ca
     await print_changes(tell([make(1)], [make(1, polls=2)]), as_json=True)
     assert [json.loads(line).get("polls") for line in capsys.readouterr().out.splitlines()] == [None, 2]
     await print_changes(tell([]), as_json=False)
-    assert capsys.readouterr().err == f"{NO_VIDEOS}\n"
+    assert capsys.readouterr().err == f"{VIDEOS_HINT}\n"
     await print_changes(tell([]), as_json=True)
     assert capsys.readouterr() == ("", "")
 
@@ -360,7 +360,7 @@ def test_there_are_no_more_bars_than_lines() -> None:
 
 async def test_where_nothing_is_made_the_bars_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     await draw_bars(tell([]), terminal())
-    assert capsys.readouterr().err == f"{NO_VIDEOS}\n"
+    assert capsys.readouterr().err == f"{VIDEOS_HINT}\n"
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import asyncpg
 import pyotp
 import pytest
 
-from gateway.auth.login_throttle import OF_PAIR
+from gateway.auth.login_throttle import PAIR_PACE
 from gateway.cluster.state.values import PURPOSE
 from gateway.server.sessions import CONSOLE_HEADER
 from gateway.storage.encryption import SecretBox
@@ -55,7 +55,7 @@ async def find_setup_token(url: str) -> str:
     finally:
         await connection.close()
     box = SecretBox(bytes.fromhex(MASTER_KEY)).derive(PURPOSE)
-    return box.open(sealed, about=f"setup:{b'token'.hex()}").decode()
+    return box.open(sealed, context=f"setup:{b'token'.hex()}").decode()
 
 
 async def test_a_browser_may_come_to_another_node_each_time(
@@ -75,8 +75,8 @@ async def test_a_browser_may_come_to_another_node_each_time(
         assert (status, len(confirmed["recovery_codes"])) == (200, 10)
 
         wrong = {"name": "ada", "passphrase": "not that one at all"}
-        tried = [(await post(browser, nodes[number % 2], "session", wrong))[0] for number in range(OF_PAIR.free + 2)]
-        assert tried == [401] * OF_PAIR.free + [429] * 2, "the nodes count together"
+        tried = [(await post(browser, nodes[number % 2], "session", wrong))[0] for number in range(PAIR_PACE.free + 2)]
+        assert tried == [401] * PAIR_PACE.free + [429] * 2, "the nodes count together"
 
 
 async def test_what_is_kept_for_others_is_sealed_and_works_at_every_node(tmp_path: Path, url: str) -> None:

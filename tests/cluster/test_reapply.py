@@ -119,12 +119,12 @@ async def add_key(store: Store) -> None:
 
 async def sign_out(store: Store) -> None:
     entry = await store.services.sign_in("ann")
-    await store.services.sessions.sign_out(entry.signed, HOME)
+    await store.services.sessions.sign_out(entry.user, HOME)
 
 
 async def change_passphrase(store: Store) -> None:
     entry = await store.services.sign_in("ann")
-    await store.services.sessions.change_passphrase(entry.signed, FROGS, "seven quiet snails dance", HOME)
+    await store.services.sessions.change_passphrase(entry.user, FROGS, "seven quiet snails dance", HOME)
 
 
 async def toggle(store: Store) -> None:

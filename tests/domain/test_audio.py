@@ -76,7 +76,7 @@ def test_what_nobody_can_read_is_taken_for_speech_at_16_kilobits() -> None:
 
 
 MEGABYTE = 1_000_000
-COMPRESSED = audio.Ceiling(audio.LOSSY_BITRATE, audio.USUAL_BITRATE)
+COMPRESSED = audio.Ceiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
 """By which a megabyte has 15.625 seconds at least, and hardly less than 62.5."""
 
 
@@ -121,12 +121,12 @@ def test_no_length_is_above_its_bound_nor_below_what_bytes_take(reported: float,
     length = audio.estimate_length(reported, seen, size, COMPRESSED)
     assert 0 <= length.bound_ms <= MAX_DURATION_MS
     if length.believed_ms is not None:
-        assert audio.find_least_ms(size) <= length.believed_ms <= length.bound_ms <= audio.limit_length_ms(size)
+        assert audio.compute_min_ms(size) <= length.believed_ms <= length.bound_ms <= audio.limit_length_ms(size)
 
 
 def test_sound_takes_more_than_a_kilobit_a_second_and_less_than_512() -> None:
-    assert (audio.limit_length_ms(1_000), audio.find_least_ms(64_000)) == (8_000, 1_000)
-    assert audio.limit_length_ms(2**40) == audio.find_least_ms(2**50) == MAX_DURATION_MS
+    assert (audio.limit_length_ms(1_000), audio.compute_min_ms(64_000)) == (8_000, 1_000)
+    assert audio.limit_length_ms(2**40) == audio.compute_min_ms(2**50) == MAX_DURATION_MS
 
 
 def wav(*chunks: tuple[bytes, bytes], start: bytes = b"RIFF") -> bytes:
@@ -177,8 +177,8 @@ def test_any_wav_has_a_length_or_none(data: bytes, size: int) -> None:
 
 
 def test_a_minute_has_a_thousand_tokens_heard_and_a_quarter_more_spoken() -> None:
-    assert (audio.count_heard_tokens(60_000), audio.count_spoken_tokens(60_000)) == (1_000, 1_250)
-    assert (audio.count_heard_tokens(1), audio.count_spoken_tokens(1), audio.count_heard_tokens(0)) == (1, 1, 0)
+    assert (audio.count_audio_tokens(60_000), audio.count_spoken_tokens(60_000)) == (1_000, 1_250)
+    assert (audio.count_audio_tokens(1), audio.count_spoken_tokens(1), audio.count_audio_tokens(0)) == (1, 1, 0)
 
 
 @given(st.integers(0, 100_000), st.floats(0.25, 4))

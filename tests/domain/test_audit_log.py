@@ -6,7 +6,17 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.audit_log import CHANGED, FILE, GATEWAY, KINDS, LONGEST, OPERATOR, SECRET, Actor, build_change
+from gateway.domain.audit_log import (
+    FILE,
+    GATEWAY,
+    KINDS,
+    MASKED_CHANGE,
+    MAX_DETAIL,
+    OPERATOR,
+    SECRET,
+    Actor,
+    build_change,
+)
 from tests.support.table_rows import table_rows
 
 VALUES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text("abc日", max_size=9)
@@ -47,9 +57,9 @@ def test_every_kind_of_actor_is_known() -> None:
         ({}, {"rpm": 60, "tpm": None}, {"rpm": [None, 60]}),
         ({"rpm": 60}, {}, {"rpm": [60, None]}),
         ({"models": []}, {"models": ["é"]}, {"models": [[], ["é"]]}),
-        ({"proxy": None}, {"proxy": "http://u:p@h"}, {"proxy": CHANGED}),
-        ({"api_keys": ["a"]}, {"api_keys": ["b"]}, {"api_keys": CHANGED}),
-        ({"models": []}, {"models": ["x" * LONGEST]}, {"models": CHANGED}),
+        ({"proxy": None}, {"proxy": "http://u:p@h"}, {"proxy": MASKED_CHANGE}),
+        ({"api_keys": ["a"]}, {"api_keys": ["b"]}, {"api_keys": MASKED_CHANGE}),
+        ({"models": []}, {"models": ["x" * MAX_DETAIL]}, {"models": MASKED_CHANGE}),
     ],
 )
 def test_a_change_is_its_fields_before_and_after(
@@ -65,4 +75,4 @@ def test_what_differs_is_on_record_and_nothing_else_and_no_secret(
     reported = read(build_change(before, after))
     assert reported.keys() == {name for name in before | after if before.get(name) != after.get(name)}
     for name, value in reported.items():
-        assert value == (CHANGED if name in SECRET else [before.get(name), after.get(name)])
+        assert value == (MASKED_CHANGE if name in SECRET else [before.get(name), after.get(name)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.balance import (
     DAY_S,
-    NO_QUOTA,
+    UNLIMITED_QUOTA,
     Balance,
     Charge,
     Owner,
@@ -129,7 +129,7 @@ def test_the_last_nano_fits_and_one_more_does_not(period: QuotaPeriod) -> None:
     hold([balance], 1)
 
 
-@table_rows("quota", [NO_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
+@table_rows("quota", [UNLIMITED_QUOTA, Quota(5, "none"), Quota(None, "daily"), Quota(None, "lifetime")])
 def test_without_a_cap_anything_fits_and_there_is_no_room_to_speak_of(quota: Quota) -> None:
     balance = Balance("key")
     balance.set_quota(quota, TODAY)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from gateway.domain import circuit_breaker as health
-from gateway.domain.circuit_breaker import JITTER, LEAST_SHARE, MOVES, TRIAL_S, BreakerSettings, CircuitBreaker
+from gateway.domain.circuit_breaker import JITTER, MIN_SHARE, TRANSITIONS, TRIAL_S, BreakerSettings, CircuitBreaker
 from tests.support.table_rows import table_rows
 
 NOW = 1_000.0
@@ -56,11 +56,11 @@ def look(breaker: CircuitBreaker) -> dict[str, Any]:
 
 def test_the_table_in_the_docstring_is_the_table_that_counts() -> None:
     drawn = re.findall(r"^(\w+) +(\w+) +(\w+)$", (health.__doc__ or "").split("=======\n", 2)[2], re.MULTILINE)
-    assert {(state, happening): becomes for state, happening, becomes in drawn} == dict(MOVES)
-    assert len(drawn) == len(MOVES)
+    assert {(state, happening): becomes for state, happening, becomes in drawn} == dict(TRANSITIONS)
+    assert len(drawn) == len(TRANSITIONS)
 
 
-@table_rows("happening", sorted({happening for _, happening in MOVES}))
+@table_rows("happening", sorted({happening for _, happening in TRANSITIONS}))
 def test_every_happening_is_explained(happening: str) -> None:
     explained = {"tripped", "rested", "recovered", "abandoned"}
     assert happening in explained | {"answered", "failed"}
@@ -68,9 +68,9 @@ def test_every_happening_is_explained(happening: str) -> None:
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    states = {state for state, _ in MOVES}
-    assert states == set(MOVES.values()) == {"closed", "open", "half_open"}
-    assert all(any(becomes != state for (of, _), becomes in MOVES.items() if of == state) for state in states)
+    states = {state for state, _ in TRANSITIONS}
+    assert states == set(TRANSITIONS.values()) == {"closed", "open", "half_open"}
+    assert all(any(becomes != state for (of, _), becomes in TRANSITIONS.items() if of == state) for state in states)
 
 
 # Every move by example
@@ -121,7 +121,7 @@ def test_down_rested_trial_and_nobody_knows_how_long() -> None:
 def test_down_recovered_up_carefully() -> None:
     breaker = tripped()
     breaker.recover(NOW + 1)
-    assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("closed", 0.0, LEAST_SHARE)
+    assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("closed", 0.0, MIN_SHARE)
     assert breaker.trips == 1
     assert fail(breaker, breaker.start_attempt(NOW), NOW + 1)  # one failure is enough now
     assert (breaker.state, breaker.trips) == ("open", 2)
@@ -235,18 +235,18 @@ def test_the_ratio_trips_from_the_least_number_of_calls_on(failed: list[bool]) -
         if not bad:
             breaker.record_success(0, NOW, ONLY_RATIO)
         elif fail(breaker, 0, rules=ONLY_RATIO):
-            assert number >= ONLY_RATIO.least_calls
+            assert number >= ONLY_RATIO.min_calls
             assert failures >= ONLY_RATIO.ratio * number
             return
         else:
-            assert number < ONLY_RATIO.least_calls or failures < ONLY_RATIO.ratio * number
+            assert number < ONLY_RATIO.min_calls or failures < ONLY_RATIO.ratio * number
         assert breaker.state == "closed"
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.booleans()), max_size=80))
 def test_the_ratio_looks_back_half_a_window_to_a_whole_one(calls: list[tuple[float, bool]]) -> None:
     """Of the calls behind a trip none is older than the window; none of the last half was left out."""
-    rules = attrs.evolve(ONLY_RATIO, least_calls=4, window_s=30)
+    rules = attrs.evolve(ONLY_RATIO, min_calls=4, window_s=30)
     breaker, now, seen = well(), 0.0, list[tuple[float, bool]]()
     for gap, bad in calls:
         now += gap
@@ -260,7 +260,7 @@ def test_the_ratio_looks_back_half_a_window_to_a_whole_one(calls: list[tuple[flo
             if first and now - seen[first - 1][0] < rules.window_s / 2:
                 continue  # a call of the last half would be left out
             counted = [was_bad for _, was_bad in seen[first:]]
-            verdicts.add(len(counted) >= rules.least_calls and sum(counted) >= rules.ratio * len(counted))
+            verdicts.add(len(counted) >= rules.min_calls and sum(counted) >= rules.ratio * len(counted))
         assert trips in verdicts
         if trips:
             return
@@ -294,7 +294,7 @@ def test_a_share_never_shrinks_while_it_is_up(ages: list[float], ramp: float) ->
     breaker.recover(NOW)
     shares = [breaker.share(NOW + age, rules) for age in sorted(ages)]
     assert shares == sorted(shares)
-    assert all(LEAST_SHARE <= share <= 1 for share in shares)
+    assert all(MIN_SHARE <= share <= 1 for share in shares)
 
 
 def test_a_success_after_the_ramp_forgets_the_trips_and_one_before_it_does_not() -> None:
@@ -357,7 +357,7 @@ class BreakerMachine(RuleBasedStateMachine):
     )
     def choose_rules(self, failures: int, least: int, ramp: float, cap: float) -> None:
         self.settings = BreakerSettings(
-            failures, least_calls=least, window_s=10, cooldown_s=2, max_cooldown_s=cap, ramp_s=ramp
+            failures, min_calls=least, window_s=10, cooldown_s=2, max_cooldown_s=cap, ramp_s=ramp
         )
 
     @property
@@ -470,7 +470,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @invariant()
     def a_share_is_a_share(self) -> None:
         if hasattr(self, "rules"):
-            assert LEAST_SHARE <= self.breaker.share(self.now, self.settings) <= 1
+            assert MIN_SHARE <= self.breaker.share(self.now, self.settings) <= 1
 
 
 BreakerMachine.TestCase.settings = settings(stateful_step_count=40)

@@ -21,12 +21,12 @@ class CircuitScenario:
     def __init__(self, *, several: int = 3, part: int = 1) -> None:
         self.now = NOW
         self.whole = CircuitBreaker()
-        self.circuits = circuits.Circuits(self.whole, several=several, part=part)
+        self.circuits = circuits.Circuits(self.whole, kinds_to_trip=several, kind_index=part)
 
     def begin(
         self, endpoint_key: circuits.EndpointKey = M, account: int = A, *, tries: bool = True
     ) -> circuits.StartedAttempt:
-        return self.circuits.start_attempt(endpoint_key, account, self.now, tries=tries)
+        return self.circuits.start_attempt(endpoint_key, account, self.now, as_trial=tries)
 
     def hear(
         self,
@@ -137,7 +137,7 @@ def test_a_provider_that_asks_for_rest_has_it_from_that_account_at_the_first_wor
 
 def test_the_same_prompt_again_says_little() -> None:
     scene = CircuitScenario()
-    scene.fail(circuits.SAME_PROMPTS, prompt=7)
+    scene.fail(circuits.SAME_PROMPTS_PER_FAILURE, prompt=7)
     assert scene.open_to() == [A, B, C]
     scene.fail(prompt=8)
     scene.fail(prompt=9)
@@ -146,7 +146,7 @@ def test_the_same_prompt_again_says_little() -> None:
 
 def test_a_server_that_fails_at_one_prompt_again_and_again_is_not_asked_for_ever() -> None:
     scene = CircuitScenario()
-    scene.fail(2 * circuits.SAME_PROMPTS, prompt=7)
+    scene.fail(2 * circuits.SAME_PROMPTS_PER_FAILURE, prompt=7)
     assert scene.open_to() == [A, B, C]
     scene.fail(prompt=7)
     assert scene.open_to() == [B, C]
@@ -268,22 +268,22 @@ def test_after_news_of_the_provider_whatever_cools_down_may_be_tried() -> None:
 
 def test_made_up_models_and_many_accounts_take_bounded_memory() -> None:
     scene = CircuitScenario()
-    for number in range(3 * circuits.MOST_PLACES):
+    for number in range(3 * circuits.MAX_CIRCUITS):
         scene.fail(1 + number % 3, ("chat", f"made-up-{number}"))
-    assert len(scene.circuits) == circuits.MOST_PLACES
-    for account in range(3 * circuits.MOST_ACCOUNTS):
+    assert len(scene.circuits) == circuits.MAX_CIRCUITS
+    for account in range(3 * circuits.MAX_ACCOUNTS):
         scene.fail(account=account)
         scene.answer(account=account)
-    assert len(scene.circuits[M].accounts) == circuits.MOST_ACCOUNTS
-    for account in range(3 * circuits.MOST_ACCOUNTS):
+    assert len(scene.circuits[M].accounts) == circuits.MAX_ACCOUNTS
+    for account in range(3 * circuits.MAX_ACCOUNTS):
         scene.fail(account=account, prompt=5)
-    assert len(scene.circuits[M].prompts) <= circuits.MOST_ACCOUNTS
+    assert len(scene.circuits[M].prompts) <= circuits.MAX_ACCOUNTS
 
 
 def test_what_has_tripped_is_remembered_before_what_has_not() -> None:
     scene = CircuitScenario()
     scene.fail(3)
-    for number in range(2 * circuits.MOST_PLACES):
+    for number in range(2 * circuits.MAX_CIRCUITS):
         scene.fail(1, ("chat", f"made-up-{number}"))
     assert scene.wait_s() == 8.0
 
@@ -346,4 +346,4 @@ def test_every_wait_ends_and_nobody_is_kept_away_for_ever(deeds: Sequence[tuple[
     for account in (A, B, C):
         for model in MODELS:
             assert scene.wait_s(("chat", model), account) == 0.0
-    assert all(endpoint_key == circuits.WHOLE or endpoint_key[0] == "chat" for endpoint_key in scene.circuits)
+    assert all(endpoint_key == circuits.ALL_ENDPOINTS or endpoint_key[0] == "chat" for endpoint_key in scene.circuits)

@@ -18,8 +18,8 @@ from gateway.domain.rate_limit import (
     RateLimitSubject,
     RateLimitWindow,
     change_limit,
+    compute_smooth_burst,
     correct_all,
-    find_smooth_burst,
     remaining,
     reset_s,
     retry_after_s,
@@ -42,12 +42,12 @@ def times(gaps_ms: list[int]) -> list[float]:
 
 def find_wait(tat: float, limit: int, cost: int, now: float) -> float:
     """The wait under the burst of a channel."""
-    return wait_s(tat, (limit, find_smooth_burst(limit)), cost, now)
+    return wait_s(tat, (limit, compute_smooth_burst(limit)), cost, now)
 
 
 def rate_of(tat: float, limit: int) -> Rate:
     """A meter that stands so."""
-    return GcraBucket(limit, tat), limit, find_smooth_burst(limit)
+    return GcraBucket(limit, tat), limit, compute_smooth_burst(limit)
 
 
 def correct(tat: float, limit: int, tokens: int, now: float) -> float:
@@ -84,13 +84,13 @@ def simulate(limit: int, tries: list[tuple[float, int]]) -> list[tuple[float, in
 
 @table_rows(("limit", "units"), [(1, 1), (9, 1), (10, 1), (19, 1), (20, 2), (60, 6), (100, 10), (10**9, 10**8)])
 def test_a_tenth_of_the_limit_may_pass_at_once_and_at_least_one(limit: int, units: int) -> None:
-    assert find_smooth_burst(limit) == units
+    assert compute_smooth_burst(limit) == units
     assert pass_all(limit, [(START, 1)] * min(units + 5, 20)) == [(START, 1)] * min(units, 20)
 
 
 @given(LIMITS, GAPS_MS, st.data())
 def test_a_meter_is_a_leaking_bucket(limit: int, gaps_ms: list[int], data: st.DataObject) -> None:
-    costs = st.integers(0, 3) | st.integers(0, 2 * find_smooth_burst(limit))
+    costs = st.integers(0, 3) | st.integers(0, 2 * compute_smooth_burst(limit))
     tries = [(now, data.draw(costs)) for now in times(gaps_ms)]
     assert pass_all(limit, tries) == simulate(limit, tries)
 
@@ -101,13 +101,13 @@ def test_over_any_stretch_no_more_pass_than_its_share_and_a_burst(limit: int, ga
     for first, (begin, _) in enumerate(passed):
         for last in range(first, len(passed)):
             share = (passed[last][0] - begin) * limit / 60
-            assert last - first + 1 <= share + find_smooth_burst(limit) + 1e-3
+            assert last - first + 1 <= share + compute_smooth_burst(limit) + 1e-3
 
 
 @given(st.integers(1, 100), st.integers(1, 100))
 def test_over_a_minute_of_hammering_the_limit_and_a_burst_pass(limit: int, tries_per_s: int) -> None:
     passed = pass_all(limit, [(START + n / tries_per_s, 1) for n in range(60 * tries_per_s + 1)])
-    assert len(passed) <= limit + find_smooth_burst(limit)
+    assert len(passed) <= limit + compute_smooth_burst(limit)
     assert len(passed) >= min(limit, tries_per_s * 60) * 0.5
 
 
@@ -119,7 +119,7 @@ def test_a_caller_who_keeps_to_the_limit_is_never_refused(limit: int) -> None:
 
 @given(st.integers(10, 600))
 def test_after_a_burst_units_pass_one_by_one_and_evenly(limit: int) -> None:
-    tat = spend(START, limit, find_smooth_burst(limit), START)
+    tat = spend(START, limit, compute_smooth_burst(limit), START)
     waits = []
     now = START
     for _ in range(5):
@@ -134,15 +134,15 @@ def test_after_a_burst_units_pass_one_by_one_and_evenly(limit: int) -> None:
 def test_a_cost_above_the_burst_passes_at_rest_only_and_is_then_owed(
     limit: int, gaps_ms: list[int], data: st.DataObject
 ) -> None:
-    costs = st.integers(1, 20 * find_smooth_burst(limit))
+    costs = st.integers(1, 20 * compute_smooth_burst(limit))
     passed = pass_all(limit, [(now, data.draw(costs)) for now in times(gaps_ms)])
     assert passed  # the first one finds the meter at rest, however large it is
     tat = START
     for now, cost in passed:
-        assert cost <= find_smooth_burst(limit) or tat <= now + 1e-5
+        assert cost <= compute_smooth_burst(limit) or tat <= now + 1e-5
         tat = spend(tat, limit, cost, now)
     total = sum(cost for _, cost in passed[:-1])
-    assert total <= (passed[-1][0] - passed[0][0]) * limit / 60 + find_smooth_burst(limit) + 0.1
+    assert total <= (passed[-1][0] - passed[0][0]) * limit / 60 + compute_smooth_burst(limit) + 0.1
 
 
 @given(LIMITS, DEBTS_S, st.integers(0, 10**6))
@@ -173,11 +173,11 @@ def test_a_wait_is_told_in_whole_seconds_from_one_to_an_hour(wait: float, second
 @given(LIMITS, DEBTS_S)
 def test_what_remains_would_pass_and_one_more_would_not(limit: int, debt_s: float) -> None:
     tat = START + debt_s
-    left = remaining(tat, limit, find_smooth_burst(limit), START)
-    assert 0 <= left <= find_smooth_burst(limit)
+    left = remaining(tat, limit, compute_smooth_burst(limit), START)
+    assert 0 <= left <= compute_smooth_burst(limit)
     if left:
         assert find_wait(tat, limit, left, START) < 1e-6
-    if left < find_smooth_burst(limit):
+    if left < compute_smooth_burst(limit):
         assert find_wait(tat, limit, left + 1, START) > 0
 
 
@@ -185,11 +185,11 @@ def test_what_remains_would_pass_and_one_more_would_not(limit: int, debt_s: floa
 def test_what_remains_counts_down_by_one(limit: int) -> None:
     tat, seen = START + 0.3, []
     now = START + 0.3  # neither is a round number of the clock's
-    for _ in range(find_smooth_burst(limit)):
-        seen.append(remaining(tat, limit, find_smooth_burst(limit), now))
+    for _ in range(compute_smooth_burst(limit)):
+        seen.append(remaining(tat, limit, compute_smooth_burst(limit), now))
         tat = spend(tat, limit, 1, now)
-    assert seen == list(range(find_smooth_burst(limit), 0, -1))
-    assert remaining(tat, limit, find_smooth_burst(limit), now) == 0
+    assert seen == list(range(compute_smooth_burst(limit), 0, -1))
+    assert remaining(tat, limit, compute_smooth_burst(limit), now) == 0
 
 
 @given(LIMITS, st.floats(-100, 100), st.integers(0, 10**6), st.integers(0, 10**6))
@@ -215,14 +215,14 @@ def test_what_is_posted_after_an_idle_time_is_owed_in_full() -> None:
 def test_no_correction_gives_credit(limit: int, debt_s: float, tokens: int) -> None:
     corrected = correct(START + debt_s, limit, tokens, START)
     assert START <= corrected <= max(START, START + debt_s)
-    assert remaining(corrected, limit, find_smooth_burst(limit), START) <= find_smooth_burst(limit)
+    assert remaining(corrected, limit, compute_smooth_burst(limit), START) <= compute_smooth_burst(limit)
 
 
 @given(st.integers(10, 10_000), GAPS_MS, st.data())
 def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
     limit: int, gaps_ms: list[int], data: st.DataObject
 ) -> None:
-    most = 5 * find_smooth_burst(limit)
+    most = 5 * compute_smooth_burst(limit)
     tat, counted = START, 0
     running: list[int] = []
     for now in times(gaps_ms):
@@ -237,7 +237,7 @@ def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
             tat = spend(tat, limit, estimate, now)
             counted += estimate
             running.append(estimate)
-            assert counted <= (now - START) * limit / 60 + find_smooth_burst(limit) + most
+            assert counted <= (now - START) * limit / 60 + compute_smooth_burst(limit) + most
 
 
 @given(LIMITS, LIMITS, st.floats(-100, 10_000))
@@ -265,7 +265,7 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
     after = [(spend(tat, limit, cost, START), limit) for tat, limit in meters]
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in after]
     left, minus_tat, limit = min(
-        (remaining(tat, limit, find_smooth_burst(limit), START), -tat, limit) for tat, limit in after
+        (remaining(tat, limit, compute_smooth_burst(limit), START), -tat, limit) for tat, limit in after
     )
     assert reported == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
     undo_spend(rates)
@@ -275,7 +275,7 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
 def test_a_correction_counts_at_the_larger_limit() -> None:
     for asked, now in ((60, 600), (600, 60)):
         meter = GcraBucket(now, START)
-        correct_all([(meter, asked, find_smooth_burst(asked))], 100, START)
+        correct_all([(meter, asked, compute_smooth_burst(asked))], 100, START)
         assert reset_s(meter.tat, START) == pytest.approx(10)
 
 

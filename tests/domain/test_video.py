@@ -11,17 +11,17 @@ from gateway.domain import video
 from gateway.domain.upload import Upload
 from gateway.domain.video import (
     CANCELLED,
-    ENDED,
+    ENDED_STATES,
     TRANSITIONS,
-    UNSENT,
+    UNSENT_STATES,
     Reference,
     VideoError,
     VideoJob,
     VideoRequest,
     VideoState,
+    compute_wait_s,
     find_failing_wait_s,
     find_poll_after_ms,
-    find_wait_s,
     is_video_id,
 )
 from scripts import draw_states
@@ -53,15 +53,15 @@ def find_reached(state: VideoState) -> set[VideoState]:
 # ---- states
 
 
-@table_rows("state", [state for state in STATES if state not in ENDED])
+@table_rows("state", [state for state in STATES if state not in ENDED_STATES])
 def test_every_job_that_goes_on_can_reach_either_end_and_can_fail_at_once(state: VideoState) -> None:
-    assert find_reached(state) >= set(ENDED)
+    assert find_reached(state) >= set(ENDED_STATES)
     assert "failed" in TRANSITIONS[state]
     assert not job(state).ended
 
 
 def test_nothing_comes_after_an_end_and_everything_but_the_beginning_comes_after_it() -> None:
-    assert {state for state in STATES if not TRANSITIONS[state]} == set(ENDED)
+    assert {state for state in STATES if not TRANSITIONS[state]} == set(ENDED_STATES)
     assert find_reached("created") == set(STATES) - {"created"}
     assert job("completed").ended
     assert job("failed").ended
@@ -76,8 +76,8 @@ def test_no_job_goes_back_and_only_the_submit_is_tried_again() -> None:
 
 
 def test_a_job_is_completed_only_by_a_provider_that_was_asked() -> None:
-    assert all("completed" not in TRANSITIONS[state] for state in UNSENT)
-    assert {state for state in STATES if set(UNSENT) & set(TRANSITIONS[state])} == {"created", "submitting"}
+    assert all("completed" not in TRANSITIONS[state] for state in UNSENT_STATES)
+    assert {state for state in STATES if set(UNSENT_STATES) & set(TRANSITIONS[state])} == {"created", "submitting"}
 
 
 @table_rows(("before", "after"), PAIRS, ids=str)
@@ -138,7 +138,7 @@ def test_a_failed_job_says_why_and_keeps_how_far_it_came() -> None:
     assert (failed.owner, failed.lease_until_ms, failed.due_ms) == ("", 0, None)
 
 
-@table_rows("state", ENDED)
+@table_rows("state", ENDED_STATES)
 def test_what_has_ended_does_not_end_again(state: VideoState) -> None:
     with pytest.raises(ValueError, match=state):
         job(state).fail(CANCELLED, NOW)
@@ -189,8 +189,8 @@ def test_what_is_not_written_like_an_id_is_none(text: str) -> None:
 
 
 def test_a_job_that_goes_on_is_left_alone_longer_and_longer() -> None:
-    assert [find_wait_s(polls) for polls in range(6)] == [2, 4, 8, 15, 15, 15]
-    assert find_wait_s(10**9) == 15
+    assert [compute_wait_s(polls) for polls in range(6)] == [2, 4, 8, 15, 15, 15]
+    assert compute_wait_s(10**9) == 15
 
 
 def test_a_job_that_is_not_heard_of_is_left_alone_longer_still() -> None:

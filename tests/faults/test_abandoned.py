@@ -365,7 +365,8 @@ async def check_left(gateway: RunningGateway, **expected: Any) -> RequestRecord:
 
 def check_at_rest(gateway: RunningGateway) -> None:
     services = gateway.app[SERVICES]
-    assert (services.routing.load_balancer.running, len(services.active_requests), services.drain.inside) == (0, 0, 0)
+    running = services.routing.load_balancer.running
+    assert (running, len(services.active_requests), services.drain.active_count) == (0, 0, 0)
     assert not find_drains(gateway).attempts
 
 

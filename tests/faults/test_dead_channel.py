@@ -15,7 +15,7 @@ import attrs
 import pytest
 
 from gateway.domain.circuit_breaker import JITTER, CircuitBreaker
-from gateway.domain.rate_limit import find_smooth_burst
+from gateway.domain.rate_limit import compute_smooth_burst
 from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.routing.load_balancer import DEFAULT_SETTINGS
 from gateway.server.context import SERVICES
@@ -222,7 +222,7 @@ async def test_where_all_are_dead_callers_hear_so_and_no_retry_storm_begins(
         assert len(later) > 100
         refused = [result for result in later if result.attempts == 0]
         assert {(result.status, result.code) for result in refused} == {(503, "no_available_channel")}
-        insisting = len(lines) * (find_smooth_burst(INSISTING_RPM) + (asyncio.get_running_loop().time() - began) + 1)
+        insisting = len(lines) * (compute_smooth_burst(INSISTING_RPM) + (asyncio.get_running_loop().time() - began) + 1)
         assert len(later) - len(refused) <= sum(count_trials(line, began) for line in lines) + insisting, (
             "one a cooldown and channel, and those that nobody else could serve"
         )
@@ -371,13 +371,15 @@ async def test_no_more_calls_a_minute_go_to_a_channel_than_it_takes_and_the_rest
         assert {(result.status, result.attempts) for result in traffic.results} == {(200, 1)}
         # Two more, for calls that were let through apart and arrive together.
         over = [
-            seen for seen in narrow.seen if seen.number + 1 > find_smooth_burst(rpm) + (seen.at - began) * rpm / 60 + 2
+            seen
+            for seen in narrow.seen
+            if seen.number + 1 > compute_smooth_burst(rpm) + (seen.at - began) * rpm / 60 + 2
         ]
         assert over == []
-        assert len(narrow.seen) >= find_smooth_burst(rpm)
+        assert len(narrow.seen) >= compute_smooth_burst(rpm)
         assert len(narrow.seen) + len(wide.seen) == 200
         notes.add_figure(
-            f"rpm {rpm}: {len(narrow.seen)} of 200 calls, {find_smooth_burst(rpm)} at once; {len(wide.seen)} went on"
+            f"rpm {rpm}: {len(narrow.seen)} of 200 calls, {compute_smooth_burst(rpm)} at once; {len(wide.seen)} went on"
         )
 
 

@@ -13,7 +13,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.rate_limit import find_smooth_burst
+from gateway.domain.rate_limit import compute_smooth_burst
 from gateway.domain.token_estimate import estimate_text
 from gateway.routing.channel_state import INSISTING_RPM
 from tests.support import converse_scripts as converse
@@ -219,7 +219,7 @@ async def test_the_third_failure_in_a_row_is_the_last(
             assert [read_word(one) for one in heard] == [usual] * 5
             tries = 2 if death.name == "RST" else 1
             assert [row.attempts for row in rows] == [tries] * 5
-            more = [await call(gateway, stream=stream) for _ in range(find_smooth_burst(INSISTING_RPM))]
+            more = [await call(gateway, stream=stream) for _ in range(compute_smooth_burst(INSISTING_RPM))]
             check_error(more[-1], "no_available_channel")
             assert more[-1].headers["Retry-After"] == "1"
             assert "x-gateway-attempts" not in more[-1].headers

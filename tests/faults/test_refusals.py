@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.rate_limit import find_smooth_burst
+from gateway.domain.rate_limit import compute_smooth_burst
 from gateway.routing.channel_state import INSISTING_RPM, ChannelState
 from gateway.server.context import SERVICES
 from tests.support.fast_provider import SwiftUpstream, by_key, failing, well
@@ -218,10 +218,10 @@ async def test_where_every_key_is_refused_the_channel_is_tried_at_a_bounded_rate
         check_row_of_failure(row, "upstream_error", attempts=len(keys))
         check_trail(heard, row, *[("bad", "upstream_error")] * len(keys))
         assert [seen.key for seen in up.seen] == list(keys)
-        heard_after = [await call(gateway, stream=False) for _ in range(find_smooth_burst(INSISTING_RPM) + 8)]
+        heard_after = [await call(gateway, stream=False) for _ in range(compute_smooth_burst(INSISTING_RPM) + 8)]
         words = [one.status for one in heard_after]
         assert set(words) == {502, 503}
-        assert words.count(502) >= find_smooth_burst(INSISTING_RPM)
+        assert words.count(502) >= compute_smooth_burst(INSISTING_RPM)
         check_error(heard_after[words.index(503)], "no_available_channel")
 
 

@@ -127,7 +127,7 @@ async def arriving(gateway: RunningGateway) -> AsyncIterator[tuple[asyncio.Strea
     reader, writer = await asyncio.open_connection("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
     head = f"POST {CHAT} HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {len(body)}\r\n"
     writer.write(head.encode() + b"Content-Type: application/json\r\n\r\n" + body[:half])
-    await fault_scene.until(lambda: gateway.app[SERVICES].drain.inside)
+    await fault_scene.until(lambda: gateway.app[SERVICES].drain.active_count)
     yield reader, writer, body[half:]
     writer.close()
 

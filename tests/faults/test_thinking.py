@@ -274,7 +274,7 @@ def test_a_thousand_that_wait_for_their_turn_look_hardly_more_often_than_a_hundr
     async def scene(crowd: int) -> tuple[int, float]:
         load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
         load_balancer.set_channels([Channel(name, "custom", "http://up.invalid/v1") for name in ("one", "two")])
-        load_balancer.settings = RetrySettings(BreakerSettings(failures=10**6, least_calls=10**6))
+        load_balancer.settings = RetrySettings(BreakerSettings(failures=10**6, min_calls=10**6))
         load_balancer.retrying = 10**6  # it is never anybody's turn
         inference = parse_chat_inference(HELLO)
         routes = [

@@ -7,7 +7,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from gateway.domain.video import BLOCKED_CODE, CHANNEL_GONE, LONGEST_HINT_S, TIMEOUT, find_failing_wait_s, find_wait_s
+from gateway.domain.video import BLOCKED_CODE, CHANNEL_GONE, MAX_HINT_S, TIMEOUT, compute_wait_s, find_failing_wait_s
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import WAIT_LIMIT_S, until
@@ -118,7 +118,7 @@ async def test_a_provider_that_cannot_be_heard_is_asked_less_often_and_after_an_
             job = (await find_jobs(gateway))["take"]
             assert (job.failures, job.polls) == (0, 2)
             assert job.due_ms is not None
-            assert job.due_ms - job.updated_ms == round(find_wait_s(2) * 1_000 * PACE)
+            assert job.due_ms - job.updated_ms == round(compute_wait_s(2) * 1_000 * PACE)
             end.set()
             await await_ends(gateway)
         reported = [line["failures"] for line in lines if line["event"] == "video_poll_failed"]
@@ -135,9 +135,9 @@ async def test_the_provider_says_when_it_wants_to_be_asked_again(gateway_with: S
     plays = {
         "a hint": (Play(polls=("queued", end, "completed"), hint_ms=9_000), 9.0),
         "a hint that is too short": (Play(polls=("queued", end, "completed"), hint_ms=1), 0.5),
-        "a hint that is too long": (Play(polls=("queued", end, "completed"), hint_ms=10**9), LONGEST_HINT_S),
+        "a hint that is too long": (Play(polls=("queued", end, "completed"), hint_ms=10**9), MAX_HINT_S),
         "a limit": (Play(polls=(Answered(b"", 429, {"Retry-After": "7"}), end, "completed")), 7.0),
-        "a limit for a day": (Play(polls=(Answered(b"", 429, {"Retry-After": "86400"}), "completed")), LONGEST_HINT_S),
+        "a limit for a day": (Play(polls=(Answered(b"", 429, {"Retry-After": "86400"}), "completed")), MAX_HINT_S),
     }
     async with OpenAiVideos() as up:
         up.plays |= {prompt: play for prompt, (play, _) in plays.items()}
@@ -154,7 +154,7 @@ async def test_the_provider_says_when_it_wants_to_be_asked_again(gateway_with: S
             job = jobs[prompt]
             assert job.due_ms is not None
             assert job.due_ms - job.updated_ms == round(wait_s * 1_000 * PACE)
-            if wait_s == LONGEST_HINT_S:  # nobody waits for it here
+            if wait_s == MAX_HINT_S:  # nobody waits for it here
                 await gateway.app[SERVICES].videos.jobs.cancel(job.id)
         end.set()
         assert Counter(job.state for job in (await await_ends(gateway)).values()) == {"completed": 3, "failed": 2}

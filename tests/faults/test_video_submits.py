@@ -166,7 +166,7 @@ async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(g
         await until(lambda: len(up.asked) == len(plays) + 1)
         for calling in asking:
             await leave(calling)
-        await until(lambda: gateway.app[SERVICES].drain.inside == len(asking))  # those who carry them, and no caller
+        await until(lambda: gateway.app[SERVICES].drain.active_count == len(asking))  # and no caller
         jobs = await find_jobs(gateway)
         assert {prompt: job.state for prompt, job in jobs.items()} == dict.fromkeys(
             ["json", "refused", "form"], "submitting"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.audio import count_heard_tokens, limit_length_ms
+from gateway.domain.audio import count_audio_tokens, limit_length_ms
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.upload import Upload
 from gateway.domain.usage import MAX_DURATION_MS
@@ -44,7 +44,7 @@ async def hear(data: bytes, rng: RandomSource = random.random) -> tuple[int | No
     )
     assert kept.read_bytes <= (MAX_BLOCKS + 2 * MAX_SAMPLES + 4) * BLOCK_BYTES
     assert 0 <= inference.sound_ms <= MAX_DURATION_MS
-    assert inference.max_prompt_tokens == 10 + count_heard_tokens(inference.sound_ms)
+    assert inference.max_prompt_tokens == 10 + count_audio_tokens(inference.sound_ms)
     assert (inference.files[0].duration_ms or 0) <= inference.sound_ms
     assert inference.files[0].spooled is kept
     return inference.files[0].duration_ms, inference

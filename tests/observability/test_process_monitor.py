@@ -6,9 +6,9 @@ import psutil
 import pytest
 
 from gateway.observability.process_monitor import (
-    FOLDERS_KNOWN_S,
+    FOLDER_SIZE_TTL_S,
     LAG_EVERY_S,
-    LAG_KEPT_S,
+    LAG_WINDOW_S,
     EventLoopLag,
     FolderSize,
     FolderUsage,
@@ -20,7 +20,7 @@ from gateway.observability.process_monitor import (
 )
 from tests.support.skip_rules import run_skipping
 
-SAMPLES = round(LAG_KEPT_S / LAG_EVERY_S)
+SAMPLES = round(LAG_WINDOW_S / LAG_EVERY_S)
 
 
 def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:
@@ -62,8 +62,8 @@ async def test_a_folder_is_looked_into_once_a_minute_at_most(tmp_path: Path) -> 
     folder = FolderUsage(tmp_path)
     assert await folder.measure(100.0) == FolderSize(10, 1)
     (tmp_path / "two").write_bytes(b"x")
-    assert await folder.measure(100.0 + FOLDERS_KNOWN_S / 2) == FolderSize(10, 1)
-    assert await folder.measure(100.0 + FOLDERS_KNOWN_S) == FolderSize(11, 2)
+    assert await folder.measure(100.0 + FOLDER_SIZE_TTL_S / 2) == FolderSize(10, 1)
+    assert await folder.measure(100.0 + FOLDER_SIZE_TTL_S) == FolderSize(11, 2)
 
 
 async def test_a_folder_that_is_not_there_has_no_size(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.domain.request_log import RequestRecord
 from gateway.observability import request_metrics
 from gateway.observability.histogram import Histogram
-from gateway.observability.request_metrics import MAX_LABEL_SETS, MAX_LATENCIES, OTHER, RequestMetrics
+from gateway.observability.request_metrics import MAX_LABEL_SETS, MAX_LATENCIES, OTHER_LABEL, RequestMetrics
 from tests.support.request_records import ROW
 from tests.support.table_rows import table_rows
 
@@ -22,7 +22,7 @@ DONE = attrs.evolve(
 def count(*records: RequestRecord, models: frozenset[str] = frozenset({"m"})) -> RequestMetrics:
     """Metrics of these records, with ``models`` known."""
     ended = deque(records)
-    metrics = RequestMetrics(ended, lambda model: model if model in models else OTHER, {"up": "mistral"}.get)  # type: ignore[arg-type]
+    metrics = RequestMetrics(ended, lambda model: model if model in models else OTHER_LABEL, {"up": "mistral"}.get)  # type: ignore[arg-type]
     while ended:
         metrics.count_batch()
     return metrics
@@ -84,16 +84,16 @@ def test_a_refused_request_has_no_latency_and_an_error() -> None:
 
 def test_a_code_of_a_providers_own_is_no_label() -> None:
     metrics = count(*(attrs.evolve(DONE, outcome="failed", error_code=f"theirs-{one}") for one in range(50)))
-    assert metrics.errors == {("up", "failed", OTHER): 50}
-    assert [key[3] for key in metrics.latencies] == [OTHER]
-    assert not metrics._known, "what a provider chooses is not kept"
+    assert metrics.errors == {("up", "failed", OTHER_LABEL): 50}
+    assert [key[3] for key in metrics.latencies] == [OTHER_LABEL]
+    assert not metrics._known_sums, "what a provider chooses is not kept"
 
 
 def test_model_names_that_clients_make_up_are_one_label() -> None:
     metrics = count(*(attrs.evolve(DONE, model=f"guess-{one}") for one in range(5_000)))
-    assert metrics.sums["chat", OTHER, "up", "completed"].requests == 5_000
+    assert metrics.sums["chat", OTHER_LABEL, "up", "completed"].requests == 5_000
     assert len(metrics.sums) == len(metrics.latencies) == 1
-    assert not metrics._known, "what a client chooses is not kept"
+    assert not metrics._known_sums, "what a client chooses is not kept"
 
 
 def test_the_combinations_of_labels_are_bounded() -> None:
@@ -101,9 +101,9 @@ def test_the_combinations_of_labels_are_bounded() -> None:
     metrics = count(*(attrs.evolve(DONE, model=name) for name in names * 2), models=frozenset(names))
     assert len(metrics.sums) == MAX_LABEL_SETS + 1
     assert len(metrics.latencies) == MAX_LATENCIES + 1
-    assert metrics.sums["chat", OTHER, "", "completed"].requests == 1_000
+    assert metrics.sums["chat", OTHER_LABEL, "", "completed"].requests == 1_000
     assert sum(sums.requests for sums in metrics.sums.values()) == len(names) * 2
-    assert len(metrics._known) <= MAX_LABEL_SETS
+    assert len(metrics._known_sums) <= MAX_LABEL_SETS
 
 
 async def test_records_are_counted_in_batches() -> None:

@@ -39,7 +39,7 @@ async def test_a_request_has_a_span_and_a_child_for_its_attempt(gateway_with: St
     assert (request.name, request.kind, attempt.name, attempt.kind) == ("chat m", SERVER, "chat m", CLIENT)
     assert (request.trace_id, request.parent_id) == (TRACE_ID, SPAN_ID)
     assert (attempt.trace_id, attempt.parent_id) == (TRACE_ID, request.span_id)
-    assert request.began_ns <= attempt.began_ns <= attempt.ended_ns <= request.ended_ns
+    assert request.started_ns <= attempt.started_ns <= attempt.ended_ns <= request.ended_ns
     assert (request.error, attempt.error) == (None, None)
     found = request.attributes
     assert (found["gen_ai.operation.name"], found["gen_ai.provider.name"]) == ("chat", "custom")

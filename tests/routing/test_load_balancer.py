@@ -224,7 +224,7 @@ def test_failures_of_calls_made_before_the_trip_are_not_held_against_it_again() 
 
 def test_a_failure_after_the_first_byte_counts_too() -> None:
     board = BalancerScenario()
-    for _ in range(RULES.least_calls):
+    for _ in range(RULES.min_calls):
         slot = board.call()
         board.record_success(slot)
         board.record_failure(slot, broken())

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.domain.channel import Channel
-from gateway.domain.circuit_breaker import LEAST_SHARE, BreakerSettings
+from gateway.domain.circuit_breaker import MIN_SHARE, BreakerSettings
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse
 from gateway.routing.channel_state import ChannelState
@@ -237,7 +237,7 @@ async def test_a_channel_that_passed_comes_up_carefully(upstream: PooledHttpClie
             scenario.board.release(slot)
         scenario.now += DUE_S
         await scenario.job.probe()
-        assert (scenario.look()[0], scenario.line().breaker.share(scenario.now, RULES)) == ("closed", LEAST_SHARE)
+        assert (scenario.look()[0], scenario.line().breaker.share(scenario.now, RULES)) == ("closed", MIN_SHARE)
         scenario.trip()
         assert scenario.look() == ("open", 2 * COOLDOWN_S, 2)
 

@@ -17,7 +17,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM, Price, PriceList
-from gateway.domain.rate_limit import find_smooth_burst
+from gateway.domain.rate_limit import compute_smooth_burst
 from gateway.domain.usage import Usage
 from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.formats.embeddings.openai import parse_embeddings_inference
@@ -494,7 +494,7 @@ def test_where_all_are_down_calls_are_still_tried_at_a_bounded_rate(channels: in
     floor = RouterScenario(*[channel(f"c{number}", "m") for number in range(channels)])
     for number in range(channels):
         floor.trip(f"c{number}", 300.0)
-    assert count_calls(floor) == channels * find_smooth_burst(INSISTING_RPM)
+    assert count_calls(floor) == channels * compute_smooth_burst(INSISTING_RPM)
     passed = 0
     for _ in range(60):
         floor.time += 1
@@ -518,7 +518,7 @@ def test_all_accounts_together_are_bounded_too() -> None:
     floor = RouterScenario(channel("up", "m"))
     floor.trip("up", 300.0)
     passed = sum(count_calls(floor, other_account(number)) for number in range(2, 100))
-    assert passed == find_smooth_burst(ALL_INSISTING_RPM)
+    assert passed == compute_smooth_burst(ALL_INSISTING_RPM)
 
 
 def test_one_such_call_that_is_answered_ends_the_cooldown() -> None:

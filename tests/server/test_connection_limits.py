@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 from gateway.config.server_schema import ServerSection
 from gateway.domain.ip_address import parse_networks
 from gateway.server.connection_limits import (
-    FIRST_REQUEST_TIMEOUT_S,
-    FUTILE_S,
+    CROWDED_FIRST_REQUEST_TIMEOUT_S,
+    FUTILE_WINDOW_S,
     LOG_EVERY_S,
     ConnectionLimiter,
     ConnectionLimits,
-    find_limits,
+    compute_limits,
 )
 from tests.support.gateway import RunningGateway, channels
 from tests.support.raw_client import connect, hello, post, read_answer, split
@@ -86,7 +86,7 @@ def many(count: int) -> list[str]:
 def test_what_fits_leaves_a_descriptor_for_each_provider(
     descriptors: int, total: int, per_address: int, expected: tuple[int, int]
 ) -> None:
-    limits = find_limits(descriptors, total, per_address)
+    limits = compute_limits(descriptors, total, per_address)
     assert (limits.total, limits.per_address) == expected
     assert 0 < limits.reserve < limits.total
     assert limits.total * 2 <= max(descriptors, 32)
@@ -110,7 +110,7 @@ def test_one_address_does_not_take_everybodys_room() -> None:
     scenario = ConnectionScenario()
     assert len(scenario.come(HOME, 50, idle_since=None)) == LIMITS.per_address
     assert len(scenario.come(AWAY, 3)) == 3
-    assert scenario.limiter.refused == 40
+    assert scenario.limiter.refused_count == 40
 
 
 def test_an_address_of_ipv6_is_its_64_bits() -> None:
@@ -141,7 +141,7 @@ def test_first_strangers_that_say_nothing_go_then_the_longest_idle_then_new_ones
     scenario.clock.now = 100.0
     busy = [one for address in many(8) for one in scenario.come(address, idle_since=None)]
     order = [
-        *scenario.come("198.51.100.2", idle_since=100 - FIRST_REQUEST_TIMEOUT_S - 1),
+        *scenario.come("198.51.100.2", idle_since=100 - CROWDED_FIRST_REQUEST_TIMEOUT_S - 1),
         *scenario.come("198.51.100.3", idle_since=1.0, served=True),
         *scenario.come("198.51.100.4", idle_since=2.0, served=True),
         *scenario.come("198.51.100.5", idle_since=98.0),
@@ -162,7 +162,7 @@ def test_where_all_are_busy_one_more_is_refused_and_a_stranger_that_is_slow_goes
         scenario.come(address, idle_since=None)
     (slow,) = scenario.come("198.51.100.2", idle_since=None, unauthenticated_since=99.0)
     assert not scenario.come(AWAY, idle_since=None)
-    scenario.clock.now += FIRST_REQUEST_TIMEOUT_S
+    scenario.clock.now += CROWDED_FIRST_REQUEST_TIMEOUT_S
     assert scenario.come(AWAY, idle_since=None)
     assert slow.closed
 
@@ -173,7 +173,7 @@ def test_a_look_that_found_nobody_is_not_made_again_at_once() -> None:
     assert not scenario.come(AWAY)
     busy[0].idle_since = 0.0
     assert not scenario.come(AWAY)
-    scenario.clock.now += FUTILE_S
+    scenario.clock.now += FUTILE_WINDOW_S
     assert scenario.come(AWAY)
 
 
@@ -185,7 +185,7 @@ def test_while_connections_are_many_the_first_request_has_to_come_soon() -> None
     late = [one for address in many(12)[5:] for one in scenario.come(address)]
     later = scenario.come(AWAY, 2)
     assert (crowded_early, scenario.limiter.crowded) == (False, True)
-    scenario.clock.now = FIRST_REQUEST_TIMEOUT_S
+    scenario.clock.now = CROWDED_FIRST_REQUEST_TIMEOUT_S
     later[0].idle_since = 1.0
     scenario.limiter.sweep()
     assert all(each.closed for each in [*early, *late, later[1]])

@@ -28,7 +28,7 @@ from typing_extensions import override
 from gateway.domain.upload import HEAD_BYTES
 from gateway.errors import ClientDisconnected, GatewayError, InvalidRequest, RequestTimeout
 from gateway.server.multipart import PIECE_BYTES, FormLimits, MultipartReader
-from gateway.storage.upload_spool import PLACES, UploadSpool
+from gateway.storage.upload_spool import MAX_UPLOADS, UploadSpool
 from tests.support.forked_commands import Forked
 from tests.support.gateway import check_tasks
 from tests.support.multipart_bodies import MB, TYPE, count_open, form, part, watch_memory
@@ -415,8 +415,8 @@ async def test_uploads_beyond_the_accounts_room_are_asked_to_wait(open_booth: Op
 async def test_a_form_waits_for_its_turn_among_those_of_its_account_and_not_for_ever(open_booth: OpenBooth) -> None:
     booth = await open_booth(attrs.evolve(LIMITS, idle_s=0.05))
     async with AsyncExitStack() as places:
-        for _ in range(PLACES):
-            await places.enter_async_context(booth.spool.find_share(1).hold_place(0))
+        for _ in range(MAX_UPLOADS):
+            await places.enter_async_context(booth.spool.find_share(1).hold_slot(0))
         status, error = await send(booth, form(part("a", b"1")))
         assert (status, error["code"]) == (429, "rate_limit_exceeded")
         booth.limits = LIMITS

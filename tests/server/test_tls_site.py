@@ -71,7 +71,7 @@ async def test_connections_without_a_handshake_count_and_make_room(secured: Secu
     assert (await read_answer(reader)).status == 200
     assert 0 < len(secured.server.handshakes) < len(secured.limiter) <= 16
     assert find_timeout(secured.limiter) == 100
-    assert secured.limiter.closed + secured.limiter.refused >= 24
+    assert secured.limiter.closed_count + secured.limiter.refused_count >= 24
     for _, each in (*silent, (reader, writer)):
         each.close()
     await secured.await_count(0)
@@ -106,11 +106,11 @@ async def test_a_full_gateway_closes_before_the_handshake(secured: Secured) -> N
         writer.write(post(hello())[:-1])
         await writer.drain()
     async with asyncio.timeout(20):
-        while any(each.idle_since is not None for each in limiter._open):  # noqa: ASYNC110 - no event
+        while any(each.idle_since is not None for each in limiter._open_connections):  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)
     reader, writer = await secured.connect(tls=False)
     assert await reader.read() == b""
-    assert (limiter.refused, len(secured.server.handshakes)) == (1, 0)
+    assert (limiter.refused_count, len(secured.server.handshakes)) == (1, 0)
     for _, each in (*busy, (reader, writer)):
         each.close()
     await secured.await_count(0)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.auth.unknown_keys import FREE, MAX_DELAYED
+from gateway.auth.unknown_keys import FREE_ATTEMPTS, MAX_DELAYED
 from gateway.server.context import SERVICES
 from tests.support.gateway import KEY
 from tests.support.raw_client import connect, read_answer
@@ -26,10 +26,10 @@ async def test_unknown_keys_are_slowed_and_a_good_one_beside_them_works_at_once(
         await waking.wait()
 
     keys = gateway.app[SERVICES].auth.unknown_keys
-    keys.free, keys._sleep = FREE, sleep
+    keys.free, keys._sleep = FREE_ATTEMPTS, sleep
     reader, writer = await connect(gateway.url)
     bad = write(path, "Authorization: Bearer sk-unknown-key-of-a-stranger")
-    for _ in range(FREE):
+    for _ in range(FREE_ATTEMPTS):
         writer.write(bad)
         assert (await read_answer(reader)).status == 401
     held = [await connect(gateway.url) for _ in range(MAX_DELAYED)]

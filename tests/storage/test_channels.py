@@ -119,13 +119,13 @@ async def test_changes_since_the_same_look_are_both_kept_unless_they_are_of_one_
     channels: ChannelRepository,
 ) -> None:
     one, two = await add(channels, "one", "two")
-    await channels.put_channel(attrs.evolve(one, api_keys=("sk-new",)), before=one)
-    await channels.put_channels([attrs.evolve(one, priority=3), attrs.evolve(two, priority=4)], before=[one, two])
+    await channels.put_channel(attrs.evolve(one, api_keys=("sk-new",)), original=one)
+    await channels.put_channels([attrs.evolve(one, priority=3), attrs.evolve(two, priority=4)], originals=[one, two])
     kept = [attrs.evolve(one, api_keys=("sk-new",), priority=3), attrs.evolve(two, priority=4)]
     assert list(await channels.list_channels()) == kept
     with pytest.raises(Conflict, match="reload"):
         await channels.put_channels(
-            [attrs.evolve(two, weight=9), attrs.evolve(one, api_keys=("sk-other",))], before=[one, two]
+            [attrs.evolve(two, weight=9), attrs.evolve(one, api_keys=("sk-other",))], originals=[one, two]
         )
     assert list(await channels.list_channels()) == kept
 

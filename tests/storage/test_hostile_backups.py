@@ -126,10 +126,10 @@ def test_the_fields_of_a_manifest_are_of_their_kind(tmp_path: Path, field: str, 
 
 def test_zeros_that_unpack_for_ever_are_not_written(tmp_path: Path) -> None:
     """Its first member alone has a thousand times the size of the backup."""
-    backup, zeros = tmp_path / "b.gwb", restore.ALWAYS_BYTES + 1
+    backup, zeros = tmp_path / "b.gwb", restore.MIN_LIMIT_BYTES + 1
     with gzip.open(backup, "wb", 1) as packed:
         packed.write(head(size=zeros))
-    with pytest.raises(RestoreRefused, match=f"more than {restore.MOST_RATIO} times its size"):
+    with pytest.raises(RestoreRefused, match=f"more than {restore.MAX_RATIO} times its size"):
         restore_backup(backup, tmp_path / "new")
 
 
@@ -138,7 +138,7 @@ def test_members_are_counted() -> None:
         def read(self, size: int | None = -1, /) -> bytes:
             return head()[:size]
 
-    members = islice(read_members(Endless(), most=1_000), 1_000, None)
+    members = islice(read_members(Endless(), max_members=1_000), 1_000, None)
     with pytest.raises(BackupUnreadable, match=NO_FILE):
         next(members)
 

@@ -57,7 +57,7 @@ async def test_a_response_stays_while_another_continues_it(store: KeptResponseRe
 async def test_a_row_of_an_earlier_version_is_read(store: KeptResponseRepository, database: Database) -> None:
     body, items = b'{"output":[]}', b'["a","b"]'
     plain = len(body).to_bytes(4, "big") + body + items
-    sealed = BOX.derive("responses").seal(zlib.compress(plain), about="response:old")
+    sealed = BOX.derive("responses").seal(zlib.compress(plain), context="response:old")
     row = {"id": "old", "account_id": 1, "created_ms": 1, "expires_ms": LATER, "sealed": sealed}
     await database.change(insert(kept_responses).values(row))
     found = await store.find_response("old")

@@ -11,7 +11,7 @@ from gateway.domain.balance import DAY_S, parse_day
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.request_log import RequestFilter
 from gateway.errors import Conflict
-from gateway.storage.bulk import TOGETHER
+from gateway.storage.bulk import ROWS_PER_INSERT
 from tests.support.ledger_balances import ALWAYS, AXES, TODAY, day_at, read_ids, read_spending, read_totals
 from tests.support.request_records import NOON_MS, ROW, charge, make_rows, read_ms, refuse
 from tests.support.stores import Stores
@@ -69,7 +69,7 @@ async def test_a_row_that_is_there_is_charged_no_second_time(stores: Stores) -> 
 
 
 async def test_batches_around_the_size_of_a_statement_are_stored_in_order_or_not_at_all(stores: Stores) -> None:
-    sizes = (1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 2 * TOGETHER + 3)
+    sizes = (1, ROWS_PER_INSERT - 1, ROWS_PER_INSERT, ROWS_PER_INSERT + 1, 2 * ROWS_PER_INSERT + 3)
     posted: list[str] = []
     for size in sizes:
         names = [f"{size}_{number}" for number in range(size)]

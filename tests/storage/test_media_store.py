@@ -12,7 +12,7 @@ from gateway.domain.media import UnknownMedia
 from gateway.errors import NotFound
 from gateway.storage.file_draft import FileDraft
 from gateway.storage.file_folder import make_client_id
-from gateway.storage.media_reading import read_pieces, read_whole
+from gateway.storage.media_reading import read_all, read_pieces
 from gateway.storage.media_store import FileStore, MediaStore
 from tests.support.image_providers import draw
 from tests.support.media_stores import KINDS, open_two_file_stores, open_two_media_stores
@@ -37,7 +37,7 @@ async def files(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def read(store: MediaStore, media_id: str) -> bytes | None:
     found = await store.find(media_id)
-    return None if found is None else await read_whole(found)
+    return None if found is None else await read_all(found)
 
 
 async def make_draft(store: FileStore, data: bytes) -> FileDraft:
@@ -57,7 +57,7 @@ async def test_what_one_node_stores_the_other_reads_and_deletes(media: tuple[Med
     assert found is not None
     assert (found.id, found.media_type, found.size) == (kept.id, "image/png", len(IMAGE))
     assert abs(found.stored_s - kept.stored_s) < 60
-    assert await read_whole(found) == IMAGE
+    assert await read_all(found) == IMAGE
     assert await there.remove(kept.id)
     assert await here.find(kept.id) is None
     assert not await here.remove(kept.id)
@@ -140,7 +140,7 @@ async def test_a_file_of_one_node_is_read_and_deleted_by_the_other(files: tuple[
     file_id = make_client_id("file-")
     assert await here.keep(await make_draft(here, b"a\nb\n"), file_id) == 4
     found = await there.find(file_id)
-    assert (found.id, found.size, await read_whole(found)) == (file_id, 4, b"a\nb\n")
+    assert (found.id, found.size, await read_all(found)) == (file_id, 4, b"a\nb\n")
     async with there.open_local(file_id) as path:
         assert path.read_bytes() == b"a\nb\n"
     await there.remove(file_id)
@@ -156,7 +156,7 @@ async def test_an_empty_file_is_a_file(files: tuple[FileStore, FileStore]) -> No
     here, there = files
     file_id = make_client_id("part_")
     assert await here.keep(here.open_draft(), file_id) == 0
-    assert await read_whole(await there.find(file_id)) == b""
+    assert await read_all(await there.find(file_id)) == b""
 
 
 async def test_the_later_of_two_writers_of_a_name_wins(files: tuple[FileStore, FileStore]) -> None:
@@ -164,7 +164,7 @@ async def test_the_later_of_two_writers_of_a_name_wins(files: tuple[FileStore, F
     file_id = make_client_id("file-")
     drafts = [await make_draft(store, data) for store, data in ((here, b"1" * 99), (there, b"2" * 99))]
     await asyncio.gather(here.keep(drafts[0], file_id), there.keep(drafts[1], file_id))
-    assert await read_whole(await here.find(file_id)) in {b"1" * 99, b"2" * 99}
+    assert await read_all(await here.find(file_id)) in {b"1" * 99, b"2" * 99}
 
 
 def parse(line: bytes) -> int | None:
@@ -191,10 +191,10 @@ async def test_results_that_one_node_has_begun_are_continued_by_the_other(files:
     await run(second.append, [b"5\n"])
     await run(second.mark)
     assert await run(there.adopt, name, file_id) == 10
-    assert await read_whole(await here.find(file_id)) == b"1\n2\n3\n4\n5\n"
+    assert await read_all(await here.find(file_id)) == b"1\n2\n3\n4\n5\n"
     assert await run(here.adopt, name, file_id) == 10  # a call that was interrupted after its last step but one
     assert await run(here.open_lines(name, parse).recover) == []
-    assert await read_whole(await here.find(file_id)) == b"1\n2\n3\n4\n5\n"
+    assert await read_all(await here.find(file_id)) == b"1\n2\n3\n4\n5\n"
 
 
 async def test_a_node_that_takes_over_goes_on_in_a_copy(files: tuple[FileStore, FileStore]) -> None:

@@ -198,12 +198,12 @@ async def test_putting_what_is_there_already_changes_nothing(stores: Stores) -> 
 
 async def test_changes_of_different_fields_since_the_same_look_are_both_kept(stores: Stores) -> None:
     account = await add_account(stores)
-    await stores.accounts.put_account(attrs.evolve(account, groups=("a",)), before=account)
-    await stores.accounts.put_account(attrs.evolve(account, status="disabled"), before=account)
+    await stores.accounts.put_account(attrs.evolve(account, groups=("a",)), original=account)
+    await stores.accounts.put_account(attrs.evolve(account, status="disabled"), original=account)
     assert list(await stores.accounts.list_accounts()) == [attrs.evolve(account, groups=("a",), status="disabled")]
     key = await add_key(stores, account)
-    await stores.keys.put_key(attrs.evolve(key, quota=Quota(5, "daily")), before=key)
-    await stores.keys.put_key(attrs.evolve(key, limits=Limits(7)), before=key)
+    await stores.keys.put_key(attrs.evolve(key, quota=Quota(5, "daily")), original=key)
+    await stores.keys.put_key(attrs.evolve(key, limits=Limits(7)), original=key)
     assert list(await stores.keys.list_keys()) == [attrs.evolve(key, quota=Quota(5, "daily"), limits=Limits(7))]
 
 
@@ -211,13 +211,13 @@ async def test_of_two_changes_of_one_field_since_the_same_look_the_first_is_kept
     account = await add_account(stores)
     key = await add_key(stores, account)
     first, same = attrs.evolve(account, quota=Quota(1, "daily")), attrs.evolve(key, name="one")
-    await stores.accounts.put_account(first, before=account)
-    await stores.keys.put_key(same, before=key)
+    await stores.accounts.put_account(first, original=account)
+    await stores.keys.put_key(same, original=key)
     with pytest.raises(Conflict, match="reload"):
-        await stores.accounts.put_account(attrs.evolve(account, quota=Quota(2, "daily"), name="b"), before=account)
+        await stores.accounts.put_account(attrs.evolve(account, quota=Quota(2, "daily"), name="b"), original=account)
     with pytest.raises(Conflict, match="reload"):
-        await stores.keys.put_key(attrs.evolve(key, name="two", status="disabled"), before=key)
-    await stores.keys.put_key(same, before=key)  # both wanted the same
+        await stores.keys.put_key(attrs.evolve(key, name="two", status="disabled"), original=key)
+    await stores.keys.put_key(same, original=key)  # both wanted the same
     assert (list(await stores.accounts.list_accounts()), list(await stores.keys.list_keys())) == ([first], [same])
 
 

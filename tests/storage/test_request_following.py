@@ -18,7 +18,7 @@ from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.ledger_rows import post_rows
 from gateway.storage.open import open_database
-from gateway.storage.request_cursor import MOST_RUNNING, STEP, Snapshot
+from gateway.storage.request_cursor import MAX_RUNNING, STEP, Snapshot
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.postgres import SharedPostgres
 from tests.support.request_records import make_rows
@@ -232,11 +232,11 @@ async def test_what_is_no_cursor_is_refused(database: Database, after: str) -> N
 
 
 def test_a_snapshot_names_a_bounded_number_of_transactions() -> None:
-    running = tuple(range(10, 10 + 3 * MOST_RUNNING))
-    assert Snapshot(1_000, running).bound() == Snapshot(10 + MOST_RUNNING, running[:MOST_RUNNING])
+    running = tuple(range(10, 10 + 3 * MAX_RUNNING))
+    assert Snapshot(1_000, running).bound() == Snapshot(10 + MAX_RUNNING, running[:MAX_RUNNING])
     assert Snapshot(9, ()).bound() == Snapshot(9)
     since = Snapshot(500, running[:5])
     assert Snapshot(600, running[:5]).bound(since) == Snapshot(600, running[:5])
     assert Snapshot(500 + STEP + 9, (12, 500 + STEP + 3)).bound(since) == Snapshot(500 + STEP, (12,))
-    crowded = Snapshot(1_000, (12, *range(600, 600 + MOST_RUNNING)))
-    assert crowded.bound(since) == Snapshot(600 + MOST_RUNNING - 1, crowded.running[:MOST_RUNNING])
+    crowded = Snapshot(1_000, (12, *range(600, 600 + MAX_RUNNING)))
+    assert crowded.bound(since) == Snapshot(600 + MAX_RUNNING - 1, crowded.running[:MAX_RUNNING])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.request_log import UNHARMED, Outcome, RequestFilter, RequestPage, StoredRequest
+from gateway.domain.request_log import NON_FAILURES, Outcome, RequestFilter, RequestPage, StoredRequest
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.request_log import SLACK_MS, RequestLogRepository
@@ -211,7 +211,7 @@ async def test_verdicts_part_all_endings(database: Database, outcome: Outcome) -
     await LedgerRepository(database).post(make_rows(1, outcome=outcome))
     log = RequestLogRepository(database)
     found = [len(await log.list_requests(RequestFilter(verdict=verdict), 9)) for verdict in ("ok", "error")]
-    assert found == ([1, 0] if outcome in UNHARMED else [0, 1])
+    assert found == ([1, 0] if outcome in NON_FAILURES else [0, 1])
 
 
 async def test_rows_that_a_retired_stretch_has_left_apart_are_found_by_time(database: Database) -> None:

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.traffic import HOUR_MS, MOST_FACETS, Facet, TrafficAxis, TrafficFilter
+from gateway.domain.traffic import HOUR_MS, MAX_FACETS, Facet, TrafficAxis, TrafficFilter
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.traffic import TrafficRepository
@@ -129,9 +129,9 @@ async def test_of_the_time_that_is_asked_for_alone(used: Stores) -> None:
 
 
 async def test_there_are_never_very_many_facets(stores: Stores) -> None:
-    await stores.ledger.post([at(0, number, model=f"m{number:03}") for number in range(MOST_FACETS + 5)])
+    await stores.ledger.post([at(0, number, model=f"m{number:03}") for number in range(MAX_FACETS + 5)])
     found = (await stores.traffic.list_facets(ALWAYS)).models
-    assert [facet.value for facet in found] == [f"m{number:03}" for number in range(MOST_FACETS)]
+    assert [facet.value for facet in found] == [f"m{number:03}" for number in range(MAX_FACETS)]
 
 
 async def test_where_there_are_too_many_sums_the_newest_days_are_counted_and_it_says_since_when(

@@ -92,11 +92,11 @@ async def test_no_change_of_an_account_is_lost(pair: Pair) -> None:
         rpm = attrs.evolve(before, limits=attrs.evolve(before.limits, rpm=5))
         quota = attrs.evolve(before, quota=Quota(7))
         same = attrs.evolve(before, quota=Quota(9))
-        done = await at_once(here.put_account(rpm, before=before), there.put_account(quota, before=before))
+        done = await at_once(here.put_account(rpm, original=before), there.put_account(quota, original=before))
         assert done == [None, None]
         now = {account.id: account for account in await there.list_accounts()}[before.id]
         assert (now.limits.rpm, now.quota.limit_nanos) == (5, 7)
-        assert await at_once(there.put_account(same, before=before)) == [Conflict]
+        assert await at_once(there.put_account(same, original=before)) == [Conflict]
 
 
 async def test_of_two_who_change_the_same_field_one_is_refused(pair: Pair) -> None:
@@ -106,14 +106,14 @@ async def test_of_two_who_change_the_same_field_one_is_refused(pair: Pair) -> No
     for number in range(ROUNDS):
         key = await keys[0].add_key(ApiKey(0, account.id, f"k-{number}", number.to_bytes(32, "big"), "last"))
         fresh = [attrs.evolve(key, models=(name,)) for name in ("a", "b")]
-        done = await at_once(*(store.put_key(after, before=key) for store, after in zip(keys, fresh, strict=True)))
+        done = await at_once(*(store.put_key(after, original=key) for store, after in zip(keys, fresh, strict=True)))
         assert sorted(map(str, done)) == sorted(map(str, [None, Conflict]))
         stored = {one.id: one for one in await keys[0].list_keys()}[key.id]
         assert stored == fresh[done.index(None)]
         channel = await channels[0].add_channel(attrs.evolve(CHANNEL, name=f"c-{number}"))
         secrets = [attrs.evolve(channel, api_keys=(secret,)) for secret in ("sk-2", "sk-3")]
         done = await at_once(
-            *(store.put_channel(after, before=channel) for store, after in zip(channels, secrets, strict=True))
+            *(store.put_channel(after, original=channel) for store, after in zip(channels, secrets, strict=True))
         )
         assert sorted(map(str, done)) == sorted(map(str, [None, Conflict]))
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import Overloaded, RateLimited, StoreUnavailable
-from gateway.storage.upload_spool import MEMORY_BYTES, PLACES, SpooledFile, SpooledSlice, UploadSpool
+from gateway.storage.upload_spool import MAX_UPLOADS, MEMORY_BYTES, SpooledFile, SpooledSlice, UploadSpool
 
 LIMIT = 64 * 2**20
 
@@ -177,20 +177,20 @@ async def test_of_one_accounts_uploads_only_so_many_arrive_at_once(spool: Upload
     share = spool.find_share(1)
     async with AsyncExitStack() as places:
         leaving = await places.enter_async_context(AsyncExitStack())
-        await leaving.enter_async_context(share.hold_place(0))
-        for _ in range(PLACES - 1):
-            await places.enter_async_context(spool.find_share(1).hold_place(0))
+        await leaving.enter_async_context(share.hold_slot(0))
+        for _ in range(MAX_UPLOADS - 1):
+            await places.enter_async_context(spool.find_share(1).hold_slot(0))
         with pytest.raises(RateLimited) as caught:
-            await places.enter_async_context(share.hold_place(0.01))
+            await places.enter_async_context(share.hold_slot(0.01))
         assert (caught.value.status, caught.value.retry_after_s) == (429, 5)
-        async with spool.find_share(2).hold_place(0):
+        async with spool.find_share(2).hold_slot(0):
             pass
-        waiting = asyncio.create_task(places.enter_async_context(share.hold_place(3)))
+        waiting = asyncio.create_task(places.enter_async_context(share.hold_slot(3)))
         await asyncio.sleep(0)
         assert not waiting.done()
         await leaving.aclose()
         await waiting
-    async with share.hold_place(0):
+    async with share.hold_slot(0):
         pass
 
 

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 
 from gateway.domain.request_log import RequestFilter
-from gateway.domain.video import INTERRUPTED, TRANSITIONS, UNSENT, VideoError, VideoFilter, VideoJob, VideoState
+from gateway.domain.video import INTERRUPTED, TRANSITIONS, UNSENT_STATES, VideoError, VideoFilter, VideoJob, VideoState
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.database import Database
 from gateway.storage.schema import usage_hours
@@ -220,7 +220,7 @@ async def test_only_a_job_that_no_provider_took_is_dropped(archive: Archive, sta
     job = make_job(0, state=state, owner="me")
     await fill(archive, job)
     row = attrs.evolve(job.receipt, cost_nanos=0, status=400)
-    unsent = state in UNSENT
+    unsent = state in UNSENT_STATES
     assert await archive.videos.drop(job, row) == unsent
     assert await archive.videos.find(job.id) == (None if unsent else job)
     assert await read_ids(archive.requests) == (["req_0"] if unsent else [])
@@ -253,8 +253,8 @@ async def test_a_claim_is_bounded_as_a_whole_and_for_each_channel(archive: Archi
     assert names(await archive.videos.claim_due(claim(each=1, most=1))) == ["a2"]
     assert names(await archive.videos.claim_due(claim(each=0))) == []
     assert names(await archive.videos.claim_due(claim(most=0))) == []
-    assert names(await archive.videos.claim_due(claim(full=frozenset("a")))) == ["b2"]
-    assert names(await archive.videos.claim_due(claim(full=frozenset("ab")))) == []
+    assert names(await archive.videos.claim_due(claim(full_channels=frozenset("a")))) == ["b2"]
+    assert names(await archive.videos.claim_due(claim(full_channels=frozenset("ab")))) == []
     assert names(await archive.videos.claim_due(claim())) == ["a3"]
 
 
@@ -267,13 +267,13 @@ async def test_a_node_claims_its_share_and_counts_what_other_nodes_poll(archive:
     assert sorted(set(await archive.videos.list_due_channels())) == ["a", "b", "c"]
     assert await archive.videos.find_next_due(frozenset("bx")) == NOW
     assert await archive.videos.find_next_due(frozenset()) is None
-    assert names(await archive.videos.claim_due(claim("one", only=frozenset()))) == []
-    assert names(await archive.videos.claim_due(claim("one", only=share, each=2))) == ["a0", "a1", "b"]
-    assert names(await archive.videos.claim_due(claim("two", only=share, each=2))) == []
-    assert names(await archive.videos.claim_due(claim("two", only=share, each=3))) == ["a2"]
-    assert names(await archive.videos.claim_due(claim("two", only=share, full=frozenset("a")))) == []
-    assert names(await archive.videos.claim_due(claim("two", only=frozenset("c"), each=1))) == ["c"]
-    assert names(await archive.videos.claim_due(claim("two", only=frozenset("c"), now_ms=NOW + 1))) == ["sent"]
+    assert names(await archive.videos.claim_due(claim("one", channels=frozenset()))) == []
+    assert names(await archive.videos.claim_due(claim("one", channels=share, each=2))) == ["a0", "a1", "b"]
+    assert names(await archive.videos.claim_due(claim("two", channels=share, each=2))) == []
+    assert names(await archive.videos.claim_due(claim("two", channels=share, each=3))) == ["a2"]
+    assert names(await archive.videos.claim_due(claim("two", channels=share, full_channels=frozenset("a")))) == []
+    assert names(await archive.videos.claim_due(claim("two", channels=frozenset("c"), each=1))) == ["c"]
+    assert names(await archive.videos.claim_due(claim("two", channels=frozenset("c"), now_ms=NOW + 1))) == ["sent"]
 
 
 async def test_files_to_be_fetched_are_claimed_apart_from_all_others(archive: Archive) -> None:
@@ -311,7 +311,7 @@ async def test_jobs_of_a_process_that_has_ended_are_free_at_once(
     owners = {"mine": "me", "theirs": "other", "gone": "third"}
     jobs = [make_job(name, owner=whose, lease_until_ms=NOW + LEASE) for name, whose in owners.items()]
     await fill(archive, *jobs, make_job("free", due_ms=None))
-    assert await archive.videos.release(owner, others=others) == len(freed)
+    assert await archive.videos.release(owner, others_only=others) == len(freed)
     free = [attrs.evolve(job, owner="", lease_until_ms=0) for job in jobs]
     wanted = [mute(new if names([old])[0] in freed else old) for old, new in zip(jobs, free, strict=True)]
     assert list(await archive.videos.list_open())[:3] == wanted

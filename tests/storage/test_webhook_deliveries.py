@@ -23,7 +23,9 @@ async def list_all(archive: Archive, video_id: str | None = None, limit: int = 1
 
 
 async def take(archive: Archive, owner: str = "me", now_ms: int = NOW, *, most: int = 10, each: int = 10) -> list[str]:
-    claimed = await archive.deliveries.claim_deliveries(owner, now_ms, claim_ms=LEASE, most=most, each=each)
+    claimed = await archive.deliveries.claim_deliveries(
+        owner, now_ms, claim_ms=LEASE, max_rows=most, max_per_account=each
+    )
     return [one.id for one in claimed]
 
 
@@ -70,7 +72,7 @@ async def test_what_is_due_is_taken_on_longest_first_until_the_lease_ends(archiv
     known = {name: make_delivery(name, due_ms=due_ms) for name, due_ms in dues.items()}
     await tell(archive, *known.values())
     assert await archive.deliveries.find_next_delivery() == NOW - 9
-    taken = await archive.deliveries.claim_deliveries("me", NOW, claim_ms=LEASE, most=2, each=10)
+    taken = await archive.deliveries.claim_deliveries("me", NOW, claim_ms=LEASE, max_rows=2, max_per_account=10)
     assert list(taken) == [
         attrs.evolve(known[name], owner="me", lease_until_ms=NOW + LEASE) for name in ("long", "also")
     ]
@@ -104,7 +106,7 @@ async def test_where_room_is_short_it_goes_to_accounts_that_have_least(archive: 
 
 async def take_share(archive: Archive, owner: str, *only: int, each: int = 10) -> list[str]:
     claimed = await archive.deliveries.claim_deliveries(
-        owner, NOW, claim_ms=LEASE, most=10, each=each, only=frozenset(only)
+        owner, NOW, claim_ms=LEASE, max_rows=10, max_per_account=each, accounts=frozenset(only)
     )
     return [one.id for one in claimed]
 
@@ -131,7 +133,9 @@ async def test_of_many_processes_one_gets_a_delivery(archive: Archive) -> None:
 
 async def test_an_attempt_is_noted_and_the_next_one_is_due_later(archive: Archive) -> None:
     await tell(archive, make_delivery(0), make_delivery(1))
-    first, second = await archive.deliveries.claim_deliveries("me", NOW, claim_ms=LEASE, most=10, each=10)
+    first, second = await archive.deliveries.claim_deliveries(
+        "me", NOW, claim_ms=LEASE, max_rows=10, max_per_account=10
+    )
     failed, taken = first.record_attempt(503, "no", NOW), second.record_attempt(204, None, NOW)
     for noted in (failed, taken):
         await archive.deliveries.note_delivery(noted)
@@ -144,8 +148,10 @@ async def test_an_attempt_is_noted_and_the_next_one_is_due_later(archive: Archiv
 @pytest.mark.parametrize("answer", [200, None])
 async def test_what_is_over_is_not_begun_anew_by_one_who_is_late(archive: Archive, answer: int | None) -> None:
     await tell(archive, make_delivery(0, created_ms=0))
-    (slow,) = await archive.deliveries.claim_deliveries("slow", NOW, claim_ms=1, most=1, each=1)
-    (quick,) = await archive.deliveries.claim_deliveries("quick", NOW + 1, claim_ms=LEASE, most=1, each=1)
+    (slow,) = await archive.deliveries.claim_deliveries("slow", NOW, claim_ms=1, max_rows=1, max_per_account=1)
+    (quick,) = await archive.deliveries.claim_deliveries(
+        "quick", NOW + 1, claim_ms=LEASE, max_rows=1, max_per_account=1
+    )
     over = quick.record_attempt(answer, None, NOW)
     assert over.status != "pending"
     await archive.deliveries.note_delivery(over)

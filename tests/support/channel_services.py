@@ -69,10 +69,10 @@ class Disk(Repositories):
         return await super().add_channel(channel, audit)
 
     async def put_channels(
-        self, changed: Sequence[Channel], audit: AuditRow | None = None, *, before: Sequence[Channel] = ()
+        self, changed_channels: Sequence[Channel], audit: AuditRow | None = None, *, originals: Sequence[Channel] = ()
     ) -> None:
         self._check()
-        await super().put_channels(changed, audit, before=before)
+        await super().put_channels(changed_channels, audit, originals=originals)
 
     async def delete_channel(self, channel_id: int, audit: AuditRow | None = None) -> None:
         self._check()

@@ -154,7 +154,7 @@ class MemoryCreditAuthority:
             mended = max(0, -lease.outstanding)
             lease.granted, lease.late = max(lease.granted - lease.late, lease.posted), 0
         room = found.room
-        if want.need_nanos > 0 and room >= want.least_nanos:
+        if want.need_nanos > 0 and room >= want.min_nanos:
             granted = min(room, max(want.need_nanos, min(want.want_nanos, int(room / (2 * self.live)))))
             found.leases.setdefault(self.node, MemoryLease(found.start)).granted += granted
         else:

@@ -24,7 +24,7 @@ class Span:
     parent_id: str
     kind: int
     error: str | None
-    began_ns: int
+    started_ns: int
     ended_ns: int
     attributes: dict[str, Any]
 
@@ -60,7 +60,7 @@ class OtlpReceiver:
             while len(self.spans) < spans:
                 await asyncio.to_thread(exporter.flush)
                 await asyncio.sleep(0.01)
-        return sorted(self.spans, key=lambda span: (span.began_ns, span.kind != 2))
+        return sorted(self.spans, key=lambda span: (span.started_ns, span.kind != 2))
 
     async def _receive(self, request: web.Request) -> web.Response:
         raw = await request.read()

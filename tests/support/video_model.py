@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from gateway.domain.request_log import RequestFilter, RequestRecord
-from gateway.domain.video import UNSENT, Claim, VideoFilter, VideoJob
+from gateway.domain.video import UNSENT_STATES, Claim, VideoFilter, VideoJob
 from tests.support.ledger_model import LedgerModel
 
 
@@ -35,7 +35,7 @@ class VideoModel:
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         known = self._jobs.get(job.id)
-        if known is None or known.state not in UNSENT:
+        if known is None or known.state not in UNSENT_STATES:
             return False
         del self._jobs[job.id]
         await self._books.post([row])
@@ -49,7 +49,7 @@ class VideoModel:
         taken: list[VideoJob] = []
         for _, job in due:
             places[job.channel] += 1
-            if places[job.channel] <= claim.each and len(taken) < claim.most:
+            if places[job.channel] <= claim.max_per_channel and len(taken) < claim.max_jobs:
                 taken.append(attrs.evolve(job, owner=claim.process, lease_until_ms=claim.now_ms + claim.duration_ms))
         self._jobs.update((job.id, job) for job in taken)
         return [attrs.evolve(job, prompt="") for job in taken]
@@ -119,7 +119,7 @@ def _may_take(claim: Claim, job: VideoJob) -> bool:
     return (
         job.lease_until_ms <= claim.now_ms
         and (job.state == "fetching") == claim.fetching
-        and job.channel not in claim.full
+        and job.channel not in claim.full_channels
     )
 
 

@@ -339,9 +339,9 @@ class UnreliableStore(VideoRepository):
         self._check("drop")
         return await super().drop(job, row)
 
-    async def release(self, owner: str, *, others: bool = False) -> int:
+    async def release(self, owner: str, *, others_only: bool = False) -> int:
         self._check("release")
-        return await super().release(owner, others=others)
+        return await super().release(owner, others_only=others_only)
 
 
 class UnusedJournal(RequestJournal):

@@ -47,7 +47,7 @@ class Store(UnreliableStore):
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         await asyncio.sleep(0)
         self._check("claim_fetching" if claim.fetching else "claim")
-        assert claim.most == MAX_CLAIMED
+        assert claim.max_jobs == MAX_CLAIMED
         return await super().claim_due(claim)
 
     async def advance(self, changes: Any) -> Sequence[bool]:

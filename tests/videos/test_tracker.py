@@ -7,7 +7,7 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.domain.video import LONGEST_HINT_S, VideoJob
+from gateway.domain.video import MAX_HINT_S, VideoJob
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, StoreUnavailable
 from gateway.videos.tracker import MAX_GONE, MAX_MISSED, MAX_UNUSABLE
 from tests.support.table_rows import table_rows
@@ -137,7 +137,7 @@ def test_a_job_that_goes_on_is_looked_at_less_and_less_often() -> None:
     ("headers", "wait_s"),
     [
         ({"openai-poll-after-ms": "7000"}, 7), ({"Retry-After": "40"}, 40), ({"openai-poll-after-ms": "1"}, 0.5),
-        ({"openai-poll-after-ms": "999999999"}, LONGEST_HINT_S), ({"Retry-After": "999999"}, LONGEST_HINT_S),
+        ({"openai-poll-after-ms": "999999999"}, MAX_HINT_S), ({"Retry-After": "999999"}, MAX_HINT_S),
         ({"openai-poll-after-ms": "soon"}, 4), ({"openai-poll-after-ms": "-5"}, 4),
         ({"openai-poll-after-ms": "\u0664"}, 4), ({"openai-poll-after-ms": "9" * 400}, 4),
         ({"openai-poll-after-ms": "5000", "Retry-After": "40"}, 5),
@@ -153,7 +153,7 @@ def test_a_provider_may_say_when_it_is_to_be_asked_again(headers: dict[str, str]
     run(scene())
 
 
-@table_rows(("message", "wait_s"), [("7", 7), ("99999", LONGEST_HINT_S), ("0", 2)])
+@table_rows(("message", "wait_s"), [("7", 7), ("99999", MAX_HINT_S), ("0", 2)])
 def test_a_rate_limit_may_say_it_too(message: str, wait_s: float) -> None:
     async def scene() -> None:
         services = VideoServices(play(task(), refuse(429, Retry_After=message)))

@@ -104,7 +104,14 @@ class UnreliableStore(WebhookDeliveryRepository):
         self.noted: list[WebhookDelivery] = []
 
     async def claim_deliveries(
-        self, owner: str, now_ms: int, *, claim_ms: int, most: int, each: int, only: frozenset[int] | None = None
+        self,
+        owner: str,
+        now_ms: int,
+        *,
+        claim_ms: int,
+        max_rows: int,
+        max_per_account: int,
+        accounts: frozenset[int] | None = None,
     ) -> Sequence[WebhookDelivery]:
         self.looked_at.append(asyncio.get_running_loop().time())
         await asyncio.sleep(0)
@@ -113,7 +120,9 @@ class UnreliableStore(WebhookDeliveryRepository):
             raise StoreUnavailable("not now")
         if now_ms < self.nothing_before_ms:
             return []
-        claimed = await super().claim_deliveries(owner, now_ms, claim_ms=claim_ms, most=most, each=each, only=only)
+        claimed = await super().claim_deliveries(
+            owner, now_ms, claim_ms=claim_ms, max_rows=max_rows, max_per_account=max_per_account, accounts=accounts
+        )
         if not claimed:
             ((due_ms,),) = await self._database.read(select(func.min(deliveries.c.due_ms)))
             self.nothing_before_ms = due_ms or 0

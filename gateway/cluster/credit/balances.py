@@ -168,7 +168,7 @@ class LeasedBalances(Balances):
         return [
             each
             for each in balances
-            if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.least_nanos
+            if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.min_nanos
         ]
 
     def _record_demand(self, pair: Pair, nanos: int) -> None:

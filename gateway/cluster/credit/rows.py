@@ -46,7 +46,7 @@ async def take_credit(
         day.number,
         day.month_number,
         *build_arrays([want.balance for want in requested]),
-        [want.least_nanos for want in requested],
+        [want.min_nanos for want in requested],
         [want.need_nanos for want in requested],
         [want.want_nanos for want in requested],
     )

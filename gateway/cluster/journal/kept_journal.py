@@ -44,7 +44,7 @@ class KeptJournal(RequestJournal):
         return [path for path, _ in self._kept]
 
     def select_stored(self, rows: Sequence[RequestRecord]) -> Sequence[RequestRecord]:
-        return [row for row in rows if row.id not in self._open]
+        return [row for row in rows if row.id not in self._open_notes]
 
     def close(self) -> None:
         super().close()

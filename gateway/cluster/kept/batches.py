@@ -7,13 +7,13 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.cluster.kept.owners import is_former
-from gateway.domain.batch import ENDED, RUNNING
+from gateway.domain.batch import ENDED_STATES, RUNNING
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import batches
 
 _CHANGING = ("status", "claimed", "detail", "owner")
-_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing": 3, **dict.fromkeys(ENDED, 4)}
+_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing": 3, **dict.fromkeys(ENDED_STATES, 4)}
 
 
 async def restore_batch(database: Database, state: Mapping[str, Any], process: str) -> bool:

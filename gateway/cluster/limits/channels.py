@@ -15,7 +15,7 @@ from gateway.domain.rate_limit import (
     RateLimiter,
     RateLimitPermit,
     RateLimitSubject,
-    find_smooth_burst,
+    compute_smooth_burst,
 )
 from gateway.errors import Overloaded, RateLimited
 from gateway.routing.channel_state import ChannelSlot, ChannelState
@@ -97,7 +97,7 @@ class SharedChannelLimits:
         rpm, most = channel.rpm, channel.max_concurrency
         if rpm is None and most is None:
             return None
-        limits = Limits(rpm, None, most, None if rpm is None else find_smooth_burst(rpm))
+        limits = Limits(rpm, None, most, None if rpm is None else compute_smooth_burst(rpm))
         known = self._subjects.get(channel.name)
         if known is None or known[0].limits != limits:
             if len(self._subjects) >= MOST_CHANNELS:  # most of them belong to removed channels

@@ -13,7 +13,7 @@ from gateway.domain.rate_limit import (
     RateLimitPermit,
     RateLimitStatus,
     RateLimitSubject,
-    find_reserve,
+    compute_reserve,
 )
 from gateway.errors import Overloaded, RateLimited
 
@@ -63,7 +63,7 @@ class LocalFallbackLimiter:
 
     def check_spare(self, caller: SharedCaller, tokens: int) -> None:
         """Raise ``RateLimited`` or ``Overloaded`` if a low-priority request would take capacity left for others."""
-        self._check_places(caller, find_reserve)
+        self._check_places(caller, compute_reserve)
         self._limiter.check_spare(self._find_shares(caller), tokens)
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:

@@ -17,8 +17,8 @@ from gateway.domain.rate_limit import (
     RateLimitPermit,
     RateLimitStatus,
     RateLimitSubject,
+    compute_reserve,
     correct_all,
-    find_reserve,
     spend,
 )
 from gateway.errors import Overloaded, RateLimited
@@ -125,9 +125,9 @@ class SharedRateLimiter:
             self._alone.check_spare(caller, tokens)
             return
         now = self._clock() + self._ahead_of_clock
-        if list_refusals(caller.buckets, tokens, now, spare=find_reserve):
+        if list_refusals(caller.buckets, tokens, now, spare=compute_reserve):
             self._refresh(caller)
-            raise build_refusal(caller.buckets, tokens, now, spare=find_reserve)
+            raise build_refusal(caller.buckets, tokens, now, spare=compute_reserve)
 
     def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
         for name, limits in self._find_caller(subjects).named:

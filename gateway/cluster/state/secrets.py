@@ -54,7 +54,7 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
     stored: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ)}
     if not stored:
         bring_in = partial(_store_secrets, folder=folder, master_key=master_key)
-        await check_secrets(folder, database, master_key=master_key, beside=bring_in)
+        await check_secrets(folder, database, master_key=master_key, store_rows=bring_in)
         log.info("secrets_shared", path=str(folder.path))
         return
     for name, secret in _open_shared(stored, folder, database.name, master_key).items():
@@ -74,7 +74,7 @@ def _open_shared(
         )
     box = SecretBox(master_key).derive(_PURPOSE)
     try:
-        shared = {name: box.open(stored[name], about=name) for name in SHARED}
+        shared = {name: box.open(stored[name], context=name) for name in SHARED}
     except (DecryptionFailed, KeyError):
         raise DataFolderDamaged(
             f"The secrets that nodes share in the database {database} were changed. Restore it from a backup"
@@ -94,7 +94,7 @@ async def _store_secrets(connection: AsyncConnection, folder: DataFolder, master
     rows = [{"name": _PROOF, "value": _fingerprint_key(master_key)}]
     for name in SHARED:
         secret = folder.admin_token().encode() if name == ADMIN_TOKEN else folder.secret(name)
-        rows.append({"name": name, "value": box.seal(secret, about=name)})
+        rows.append({"name": name, "value": box.seal(secret, context=name)})
     await connection.execute(_ADD, rows)
 
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from gateway.auth.login_throttle import MOST, OF_ADDRESS, OF_NAME, OF_PAIR, check_wait, make_counter_key
+from gateway.auth.login_throttle import ADDRESS_PACE, MAX_COUNTERS, NAME_PACE, PAIR_PACE, check_wait, make_counter_key
 from gateway.auth.short_lived import ShortLived
 from gateway.cluster.state.failed_sign_ins import Counts, FailedSignIns
 from gateway.domain.ip_address import find_subnet
@@ -40,11 +40,11 @@ class SharedThrottle:
         pair, named, placed = names = tuple(make_counter_key(*each) for each in parts)
         check_wait(self._refused.get(pair, 0.0) - self._clock())
         at_home = await self._values.find(_HOME, pair) is not None
-        paces = {pair: OF_PAIR} if at_home else {pair: OF_PAIR, named: OF_NAME, placed: OF_ADDRESS}
+        paces = {pair: PAIR_PACE} if at_home else {pair: PAIR_PACE, named: NAME_PACE, placed: ADDRESS_PACE}
 
         def judge(counts: Counts) -> None:
             until_s = (
-                found.at_ms / 1000 + pace.find_wait_s(found.count)
+                found.at_ms / 1000 + pace.compute_wait_s(found.count)
                 for key, pace in paces.items()
                 if (found := counts.get(key)) is not None
             )
@@ -69,7 +69,7 @@ class SharedThrottle:
         wait_s = until_s - self._clock()
         if wait_s > 0:
             self._refused[pair] = until_s
-            if len(self._refused) > MOST:
+            if len(self._refused) > MAX_COUNTERS:
                 self._refused.popitem(last=False)
         check_wait(wait_s)
 

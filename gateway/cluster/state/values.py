@@ -33,7 +33,7 @@ class SharedValues:
         self._clock = clock
 
     async def put(self, kind: str, name: bytes, value: bytes, expires_ms: int, key_id: int | None = None) -> bool:
-        sealed = self._seal.seal(value, about=_build_associated_data(kind, name))
+        sealed = self._seal.seal(value, context=_build_associated_data(kind, name))
         row = {"kind": kind, "name": name, "key_id": key_id, "value": sealed, "expires_ms": expires_ms}
 
         async def work(connection: AsyncConnection) -> bool:
@@ -46,7 +46,7 @@ class SharedValues:
         wanted = _FIND.bindparams(kind=kind, name=name, now_ms=self._now_ms())
         for row in await self._database.read(wanted):
             try:
-                return self._seal.open(bytes(row.value), about=_build_associated_data(kind, name))
+                return self._seal.open(bytes(row.value), context=_build_associated_data(kind, name))
             except DecryptionFailed:
                 return None
         return None

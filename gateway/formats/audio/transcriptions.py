@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import orjson
 
-from gateway.domain.audio import count_heard_tokens, find_least_ms, limit_length_ms, parse_last_cue_ms, parse_length_ms
+from gateway.domain.audio import compute_min_ms, count_audio_tokens, limit_length_ms, parse_last_cue_ms, parse_length_ms
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.token_estimate import estimate_text
@@ -243,7 +243,7 @@ def _compute_length_ms(inference: InferenceRequest, reported_ms: int | None, cue
     file_ms = _pick_first(*(upload.duration_ms for upload in inference.files))
     if file_ms is None and cue_ms is None:
         return inference.sound_ms
-    least_ms = find_least_ms(size) if file_ms is None else file_ms
+    least_ms = compute_min_ms(size) if file_ms is None else file_ms
     return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
 
 
@@ -251,7 +251,7 @@ def _estimate(
     inference: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None
 ) -> Usage:
     length_ms = _compute_length_ms(inference, reported_ms, cue_ms)
-    prompt = estimate_text("\n".join(_list_hints(inference.body))) + count_heard_tokens(length_ms)
+    prompt = estimate_text("\n".join(_list_hints(inference.body))) + count_audio_tokens(length_ms)
     return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 

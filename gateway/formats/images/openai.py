@@ -257,7 +257,7 @@ def parse_images_usage(raw: object) -> Usage | None:
         return None
     details = raw.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    usage = build_reported_usage(prompt, completion, cached=cached, written=None)
+    usage = build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=None)
     return attach_details(usage, find_modalities(details, raw.get("output_tokens_details")))
 
 

@@ -217,7 +217,7 @@ def parse_realtime_usage(raw: object) -> Usage | None:
         return None
     input_details, output_details = raw.get("input_token_details"), raw.get("output_token_details")
     cached = input_details.get("cached_tokens") if isinstance(input_details, dict) else None
-    usage = build_reported_usage(prompt, completion, cached=cached, written=None)
+    usage = build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=None)
     return attach_details(usage, find_modalities(input_details, output_details))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from gateway.domain import exact_json
-from gateway.domain.audio import count_heard_tokens
+from gateway.domain.audio import count_audio_tokens
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.token_estimate import estimate_text
@@ -52,7 +52,7 @@ def estimate_prompt(inference: InferenceRequest) -> int:
         repetitions = max(len(inference.body.get("documents") or ()) - 1, 0)
         prompt += estimate_text(str(inference.body.get("query"))) * repetitions
     prompt = min(prompt, inference.max_prompt_tokens) + inference.earlier_tokens
-    return prompt + (count_heard_tokens(inference.sound_ms) if inference.files else 0)
+    return prompt + (count_audio_tokens(inference.sound_ms) if inference.files else 0)
 
 
 def fill_counts(usage: Usage, inference: InferenceRequest, count_answer: Callable[[], int]) -> Usage:

@@ -81,7 +81,7 @@ def _check_spelling(name: str) -> None:
     if known_name is not None:
         pass
     elif name[:3].casefold() == "max":
-        known_name = find_nearest(name.casefold(), OUTPUT_LIMITS, least=_SAME_RATIO)
+        known_name = find_nearest(name.casefold(), OUTPUT_LIMITS, min_similarity=_SAME_RATIO)
     else:
         return
     if known_name is not None:

@@ -11,7 +11,7 @@ from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.frozen import frozen
 from gateway.server.admin.answer import DeletedInForce, InForceField
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import OF_ACCOUNT, parse_key_id, read_change, read_fields
+from gateway.server.admin.io import ACCOUNT_QUERY, parse_key_id, read_change, read_fields
 from gateway.server.openapi import schema as s
 
 
@@ -105,7 +105,7 @@ CONFIRM = Query("confirm", "The name of the account: required for the only accou
 @admin_operation()
 async def list_accounts(request: AdminRequest) -> list[AccountView]:
     """List all accounts."""
-    return [AccountView(**one) for one in await request.services.auth.accounts.list_accounts(request.actor)]
+    return [AccountView(**account) for account in await request.services.auth.accounts.list_accounts(request.actor)]
 
 
 @admin_operation(takes=AccountSpec, status=201, change=True)
@@ -125,7 +125,7 @@ async def get_account(request: AdminRequest) -> AccountView:
 @admin_operation()
 async def get_own_account(request: AdminRequest) -> AccountView:
     """Get the account of the member who is signed in."""
-    name = request.signed.account.name
+    name = request.user.account.name
     return AccountView(**await request.services.auth.accounts.get_account(name, request.actor))
 
 
@@ -144,12 +144,12 @@ async def delete_account(request: AdminRequest) -> DeletedInForce:
     return DeletedInForce(name)
 
 
-@admin_operation(query=(OF_ACCOUNT,))
+@admin_operation(query=(ACCOUNT_QUERY,))
 async def list_keys(request: AdminRequest) -> list[KeyView]:
     """List API keys, of all accounts or of one."""
     return [
-        KeyView(**one)
-        for one in await request.services.auth.accounts.list_keys(request.actor, request.query.get("account"))
+        KeyView(**key)
+        for key in await request.services.auth.accounts.list_keys(request.actor, request.query.get("account"))
     ]
 
 

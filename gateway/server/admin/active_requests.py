@@ -18,7 +18,7 @@ from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.activity_feed import RunningRequest, merge_calls
 from gateway.server.admin.activity_feed import list_running as list_own
 from gateway.server.admin.answer import read_answer
-from gateway.server.admin.asked import ALONE, is_asked_alone
+from gateway.server.admin.asked import OWN_NODE_QUERY, is_asked_alone
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.handlers.video_events import SEND_TIMEOUT_S
 from gateway.server.sessions import check_still_signed_in
@@ -50,7 +50,7 @@ class CancelledRequest:
     unanswered: Sequence[str] = ()
 
 
-@admin_operation(query=(ALONE,))
+@admin_operation(query=(OWN_NODE_QUERY,))
 async def list_running(request: AdminRequest) -> RunningView:
     """List the active requests, the oldest first; at most a thousand.
 
@@ -72,9 +72,9 @@ async def get_running_events(request: AdminRequest) -> web.StreamResponse:
 
     An event "unanswered" has the ids of the nodes whose requests are missing, if there are any and after a change.
     """
-    live, actor = request.services.admin.active_feed, request.actor
+    feed, actor = request.services.admin.active_feed, request.actor
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
-    with live.following.join(actor.account_id), live.watch(actor.scope):
+    with feed.following.join(actor.account_id), feed.watch(actor.scope):
         await response.prepare(request.http)
         try:
             async with response:
@@ -85,20 +85,20 @@ async def get_running_events(request: AdminRequest) -> web.StreamResponse:
 
 
 async def _send_changes(request: AdminRequest, response: EventSourceResponse) -> None:
-    live, scope, loop = request.services.admin.active_feed, request.actor.scope, asyncio.get_running_loop()
-    drain, sent, checked_at = request.services.drain, 0, loop.time()
+    feed, scope, loop = request.services.admin.active_feed, request.actor.scope, asyncio.get_running_loop()
+    drain, sent_count, checked_at = request.services.drain, 0, loop.time()
     missing: tuple[str, ...] = ()
     while drain.open:
-        unanswered = await live.ask_others(scope, loop.time())
+        unanswered = await feed.ask_others(scope, loop.time())
         if unanswered != missing:
             missing = unanswered
             await response.send(orjson.dumps(missing).decode(), event="unanswered")
-        snapshot = live.snapshot(scope, loop.time())
-        if snapshot.number != sent:
-            sent = snapshot.number
+        snapshot = feed.snapshot(scope, loop.time())
+        if snapshot.number != sent_count:
+            sent_count = snapshot.number
             await response.send(snapshot.data, event="running")
-        await asyncio.sleep(live.tick_s)
-        if loop.time() - checked_at >= live.again_s:
+        await asyncio.sleep(feed.tick_s)
+        if loop.time() - checked_at >= feed.again_s:
             checked_at = loop.time()
             try:
                 await check_still_signed_in(request.http)
@@ -106,7 +106,7 @@ async def _send_changes(request: AdminRequest, response: EventSourceResponse) ->
                 return
 
 
-@admin_operation(query=(ALONE,))
+@admin_operation(query=(OWN_NODE_QUERY,))
 async def cancel_running(request: AdminRequest) -> CancelledRequest:
     """Cancel an active request. The gateway disconnects from the provider and charges for what was delivered.
 
@@ -163,5 +163,5 @@ async def add_audit(audit_log: AuditLogRepository, row: AuditRow) -> None:
     try:
         await audit_log.add_audit(row)
     except StoreUnavailable as error:
-        who = row.actor or row.actor_kind
-        log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {who}", error=error.message)  # noqa: TRY400 - a condition, not a bug
+        actor_name = row.actor or row.actor_kind
+        log.error("audit_row_lost", request_id=row.subject, reason=f"{row.action} by {actor_name}", error=error.message)  # noqa: TRY400 - a condition, not a bug

@@ -26,11 +26,11 @@ AskOthers = Callable[[int | None], Awaitable[tuple[list[Any], tuple[str, ...]]]]
 
 TICK_S = 1.0
 """Seconds between two snapshots."""
-EARLY = 0.9
+EARLY_SHARE = 0.9
 """Age, as a share of a tick, from which a snapshot counts as old: timers may fire slightly early."""
-LOOK_AGAIN_S = 10.0
+SESSION_CHECK_S = 10.0
 """Seconds between two checks of a viewer's session."""
-MOST_WATCHING = 8
+MAX_WATCHERS = 8
 """Maximum number of streams for each account. The bearers of the admin token count as one account."""
 
 
@@ -55,7 +55,7 @@ class RunningRequest:
 
 @attrs.define
 class ActivityView:
-    """A snapshot of the active requests. ``number``: counts the snapshots that differ from the previous one."""
+    """A snapshot of the active requests. ``number`` counts the snapshots that differ from the previous one."""
 
     at: float
     number: int
@@ -65,7 +65,7 @@ class ActivityView:
 
 @attrs.define
 class OthersView:
-    """The active requests of the other nodes. ``unanswered``: ids of the nodes that did not answer."""
+    """The active requests of the other nodes. ``unanswered`` are ids of the nodes that did not answer."""
 
     at: float
     calls: list[RunningRequest] = attrs.Factory(list)
@@ -86,12 +86,12 @@ class ActiveRequestsFeed:
         self._running = running
         self._watching: Counter[int | None] = Counter()
         self._snapshots: dict[int | None, ActivityView] = {}
-        self._others: dict[int | None, OthersView] = {}
+        self._other_views: dict[int | None, OthersView] = {}
         self._query_lock = asyncio.Lock()
         self._ask = ask
         self.tick_s = TICK_S
-        self.again_s = LOOK_AGAIN_S
-        self.following = SubscriberLimit(MOST_WATCHING, "lists of what is under way")
+        self.again_s = SESSION_CHECK_S
+        self.following = SubscriberLimit(MAX_WATCHERS, "lists of what is under way")
         self.taken = 0
 
     @contextmanager
@@ -105,49 +105,49 @@ class ActiveRequestsFeed:
             if not self._watching[scope]:
                 del self._watching[scope]
                 self._snapshots.pop(scope, None)
-                self._others.pop(scope, None)
+                self._other_views.pop(scope, None)
 
     async def ask_others(self, scope: int | None, now: float) -> tuple[str, ...]:
         """Query the other nodes, at most once per tick. Return the ids of the nodes that did not answer."""
         if self._ask is None:
             return ()
         async with self._query_lock:
-            known = self._others.get(scope)
-            if known is None or now - known.at >= self.tick_s * EARLY:
-                known = OthersView(now)
+            view = self._other_views.get(scope)
+            if view is None or now - view.at >= self.tick_s * EARLY_SHARE:
+                view = OthersView(now)
                 with suppress(StoreUnavailable):  # the list of nodes is unavailable
-                    calls, known.unanswered = await self._ask(scope)
-                    known.calls = read_answer(list[RunningRequest], calls)
-                self._others[scope] = known
-        return known.unanswered
+                    calls, view.unanswered = await self._ask(scope)
+                    view.calls = read_answer(list[RunningRequest], calls)
+                self._other_views[scope] = view
+        return view.unanswered
 
     def snapshot(self, scope: int | None, now: float) -> ActivityView:
-        """Return the last snapshot, or a new one if it is older than a tick. ``now``: loop time."""
-        known = self._snapshots.get(scope)
-        if known is not None and now - known.at < self.tick_s * EARLY:
-            return known
+        """Return the last snapshot, or a new one if it is older than a tick. ``now`` is loop time."""
+        snapshot = self._snapshots.get(scope)
+        if snapshot is not None and now - snapshot.at < self.tick_s * EARLY_SHARE:
+            return snapshot
         calls = list_running(self._running, scope, now)
-        if scope in self._others:
-            calls = merge_calls(calls, self._others[scope].calls)
+        if scope in self._other_views:
+            calls = merge_calls(calls, self._other_views[scope].calls)
         self.taken += 1
         state = [(call.id, call.phase, call.model, call.channel, call.attempts) for call in calls]
-        if known is None or state != known.state:
-            number = 1 if known is None else known.number + 1
+        if snapshot is None or state != snapshot.state:
+            number = 1 if snapshot is None else snapshot.number + 1
             data = orjson.dumps(calls, default=write_answer).decode()
             self._snapshots[scope] = ActivityView(now, number, state, data)
         else:
-            known.at = now
+            snapshot.at = now
         return self._snapshots[scope]
 
 
 def list_running(active: ActiveRequests, scope: int | None, now: float) -> list[RunningRequest]:
     """Return this node's active requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
-    return [_build_running(one, now, active.node, whole=scope is None) for one in active.list_calls(scope)]
+    return [_build_running(call, now, active.node, with_details=scope is None) for call in active.list_calls(scope)]
 
 
-def _build_running(one: ActiveRequest, now: float, node: str | None, *, whole: bool) -> RunningRequest:
-    """``whole``: include what only administrators see."""
-    ctx, inference = one.context, one.context.parsed
+def _build_running(call: ActiveRequest, now: float, node: str | None, *, with_details: bool) -> RunningRequest:
+    """Return the request as JSON shows it. With ``with_details`` it has what only administrators see."""
+    ctx, inference = call.context, call.context.parsed
     return RunningRequest(
         id=ctx.id,
         account=ctx.caller.account.name,
@@ -158,13 +158,13 @@ def _build_running(one: ActiveRequest, now: float, node: str | None, *, whole: b
         started_at=build_time(ctx.started_ms // 1000),
         running_ms=round((now - ctx.started_at) * 1000),
         phase=find_phase(ctx),
-        channel=ctx.attempts[-1].channel.name if whole and ctx.attempts else None,
+        channel=ctx.attempts[-1].channel.name if with_details and ctx.attempts else None,
         attempts=len(ctx.attempts),
-        address=one.address if whole else None,
-        node=node if whole else None,
+        address=call.address if with_details else None,
+        node=node if with_details else None,
     )
 
 
-def merge_calls(own: list[RunningRequest], others: list[RunningRequest]) -> list[RunningRequest]:
+def merge_calls(own_calls: list[RunningRequest], other_calls: list[RunningRequest]) -> list[RunningRequest]:
     """Return the active requests of several nodes, the oldest first."""
-    return sorted([*own, *others], key=lambda call: (call.started_at, call.id))[:MOST_LISTED]
+    return sorted([*own_calls, *other_calls], key=lambda call: (call.started_at, call.id))[:MOST_LISTED]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from gateway.alerts.watcher import AlertWatcher
-from gateway.answer_fields import Count, Moment, Shaped
+from gateway.answer_fields import Count, FieldShape, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
@@ -20,7 +20,7 @@ class TargetView:
 
     name: str
     address: str
-    kinds: Sequence[Annotated[str, Shaped(s.one_of(*KINDS))]]
+    kinds: Sequence[Annotated[str, FieldShape(s.one_of(*KINDS))]]
     delivered: Count
     failed: Count
     last_delivered_at: Moment | None
@@ -31,7 +31,7 @@ class TargetView:
 class AlertView:
     """An alert that was sent."""
 
-    type: Annotated[str, Shaped(s.one_of(*KINDS))]
+    type: Annotated[str, FieldShape(s.one_of(*KINDS))]
     subject: str
     message: str
     at: Moment
@@ -61,14 +61,14 @@ async def list_alerts(request: AdminRequest) -> AlertsView:
     recent = [] if watcher is None else watcher.recent
     return AlertsView(
         targets=[] if watcher is None else [_build_target(target.status) for target in watcher.targets],
-        recent=[build_view(AlertView, one, type=one.kind, at=build_time(one.at_s)) for one in recent],
+        recent=[build_view(AlertView, alert, type=alert.kind, at=build_time(alert.at_s)) for alert in recent],
     )
 
 
 @admin_operation()
 async def test_alerts(request: AdminRequest) -> list[TestedTarget]:
     """Send a test alert to every target, and tell which took it."""
-    return [TestedTarget(**one) for one in await _get_watcher(request).test()]
+    return [TestedTarget(**result) for result in await _get_watcher(request).test()]
 
 
 @admin_operation()

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 
-from gateway.answer_fields import OMITTED, Count, Shaped
+from gateway.answer_fields import OMITTED, Count, FieldShape
 from gateway.domain.account_spec import build_time
 from gateway.domain.price import NANOS_PER_USD
 from gateway.frozen import frozen
@@ -23,7 +23,7 @@ IN_FORCE = s.explain(
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
     "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
 )
-_PLAIN: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
+_SCALAR_SHAPES: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
 
 
 @frozen
@@ -35,7 +35,7 @@ class InForce:
     ms: Count
 
 
-InForceField = Annotated[InForce, Shaped(IN_FORCE)]
+InForceField = Annotated[InForce, FieldShape(IN_FORCE)]
 
 
 @frozen
@@ -65,38 +65,42 @@ def _list_names(kind: type) -> tuple[tuple[str, ...], frozenset[str]]:
     if not attrs.has(kind):
         raise TypeError(f"{kind.__name__} is not JSON")
     fields = list_fields(kind)
-    return tuple(one.name for one in fields), frozenset(one.name for one in fields if one.metadata.get("omitted"))
+    return tuple(field.name for field in fields), frozenset(
+        field.name for field in fields if field.metadata.get("omitted")
+    )
 
 
 def list_fields(kind: Any) -> list["attrs.Attribute[Any]"]:
     """Return the fields of a class in the order of the JSON."""
-    return sorted(attrs.fields(kind), key=lambda one: not one.metadata.get("first"))
+    return sorted(attrs.fields(kind), key=lambda field: not field.metadata.get("first"))
 
 
-def build_view(kind: type[T], source: object, **more: Any) -> T:
-    """Build an answer from the attributes of ``source`` that are named as its fields, and from ``more``.
+def build_view(kind: type[T], source: object, **extra_fields: Any) -> T:
+    """Build an answer from the attributes of ``source`` that are named as its fields, and from ``extra_fields``.
 
     A field such as ``created_at`` can also be an attribute ``created_ms`` or ``created_s`` (Unix time), a field such as
     ``cost_usd`` an attribute ``cost_nanos``. None stays None.
     """
-    key: Any = kind, type(source), tuple(more)
-    same, converted = _list_sources(*key)
+    key: Any = kind, type(source), tuple(extra_fields)
+    copied, converted = _list_sources(*key)
     for name, attribute, convert in converted:
         value = getattr(source, attribute)
-        more[name] = None if value is None else convert(value)
-    return kind(**{name: getattr(source, name) for name in same}, **more)
+        extra_fields[name] = None if value is None else convert(value)
+    return kind(**{name: getattr(source, name) for name in copied}, **extra_fields)
 
 
 @cache
-def _list_sources(kind: Any, source: type, given: tuple[str, ...]) -> tuple[list[str], list[tuple[str, str, Convert]]]:
+def _list_sources(
+    kind: Any, source: type, given_names: tuple[str, ...]
+) -> tuple[list[str], list[tuple[str, str, Convert]]]:
     """Return the fields that are attributes of ``source``, and those to convert, each with its attribute."""
-    missing = [one.name for one in attrs.fields(kind) if one.name not in given]
+    missing = [field.name for field in attrs.fields(kind) if field.name not in given_names]
     return [name for name in missing if hasattr(source, name)], [
-        (name, f"{name.removesuffix(ending)}{unit}", convert)
+        (name, f"{name.removesuffix(suffix)}{unit}", convert)
         for name in missing
         if not hasattr(source, name)
-        for ending, unit, convert in _CONVERSIONS
-        if name.endswith(ending) and hasattr(source, f"{name.removesuffix(ending)}{unit}")
+        for suffix, unit, convert in _CONVERSIONS
+        if name.endswith(suffix) and hasattr(source, f"{name.removesuffix(suffix)}{unit}")
     ]
 
 
@@ -110,19 +114,19 @@ _CONVERSIONS: tuple[tuple[str, str, Convert], ...] = (
 
 def read_answer(kind: type[T], value: Any) -> T:
     """Return the JSON of another node as the type ``kind``. A field that the node's version does not have is None."""
-    made: T = _read_value(kind, value)
-    return made
+    answer: T = _read_value(kind, value)
+    return answer
 
 
 def _read_value(kind: Any, value: Any) -> Any:
     if value is None:
         return None
     if attrs.has(kind):
-        return kind(**{one.name: _read_value(one.type, value.get(one.name)) for one in attrs.fields(kind)})
-    origin, parts = get_origin(kind), get_args(kind)
+        return kind(**{field.name: _read_value(field.type, value.get(field.name)) for field in attrs.fields(kind)})
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin in {list, Sequence}:
-        return [_read_value(parts[0], one) for one in value]
-    return _read_value(parts[0], value) if origin in {Union, UnionType} else value
+        return [_read_value(arguments[0], item) for item in value]
+    return _read_value(arguments[0], value) if origin in {Union, UnionType} else value
 
 
 def build_answer(kind: Any) -> s.Shape:
@@ -132,14 +136,14 @@ def build_answer(kind: Any) -> s.Shape:
 
 def build_shape(kind: Any) -> s.Shape:
     """Return the schema of an attrs class or of a field's type."""
-    if kind in _PLAIN:
-        return _PLAIN[kind]
+    if kind in _SCALAR_SHAPES:
+        return _SCALAR_SHAPES[kind]
     build = _BUILDERS.get(get_origin(kind))
     return _build_record(kind) if build is None else build(get_args(kind))
 
 
 def _build_union(kinds: tuple[Any, ...]) -> s.Shape:
-    shapes = [build_shape(one) for one in kinds if one is not NoneType]
+    shapes = [build_shape(member) for member in kinds if member is not NoneType]
     shape = shapes[0] if len(shapes) == 1 else s.either(*shapes)
     return s.maybe(shape) if NoneType in kinds else shape
 
@@ -153,7 +157,7 @@ def _build_table(kinds: tuple[Any, ...]) -> s.Shape:
 
 
 _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
-    Annotated: lambda parts: parts[1].shape,
+    Annotated: lambda arguments: arguments[1].shape,
     Literal: lambda values: s.one_of(*values),
     **dict.fromkeys((Union, UnionType), _build_union),
     **dict.fromkeys((list, tuple, Sequence), _build_array),
@@ -164,11 +168,11 @@ _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
 
 def _build_record(kind: type) -> s.Shape:
     fields = list_fields(kind)
-    always = {one.name: build_shape(one.type) for one in fields if not one.metadata.get("omitted")}
+    required_shapes = {field.name: build_shape(field.type) for field in fields if not field.metadata.get("omitted")}
     sometimes = {
-        one.name: build_shape(next(each for each in get_args(one.type) if each is not NoneType))
-        for one in fields
-        if one.metadata.get("omitted")
+        field.name: build_shape(next(member for member in get_args(field.type) if member is not NoneType))
+        for field in fields
+        if field.metadata.get("omitted")
     }
-    record = s.record(**always)
+    record = s.record(**required_shapes)
     return s.allow(record, **sometimes) if sometimes else record

@@ -13,29 +13,33 @@ from gateway.server.admin.operation import AdminOperation
 
 T = TypeVar("T")
 
-OWN = "own"
-NODE = Query("node", f"Ask this node of the cluster (an id). `{OWN}`: the gateway that takes the request, by default.")
-ALONE = Query("node", f"`{OWN}`: only of the gateway that takes the request, not of every node of its cluster.")
+OWN_ACCOUNT = "own"
+NODE_QUERY = Query(
+    "node", f"Ask this node of the cluster (an id). `{OWN_ACCOUNT}`: the gateway that takes the request, by default."
+)
+OWN_NODE_QUERY = Query(
+    "node", f"`{OWN_ACCOUNT}`: only of the gateway that takes the request, not of every node of its cluster."
+)
 
 
 def is_asked_alone(request: web.Request | AdminRequest) -> bool:
     """Return whether the request concerns this node only."""
-    return request.query.get("node") == OWN
+    return request.query.get("node") == OWN_ACCOUNT
 
 
 def may_nodes_ask(operation: AdminOperation) -> bool:
     """Return whether cluster nodes send this operation to each other."""
-    return NODE in operation.handler.query or ALONE in operation.handler.query
+    return NODE_QUERY in operation.handler.query or OWN_NODE_QUERY in operation.handler.query
 
 
 async def ask_named_node(request: AdminRequest, kind: type[T], *path: str) -> T | None:
     """Forward the request to the node in the query, and return its answer; None if the query names this node.
 
-    ``kind``: type of the answer; an error of the node is returned as a response. ``path``: segments of the admin API's
-    path. Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
+    ``kind`` is the type of the answer. An error of the node is returned as a response. ``path`` has the segments of the
+    admin API's path. Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
     """
-    services, node = request.services, request.query.get("node", OWN)
-    if node in {OWN, services.active_requests.node}:
+    services, node = request.services, request.query.get("node", OWN_ACCOUNT)
+    if node in {OWN_ACCOUNT, services.active_requests.node}:
         return None
     if services.admin.peers is None:
         raise NotFound(f"No live node has the id {node[:64]!r}", param="node")

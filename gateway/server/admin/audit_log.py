@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import orjson
 
-from gateway.answer_fields import Moment, Shaped
+from gateway.answer_fields import FieldShape, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.frozen import frozen
@@ -22,7 +22,7 @@ class AuditView:
 
     sequence: int
     at: Moment
-    actor_kind: Annotated[str, Shaped(s.one_of(*KINDS))]
+    actor_kind: Annotated[str, FieldShape(s.one_of(*KINDS))]
     actor: str
     address: str
     action: str
@@ -47,18 +47,18 @@ async def list_audit(request: AdminRequest) -> list[AuditView]:
     """
     services, query = request.services, request.query
     account = query.get("account")
-    wanted = AuditFilter(
+    log_filter = AuditFilter(
         account_id=None if account is None else (await services.auth.accounts.get_account_noun(account)).id,
         actor=query.get("actor"),
         action=query.get("action"),
         before=parse_number(query, "before"),
     )
-    rows = await services.admin.audit_log.list_audit(wanted, parse_limit(request))
+    rows = await services.admin.audit_log.list_audit(log_filter, parse_limit(request))
     names = await services.auth.accounts.name_accounts()
     return [_build_row(row, names) for row in rows]
 
 
 def _build_row(row: AuditRow, names: Mapping[int, str]) -> AuditView:
-    owner, at = row.account_id, build_time(row.at_ms // 1000)
+    owner, moment = row.account_id, build_time(row.at_ms // 1000)
     account = None if owner is None else names.get(owner, f"{owner} (deleted)")
-    return build_view(AuditView, row, at=at, account=account, detail=orjson.loads(row.detail))
+    return build_view(AuditView, row, at=moment, account=account, detail=orjson.loads(row.detail))

@@ -14,9 +14,9 @@ from gateway.server.actor_header import parse_actor
 from gateway.server.admin.asked import is_asked_alone, may_nodes_ask
 from gateway.server.admin.operation import OPERATIONS, AdminOperation
 from gateway.server.client_ip import find_client_ip
-from gateway.server.context import ACTOR, SERVICES, SIGNED
+from gateway.server.context import ACTOR, SERVICES, USER
 from gateway.server.middlewares import delay_unknown_key
-from gateway.server.sessions import SAFE, check_own_page, find_signed_in_user
+from gateway.server.sessions import SAFE_METHODS, check_own_page, find_signed_in_user
 
 if TYPE_CHECKING:  # used only in a cluster
     from gateway.cluster.peers import Peers
@@ -49,13 +49,13 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
     elif access == "anyone":
         check_own_page(request)
     else:
-        signed = await find_signed_in_user(request)
-        if signed is None:
+        user = await find_signed_in_user(request)
+        if user is None:
             raise SignedOut("Sign in first, or send the token in the data folder's admin.token", should_retry=False)
-        if not includes_rights(signed.member.role, access):
-            raise Forbidden(f"This needs the role {access!r}; yours is {signed.member.role!r}", should_retry=False)
-        request[SIGNED] = signed
-        request[ACTOR] = signed.act(address)
+        if not includes_rights(user.member.role, access):
+            raise Forbidden(f"This needs the role {access!r}; yours is {user.member.role!r}", should_retry=False)
+        request[USER] = user
+        request[ACTOR] = user.act(address)
     return await handler(request)
 
 
@@ -93,7 +93,7 @@ async def finish_changes(request: web.Request, handler: Handler) -> web.StreamRe
 
     Otherwise a broken connection could leave a key usable that is already disabled in the database.
     """
-    if request.method in SAFE:
+    if request.method in SAFE_METHODS:
         return await handler(request)
     services = request.app[SERVICES]
     task = asyncio.get_running_loop().create_task(_run(handler, request.clone(client_max_size=MAX_CHANGE_BYTES)))

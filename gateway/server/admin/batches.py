@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_account, parse_limit, parse_live
+from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT, parse_account, parse_limit, parse_live
 from gateway.server.openapi import schema as s
 
 _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
@@ -68,7 +68,7 @@ B = TypeVar("B", bound=BatchView)
 _QUERY = (
     LIMIT,
     Query("after", "Only batches after this one (an id)."),
-    OF_ACCOUNT,
+    ACCOUNT_QUERY,
     Query("status", "Only batches in this status.", s.one_of(*_STATUSES)),
     Query("live", "`true`: only batches that have not ended.", s.one_of("true", "false")),
 )
@@ -77,10 +77,10 @@ _QUERY = (
 @admin_operation(query=_QUERY)
 async def list_batches(request: AdminRequest) -> list[BatchView]:
     """List batches, the newest first."""
-    wanted = await _parse_filter(request)
-    found = await request.services.batches.list_batches(wanted, parse_limit(request))
+    batch_filter = await _parse_filter(request)
+    batches = await request.services.batches.list_batches(batch_filter, parse_limit(request))
     names = await request.services.auth.accounts.name_accounts()
-    return [_build_batch(BatchView, request, batch, names) for batch in found]
+    return [_build_batch(BatchView, request, batch, names) for batch in batches]
 
 
 @admin_operation()
@@ -119,17 +119,17 @@ async def cancel_batch(request: AdminRequest) -> BatchView:
 async def _parse_filter(request: AdminRequest) -> BatchFilter:
     """Return the query's filters, limited to the actor's scope. Raises ``InvalidRequest``, ``NotFound``."""
     query = request.query
-    after = query.get("after")
-    if after is not None and not is_batch_id(after):
+    after_id = query.get("after")
+    if after_id is not None and not is_batch_id(after_id):
         raise InvalidRequest("'after' must be the id of a batch", param="after")
-    status = next((known for known in _STATUSES if known == query.get("status")), None)
+    status = next((name for name in _STATUSES if name == query.get("status")), None)
     if status is None and "status" in query:
         raise InvalidRequest(f"'status' must be one of {', '.join(_STATUSES)}", param="status")
-    live = parse_live(request)
-    return BatchFilter(account_id=await parse_account(request), after=after, status=status, live=live)
+    live_only = parse_live(request)
+    return BatchFilter(account_id=await parse_account(request), after=after_id, status=status, live=live_only)
 
 
-def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict[int, str], **more: Any) -> B:
+def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict[int, str], **extra_fields: Any) -> B:
     """Return a batch. The name of a deleted account or key is null."""
     caller = request.services.auth.api_keys.find_caller(batch.key_id)
     ended_s = max(batch.times.values(), default=None) if batch.ended else None
@@ -145,5 +145,5 @@ def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict
         output_tokens=batch.tally.output_tokens,
         price_multiplier=batch.multiplier_ppm / ONE_PPM,
         ended_at=None if ended_s is None else build_time(ended_s),
-        **more,
+        **extra_fields,
     )

@@ -83,7 +83,9 @@ async def list_account_credits(request: AdminRequest) -> list[CreditView]:
     """List the newest credits of an account."""
     services = request.services
     account = await services.auth.accounts.get_account_noun(request.match_info["name"], request.actor)
-    return [CreditView(**one) for one in await services.billing.accounting.list_credits(account, parse_limit(request))]
+    return [
+        CreditView(**entry) for entry in await services.billing.accounting.list_credits(account, parse_limit(request))
+    ]
 
 
 @admin_operation(query=(LIMIT,))
@@ -91,7 +93,7 @@ async def list_key_credits(request: AdminRequest) -> list[CreditView]:
     """List the newest credits of an API key."""
     services = request.services
     key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
-    return [CreditView(**one) for one in await services.billing.accounting.list_credits(key, parse_limit(request))]
+    return [CreditView(**entry) for entry in await services.billing.accounting.list_credits(key, parse_limit(request))]
 
 
 @admin_operation()

@@ -84,19 +84,19 @@ class ChannelDetails(ChannelView):
 def build_channel_view(
     channel: Channel, catalog: ModelCatalog, load_balancer: LoadBalancer, names: AccountNames
 ) -> ChannelView:
-    """Describe a channel. ``names``: the names of accounts by their id."""
+    """Describe a channel. ``names`` are the names of accounts by their id."""
     offer, synced = catalog.find_offer(channel), catalog.find_synced(channel)
-    added, removed = list(synced.added), list(synced.removed)
+    models_added, models_removed = list(synced.added), list(synced.removed)
     return ChannelView(
         **build_channel_fields(channel),
         offers=None if offer is None else len(offer),
         matches_globs=bool(channel.patterns) and not channel.sync,
         synced_at=None if synced.at_s is None else build_time(synced.at_s),
         sync_error=synced.error,
-        models_added=added,
-        models_removed=removed,
-        came=added,
-        went=removed,
+        models_added=models_added,
+        models_removed=models_removed,
+        came=models_added,
+        went=models_removed,
         changed_at=None if synced.changed_s is None else build_time(synced.changed_s),
         on_hold=channel.held,
         held=channel.held,

@@ -16,7 +16,7 @@ from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import ChannelTestResult
 from gateway.routing.channels import Check
 from gateway.server.admin.answer import Deleted
-from gateway.server.admin.asked import NODE, ask_named_node
+from gateway.server.admin.asked import NODE_QUERY, ask_named_node
 from gateway.server.admin.channel_view import ChannelDetails, ChannelView, build_channel_view
 from gateway.server.admin.explanation import Explanation
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
@@ -62,7 +62,7 @@ class ReloadReport:
     needs_restart: Sequence[str]
 
 
-@admin_operation(query=(NODE,))
+@admin_operation(query=(NODE_QUERY,))
 async def list_channels(request: AdminRequest) -> list[ChannelView]:
     """List all channels with their state, without secrets.
 
@@ -75,7 +75,10 @@ async def list_channels(request: AdminRequest) -> list[ChannelView]:
 
 async def _build_views(services: Services) -> list[ChannelView]:
     names, routing = await services.auth.accounts.name_accounts(), services.routing
-    return [build_channel_view(one, routing.catalog, routing.load_balancer, names) for one in routing.catalog.channels]
+    return [
+        build_channel_view(channel, routing.catalog, routing.load_balancer, names)
+        for channel in routing.catalog.channels
+    ]
 
 
 async def _build_view(services: Services, channel: Channel) -> ChannelView:
@@ -86,25 +89,25 @@ async def _build_view(services: Services, channel: Channel) -> ChannelView:
 @admin_operation(takes=ChannelSpec, query=_ADD_QUERY, status=201)
 async def add_channel(request: AdminRequest) -> ChannelView:
     """Create a channel, which takes requests at once. Its provider is asked first."""
-    check = next((known for known in _CHECKS if known == request.query.get("check", "refuse")), None)
+    check = next((name for name in _CHECKS if name == request.query.get("check", "refuse")), None)
     if check is None:
         raise InvalidRequest(f"'check' must be one of {', '.join(_CHECKS)}", param="check")
     services, fields = request.services, await read_change(request)
-    added = await services.routing.channels.add(
+    channel = await services.routing.channels.add(
         fields, request.actor, check=check, request=parse_flag(request.query, "request")
     )
-    return await _build_view(services, added)
+    return await _build_view(services, channel)
 
 
-@admin_operation(query=(NODE,))
+@admin_operation(query=(NODE_QUERY,))
 async def get_channel(request: AdminRequest) -> ChannelDetails:
     """Get a channel and the models that it offers."""
     name, routing = request.match_info["name"], request.services.routing
     if (answer := await ask_named_node(request, ChannelDetails, "channels", name)) is not None:
         return answer
     view = await _build_view(request.services, channel := routing.channels.get(name))
-    offered = [listed.id for listed in routing.catalog.find_offer(channel) or ()]
-    return ChannelDetails(**attrs.asdict(view, recurse=False), offered=offered)
+    model_ids = [model.id for model in routing.catalog.find_offer(channel) or ()]
+    return ChannelDetails(**attrs.asdict(view, recurse=False), offered=model_ids)
 
 
 @admin_operation(takes=ChannelSpec, partly=True)
@@ -166,7 +169,7 @@ async def explain(request: AdminRequest) -> Explanation:
     model = query.get("model", "")
     if not 0 < len(model) <= MAX_MODEL_LENGTH:
         raise InvalidRequest("'model' must be the name of a model", param="model")
-    operation = next((known for known in _OPERATIONS if known == query.get("operation", "chat")), None)
+    operation = next((name for name in _OPERATIONS if name == query.get("operation", "chat")), None)
     if operation is None:
         raise InvalidRequest(f"'operation' must be one of {', '.join(_OPERATIONS)}", param="operation")
     key_id = parse_number(query, "key")

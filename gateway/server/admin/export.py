@@ -92,12 +92,12 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     if name not in FORMATS:
         raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
     await request.services.billing.flusher.store_waiting()
-    wanted, history, form = await parse_filter(request), request.services.admin.history, FORMATS[name]
+    request_filter, history, form = await parse_filter(request), request.services.admin.history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)
     response.content_type, response.charset = form.media_type, "utf-8"
     with history.exporting(actor.scope):
-        async with aclosing(list_pages(history.log, wanted)) as pages:
+        async with aclosing(list_pages(history.log, request_filter)) as pages:
             first = await anext(pages)  # fetched before the headers are sent, while an error can still be reported
             await response.prepare(request.http)
             try:
@@ -113,7 +113,7 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
 
 
 def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[RequestView]:
-    return [build_row(stored, actor, RequestView) for stored in page]
+    return [build_row(row, actor, RequestView) for row in page]
 
 
 async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:
@@ -126,7 +126,7 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
 async def _check_allowed(request: AdminRequest, checked_at: float) -> float:
     """Check the shutdown and, every ``again_s`` seconds, the session; return the time of its last check.
 
-    Raises ``GatewayError`` if the export may not continue.
+    Raises ``Overloaded`` at shutdown, and another ``GatewayError`` if the session has ended.
     """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)

@@ -38,8 +38,8 @@ class Query:
 class AdminRequest:
     """A request to an operation, from a client of the API or from a console page in the same process.
 
-    ``http``: for a console page, the request for that page. ``finish``: called with the response before it is sent, to
-    set cookies; not called for console pages.
+    ``http`` is the client's request, or the one for the console page. ``finish`` is called with the response before it
+    is sent, to set cookies; not called for console pages.
     """
 
     http: web.Request
@@ -55,7 +55,7 @@ class AdminRequest:
         return self.http[ACTOR]
 
     @property
-    def signed(self) -> "CurrentUser":
+    def user(self) -> "CurrentUser":
         return get_signed_in_user(self.http)
 
     @property
@@ -90,12 +90,12 @@ class AdminHandler:
 
     async def respond(self, http: web.Request) -> web.StreamResponse:
         request = AdminRequest(http, http.query)
-        found = await self.function(request)
-        if isinstance(found, web.StreamResponse):
-            return found
+        answer = await self.function(request)
+        if isinstance(answer, web.StreamResponse):
+            return answer
         if self.change and (in_force := await _find_in_force(request.services)) is not None:
-            found = attrs.evolve(found, in_force=in_force)
-        body = orjson.dumps(build_list(found) if isinstance(found, list) else found, default=write_answer)
+            answer = attrs.evolve(answer, in_force=in_force)
+        body = orjson.dumps(build_list(answer) if isinstance(answer, list) else answer, default=write_answer)
         response = web.Response(body=body, status=self.status, content_type="application/json")
         for finish in request.finish:
             finish(response)
@@ -105,8 +105,8 @@ class AdminHandler:
     def answer(self) -> s.Shape:
         if self._answer is not None:
             return self._answer
-        returned = signature(self.function).return_annotation
-        return s.ANYTHING if returned is web.StreamResponse else build_answer(returned)
+        return_type = signature(self.function).return_annotation
+        return s.ANYTHING if return_type is web.StreamResponse else build_answer(return_type)
 
     @property
     def name(self) -> str:
@@ -114,7 +114,7 @@ class AdminHandler:
 
 
 def admin_operation(**facts: Any) -> Callable[[Function], AdminHandler]:
-    """Decorate a function as the handler of an operation. ``facts``: the attributes of ``AdminHandler``."""
+    """Decorate a function as the handler of an operation. ``facts`` are the attributes of ``AdminHandler``."""
     return partial(_declare, facts)
 
 
@@ -132,6 +132,6 @@ async def _find_in_force(services: Services) -> InForce | None:
     storage = services.storage
     if storage.node is not None:
         with suppress(StoreUnavailable):  # the change itself is already stored
-            found = await await_in_force(storage.database)
-            return InForce(found.nodes, found.total, found.ms)
+            in_force = await await_in_force(storage.database)
+            return InForce(in_force.nodes, in_force.total, in_force.ms)
     return None

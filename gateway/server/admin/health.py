@@ -5,13 +5,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
-from gateway.answer_fields import Count, Moment, Shaped
+from gateway.answer_fields import Count, FieldShape, Moment
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.observability.process_monitor import FolderSize, LagPercentiles, find_size
 from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
-from gateway.server.admin.asked import NODE, ask_named_node
+from gateway.server.admin.asked import NODE_QUERY, ask_named_node
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.context import Services, StorageServices
 from gateway.server.openapi import schema as s
@@ -81,11 +81,11 @@ class HealthView:
     media: FolderSize | None
     media_shared: bool
     videos: VideosHealth
-    channels: Annotated[Mapping[str, int], Shaped(s.record(**dict.fromkeys(get_args(Health), s.COUNT)))]
+    channels: Annotated[Mapping[str, int], FieldShape(s.record(**dict.fromkeys(get_args(Health), s.COUNT)))]
     connections: Count
 
 
-@admin_operation(query=(NODE,))
+@admin_operation(query=(NODE_QUERY,))
 async def get_health(request: AdminRequest) -> HealthView:
     """Get the state of the process: memory, event loop, store and channels. Folder sizes are at most a minute old.
 

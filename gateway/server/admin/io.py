@@ -9,9 +9,9 @@ from gateway.server.query import is_number, parse_flag, parse_number
 from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed_in
 
-LISTED, MAX_LISTED = 50, 1000
-LIMIT = Query("limit", f"Page size, {LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
-OF_ACCOUNT = Query("account", "Only this account (a name).")
+DEFAULT_LISTED, MAX_LISTED = 50, 1000
+LIMIT = Query("limit", f"Page size, {DEFAULT_LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
+ACCOUNT_QUERY = Query("account", "Only this account (a name).")
 
 
 async def read_change(request: AdminRequest) -> dict[str, Any]:
@@ -35,11 +35,11 @@ async def read_fields(request: AdminRequest) -> dict[str, Any]:
 
 def parse_limit(request: AdminRequest) -> int:
     """Return the requested page size; the default is 50. Raises ``InvalidRequest``."""
-    return min(parse_number(request.query, "limit") or LISTED, MAX_LISTED)
+    return min(parse_number(request.query, "limit") or DEFAULT_LISTED, MAX_LISTED)
 
 
 async def parse_account(request: AdminRequest) -> int | None:
-    """Return the id of the requested account; for a member, its own account; None: all. Raises ``NotFound``."""
+    """Return the id of the requested account; for a member, its own account; None for all. Raises ``NotFound``."""
     name, actor = request.query.get("account"), request.actor
     if name is None:
         return actor.scope

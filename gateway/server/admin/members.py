@@ -79,8 +79,8 @@ class DeletedLink:
 async def list_members(request: AdminRequest) -> list[ListedMemberView]:
     """List members, of all accounts or of one."""
     return [
-        ListedMemberView(**one)
-        for one in await request.services.auth.members.list_members(request.query.get("account"))
+        ListedMemberView(**member)
+        for member in await request.services.auth.members.list_members(request.query.get("account"))
     ]
 
 
@@ -90,7 +90,7 @@ async def get_member(request: AdminRequest) -> WholeMemberView:
     auth, member_id = request.services.auth, _parse_member_id(request)
     member = await auth.members.get(member_id)
     passkeys = await auth.passkeys.list_passkeys(member_id)
-    return WholeMemberView(**member, passkey_list=[build_view(PasskeyView, one) for one in passkeys])
+    return WholeMemberView(**member, passkey_list=[build_view(PasskeyView, passkey) for passkey in passkeys])
 
 
 @admin_operation(takes=MemberSpec, partly=True)
@@ -127,7 +127,7 @@ async def add_link(request: AdminRequest) -> NewLinkView:
 @admin_operation()
 async def list_links(request: AdminRequest) -> list[LinkView]:
     """List the valid links, the newest first, without their tokens."""
-    return [LinkView(**one) for one in await request.services.auth.members.list_links()]
+    return [LinkView(**link) for link in await request.services.auth.members.list_links()]
 
 
 @admin_operation()

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import attrs
 
-from gateway.answer_fields import OMITTED, Count, Shaped
+from gateway.answer_fields import OMITTED, Count, FieldShape
 from gateway.domain.channel import Channel
 from gateway.domain.price import ONE_PPM
 from gateway.domain.route import CAUSES, ModelShare, Route
@@ -32,7 +32,7 @@ _STEP: s.Shape = s.allow(
         )
     },
 )
-StepField = Annotated[Mapping[str, Any], Shaped(_STEP)]
+StepField = Annotated[Mapping[str, Any], FieldShape(_STEP)]
 """A step as a change of the route takes it. What it leaves out has its default."""
 
 

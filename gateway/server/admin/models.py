@@ -27,14 +27,14 @@ async def list_models(request: AdminRequest) -> list[ModelView]:
     the first of them that has one, with its multiplier and, for a member, the multiplier of the account's first group;
     null: the model has no price, and `billing.unpriced` says who may use it.
     """
-    services, inside = request.services, request.actor.scope is None
-    account = None if inside else request.signed.account
+    services, is_operator = request.services, request.actor.scope is None
+    account = None if is_operator else request.user.account
     return [
         ModelView(
             id=offer.listed.id,
             owned_by=offer.listed.owned_by,
             created=offer.listed.created_s,
-            channels=[channel.name for channel in offer.channels] if inside else [],
+            channels=[channel.name for channel in offer.channels] if is_operator else [],
             price=None if offer.price is None else PriceAnswer(**build_price_fields(offer.price, offer.multiplier_ppm)),
         )
         for offer in list_offers(services.routing.catalog, request.services.routing.router.pricing, account)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import orjson
 
-from gateway.answer_fields import Count, Moment, Shaped
+from gateway.answer_fields import Count, FieldShape, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, build_change
 from gateway.domain.ledger import OnCrash
@@ -51,13 +51,13 @@ class NodeView:
 class LostChangeView:
     """A change that the database had lost when another server replaced it.
 
-    ``detail``: as in the audit log. ``applied``: the fields that were changed again, with their values before and
-    after. ``reason``: why nothing more was; empty if all was.
+    ``detail``: as in the audit log. ``applied`` are the fields that were changed again, with their values before and
+    after. ``reason`` is why nothing more was; empty if all was.
     """
 
     found_at: Moment
     at: Moment
-    actor_kind: Annotated[str, Shaped(s.one_of(*KINDS))]
+    actor_kind: Annotated[str, FieldShape(s.one_of(*KINDS))]
     actor: str
     action: str
     subject: str
@@ -91,10 +91,10 @@ async def list_nodes(request: AdminRequest) -> list[NodeView]:
     configuration is not that of most live nodes. Without a `url` no other node can ask it.
     """
     storage = request.services.storage
-    own = "" if storage.node is None else storage.node.id
+    own_id = "" if storage.node is None else storage.node.id
     nodes = await read_nodes(storage.database)
-    usual = find_usual_digest(nodes)
-    return [_build_node(node, own, usual) for node in nodes]
+    usual_digest = find_usual_digest(nodes)
+    return [_build_node(node, own_id, usual_digest) for node in nodes]
 
 
 @admin_operation()
@@ -130,9 +130,9 @@ def find_usual_digest(nodes: Iterable[Node]) -> str:
     return digests.most_common(1)[0][0] if digests else ""
 
 
-def _build_node(node: Node, own: str, usual_digest: str) -> NodeView:
+def _build_node(node: Node, own_id: str, usual_digest: str) -> NodeView:
     differs = node.state == "live" and node.config_digest != usual_digest
-    return build_view(NodeView, node, own=node.id == own, config_differs=differs)
+    return build_view(NodeView, node, own=node.id == own_id, config_differs=differs)
 
 
 @admin_operation(takes=ForgetSpec)

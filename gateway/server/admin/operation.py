@@ -20,8 +20,8 @@ Access = Literal["anyone", "viewer", "member", "administrator"]
 class AdminOperation:
     """One operation of the admin API.
 
-    ``path``: without the prefix. ``find_handler``: imports the handler's module. ``access``: the required role. Members
-    get 404 for objects of other accounts.
+    ``path``: without the prefix. ``find_handler``: imports the handler's module. ``access`` is the required role.
+    Members get 404 for objects of other accounts.
     """
 
     method: str

@@ -77,42 +77,42 @@ async def sign_in_with_passkey(request: AdminRequest) -> SignedInView:
 @admin_operation()
 async def list_passkeys(request: AdminRequest) -> list[PasskeyView]:
     """List your own passkeys, the oldest first."""
-    found = await request.services.auth.passkeys.list_passkeys(request.signed.member.id)
-    return [build_view(PasskeyView, one) for one in found]
+    passkeys = await request.services.auth.passkeys.list_passkeys(request.user.member.id)
+    return [build_view(PasskeyView, passkey) for passkey in passkeys]
 
 
 @admin_operation(takes=ConsentSpec, answer=_CREATION)
 async def start_passkey_registration(request: AdminRequest) -> Fields:
     """Get options to register a passkey. The challenge is valid for five minutes, once, in this session."""
-    spec, signed = await read_small(request, ConsentSpec), request.signed
+    spec, user = await read_small(request, ConsentSpec), request.user
     client = build_client_info(request.http)
-    return await request.services.auth.passkeys.start_registration(_site(request), signed, spec.passphrase, client)
+    return await request.services.auth.passkeys.start_registration(_site(request), user, spec.passphrase, client)
 
 
 @admin_operation(takes=AttestationSpec, status=201)
 async def register_passkey(request: AdminRequest) -> PasskeyView:
     """Register a passkey. From now on you sign in with it, or with your passphrase and a second factor."""
-    spec, signed = await read_small(request, AttestationSpec), request.signed
+    spec, user = await read_small(request, AttestationSpec), request.user
     client = build_client_info(request.http)
-    made = await request.services.auth.passkeys.register(_site(request), signed, spec.parse(), client)
-    return build_view(PasskeyView, made)
+    registered = await request.services.auth.passkeys.register(_site(request), user, spec.parse(), client)
+    return build_view(PasskeyView, registered)
 
 
 @admin_operation(takes=PasskeyNameSpec)
 async def rename_passkey(request: AdminRequest) -> PasskeyView:
     """Rename one of your own passkeys."""
-    spec, signed = await read_small(request, PasskeyNameSpec), request.signed
+    spec, user = await read_small(request, PasskeyNameSpec), request.user
     service = request.services.auth.passkeys
-    renamed = await service.rename(signed, _parse_id(request), spec.name, build_client_info(request.http))
+    renamed = await service.rename(user, _parse_id(request), spec.name, build_client_info(request.http))
     return build_view(PasskeyView, renamed)
 
 
 @admin_operation(takes=ConsentSpec)
 async def remove_passkey(request: AdminRequest) -> DeletedPasskey:
     """Remove one of your own passkeys."""
-    spec, signed, passkey_id = await read_small(request, ConsentSpec), request.signed, _parse_id(request)
+    spec, user, passkey_id = await read_small(request, ConsentSpec), request.user, _parse_id(request)
     service = request.services.auth.passkeys
-    await service.remove(signed, passkey_id, spec.passphrase, build_client_info(request.http))
+    await service.remove(user, passkey_id, spec.passphrase, build_client_info(request.http))
     return DeletedPasskey(id=passkey_id, deleted=True)
 
 

@@ -4,7 +4,7 @@ from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.server.admin.handler import AdminRequest, admin_operation
 
-_BUILT_IN = "demo"
+_BUILT_IN_SLUG = "demo"
 
 
 @frozen(kw_only=True)
@@ -21,14 +21,17 @@ class ProviderView:
 @admin_operation()
 async def list_providers(request: AdminRequest) -> list[ProviderView]:  # noqa: ARG001 - the same for everyone
     """List the known providers by title, with their addresses and whether they list their models."""
-    known = sorted((one for one in PROVIDERS.values() if one.slug != _BUILT_IN), key=lambda one: one.title.lower())
+    providers = sorted(
+        (provider for provider in PROVIDERS.values() if provider.slug != _BUILT_IN_SLUG),
+        key=lambda provider: provider.title.lower(),
+    )
     return [
         ProviderView(
-            slug=one.slug,
-            title=one.title,
-            base_url=one.base_url,
-            local=one.local_port is not None,
-            lists_models=one.models_path is not None,
+            slug=provider.slug,
+            title=provider.title,
+            base_url=provider.base_url,
+            local=provider.local_port is not None,
+            lists_models=provider.models_path is not None,
         )
-        for one in known
+        for provider in providers
     ]

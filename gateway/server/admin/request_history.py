@@ -18,18 +18,21 @@ from gateway.storage.traffic import TrafficRepository
 
 PAGE = 200
 """Rows of an export held in memory at a time."""
-LEAST_DIGITS = 4
+MIN_ID_DIGITS = 4
 """Minimum length of the beginning of an id."""
 _HEX = frozenset("0123456789abcdef")
-MOST_EXPORTED = 1_000_000
+MAX_EXPORTED_ROWS = 1_000_000
 LOOK_AGAIN_S = 10.0
 """Seconds between two checks of an exporting session."""
-MOST_EXPORTS = 2
+MAX_EXPORTS = 2
 """Maximum number of concurrent exports, for one account and for all: each export keeps the database busy."""
 
 
 class RequestHistory:
-    """Reads the request log and the traffic sums. ``again_s``: seconds between two checks of an exporting session."""
+    """Reads the request log and the traffic sums.
+
+    ``again_s`` is the seconds between two checks of an exporting session.
+    """
 
     def __init__(
         self,
@@ -56,12 +59,12 @@ class RequestHistory:
 
         Raises ``NotFound``, or ``Conflict`` if several ids have this beginning.
         """
-        found = await self.log.find_request(request_id)
-        if found is not None and account_id in {None, found.row.account_id}:
-            return found
+        stored_request = await self.log.find_request(request_id)
+        if stored_request is not None and account_id in {None, stored_request.row.account_id}:
+            return stored_request
         prefix = request_id.lower().removeprefix(ID_PREFIX)
         matches = []
-        if found is None and len(prefix) >= LEAST_DIGITS and _HEX.issuperset(prefix):
+        if stored_request is None and len(prefix) >= MIN_ID_DIGITS and _HEX.issuperset(prefix):
             matches = await self.log.find_by_prefix(f"{ID_PREFIX}{prefix}", account_id, limit=2)
         if not matches:
             raise NotFound(f"No request has the id '{request_id[:64]}'", param="id")
@@ -77,19 +80,19 @@ class RequestHistory:
         caller = self._directory.find_caller(row.key_id)
         multiplier, batch_ppm = pricing.find_multiplier(caller.key.group if caller else None), row.batch_multiplier_ppm
         if channel is None:
-            found = [pricing.prices.find(name) for name in (row.model, row.served_model) if name]
+            price_matches = [pricing.prices.find(name) for name in (row.model, row.served_model) if name]
         else:
             multiplier = multiply_ppm(channel.multiplier_ppm, multiplier)
             names = [(row.model, channel.upstream_model(row.model)), (row.served_model, row.served_model)]
-            found = [pricing.find_price(*pair, channel.provider) for pair in names if pair[0]]
-        prices = [price for price in found if price is not None]
+            price_matches = [pricing.find_price(*pair, channel.provider) for pair in names if pair[0]]
+        prices = [price for price in price_matches if price is not None]
         return list_lines(row, prices, multiply_ppm(multiplier, batch_ppm))
 
     @contextmanager
     def exporting(self, account_id: int | None) -> Iterator[None]:
         """Count an export until the block ends. Raises ``RateLimited`` if too many exports are running."""
-        if self._exports[account_id] >= MOST_EXPORTS:
-            raise RateLimited(f"{MOST_EXPORTS} exports are under way already", retry_after_s=30)
+        if self._exports[account_id] >= MAX_EXPORTS:
+            raise RateLimited(f"{MAX_EXPORTS} exports are under way already", retry_after_s=30)
         self._exports[account_id] += 1
         try:
             yield
@@ -100,13 +103,13 @@ class RequestHistory:
 
 
 async def list_pages(
-    log: RequestLogRepository, wanted: RequestFilter, most: int = MOST_EXPORTED
+    log: RequestLogRepository, request_filter: RequestFilter, max_rows: int = MAX_EXPORTED_ROWS
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
     """Yield all matching rows, the newest first, in pages. An empty page does not mark the end."""
     while True:
-        page = await log.list_requests(wanted, min(PAGE, most))
-        most -= len(page)
+        page = await log.list_requests(request_filter, min(PAGE, max_rows))
+        max_rows -= len(page)
         yield page[::-1]
-        if page.next is None or most <= 0:
+        if page.next is None or max_rows <= 0:
             return
-        wanted = attrs.evolve(wanted, before=int(page.next))
+        request_filter = attrs.evolve(request_filter, before=int(page.next))

@@ -11,9 +11,9 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden
 from gateway.domain.request_log import (
-    ANSWERED,
     MAX_ERROR,
     NO_CHANNEL,
+    SUCCESS,
     FailedAttempt,
     Outcome,
     RequestFilter,
@@ -26,7 +26,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen, quick_frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, OF_ACCOUNT, parse_account, parse_limit
+from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT, parse_account, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
@@ -105,7 +105,7 @@ FILTERS = (
     Query("until", "Only requests settled before that time, or until the end of that day."),
     Query("text", "Only with this in the error's text or code, ignoring case; or the one request with this id."),
     Query("unpriced", "`true`: only requests to models without a price; `false`: only the others.", s.FLAG),
-    OF_ACCOUNT,
+    ACCOUNT_QUERY,
 )
 _PAGING = (
     LIMIT,
@@ -125,14 +125,14 @@ async def list_requests(request: AdminRequest) -> RequestPageView:
     later. Only administrators see channels and failed attempts.
     """
     await request.services.billing.flusher.store_waiting()
-    wanted, query = await parse_filter(request), request.query
-    wanted = attrs.evolve(wanted, before=parse_number(query, "before"), after=query.get("after"))
-    if wanted.before is not None and wanted.after is not None:
+    request_filter, query = await parse_filter(request), request.query
+    request_filter = attrs.evolve(request_filter, before=parse_number(query, "before"), after=query.get("after"))
+    if request_filter.before is not None and request_filter.after is not None:
         raise InvalidRequest("Either 'before' or 'after', not both", param="after")
-    page = await request.services.admin.history.log.list_requests(wanted, parse_limit(request))
-    rows: Iterable[StoredRequest] = page if wanted.after is not None else reversed(page)
+    page = await request.services.admin.history.log.list_requests(request_filter, parse_limit(request))
+    rows: Iterable[StoredRequest] = page if request_filter.after is not None else reversed(page)
     return RequestPageView(
-        data=[build_row(stored, request.actor, RequestView) for stored in rows],
+        data=[build_row(row, request.actor, RequestView) for row in rows],
         more=page.more,
         next=page.next,
         searched_to=None if page.searched_ms is None else build_time(page.searched_ms // 1000),
@@ -151,20 +151,23 @@ async def get_request(request: AdminRequest) -> RequestDetails:
     """
     await request.services.billing.flusher.store_waiting()
     actor, history = request.actor, request.services.admin.history
-    stored = await history.get(request.match_info["id"], actor.scope)
-    row = stored.row
+    stored_request = await history.get(request.match_info["id"], actor.scope)
+    row = stored_request.row
     return build_row(
-        stored,
+        stored_request,
         actor,
         RequestDetails,
-        attempts_made=[_build_attempt(one, actor) for one in _list_attempts(row)],
+        attempts_made=[_build_attempt(attempt, actor) for attempt in _list_attempts(row)],
         lines=history.list_lines(row),
         timing=build_view(Timing, row),
     )
 
 
 async def parse_filter(request: AdminRequest) -> RequestFilter:
-    """Return the filters of the query, limited to the actor's scope. Raises ``GatewayError``."""
+    """Return the filters of the query, limited to the actor's scope.
+
+    Raises ``InvalidRequest``, and ``NotFound`` for unknown names.
+    """
     query, status = request.query, request.query.get("status")
     if status is not None and status not in _VERDICTS and not is_number(status):
         raise InvalidRequest("'status' must be a number, 'error' or 'ok'", param="status")
@@ -199,31 +202,33 @@ def parse_channel(request: AdminRequest) -> str | None:
     return request.query.get("channel")
 
 
-def build_row(stored: StoredRequest, actor: Actor, kind: type[R], **more: Any) -> R:
+def build_row(stored_request: StoredRequest, actor: Actor, kind: type[R], **extra_fields: Any) -> R:
     """Return what ``actor`` may see of a request."""
-    bound = stored.row.usage_source == "bound"
-    hidden = {} if actor.scope is None else {"channel": None, "tried": "", "served_model": ""}
-    capped = {"usage_capped": bound, "usage_implausible": bound}  # the second is the former name
-    return build_view(kind, stored.row, sequence=stored.sequence, **capped, **hidden, **more)
+    is_bound = stored_request.row.usage_source == "bound"
+    hidden_fields = {} if actor.scope is None else {"channel": None, "tried": "", "served_model": ""}
+    capped_fields = {"usage_capped": is_bound, "usage_implausible": is_bound}  # the second is the former name
+    return build_view(
+        kind, stored_request.row, sequence=stored_request.sequence, **capped_fields, **hidden_fields, **extra_fields
+    )
 
 
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Return all attempts of a request. A single attempt is stored in the request's own fields."""
     if row.tried or row.channel is None or not row.attempts:
         return parse_tried(row.tried)
-    code = row.error_code or (ANSWERED if row.outcome == "completed" else row.outcome)
-    status = 0 if code == ANSWERED else row.status
+    code = row.error_code or (SUCCESS if row.outcome == "completed" else row.outcome)
+    status = 0 if code == SUCCESS else row.status
     return (FailedAttempt(row.channel, code, row.total_ms, status, model=row.served_model or row.model),)
 
 
-def _build_attempt(tried: FailedAttempt, actor: Actor) -> AttemptView:
+def _build_attempt(attempt: FailedAttempt, actor: Actor) -> AttemptView:
     seen = actor.scope is None
     return AttemptView(
-        step=tried.step or None,
-        model=(tried.model or None) if seen else None,
-        channel=tried.channel if seen and tried.channel != NO_CHANNEL else None,
-        cause=tried.cause or None,
-        error_code=None if tried.code == ANSWERED else tried.code,
-        status=tried.status or None,
-        ms=tried.ms,
+        step=attempt.step or None,
+        model=(attempt.model or None) if seen else None,
+        channel=attempt.channel if seen and attempt.channel != NO_CHANNEL else None,
+        cause=attempt.cause or None,
+        error_code=None if attempt.code == SUCCESS else attempt.code,
+        status=attempt.status or None,
+        ms=attempt.ms,
     )

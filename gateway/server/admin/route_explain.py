@@ -55,7 +55,7 @@ _REASONS = {
     "keys": "the provider limits the rate of its keys for this model",
     "refused": "failing: the provider refused its keys",
 }
-_NO_EDITS = "does not edit images"
+_EDITS_REFUSED = "does not edit images"
 _NOT_IN_STEP = "not a channel of the step"
 _IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
 """The smallest image request of each image operation."""
@@ -111,7 +111,7 @@ class RouteExplainer:
             targets = self.router.keep_priced(every, who, model, operation)
         # Exclude channels that cannot edit images; other limits are visible in the channel's capability.
         unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
-        unused = dict.fromkeys(unable, _NO_EDITS)
+        unused = dict.fromkeys(unable, _EDITS_REFUSED)
         if step is not None:
             unused |= {one.name: _NOT_IN_STEP for one in self.catalog.channels if not step.uses(one.name)}
         targets = [target for target in targets if target.channel.name not in unused]
@@ -162,7 +162,7 @@ class RouteExplainer:
             api_format=target.endpoint.wire,
             language=target.endpoint.wire,
             translated=target.endpoint.wire != OPERATIONS[operation].formats[0],
-            state=status.ill[0].state if status.ill else "closed",
+            state=status.tripped_breakers[0].state if status.tripped_breakers else "closed",
             share=round(status.share, 2),
             running=target.state.running,
             capability=_build_capability(target.capability),
@@ -209,7 +209,7 @@ class _ChannelStatus:
 
     target: Target
     obstacle: tuple[Obstacle, float] | None
-    ill: list[CircuitBreaker]
+    tripped_breakers: list[CircuitBreaker]
     share: float
     may_insist: bool
 
@@ -241,7 +241,7 @@ class _ChannelStatus:
         if self.obstacle is None:
             return None
         reason = _REASONS[self.obstacle[0]]
-        breaker_reason = next((breaker.reason for breaker in self.ill if breaker.reason), None)
+        breaker_reason = next((breaker.reason for breaker in self.tripped_breakers if breaker.reason), None)
         circuit = self.obstacle[0] in {"cooling_down", "recovering"}
         return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason
 

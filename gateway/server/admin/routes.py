@@ -112,4 +112,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
 
 def list_admin_operations() -> tuple[AdminOperation, ...]:
     """Return all operations of the admin API, in the order of the OpenAPI document."""
-    return tuple(AdminOperation(method, path, partial(load, place), access) for method, path, place, access in _ROUTES)
+    return tuple(
+        AdminOperation(method, path, partial(load, import_path), access)
+        for method, path, import_path, access in _ROUTES
+    )

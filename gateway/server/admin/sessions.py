@@ -175,8 +175,8 @@ async def sign_in(request: AdminRequest) -> SignedInView:
 @admin_operation()
 async def get_session(request: AdminRequest) -> OwnSessionView:
     """Get the member who is signed in."""
-    signed = request.signed
-    return OwnSessionView(**_build_user(signed), session=build_view(SessionView, signed.session))
+    user = request.user
+    return OwnSessionView(**_build_user(user), session=build_view(SessionView, user.session))
 
 
 @admin_operation()
@@ -185,11 +185,11 @@ async def sign_out(request: AdminRequest) -> SignedOutView:
 
     ``continue_at`` is the page at which the browser ends its session at the sign-in provider that began this one.
     """
-    services, signed = request.services, request.signed
+    services, user = request.services, request.user
     origin = services.http.base_url or find_origin(request.http)
-    back = f"{origin}/console/sign-in" if origin else None
-    elsewhere = None if services.sign_in is None else await services.sign_in.sign_out(signed, back)
-    await services.auth.sessions.sign_out(signed, build_client_info(request.http))
+    return_url = f"{origin}/console/sign-in" if origin else None
+    elsewhere = None if services.sign_in is None else await services.sign_in.sign_out(user, return_url)
+    await services.auth.sessions.sign_out(user, build_client_info(request.http))
     request.finish.append(partial(clear_cookie, request.http))
     return SignedOutView(signed_out=True, continue_at=elsewhere)
 
@@ -197,10 +197,10 @@ async def sign_out(request: AdminRequest) -> SignedOutView:
 @admin_operation()
 async def list_sessions(request: AdminRequest) -> list[ListedSessionView]:
     """List your own sessions, the newest first; ``current`` marks the one of this request."""
-    signed = request.signed
-    found = await request.services.auth.sessions.list_sessions(signed)
+    user = request.user
+    sessions = await request.services.auth.sessions.list_sessions(user)
     return [
-        build_view(ListedSessionView, session, current=session.digest == signed.session.digest) for session in found
+        build_view(ListedSessionView, session, current=session.digest == user.session.digest) for session in sessions
     ]
 
 
@@ -208,23 +208,23 @@ async def list_sessions(request: AdminRequest) -> list[ListedSessionView]:
 async def end_session(request: AdminRequest) -> EndedSession:
     """End one of your own sessions."""
     session_id = request.match_info["id"]
-    await request.services.auth.sessions.end_session(request.signed, session_id, build_client_info(request.http))
+    await request.services.auth.sessions.end_session(request.user, session_id, build_client_info(request.http))
     return EndedSession(id=session_id, deleted=True)
 
 
 @admin_operation()
 async def end_other_sessions(request: AdminRequest) -> EndedSessions:
     """End all of your own sessions except this one."""
-    ended = await request.services.auth.sessions.end_others(request.signed, build_client_info(request.http))
-    return EndedSessions(deleted=ended)
+    ended_count = await request.services.auth.sessions.end_others(request.user, build_client_info(request.http))
+    return EndedSessions(deleted=ended_count)
 
 
 @admin_operation(takes=PassphraseSpec)
 async def change_passphrase(request: AdminRequest) -> SignedInView:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
-    spec, signed = await read_small(request, PassphraseSpec), request.signed
+    spec, user = await read_small(request, PassphraseSpec), request.user
     sessions = request.services.auth.sessions
-    entry = await sessions.change_passphrase(signed, spec.current, spec.passphrase, build_client_info(request.http))
+    entry = await sessions.change_passphrase(user, spec.current, spec.passphrase, build_client_info(request.http))
     return build_signed_in(request, entry)
 
 
@@ -232,24 +232,26 @@ async def change_passphrase(request: AdminRequest) -> SignedInView:
 async def begin_second_factor(request: AdminRequest) -> NewSecondFactor:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
     spec = await read_small(request, ConsentSpec)
-    made = await request.services.auth.sessions.enrol(request.signed, spec.passphrase, build_client_info(request.http))
-    return NewSecondFactor(secret=made.secret, uri=made.uri, qr_svg=made.qr_svg)
+    enrolment = await request.services.auth.sessions.enrol(
+        request.user, spec.passphrase, build_client_info(request.http)
+    )
+    return NewSecondFactor(secret=enrolment.secret, uri=enrolment.uri, qr_svg=enrolment.qr_svg)
 
 
 @admin_operation(takes=CodeSpec)
 async def confirm_second_factor(request: AdminRequest) -> RecoveryCodes:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
     spec = await read_small(request, CodeSpec)
-    codes = await request.services.auth.sessions.confirm(request.signed, spec.code, build_client_info(request.http))
+    codes = await request.services.auth.sessions.confirm(request.user, spec.code, build_client_info(request.http))
     return RecoveryCodes(recovery_codes=codes)
 
 
 @admin_operation(takes=RemovalSpec)
 async def remove_second_factor(request: AdminRequest) -> SecondFactorState:
     """Remove your second factor."""
-    spec, signed = await read_small(request, RemovalSpec), request.signed
+    spec, user = await read_small(request, RemovalSpec), request.user
     sessions = request.services.auth.sessions
-    await sessions.remove_second_factor(signed, spec.passphrase, spec.code, build_client_info(request.http))
+    await sessions.remove_second_factor(user, spec.passphrase, spec.code, build_client_info(request.http))
     return SecondFactorState(second_factor=False)
 
 
@@ -313,12 +315,12 @@ def build_client_info(request: web.Request) -> ClientInfo:
 def build_signed_in(request: AdminRequest, entry: NewSession) -> SignedInView:
     """Return the signed-in member, and set the session cookie in the response."""
     request.finish.append(partial(set_cookie, request.http, reference=entry.reference))
-    return SignedInView(**_build_user(entry.signed), expires_at=build_time(entry.signed.expires_ms // 1000))
+    return SignedInView(**_build_user(entry.user), expires_at=build_time(entry.user.expires_ms // 1000))
 
 
-def _build_user(signed: CurrentUser) -> Fields:
-    account = signed.account
+def _build_user(user: CurrentUser) -> Fields:
+    account = user.account
     return {
-        "member": MemberView(**build_member_fields(signed.member)),
+        "member": MemberView(**build_member_fields(user.member)),
         "account": OwnAccountView(id=account.id, name=account.name),
     }

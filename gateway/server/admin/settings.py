@@ -139,16 +139,20 @@ async def list_settings(request: AdminRequest) -> SettingsView:
 @admin_operation(takes=SettingSpec, change=True)
 async def put_setting(request: AdminRequest) -> SettingAnswer:
     """Set a setting, in force at once; 409 if the file or the environment sets it, or if only a start reads it."""
-    spec, where = parse_spec(await read_change(request), SettingSpec), request.match_info
-    view = await request.services.admin.settings.put_setting(where["section"], where["key"], spec.value, request.actor)
+    spec, path_values = parse_spec(await read_change(request), SettingSpec), request.match_info
+    view = await request.services.admin.settings.put_setting(
+        path_values["section"], path_values["key"], spec.value, request.actor
+    )
     return build_view(SettingAnswer, view)
 
 
 @admin_operation(change=True)
 async def delete_setting(request: AdminRequest) -> SettingAnswer:
     """Remove a setting's stored value: the file's value applies again, or the default."""
-    where = request.match_info
-    view = await request.services.admin.settings.delete_setting(where["section"], where["key"], request.actor)
+    path_values = request.match_info
+    view = await request.services.admin.settings.delete_setting(
+        path_values["section"], path_values["key"], request.actor
+    )
     return build_view(SettingAnswer, view)
 
 
@@ -233,7 +237,7 @@ async def _list_groups(request: AdminRequest, view: Iterable[GroupView]) -> list
 def build_price_fields(price: Price, multiplier_ppm: int = ONE_PPM) -> Fields:
     """Return the fields of ``PriceAnswer``, with the price times a multiplier."""
     fields = build_price(price, multiplier_ppm)
-    tiers, sizes = [TierAnswer(**one) for one in fields["tiers"]], [SizeAnswer(**one) for one in fields["sizes"]]
+    tiers, sizes = [TierAnswer(**tier) for tier in fields["tiers"]], [SizeAnswer(**tier) for tier in fields["sizes"]]
     return {**fields, "tiers": tiers, "sizes": sizes}
 
 

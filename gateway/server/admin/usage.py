@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import attrs
 
-from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
+from gateway.answer_fields import FIRST, OMITTED, Count, FieldShape, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
@@ -16,7 +16,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_shape, build_view
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
-from gateway.server.admin.io import OF_ACCOUNT, parse_account
+from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
 from gateway.server.admin.requests import STATUS, parse_channel
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
@@ -26,11 +26,11 @@ _PROVIDER = "provider"
 _AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
 _ALL_AXES = (*_AXES, _PROVIDER)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-_OF_OPERATORS = ("account", "channel", _PROVIDER)
+_OPERATOR_AXES = ("account", "channel", _PROVIDER)
 _UNKNOWN = "unknown"
-_NO_TRAFFIC = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0)
+_EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
-_HOURS_SHOWN, _MOST_HOURS = 24, 31 * 24
+_HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
 
 _LABEL = {**FIRST, **OMITTED}
 
@@ -69,9 +69,9 @@ def _build_lines() -> s.Shape:
     """Return the schema of the lines: the sums with the labels of one axis."""
     shapes = build_shape(UsageLine)["properties"]
     labels = {"key": ("key", "key_id"), "account": ("account", "account_id")}
-    sums = [one.name for one in attrs.fields(UsageSums)]
+    sums = [field.name for field in attrs.fields(UsageSums)]
     names = [(*sums, *labels.get(axis, (axis,))) for axis in _ALL_AXES]
-    return s.array(s.either(*(s.record(**{name: shapes[name] for name in each}) for each in names)))
+    return s.array(s.either(*(s.record(**{name: shapes[name] for name in fields}) for fields in names)))
 
 
 @frozen(kw_only=True)
@@ -79,10 +79,10 @@ class Usage:
     """The usage by one axis."""
 
     object: Literal["list"] = "list"
-    by: Annotated[str, Shaped(s.one_of(*_ALL_AXES))]
+    by: Annotated[str, FieldShape(s.one_of(*_ALL_AXES))]
     since: str
     until: str
-    data: Annotated[Sequence[UsageLine], Shaped(_build_lines())]
+    data: Annotated[Sequence[UsageLine], FieldShape(_build_lines())]
     total: UsageSums
 
 
@@ -121,7 +121,7 @@ _FILTERS = (
     Query("key", "Only this API key (an id).", s.COUNT),
     Query("model", "Only this model."),
     Query("channel", "Only this channel. For administrators."),
-    OF_ACCOUNT,
+    ACCOUNT_QUERY,
 )
 
 
@@ -141,22 +141,24 @@ async def get_usage(request: AdminRequest) -> Usage:
     for administrators. A channel that is gone has the provider `unknown`.
     """
     await request.services.billing.flusher.store_waiting()
-    by = _parse_by(request)
+    axis_name = _parse_by(request)
     default: TrafficAxis = "channel"  # a provider's usage is the sum of its channels
-    axis = next((axis for axis in _AXES if axis == by), default)
-    wanted = await _parse_filter(request, by_hour=axis == "hour")
-    wanted = attrs.evolve(wanted, status=parse_number(request.query, "status"))
-    lines = await request.services.admin.history.traffic.list_traffic(axis, wanted)
-    if by == _PROVIDER:
+    axis = next((axis for axis in _AXES if axis == axis_name), default)
+    traffic_filter = await _parse_filter(request, by_hour=axis == "hour")
+    traffic_filter = attrs.evolve(traffic_filter, status=parse_number(request.query, "status"))
+    lines = await request.services.admin.history.traffic.list_traffic(axis, traffic_filter)
+    if axis_name == _PROVIDER:
         lines = _sum_by_provider(lines, request.services.routing.catalog.channels)
     names = await _list_names(request, axis)
-    since, until = _format_times(wanted, axis)
+    since, until = _format_times(traffic_filter, axis)
     return Usage(
-        by=by,
+        by=axis_name,
         since=since,
         until=until,
-        data=[build_view(UsageLine, line, **_build_label(line.label, by, names)) for line in lines if line.label],
-        total=build_view(UsageSums, reduce(_add, lines, _NO_TRAFFIC)),
+        data=[
+            build_view(UsageLine, line, **_build_label(line.label, axis_name, names)) for line in lines if line.label
+        ],
+        total=build_view(UsageSums, reduce(_add, lines, _EMPTY_LINE)),
     )
 
 
@@ -168,28 +170,30 @@ async def get_facets(request: AdminRequest) -> FacetsView:
     many requests only the newest days are counted, and `since` is their begin. Channels are for administrators.
     """
     await request.services.billing.flusher.store_waiting()
-    status, wanted = request.query.get("status"), await _parse_filter(request)
+    status, traffic_filter = request.query.get("status"), await _parse_filter(request)
     verdict = next((verdict for verdict in _VERDICTS if verdict == status), None)
-    wanted = attrs.evolve(wanted, verdict=verdict, status=None if verdict else parse_number(request.query, "status"))
-    facets = await request.services.admin.history.traffic.list_facets(wanted)
+    traffic_filter = attrs.evolve(
+        traffic_filter, verdict=verdict, status=None if verdict else parse_number(request.query, "status")
+    )
+    facets = await request.services.admin.history.traffic.list_facets(traffic_filter)
     names = await _list_names(request, "key")
     return FacetsView(
         since=_format_hour(facets.since),
         until=_format_hour(facets.until),
         models=facets.models,
-        keys=[KeyFacet(int(one.value), _name_label(one.value, names), one.requests) for one in facets.keys],
-        statuses=[StatusFacet(int(one.value), one.requests) for one in facets.statuses],
+        keys=[KeyFacet(int(facet.value), _name_label(facet.value, names), facet.requests) for facet in facets.keys],
+        statuses=[StatusFacet(int(facet.value), facet.requests) for facet in facets.statuses],
         channels=facets.channels if request.actor.scope is None else (),
     )
 
 
 def _parse_by(request: AdminRequest) -> str:
-    by = request.query.get("by", "day")
-    if by not in _ALL_AXES:
+    axis = request.query.get("by", "day")
+    if axis not in _ALL_AXES:
         raise InvalidRequest(f"'by' must be one of {', '.join(_ALL_AXES)}", param="by")
-    if by in _OF_OPERATORS and request.actor.scope is not None:
-        raise Forbidden(f"Only administrators see usage by {by}", param="by", should_retry=False)
-    return by
+    if axis in _OPERATOR_AXES and request.actor.scope is not None:
+        raise Forbidden(f"Only administrators see usage by {axis}", param="by", should_retry=False)
+    return axis
 
 
 def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) -> list[TrafficLine]:
@@ -198,7 +202,7 @@ def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) 
     sums: dict[str, TrafficLine] = {}
     for line in lines:
         label = line.label and providers.get(line.label, _UNKNOWN)
-        sums[label] = _add(sums.get(label, attrs.evolve(_NO_TRAFFIC, label=label)), line)
+        sums[label] = _add(sums.get(label, attrs.evolve(_EMPTY_LINE, label=label)), line)
     return sorted(sums.values(), key=lambda line: (-line.cost_nanos, -line.requests, line.label))
 
 
@@ -228,8 +232,8 @@ def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
         since = until - _HOURS_SHOWN if by_hour else ((until - 1) // DAY_HOURS - _DAYS_SHOWN + 1) * DAY_HOURS
     if since >= until:
         raise InvalidRequest("'since' must be before 'until'", param="since")
-    if by_hour and until - since > _MOST_HOURS:
-        raise InvalidRequest(f"By hour no more than {_MOST_HOURS // DAY_HOURS} days can be told", param="since")
+    if by_hour and until - since > _MAX_HOURS:
+        raise InvalidRequest(f"By hour no more than {_MAX_HOURS // DAY_HOURS} days can be told", param="since")
     return max(since, 0), until
 
 
@@ -256,18 +260,18 @@ def _build_label(label: str, axis: str, names: Names) -> Fields:
     return {axis: int(label) if axis == "status" else label}
 
 
-def _format_times(wanted: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
+def _format_times(traffic_filter: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
     """Return the first and the last day for a range of whole days; else two times, the second exclusive."""
-    if axis != "hour" and not wanted.since % DAY_HOURS and not wanted.until % DAY_HOURS:
-        first, last = wanted.since // DAY_HOURS, wanted.until // DAY_HOURS - 1
+    if axis != "hour" and not traffic_filter.since % DAY_HOURS and not traffic_filter.until % DAY_HOURS:
+        first, last = traffic_filter.since // DAY_HOURS, traffic_filter.until // DAY_HOURS - 1
         return day_of_number(first).isoformat(), day_of_number(last).isoformat()
-    return _format_hour(wanted.since), _format_hour(wanted.until)
+    return _format_hour(traffic_filter.since), _format_hour(traffic_filter.until)
 
 
 def _format_hour(hour: int) -> str:
     return build_time(hour * HOUR_MS // 1000)
 
 
-def _add(one: TrafficLine, other: TrafficLine) -> TrafficLine:
-    sums = map(int.__add__, attrs.astuple(one)[1:], attrs.astuple(other)[1:])
-    return TrafficLine(one.label, *sums)
+def _add(line: TrafficLine, other_line: TrafficLine) -> TrafficLine:
+    sums = map(int.__add__, attrs.astuple(line)[1:], attrs.astuple(other_line)[1:])
+    return TrafficLine(line.label, *sums)

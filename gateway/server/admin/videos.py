@@ -16,7 +16,15 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, MAX_LISTED, OF_ACCOUNT, parse_account, parse_key_id, parse_limit, parse_live
+from gateway.server.admin.io import (
+    ACCOUNT_QUERY,
+    LIMIT,
+    MAX_LISTED,
+    parse_account,
+    parse_key_id,
+    parse_limit,
+    parse_live,
+)
 from gateway.server.openapi import schema as s
 
 _MAX_NAMED = 100
@@ -99,7 +107,7 @@ _VIDEO_QUERY = (
     LIMIT,
     Query("order", "`desc`, the newest first, or `asc`.", s.one_of("asc", "desc")),
     Query("after", "Only jobs after this one (an id)."),
-    OF_ACCOUNT,
+    ACCOUNT_QUERY,
     Query("status", "Only jobs in this state.", s.one_of(*_STATES)),
     Query("live", "`true`: only jobs that have not ended.", s.one_of("true", "false")),
     Query("ids", f"The ids of up to {_MAX_NAMED} jobs, separated by commas."),
@@ -119,12 +127,12 @@ async def list_videos(request: AdminRequest) -> list[VideoView]:
     """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
     services, query, actor = request.services, request.query, request.actor
     if "ids" in query:
-        found = [await services.videos.jobs.store.find(video_id) for video_id in _parse_ids(query["ids"])]
-        seen = [job for job in found if job is not None and actor.may_see(job.account_id)]
+        stored_jobs = [await services.videos.jobs.store.find(video_id) for video_id in _parse_ids(query["ids"])]
+        visible_jobs = [job for job in stored_jobs if job is not None and actor.may_see(job.account_id)]
     else:
-        wanted = await _parse_filter(request)
-        seen = list(await services.videos.jobs.store.list_videos(wanted, parse_limit(request)))
-    return [_build_job(VideoView, job, actor) for job in seen]
+        video_filter = await _parse_filter(request)
+        visible_jobs = list(await services.videos.jobs.store.list_videos(video_filter, parse_limit(request)))
+    return [_build_job(VideoView, job, actor) for job in visible_jobs]
 
 
 @admin_operation()
@@ -132,8 +140,8 @@ async def get_video(request: AdminRequest) -> WholeVideoView:
     """Get a video job with its file and its webhook deliveries."""
     services, actor = request.services, request.actor
     job = await services.videos.jobs.get(request.match_info["id"], actor.scope)
-    found = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
-    deliveries = [build_view(DeliveryView, one) for one in found]
+    stored_deliveries = await services.videos.deliveries.list_deliveries(video_id=job.id, limit=MAX_LISTED)
+    deliveries = [build_view(DeliveryView, delivery) for delivery in stored_deliveries]
     return _build_job(
         WholeVideoView,
         job,
@@ -162,10 +170,10 @@ async def list_deliveries(request: AdminRequest) -> list[DeliveryView]:
     video_id, deliveries = request.query.get("video"), request.services.videos.deliveries
     if video_id is not None and not is_video_id(video_id):
         raise InvalidRequest("'video' must be the id of a video", param="video")
-    found = await deliveries.list_deliveries(
+    stored_deliveries = await deliveries.list_deliveries(
         video_id=video_id, limit=parse_limit(request), account_id=request.actor.scope
     )
-    return [build_view(DeliveryView, one) for one in found]
+    return [build_view(DeliveryView, delivery) for delivery in stored_deliveries]
 
 
 @admin_operation()
@@ -185,27 +193,27 @@ def _parse_ids(text: str) -> list[str]:
 
 async def _parse_filter(request: AdminRequest) -> VideoFilter:
     query = request.query
-    after, order = query.get("after"), query.get("order", "desc")
+    after_id, order = query.get("after"), query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
-    if after is not None and not is_video_id(after):
+    if after_id is not None and not is_video_id(after_id):
         raise InvalidRequest("'after' must be the id of a video", param="after")
-    state = next((known for known in _STATES if known == query.get("status")), None)
+    state = next((name for name in _STATES if name == query.get("status")), None)
     if state is None and "status" in query:
         raise InvalidRequest(f"'status' must be one of {', '.join(_STATES)}", param="status")
     return VideoFilter(
         account_id=await parse_account(request),
-        after=after,
+        after=after_id,
         newest_first=order == "desc",
         live=parse_live(request),
         state=state,
     )
 
 
-def _build_job(kind: type[V], job: VideoJob, actor: Actor, **more: Any) -> V:
-    """Return what ``actor`` may see of a job. ``price_usd``: its cost if it completes."""
+def _build_job(kind: type[V], job: VideoJob, actor: Actor, **extra_fields: Any) -> V:
+    """Return what ``actor`` may see of a job. ``price_usd`` is its cost if it completes."""
     cost_nanos = job.cost_nanos if job.state == "completed" else 0
-    shown = build_view(
+    view = build_view(
         kind,
         job,
         status=job.state,
@@ -219,13 +227,13 @@ def _build_job(kind: type[V], job: VideoJob, actor: Actor, **more: Any) -> V:
         price_usd=job.cost_nanos / NANOS_PER_USD,
         cost_usd=cost_nanos / NANOS_PER_USD,
         cost_nanos=cost_nanos,
-        **more,
+        **extra_fields,
     )
-    return _hide_operator_fields(shown, actor)
+    return _hide_operator_fields(view, actor)
 
 
-def _hide_operator_fields(shown: V, actor: Actor) -> V:
+def _hide_operator_fields(view: V, actor: Actor) -> V:
     if actor.scope is None:
-        return shown
-    hidden: dict[str, Any] = {name: None for name in _OPERATORS if hasattr(shown, name)}
-    return attrs.evolve(shown, **hidden)
+        return view
+    hidden_fields: dict[str, Any] = {name: None for name in _OPERATORS if hasattr(view, name)}
+    return attrs.evolve(view, **hidden_fields)

@@ -5,7 +5,7 @@ import re
 from aiohttp import web
 
 from gateway.domain.member import MAX_PASSPHRASE, MIN_PASSPHRASE
-from gateway.domain.passkey import MOST_PASSKEYS
+from gateway.domain.passkey import MAX_PASSKEYS
 from gateway.installation import format_install_command
 from gateway.server.admin.answer import write_answer
 from gateway.server.console.page import Data, ask_admin_api
@@ -31,26 +31,26 @@ _SYSTEMS = (
     ("Linux", re.compile(r"\bLinux\b")),
 )
 """Names to look for in user agents. The first match counts, because most browsers also name others."""
-_SHOWN = 60
+_MAX_SHOWN = 60
 CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "passkey-removed")
 """Codes of completed actions, which the page reports after a reload."""
 
 
 async def load_account(request: web.Request) -> Data:
     """Load the member and the member's sessions."""
-    own = await ask_admin_api(request, "/session")
+    account_session = await ask_admin_api(request, "/session")
     sessions = await ask_admin_api(request, "/sessions")
-    changed = request.query.get("changed")
+    changed_item = request.query.get("changed")
     return {
-        "own": own,
+        "own": account_session,
         "passkeys": await ask_admin_api(request, "/session/passkeys"),
         "install": format_install_command("sso"),
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),
-        "most": MOST_PASSKEYS,
+        "most": MAX_PASSKEYS,
         "providers": await ask_admin_api(request, "/session/identities"),
         "sessions": [{**write_answer(session), "device": format_device(session.agent)} for session in sessions],
         "others": sum(not session.current for session in sessions),
-        "changed": changed if changed in CHANGES else None,
+        "changed": changed_item if changed_item in CHANGES else None,
         "shortest": MIN_PASSPHRASE,
         "longest": MAX_PASSPHRASE,
     }
@@ -61,5 +61,5 @@ def format_device(agent: str) -> str:
     browser = next((name for name, pattern in _BROWSERS if pattern.search(agent)), None)
     system = next((name for name, pattern in _SYSTEMS if pattern.search(agent)), None)
     if browser is None:
-        return agent[:_SHOWN].strip()
+        return agent[:_MAX_SHOWN].strip()
     return f"{browser} ({system})" if system else browser

@@ -12,7 +12,7 @@ from gateway.server.console.labels import SUBJECTS
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 
-_LISTED = 50
+_PAGE_SIZE = 50
 _CREDITS = 20
 _FILTERS = ("account", "actor", "action")
 
@@ -25,11 +25,11 @@ async def load_accounts(request: web.Request) -> Data:
     return {"accounts": accounts, "keys": _count(keys), "members": _count(members)}
 
 
-def _count(things: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for thing in things:
-        found[thing.account] = found.get(thing.account, 0) + 1
-    return found
+def _count(views: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for view in views:
+        counts[view.account] = counts.get(view.account, 0) + 1
+    return counts
 
 
 async def load_account(request: web.Request) -> Data:
@@ -53,17 +53,17 @@ async def load_account(request: web.Request) -> Data:
 
 async def load_trail(request: web.Request) -> Data:
     """Load a page of the audit log, the newest first."""
-    wanted = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
+    filters = {name: request.query[name] for name in _FILTERS if request.query.get(name)}
     audit_log, accounts, members = await asyncio.gather(
-        ask_admin_api(request, "/audit-trail", limit=_LISTED, before=request.query.get("before"), **wanted),
+        ask_admin_api(request, "/audit-trail", limit=_PAGE_SIZE, before=request.query.get("before"), **filters),
         ask_admin_api(request, "/accounts"),
         ask_admin_api(request, "/members"),
     )
     rows = audit_log
-    older = urlencode({**wanted, "before": rows[-1].sequence}) if len(rows) == _LISTED else None
+    older = urlencode({**filters, "before": rows[-1].sequence}) if len(rows) == _PAGE_SIZE else None
     return {
         "rows": rows,
-        "wanted": wanted,
+        "wanted": filters,
         "accounts": accounts,
         "members": members,
         "subjects": SUBJECTS,

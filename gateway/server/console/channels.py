@@ -6,7 +6,7 @@ from aiohttp import web
 
 from gateway.server.console.page import Data, ask_admin_api, list_live_nodes
 
-_LATEST = 10
+_MAX_REQUESTS = 10
 
 
 async def load_channels(request: web.Request) -> Data:
@@ -16,8 +16,8 @@ async def load_channels(request: web.Request) -> Data:
         ask_admin_api(request, "/providers"),
         list_live_nodes(request),
     )
-    ordered = sorted(channels, key=lambda one: -one.priority)
-    return {"channels": ordered, "providers": providers, "nodes": nodes}
+    sorted_channels = sorted(channels, key=lambda channel: -channel.priority)
+    return {"channels": sorted_channels, "providers": providers, "nodes": nodes}
 
 
 async def load_channel(request: web.Request) -> Data:
@@ -25,7 +25,7 @@ async def load_channel(request: web.Request) -> Data:
     channel, providers, latest, nodes = await asyncio.gather(
         ask_admin_api(request, "/channels/{name}", node=request.query.get("node")),
         ask_admin_api(request, "/providers"),
-        ask_admin_api(request, "/requests", channel=request.match_info["name"], limit=_LATEST),
+        ask_admin_api(request, "/requests", channel=request.match_info["name"], limit=_MAX_REQUESTS),
         list_live_nodes(request),
     )
     return {"channel": channel, "providers": providers, "latest": latest.data, "nodes": nodes}

@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from gateway.frozen import frozen
 
 WIDTH, HEIGHT = 720, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 14, 30
+_LEFT_MARGIN, _RIGHT_MARGIN, _TOP_MARGIN, _BOTTOM_MARGIN = 72, 8, 14, 30
 _TICKS = 4
 _LABELS = 7
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _GAP = 0.2
 _MAX_BAR = 36.0
-_LEAST = 1e-9
+_MIN_TOP = 1e-9
 """Values below this count as zero."""
 
 
 @frozen
 class Series:
-    """A series of values, one for each point in time. ``kind``: the CSS class."""
+    """A series of values, one for each point in time. ``kind`` is the CSS class."""
 
     name: str
     kind: str
@@ -66,65 +66,75 @@ class Chart:
     table: Sequence[tuple[str, Sequence[str]]]
     width: int = WIDTH
     height: int = HEIGHT
-    left: int = _LEFT
-    right: int = WIDTH - _RIGHT
-    top: int = _TOP
-    bottom: int = HEIGHT - _BOTTOM
+    left: int = _LEFT_MARGIN
+    right: int = WIDTH - _RIGHT_MARGIN
+    top: int = _TOP_MARGIN
+    bottom: int = HEIGHT - _BOTTOM_MARGIN
 
 
 def draw(
-    title: str, places: Sequence[str], series: Sequence[Series], write: Callable[[float], str], *, whole: bool = False
+    title: str,
+    labels: Sequence[str],
+    series: Sequence[Series],
+    write: Callable[[float], str],
+    *,
+    whole_numbers: bool = False,
 ) -> Chart:
-    """Compute a chart with stacked bars, one for each label in ``places``.
+    """Compute a chart with stacked bars, one for each label in ``labels``.
 
-    ``series``: from the bottom of each stack to its top. ``whole``: values are integers, and the axis has no fractions.
+    The ``series`` are drawn from the bottom of each stack to its top. With ``whole_numbers``, the axis has no
+    fractions.
     """
-    sums = [sum(values) for values in zip(*(one.values for one in series), strict=True)] if series else []
-    top = find_top(max(sums, default=0.0), whole=whole)
-    step = (WIDTH - _LEFT - _RIGHT) / max(len(places), 1)
-    scale = (HEIGHT - _TOP - _BOTTOM) / top
-    every = max(1, math.ceil(len(places) / _LABELS))
-    heights = (top * part / _TICKS for part in range(_TICKS + 1))
+    sums = [sum(values) for values in zip(*(line.values for line in series), strict=True)] if series else []
+    top = find_top(max(sums, default=0.0), whole_numbers=whole_numbers)
+    step = (WIDTH - _LEFT_MARGIN - _RIGHT_MARGIN) / max(len(labels), 1)
+    scale = (HEIGHT - _TOP_MARGIN - _BOTTOM_MARGIN) / top
+    every = max(1, math.ceil(len(labels) / _LABELS))
+    heights = (top * tick_index / _TICKS for tick_index in range(_TICKS + 1))
     return Chart(
         title,
-        [bar for index in range(len(places)) for bar in _stack(series, index, step, scale)],
+        [bar for index in range(len(labels)) for bar in _stack(series, index, step, scale)],
         [
             ChartColumn(
-                round(_LEFT + index * step, 2), round(step, 2), f"{place}: {_format_column(series, index, write)}"
+                round(_LEFT_MARGIN + index * step, 2),
+                round(step, 2),
+                f"{label}: {_format_column(series, index, write)}",
             )
-            for index, place in enumerate(places)
+            for index, label in enumerate(labels)
         ],
-        rows=[Tick(round(HEIGHT - _BOTTOM - height * scale, 2), write(height)) for height in heights],
+        rows=[Tick(round(HEIGHT - _BOTTOM_MARGIN - height * scale, 2), write(height)) for height in heights],
         marks=[
-            Tick(round(_LEFT + (index + 0.5) * step, 2), place)
-            for index, place in enumerate(places)
+            Tick(round(_LEFT_MARGIN + (index + 0.5) * step, 2), label)
+            for index, label in enumerate(labels)
             if index % every == 0
         ],
         legend=series,
-        table=[(place, [write(one.values[index]) for one in series]) for index, place in enumerate(places)],
+        table=[(label, [write(line.values[index]) for line in series]) for index, label in enumerate(labels)],
     )
 
 
 def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> Iterator[Bar]:
     width = min(step * (1 - _GAP), _MAX_BAR)
-    x, y = _LEFT + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM)
-    for one in series:
-        height = max(one.values[index], 0) * scale
+    x, y = _LEFT_MARGIN + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM_MARGIN)
+    for line in series:
+        height = max(line.values[index], 0) * scale
         if height:
             y -= height
-            yield Bar(round(x, 2), round(y, 2), round(width, 2), round(height, 2), one.kind)
+            yield Bar(round(x, 2), round(y, 2), round(width, 2), round(height, 2), line.kind)
 
 
 def _format_column(series: Sequence[Series], index: int, write: Callable[[float], str]) -> str:
-    return ", ".join(f"{one.name} {write(one.values[index])}" for one in series if one.values[index]) or "\N{EN DASH}"
+    return (
+        ", ".join(f"{line.name} {write(line.values[index])}" for line in series if line.values[index]) or "\N{EN DASH}"
+    )
 
 
-def find_top(most: float, *, whole: bool = False) -> float:
-    """Return the end of an axis: a round number of at least ``most`` that the ticks divide evenly."""
-    if most < _LEAST:
-        return float(_TICKS) if whole else 1.0
-    size = 10.0 ** math.floor(math.log10(most / _TICKS))
-    steps = (size * step for step in _STEPS if not whole or (size * step).is_integer())
+def find_top(max_value: float, *, whole_numbers: bool = False) -> float:
+    """Return the end of an axis: a round number of at least ``max_value`` that the ticks divide evenly."""
+    if max_value < _MIN_TOP:
+        return float(_TICKS) if whole_numbers else 1.0
+    size = 10.0 ** math.floor(math.log10(max_value / _TICKS))
+    steps = (size * step for step in _STEPS if not whole_numbers or (size * step).is_integer())
     return _TICKS * next(
-        (step for step in steps if step * _TICKS >= most * (1 - 1e-9)), max(math.ceil(most / _TICKS), 1)
+        (step for step in steps if step * _TICKS >= max_value * (1 - 1e-9)), max(math.ceil(max_value / _TICKS), 1)
     )

@@ -23,7 +23,7 @@ async def load_connect(request: web.Request) -> Data:
         **format_choices(choices, "chat"),
         "origin": origin,
         "here": urlsplit(origin).hostname in _THIS_MACHINE,
-        "free_name": find_free_name(KEY_NAME, choices.taken),
+        "free_name": find_free_name(KEY_NAME, choices.taken_names),
         "quote": QUOTES,
     }
 

@@ -8,33 +8,33 @@ from markupsafe import Markup, escape
 
 from gateway.wording import write_value
 
-_NONE = "\N{EN DASH}"
+_DASH = "\N{EN DASH}"
 _KILO = 1000.0
 _KIBI = 1024.0
-_DIME, _MILL = 0.1, 0.0001
+_DIME_USD, _MILL_USD = 0.1, 0.0001
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 def format_usd(amount: float | None) -> str:
     """Format dollars with as many decimals as needed: ``$12.40``, ``$0.50``, ``$0.0031``."""
     if amount is None:
-        return _NONE
+        return _DASH
     if amount == 0:
         return "$0"
     size = abs(amount)
     sign = "-" if amount < 0 else ""
-    if size < _MILL:
+    if size < _MILL_USD:
         return f"{sign}<$0.0001"
-    if round(size, 4) >= _DIME:
+    if round(size, 4) >= _DIME_USD:
         return f"{sign}${size:,.2f}"
-    whole, _, part = f"{size:.4f}".rstrip("0").partition(".")
-    return f"{sign}${whole}.{part:0<2}"
+    integer, _, decimals = f"{size:.4f}".rstrip("0").partition(".")
+    return f"{sign}${integer}.{decimals:0<2}"
 
 
 def format_count(number: float | None) -> str:
     """Format a number in short: ``1,234``, ``12.4k``, ``3.1M``."""
     if number is None:
-        return _NONE
+        return _DASH
     if abs(number) < 10 * _KILO:
         return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.2f}"
     for unit in ("k", "M", "G"):
@@ -46,13 +46,13 @@ def format_count(number: float | None) -> str:
 
 def format_exact(number: float | None) -> str:
     """Format a number with all digits: ``1,234,567``."""
-    return _NONE if number is None else f"{number:,}"
+    return _DASH if number is None else f"{number:,}"
 
 
 def format_bytes(size: float | None) -> str:
     """Format a size, such as ``1.5 MB``, with units of powers of 1,024."""
     if size is None:
-        return _NONE
+        return _DASH
     for unit in ("B", "KB", "MB", "GB"):
         if abs(size) < _KIBI:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"  # noqa: PLR2004 - two digits
@@ -63,33 +63,33 @@ def format_bytes(size: float | None) -> str:
 def format_duration(ms: float | None) -> str:
     """Format a duration: ``85 ms``, ``1.2 s``, ``3 min 5 s``, ``2 d 4 h``."""
     if ms is None:
-        return _NONE
+        return _DASH
     if ms < _SECOND:
         return f"{ms:.0f} ms"
     if ms < _MINUTE:
         return f"{ms / _SECOND:.1f} s"
-    for unit, size, lesser, part in (("min", _MINUTE, "s", _SECOND), ("h", _HOUR, "min", _MINUTE)):
+    for unit, size, lesser, lesser_ms in (("min", _MINUTE, "s", _SECOND), ("h", _HOUR, "min", _MINUTE)):
         if ms < size * (60 if unit == "min" else 24):
-            whole, rest = divmod(int(ms), size)
-            return f"{whole} {unit}" + (f" {rest // part} {lesser}" if rest // part else "")
-    whole, rest = divmod(int(ms), _DAY)
-    return f"{whole} d" + (f" {rest // _HOUR} h" if rest // _HOUR else "")
+            count, remainder_ms = divmod(int(ms), size)
+            return f"{count} {unit}" + (f" {remainder_ms // lesser_ms} {lesser}" if remainder_ms // lesser_ms else "")
+    count, remainder_ms = divmod(int(ms), _DAY)
+    return f"{count} d" + (f" {remainder_ms // _HOUR} h" if remainder_ms // _HOUR else "")
 
 
-def format_percent(part: float | None) -> str:
+def format_percent(ratio: float | None) -> str:
     """Format a share as ``99.4 %``."""
-    return _NONE if part is None else f"{100 * part:.1f}".removesuffix(".0") + " %"
+    return _DASH if ratio is None else f"{100 * ratio:.1f}".removesuffix(".0") + " %"
 
 
-def format_moment(at: str | None) -> Markup:
+def format_moment(moment: str | None) -> Markup:
     """Format a time of the API (``2027-01-31T12:00:00Z``), which a script shows in the reader's time zone."""
-    if not at:
-        return escape(_NONE)
-    plain = escape(at.replace("T", " ").replace("Z", " UTC"))
-    return Markup('<time datetime="{}">{}</time>').format(at, plain)
+    if not moment:
+        return escape(_DASH)
+    text = escape(moment.replace("T", " ").replace("Z", " UTC"))
+    return Markup('<time datetime="{}">{}</time>').format(moment, text)
 
 
-def format_place(name: object) -> str:
+def format_segment(name: object) -> str:
     """Quote a name, including its slashes, as one segment of a URL's path or query."""
     return quote(str(name), safe="")
 
@@ -102,6 +102,6 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "duration": format_duration,
     "percent": format_percent,
     "moment": format_moment,
-    "urlencode": format_place,
+    "urlencode": format_segment,
     "value": write_value,
 }

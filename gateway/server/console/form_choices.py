@@ -13,7 +13,7 @@ from gateway.server.admin.accounts import KeyView
 from gateway.server.admin.models import ModelView
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
-from gateway.server.context import SERVICES, SIGNED
+from gateway.server.context import SERVICES, USER
 
 Kind = Literal["chat", "images", "video", "speech", "transcription", "audio", "other"]
 
@@ -36,18 +36,18 @@ _FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 class Choices:
     """The choices of a form.
 
-    ``keys``: the usable keys, those without restrictions first. ``taken``: names of all the account's keys.
+    ``keys`` are the usable keys, those without restrictions first. ``taken_names`` are those of all keys.
     """
 
     keys: Sequence[KeyView]
-    taken: frozenset[str]
+    taken_names: frozenset[str]
     models: Mapping[Kind, Sequence[str]]
 
     def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
         """Return the models of ``kind`` with a title in English. The model for a first try comes first."""
-        chosen = list(self.models[kind])
-        first = find_first(chosen)
-        fitting = [first, *(name for name in chosen if name != first)] if first else []
+        model_ids = list(self.models[kind])
+        first = find_first(model_ids)
+        fitting = [first, *(name for name in model_ids if name != first)] if first else []
         return [(_TITLES[kind], fitting)]
 
 
@@ -62,13 +62,13 @@ _TITLES: Mapping[Kind, str] = {
 
 async def find_choices(request: web.Request) -> Choices:
     """Return the keys and models that the viewer's account can use now."""
-    account, now = request[SIGNED].account.name, build_time(int(request.app[SERVICES].clock()))
+    account, now = request[USER].account.name, build_time(int(request.app[SERVICES].clock()))
     keys = await ask_admin_api(request, "/keys", account=account)
     usable = [key for key in keys if _is_usable(key, account, now)]
     models = await ask_admin_api(request, "/models")
     return Choices(
         keys=sorted(usable, key=lambda key: (bool(key.models or key.allow_ips), key.id)),
-        taken=frozenset(key.name for key in keys if key.account == account),
+        taken_names=frozenset(key.name for key in keys if key.account == account),
         models=group_models(models),
     )
 
@@ -88,9 +88,9 @@ def group_models(models: Iterable[ModelView]) -> dict[Kind, list[str]]:
 
 def find_kind(name: str, usd_per_image: float = 0) -> Kind:
     """Return a model's kind, derived from its name, else from the price of an image."""
-    plain = name.lower()
+    lower_name = name.lower()
     for pattern, kind in _BY_NAME:
-        if pattern.search(plain):
+        if pattern.search(lower_name):
             return kind
     return "images" if usd_per_image else "chat"
 
@@ -105,13 +105,13 @@ def find_first(names: Sequence[str]) -> str | None:
     return names[0] if names else None
 
 
-def find_free_name(wanted: str, taken: Collection[str]) -> str:
-    """Return ``wanted``, with the first free number appended if the name is taken."""
+def find_free_name(base_name: str, taken_names: Collection[str]) -> str:
+    """Return ``base_name``, with the first free number appended if the name is taken."""
     number = 1
-    name = wanted
-    while name in taken:
+    name = base_name
+    while name in taken_names:
         number += 1
-        name = f"{wanted} {number}"
+        name = f"{base_name} {number}"
     return name
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from gateway.domain.request_log import UNHARMED
+from gateway.domain.request_log import NON_FAILURES
 from gateway.server.admin.requests import RequestView
 from gateway.server.console.page import Data
 
@@ -26,11 +26,16 @@ def measure_speed(rows: Sequence[RequestView]) -> Data:
 
 def find_percentiles(values: Iterable[int]) -> dict[str, int | None]:
     """Return the median and the 95th percentile of ``values``."""
-    ordered = sorted(values)
-    return {f"p{percent}": ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None for percent in (50, 95)}
+    sorted_values = sorted(values)
+    return {
+        f"p{percent}": sorted_values[-(-len(sorted_values) * percent // 100) - 1] if sorted_values else None
+        for percent in (50, 95)
+    }
 
 
 def count_errors(rows: Iterable[RequestView]) -> list[Data]:
     """Count failures by code and outcome, the most frequent first."""
-    found = Counter((row.error_code or "", row.outcome) for row in rows if row.outcome not in UNHARMED)
-    return [{"code": code, "outcome": outcome, "requests": count} for (code, outcome), count in found.most_common(_TOP)]
+    counts = Counter((row.error_code or "", row.outcome) for row in rows if row.outcome not in NON_FAILURES)
+    return [
+        {"code": code, "outcome": outcome, "requests": count} for (code, outcome), count in counts.most_common(_TOP)
+    ]

@@ -8,24 +8,24 @@ from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 from gateway.server.context import ACTOR
 
-_LISTED = 24
+_PAGE_SIZE = 24
 
 
 async def load_jobs(request: web.Request, kind: str) -> Data:
     """Load a page of the admin API's collection ``kind``, filtered by ``account`` and ``status``."""
     everyone = request[ACTOR].scope is None
-    chosen = request.query.get("account") if everyone else None
+    account = request.query.get("account") if everyone else None
     status = request.query.get("status")
     jobs = await ask_admin_api(
-        request, f"/{kind}", limit=_LISTED + 1, after=request.query.get("after"), account=chosen, status=status
+        request, f"/{kind}", limit=_PAGE_SIZE + 1, after=request.query.get("after"), account=account, status=status
     )
     accounts = await ask_admin_api(request, "/accounts") if everyone else []
-    kept = {name: value for name, value in (("account", chosen), ("status", status)) if value}
-    older = urlencode({"after": jobs[_LISTED - 1].id, **kept}) if len(jobs) > _LISTED else None
+    filters = {name: value for name, value in (("account", account), ("status", status)) if value}
+    older = urlencode({"after": jobs[_PAGE_SIZE - 1].id, **filters}) if len(jobs) > _PAGE_SIZE else None
     return {
-        "jobs": jobs[:_LISTED],
+        "jobs": jobs[:_PAGE_SIZE],
         "older": None if older is None else f"{ROOT}/{kind}?{older}",
         "accounts": accounts,
-        "chosen_account": chosen,
+        "chosen_account": account,
         "chosen_status": status or "",
     }

@@ -6,18 +6,18 @@ from typing import Any
 from aiohttp import web
 
 from gateway.server.console.page import Data, ask_admin_api
-from gateway.server.context import ACTOR, SIGNED
+from gateway.server.context import ACTOR, USER
 
-_LATEST = 10
+_MAX_REQUESTS = 10
 _CREDITS = 10
 
 
 async def load_keys(request: web.Request) -> Data:
     """Load the keys of the account. Administrators see all accounts, or the selected one."""
     everyone = request[ACTOR].scope is None
-    chosen = request.query.get("account") if everyone else None
+    account = request.query.get("account") if everyone else None
     keys, models, accounts = await asyncio.gather(
-        ask_admin_api(request, "/keys", account=chosen),
+        ask_admin_api(request, "/keys", account=account),
         ask_admin_api(request, "/models"),
         ask_admin_api(request, "/accounts") if everyone else _return_nothing(),
     )
@@ -25,8 +25,8 @@ async def load_keys(request: web.Request) -> Data:
         "keys": keys,
         "models": models,
         "accounts": accounts,
-        "chosen_account": chosen,
-        "own_account": request[SIGNED].account.name,
+        "chosen_account": account,
+        "own_account": request[USER].account.name,
     }
 
 
@@ -36,7 +36,7 @@ async def load_key(request: web.Request) -> Data:
     everyone = request[ACTOR].scope is None
     models, latest, credits_, accounts = await asyncio.gather(
         ask_admin_api(request, "/models"),
-        ask_admin_api(request, "/requests", key=key.id, limit=_LATEST),
+        ask_admin_api(request, "/requests", key=key.id, limit=_MAX_REQUESTS),
         ask_admin_api(request, "/keys/{id}/credits", limit=_CREDITS),
         ask_admin_api(request, "/accounts") if everyone else _return_nothing(),
     )
@@ -46,7 +46,7 @@ async def load_key(request: web.Request) -> Data:
         "latest": latest.data,
         "credits": credits_,
         "accounts": accounts,
-        "own_account": request[SIGNED].account.name,
+        "own_account": request[USER].account.name,
     }
 
 

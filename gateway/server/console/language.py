@@ -23,7 +23,7 @@ COOKIE = "console_language"
 _CATALOGUES: Mapping[str, str] = {CHINESE: "zh_Hans"}
 _CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
 _LOCALE = "locale/{}/LC_MESSAGES/console.po"
-_LONGEST_HEADER = 1_000
+_MAX_HEADER = 1_000
 _FIELD = re.compile(r'(msgid|msgid_plural|msgstr|msgstr\[0\]) (".*")')
 _RANGE = re.compile(r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?")
 LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
@@ -34,7 +34,7 @@ LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
 class Catalogue:
     """The messages of a language. A message with a plural is found by its singular.
 
-    ``of_scripts``: the messages that the console's scripts use.
+    ``of_scripts`` are the messages that the console's scripts use.
     """
 
     messages: Mapping[str, str]
@@ -43,17 +43,17 @@ class Catalogue:
 
 def find_language(request: web.Request) -> str:
     """Return the member's choice, else the first available language of ``Accept-Language``, else English."""
-    chosen = request.cookies.get(COOKIE, "")
-    if chosen in LANGUAGES:
-        return chosen
-    wanted = _list_wanted(request.headers.get("Accept-Language", "")[:_LONGEST_HEADER])
-    return next(filter(None, map(_match_tag, wanted)), ENGLISH)
+    cookie = request.cookies.get(COOKIE, "")
+    if cookie in LANGUAGES:
+        return cookie
+    ranges = _list_wanted(request.headers.get("Accept-Language", "")[:_MAX_HEADER])
+    return next(filter(None, map(_match_tag, ranges)), ENGLISH)
 
 
 def _list_wanted(header: str) -> Iterator[str]:
     """Yield the language tags of ``Accept-Language`` by descending preference (RFC 9110, section 12.5.4)."""
-    ranges = [found for part in header.split(",") if (found := _RANGE.fullmatch(part))]
-    weights = sorted(((float(found[2] or 1), found[1].lower()) for found in ranges), key=lambda one: -one[0])
+    ranges = [match for item in header.split(",") if (match := _RANGE.fullmatch(item))]
+    weights = sorted(((float(match[2] or 1), match[1].lower()) for match in ranges), key=lambda pair: -pair[0])
     return (tag for weight, tag in weights if weight > 0)
 
 
@@ -68,9 +68,9 @@ def gettext(language: str, message: str) -> str:
     return read_catalogue(language).messages.get(message, message)
 
 
-def ngettext(language: str, one: str, many: str, count: float) -> str:
-    """Return the singular or plural of a message in a language. Chinese has one form, the translation of ``one``."""
-    return read_catalogue(language).messages.get(one, one if count == 1 else many)
+def ngettext(language: str, singular: str, plural: str, count: float) -> str:
+    """Return the singular or plural of a message in a language. Chinese has one form: that of ``singular``."""
+    return read_catalogue(language).messages.get(singular, singular if count == 1 else plural)
 
 
 @cache
@@ -87,9 +87,9 @@ def parse_catalogue(text: str) -> Catalogue:
     for entry in text.split("\n\n"):
         fields, name = dict[str, str](), ""
         for line in entry.splitlines():
-            if found := _FIELD.fullmatch(line):
-                name = found[1]
-                fields[name] = orjson.loads(found[2])  # PO files use the same escapes as JSON
+            if field := _FIELD.fullmatch(line):
+                name = field[1]
+                fields[name] = orjson.loads(field[2])  # PO files use the same escapes as JSON
             elif line.startswith('"'):
                 fields[name] += orjson.loads(line)
         english, translation = fields.get("msgid"), fields.get("msgstr") or fields.get("msgstr[0]")

@@ -19,19 +19,23 @@ from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
 from gateway.server.context import ACTOR, SERVICES
 
-_TOP = 6
-_STACKED = 5
+_MAX_MODELS = 6
+_MAX_STACKED = 5
 """Number of models, the most expensive, with their own color in the spending chart."""
-_LATEST = 6
+_MAX_REQUESTS = 6
 
 
 @frozen
 class Span:
-    """A period of hours or days that ends now. ``name``: in English."""
+    """A period of hours or days that ends now.
+
+    ``name`` is its English name, ``axis`` that of the usage report ("hour" or "day"), and ``bar_count`` the number of
+    bars.
+    """
 
     name: str
-    by: str
-    places: int
+    axis: str
+    bar_count: int
 
 
 SPANS: Mapping[str, Span] = {
@@ -45,109 +49,113 @@ _TITLES: Mapping[str, tuple[str, str]] = {
     "day": (mark("Spent per day (UTC)"), mark("Requests per day (UTC)")),
 }
 """The titles of the two charts."""
-_ROUNDING = 1e-9
+_ROUNDING_ERROR = 1e-9
 """Tolerance for sums of floats, in dollars."""
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 
 
 async def load_overview(request: web.Request) -> Data:
     """Load the usage of the account. Administrators see all accounts, or the selected one."""
-    chosen = request.query.get("span", "7d")
-    span = SPANS.get(chosen, SPANS["7d"])
+    span_name = request.query.get("span", "7d")
+    span = SPANS.get(span_name, SPANS["7d"])
     everyone = request[ACTOR].scope is None
     account = request.query.get("account") if everyone else None
-    places = list_places(span, request.app[SERVICES].clock())
-    since = places[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.by == "hour" else "%Y-%m-%d")
-    of: dict[str, Any] = {"since": since, "account": account}
-    times, models, keys, sample, latest, own, accounts, listed = await asyncio.gather(
-        ask_admin_api(request, "/usage", by=span.by, **of),
-        ask_admin_api(request, "/usage", by="model", **of),
-        ask_admin_api(request, "/usage", by="key", **of),
-        ask_admin_api(request, "/requests", limit=SAMPLE, **of),
-        ask_admin_api(request, "/requests", limit=_LATEST, account=account),
+    starts = list_bucket_starts(span, request.app[SERVICES].clock())
+    since = starts[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.axis == "hour" else "%Y-%m-%d")
+    query: dict[str, Any] = {"since": since, "account": account}
+    times, models, keys, sample, latest, session, accounts, account_views = await asyncio.gather(
+        ask_admin_api(request, "/usage", by=span.axis, **query),
+        ask_admin_api(request, "/usage", by="model", **query),
+        ask_admin_api(request, "/usage", by="key", **query),
+        ask_admin_api(request, "/requests", limit=SAMPLE, **query),
+        ask_admin_api(request, "/requests", limit=_MAX_REQUESTS, account=account),
         ask_admin_api(request, "/account"),
         _list_accounts(request, everyone=everyone),
         ask_admin_api(request, "/models"),
     )
-    top = [line.model for line in models.data[:_STACKED] if line.cost_usd]
+    top = [line.model for line in models.data[:_MAX_STACKED] if line.cost_usd]
     of_models = await asyncio.gather(
-        *(ask_admin_api(request, "/usage", by=span.by, model=model, **of) for model in top)
+        *(ask_admin_api(request, "/usage", by=span.axis, model=model, **query) for model in top)
     )
     stacks = {model: usage.data for model, usage in zip(top, of_models, strict=True)}
-    shown = next((one for one in accounts if one.name == account), own)
+    shown_account = next((view for view in accounts if view.name == account), session)
     return {
         "spans": SPANS,
-        "chosen": chosen if chosen in SPANS else "7d",
+        "chosen": span_name if span_name in SPANS else "7d",
         "accounts": accounts,
         "chosen_account": account,
-        "shown": shown,
+        "shown": shown_account,
         "total": times.total,
-        **draw_charts(span, places, times.data, stacks, partial(gettext, request[LANGUAGE])),
-        "models": models.data[:_TOP],
-        "keys": keys.data[:_TOP],
+        **draw_charts(span, starts, times.data, stacks, partial(gettext, request[LANGUAGE])),
+        "models": models.data[:_MAX_MODELS],
+        "keys": keys.data[:_MAX_MODELS],
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),
         "latest": latest.data,
-        "unpriced": {model.id for model in listed if model.price is None},
+        "unpriced": {model.id for model in account_views if model.price is None},
     }
 
 
 async def _list_accounts(request: web.Request, *, everyone: bool) -> list[AccountView]:
-    listed: list[AccountView] = await ask_admin_api(request, "/accounts") if everyone else []
-    return listed
+    account_views: list[AccountView] = await ask_admin_api(request, "/accounts") if everyone else []
+    return account_views
 
 
-def list_places(span: Span, now_s: float) -> list[datetime]:
+def list_bucket_starts(span: Span, now_s: float) -> list[datetime]:
     """Return the starts of the period's hours or days in order; the last interval is still running."""
     now = datetime.fromtimestamp(now_s, UTC)
     start = now.replace(minute=0, second=0, microsecond=0)
-    if span.by == "day":
+    if span.axis == "day":
         start = start.replace(hour=0)
-    step = _HOUR if span.by == "hour" else _DAY
-    return [start - step * back for back in reversed(range(span.places))]
+    step = _HOUR if span.axis == "hour" else _DAY
+    return [start - step * steps_back for steps_back in reversed(range(span.bar_count))]
 
 
 def draw_charts(
     span: Span,
-    places: Sequence[datetime],
+    starts: Sequence[datetime],
     lines: Sequence[UsageLine],
     of_models: Mapping[str, Sequence[UsageLine]],
     translate: Callable[[str], str],
 ) -> Data:
     """Draw spending by model and requests over time.
 
-    ``places``: the starts of the period's hours or days. ``of_models``: the usage of the models with their own series;
-    the others share one.
+    ``starts`` are the starts of the period's hours or days. ``of_models`` are the usage of the models with their own
+    series; the others share one.
     """
-    form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.by == "hour" else ("%Y-%m-%d", "%m-%d")
-    moments, named = [place.strftime(form) for place in places], [place.strftime(words) for place in places]
+    form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.axis == "hour" else ("%Y-%m-%d", "%m-%d")
+    moments, names = [start.strftime(form) for start in starts], [start.strftime(words) for start in starts]
 
-    def read(lines: Sequence[UsageLine], name: str) -> list[float]:
-        found = {getattr(line, span.by): getattr(line, name) for line in lines}
-        return [found.get(moment, 0) for moment in moments]
+    def read_values(lines: Sequence[UsageLine], name: str) -> list[float]:
+        values = {getattr(line, span.axis): getattr(line, name) for line in lines}
+        return [values.get(moment, 0) for moment in moments]
 
-    spent = {model: read(usage, "cost_usd") for model, usage in of_models.items()}
-    failed = read(lines, "failed")
-    answered = [requests - bad for requests, bad in zip(read(lines, "requests"), failed, strict=True)]
-    requests = [
-        Series(translate(mark("Answered")), "series-2", answered),
-        Series(translate(mark("Failed")), "bad", failed),
+    costs = {model: read_values(usage, "cost_usd") for model, usage in of_models.items()}
+    failures = read_values(lines, "failed")
+    successes = [
+        requests - failed_count for requests, failed_count in zip(read_values(lines, "requests"), failures, strict=True)
     ]
-    spent_title, requests_title = _TITLES[span.by]
-    stacks = stack_spending(read(lines, "cost_usd"), spent, translate)
+    requests = [
+        Series(translate(mark("Answered")), "series-2", successes),
+        Series(translate(mark("Failed")), "bad", failures),
+    ]
+    spent_title, requests_title = _TITLES[span.axis]
+    stacks = stack_spending(read_values(lines, "cost_usd"), costs, translate)
     return {
-        "spend": draw(translate(spent_title), named, stacks, format_usd),
-        "calls": draw(translate(requests_title), named, requests, format_count, whole=True),
+        "spend": draw(translate(spent_title), names, stacks, format_usd),
+        "calls": draw(translate(requests_title), names, requests, format_count, whole_numbers=True),
     }
 
 
 def stack_spending(
-    total: Sequence[float], spent: Mapping[str, Sequence[float]], translate: Callable[[str], str]
+    total: Sequence[float], costs: Mapping[str, Sequence[float]], translate: Callable[[str], str]
 ) -> list[Series]:
-    """Return a series in dollars for each model of ``spent``, and one for the remainder of ``total``, if any."""
-    series = [Series(model, f"series-{at}", values) for at, (model, values) in enumerate(spent.items(), 1)]
-    rest = [max(whole - sum(parts), 0.0) for whole, *parts in zip(total, *spent.values(), strict=True)]
-    if not series or max(rest, default=0.0) > _ROUNDING:
+    """Return a series in dollars for each model of ``costs``, and one for the remainder of ``total``, if any."""
+    series = [Series(model, f"series-{number}", values) for number, (model, values) in enumerate(costs.items(), 1)]
+    other_costs = [
+        max(total_cost - sum(model_costs), 0.0) for total_cost, *model_costs in zip(total, *costs.values(), strict=True)
+    ]
+    if not series or max(other_costs, default=0.0) > _ROUNDING_ERROR:
         name = mark("Other models") if series else mark("Spent")
-        series.append(Series(translate(name), f"series-{1 + len(series)}", rest))
+        series.append(Series(translate(name), f"series-{1 + len(series)}", other_costs))
     return series

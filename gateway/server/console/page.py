@@ -27,7 +27,7 @@ from gateway.server.console.language import ENGLISH, LANGUAGE, find_language, re
 from gateway.server.console.rendering import build_environment
 from gateway.server.console.routes import ROOT, Page, mark
 from gateway.server.console.static_files import find_static
-from gateway.server.context import ACTOR, SERVICES, SIGNED
+from gateway.server.context import ACTOR, SERVICES, USER
 from gateway.server.error_responses import parse_http_error
 from gateway.server.path_prefix import prefix_links
 from gateway.server.sessions import find_signed_in_user
@@ -42,28 +42,28 @@ async def show_page(page: Page, request: web.Request) -> web.StreamResponse:
     try:
         if page.needs is not None:
             await _check_access(page.needs, request)
-        found = await load_data(request)
+        data = await load_data(request)
     except GatewayError as error:
         return format_fault_page(request, error)
     except web.HTTPRedirection as elsewhere:
         return web.Response(status=elsewhere.status, headers={**HEADERS, "Location": elsewhere.headers["Location"]})
-    return render(request, page.template, {**found, "page": page})
+    return render(request, page.template, {**data, "page": page})
 
 
-async def _check_access(needs: Role, request: web.Request) -> None:
-    signed = await find_signed_in_user(request)
-    if signed is None:
-        wanted = quote(str(request.rel_url), safe="")
-        raise web.HTTPSeeOther(f"{request.app[SERVICES].http.path_prefix}{ROOT}/sign-in?next={wanted}")
-    set_signed_in(request, signed)
-    if not includes_rights(signed.member.role, needs):
-        raise Forbidden(f"This page is for a role that may do more ({needs}) than yours ({signed.member.role})")
+async def _check_access(role: Role, request: web.Request) -> None:
+    user = await find_signed_in_user(request)
+    if user is None:
+        next_url = quote(str(request.rel_url), safe="")
+        raise web.HTTPSeeOther(f"{request.app[SERVICES].http.path_prefix}{ROOT}/sign-in?next={next_url}")
+    set_signed_in(request, user)
+    if not includes_rights(user.member.role, role):
+        raise Forbidden(f"This page is for a role that may do more ({role}) than yours ({user.member.role})")
 
 
-def set_signed_in(request: web.Request, signed: CurrentUser) -> None:
+def set_signed_in(request: web.Request, user: CurrentUser) -> None:
     """Set the member and the actor of the request."""
-    request[SIGNED] = signed
-    request[ACTOR] = signed.act(find_client_ip(request) or "")
+    request[USER] = user
+    request[ACTOR] = user.act(find_client_ip(request) or "")
 
 
 async def ask_admin_api(request: web.Request, path: str, **query: Any) -> Any:
@@ -72,9 +72,9 @@ async def ask_admin_api(request: web.Request, path: str, **query: Any) -> Any:
     Parameters in braces in ``path`` take their values from the page's URL. Raises the operation's ``GatewayError``.
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
-    signed = request[SIGNED]
-    if operation.access != "anyone" and not includes_rights(signed.member.role, operation.access):
-        raise Forbidden(f"This needs the role {operation.access!r}; yours is {signed.member.role!r}")
+    user = request[USER]
+    if operation.access != "anyone" and not includes_rights(user.member.role, operation.access):
+        raise Forbidden(f"This needs the role {operation.access!r}; yours is {user.member.role!r}")
     values = {name: str(value) for name, value in query.items() if value not in {None, ""}}
     answer = await operation.handler.function(AdminRequest(request, values))
     if isinstance(answer, web.StreamResponse):
@@ -88,15 +88,15 @@ async def list_live_nodes(request: web.Request) -> list[NodeView]:
     return [node for node in nodes if node.state == "live"]
 
 
-def render(request: web.Request, template: str, found: Mapping[str, Any], status: int = 200) -> web.Response:
+def render(request: web.Request, template: str, data: Mapping[str, Any], status: int = 200) -> web.Response:
     """Render a page of the console."""
-    signed = request.get(SIGNED)
+    user = request.get(USER)
     values = {
-        "me": None if signed is None else signed.member,
-        "account": None if signed is None else signed.account,
+        "me": None if user is None else user.member,
+        "account": None if user is None else user.account,
         "query": request.query,
         "clustered": request.app[SERVICES].storage.node is not None,
-        **found,
+        **data,
     }
     environment = build_environment(request[LANGUAGE], version=__version__, root=ROOT, static=find_static)
     text = environment.get_template(template).render(values)

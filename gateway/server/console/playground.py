@@ -19,24 +19,24 @@ KEY_NAME = "playground"
 
 async def load_playground(request: web.Request) -> Data:
     """Load the requested mode, or the mode of the requested model."""
-    wanted = request.query.get("model", "")[:256]
-    mode = find_mode(request.query.get("mode", ""), wanted)
+    model = request.query.get("model", "")[:256]
+    mode = find_mode(request.query.get("mode", ""), model)
     choices = await find_choices(request)
     values = format_choices(choices, mode)
     return {
         **values,
-        "model": wanted or values["model"],
+        "model": model or values["model"],
         "modes": MODES,
         "mode": mode,
         "origin": find_address(request),
-        "free_name": find_free_name(KEY_NAME, choices.taken),
+        "free_name": find_free_name(KEY_NAME, choices.taken_names),
     }
 
 
 def find_mode(mode: str, model: str) -> Kind:
     """Return ``mode`` if it exists, else the mode of ``model``."""
-    known = {name for name, _ in MODES}
+    mode_names = {name for name, _ in MODES}
     for kind in (mode, find_kind(model)):
-        if kind in known:
+        if kind in mode_names:
             return kind
     return "chat"

@@ -6,32 +6,32 @@ from aiohttp import web
 
 from gateway.server.console.page import Data, ask_admin_api
 
-_SHOWN = 300
+_MAX_SHOWN = 300
 _PRICES_SHOWN = 50
 
 
 async def load_models(request: web.Request) -> Data:
     """Load the models whose names contain the search text, optionally only those with or without a price."""
     models = await ask_admin_api(request, "/models")
-    wanted = request.query.get("find", "").strip().lower()
-    found = [model for model in models if wanted in model.id.lower()] if wanted else models
+    search_text = request.query.get("find", "").strip().lower()
+    matches = [model for model in models if search_text in model.id.lower()] if search_text else models
     price = request.query.get("price")
     if price in {"none", "set"}:
-        found = [model for model in found if (model.price is None) == (price == "none")]
-    return {"models": found[:_SHOWN], "found": len(found), "total": len(models)}
+        matches = [model for model in matches if (model.price is None) == (price == "none")]
+    return {"models": matches[:_MAX_SHOWN], "found": len(matches), "total": len(models)}
 
 
 async def load_prices(request: web.Request) -> Data:
     """Load the groups, the configured prices, and the built-in prices."""
-    wanted = request.query.get("find", "").strip().lower()
+    search_text = request.query.get("find", "").strip().lower()
     groups, prices, providers = await asyncio.gather(
         ask_admin_api(request, "/groups"), ask_admin_api(request, "/prices"), ask_admin_api(request, "/providers")
     )
-    own = [price for price in prices if price.source != "shipped"]
-    shipped = [price for price in prices if price.source == "shipped" and wanted in price.model.lower()]
+    own_prices = [price for price in prices if price.source != "shipped"]
+    shipped = [price for price in prices if price.source == "shipped" and search_text in price.model.lower()]
     return {
         "groups": groups,
-        "own": own,
+        "own": own_prices,
         "shipped": shipped[:_PRICES_SHOWN],
         "found": len(shipped),
         "providers": providers,

@@ -22,18 +22,18 @@ from gateway.server.provider_flow import (
 )
 from gateway.server.sessions import set_cookie
 
-_DONE = Page("", "signed_in.html", mark("Signed in"), needs=None)
-_FAILED = Page("", "sign_in_failed.html", mark("Sign-in failed"), needs=None)
+_SIGNED_IN_PAGE = Page("", "signed_in.html", mark("Signed in"), needs=None)
+_FAILED_PAGE = Page("", "sign_in_failed.html", mark("Sign-in failed"), needs=None)
 
 
 async def begin(request: web.Request) -> web.StreamResponse:
     """Redirect the browser to the provider."""
     try:
-        begun = await begin_flow(request, find_next(request))
+        flow = await begin_flow(request, find_next(request))
     except GatewayError as error:
         return _fail(request, error)
-    response = web.Response(status=303, headers={**HEADERS, "Location": begun.url})
-    set_flow_cookie(request, response, begun)
+    response = web.Response(status=303, headers={**HEADERS, "Location": flow.url})
+    set_flow_cookie(request, response, flow)
     return response
 
 
@@ -46,7 +46,7 @@ async def finish(request: web.Request) -> web.StreamResponse:
     except GatewayError as error:
         response = _fail(request, error)
     else:
-        response = render(request, _DONE.template, {"page": _DONE, "next": flow.next})
+        response = render(request, _SIGNED_IN_PAGE.template, {"page": _SIGNED_IN_PAGE, "next": flow.next})
         if entry is not None:
             set_cookie(request, response, entry.reference)
     if cookie:
@@ -55,4 +55,4 @@ async def finish(request: web.Request) -> web.StreamResponse:
 
 
 def _fail(request: web.Request, error: GatewayError) -> web.Response:
-    return render(request, _FAILED.template, {"page": _FAILED, "fault": error}, error.status)
+    return render(request, _FAILED_PAGE.template, {"page": _FAILED_PAGE, "fault": error}, error.status)

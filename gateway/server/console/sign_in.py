@@ -30,8 +30,8 @@ async def load_sign_in(request: web.Request) -> Data:
 
 def find_next(request: web.Request) -> str:
     """Return the page to open after the sign-in; only pages of the gateway are accepted."""
-    wanted = request.query.get("next", "")
-    return wanted if len(wanted) <= _MAX_PATH and _OWN_PATH.match(wanted) else f"{ROOT}/"
+    next_url = request.query.get("next", "")
+    return next_url if len(next_url) <= _MAX_PATH and _OWN_PATH.match(next_url) else f"{ROOT}/"
 
 
 async def load_setup(request: web.Request) -> Data:

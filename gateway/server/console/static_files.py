@@ -29,13 +29,16 @@ class StaticFile:
 
 
 async def get_file(request: web.Request) -> web.Response:
-    """Serve a static file. Under a different digest, or without a digest, browsers must revalidate the file."""
+    """Serve a static file.
+
+    Under a different digest, or without a digest, browsers must revalidate the file. Raises ``HTTPNotFound``.
+    """
     build, _, name = request.match_info["name"].rpartition("/")
     file = read_files().get(name) or read_messages(name)
     if file is None:
         raise web.HTTPNotFound
-    kept = "public, max-age=31536000, immutable" if build == find_build() else "no-cache"
-    headers = {**HEADERS, "ETag": file.etag, "Cache-Control": kept}
+    cache_control = "public, max-age=31536000, immutable" if build == find_build() else "no-cache"
+    headers = {**HEADERS, "ETag": file.etag, "Cache-Control": cache_control}
     if file.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
     return web.Response(body=file.body, headers=headers, content_type=file.media_type, charset="utf-8")
@@ -44,12 +47,12 @@ async def get_file(request: web.Request) -> web.Response:
 @cache
 def read_files() -> Mapping[str, StaticFile]:
     """Return all static files by name."""
-    found = {}
+    files_by_name = {}
     for path in (files("gateway.server.console") / "static").iterdir():
         kind = _KINDS.get(path.name.rpartition(".")[2])
         if kind is not None:
-            found[path.name] = _build_file(path.read_bytes(), kind)
-    return found
+            files_by_name[path.name] = _build_file(path.read_bytes(), kind)
+    return files_by_name
 
 
 @cache

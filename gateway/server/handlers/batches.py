@@ -7,7 +7,7 @@ from gateway.domain.batch import PREFIX, Batch, BatchFilter
 from gateway.formats.batches.openai import build_batch, parse_batch
 from gateway.formats.files import build_list
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.handlers.client_files import read_after, read_limit
+from gateway.server.handlers.client_files import read_after_id, read_limit
 from gateway.server.request_body import read_json
 from gateway.server.responses import LargeResponse
 
@@ -22,10 +22,10 @@ async def post_batch(request: web.Request) -> web.Response:
 
 async def get_batches(request: web.Request) -> web.Response:
     """``GET /v1/batches``: the account's batches, paginated."""
-    limit, after = read_limit(request, PAGE, MAX_PAGE), read_after(request, PREFIX)
-    wanted = BatchFilter(request[CALLER].account.id, PREFIX, after=after)
-    found = await request.app[SERVICES].batches.list_batches(wanted, limit + 1)
-    body = build_list([build_batch(batch) for batch in found[:limit]], has_more=len(found) > limit)
+    limit, after_id = read_limit(request, PAGE, MAX_PAGE), read_after_id(request, PREFIX)
+    batch_filter = BatchFilter(request[CALLER].account.id, PREFIX, after=after_id)
+    batches = await request.app[SERVICES].batches.list_batches(batch_filter, limit + 1)
+    body = build_list([build_batch(batch) for batch in batches[:limit]], has_more=len(batches) > limit)
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
 
 

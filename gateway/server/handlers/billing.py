@@ -21,7 +21,7 @@ from gateway.server.query import day_of_time, number_of_day, parse_date
 NO_LIMIT_USD = 100_000_000
 """``hard_limit_usd`` without a cap; the number that other gateways report, too."""
 _DAYS_SHOWN = 30
-_MOST_DAYS = 366
+_MAX_DAYS = 366
 _CENTS = 100
 
 
@@ -49,25 +49,26 @@ async def get_subscription(request: web.Request) -> web.Response:
 async def get_usage(request: web.Request) -> web.Response:
     """``GET /v1/dashboard/billing/usage``: the total and the cost of each requested day, in cents.
 
-    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as in OpenAI's API) select the days.
+    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as in OpenAI's API) select the days. Raises
+    ``InvalidRequest``.
     """
     caller, services = request[CALLER], request.app[SERVICES]
     end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")
     end = number_of_day(end_date or day_of_time(services.clock()) + timedelta(days=1))
     start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
-    if not start < end <= start + _MOST_DAYS:
-        raise InvalidRequest(f"'end_date' must be 1 to {_MOST_DAYS} days after 'start_date'", param="end_date")
+    if not start < end <= start + _MAX_DAYS:
+        raise InvalidRequest(f"'end_date' must be 1 to {_MAX_DAYS} days after 'start_date'", param="end_date")
     await services.billing.accounting.refresh(caller.key, caller.account)
     balance, day = services.billing.accounting.find_stricter(caller.key, caller.account)
     of_key = balance.owner == "key"
-    wanted = UsageFilter(
+    usage_filter = UsageFilter(
         since=start,
         until=end - 1,
         account_id=None if of_key else caller.account.id,
         key_id=caller.key.id if of_key else None,
     )
     await services.billing.flusher.store_waiting()
-    lines = await services.billing.accounting.list_usage("day", wanted)
+    lines = await services.billing.accounting.list_usage("day", usage_filter)
     costs = {int(line.label): line.cost_nanos for line in lines}
     total_nanos = balance.find_counter(day).spent_nanos if balance.quota.capped else sum(costs.values())
     return _respond(
@@ -79,7 +80,7 @@ async def get_usage(request: web.Request) -> web.Response:
                     "timestamp": number * DAY_S,
                     "line_items": [{"name": "Total", "cost": _to_cents(costs.get(number, 0))}],
                 }
-                for number in range(wanted.since, wanted.until + 1)
+                for number in range(usage_filter.since, usage_filter.until + 1)
             ],
         }
     )

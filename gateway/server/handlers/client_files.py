@@ -48,23 +48,23 @@ async def post_file(request: web.Request) -> web.Response:
     """``POST /v1/files``: store a file."""
     files = request.app[SERVICES].files.files
     limit = files.rules.max_bytes or _UNBOUNDED_BYTES
-    received = files.receive()
+    received_file = files.receive()
     try:
-        form = await _read_form(request, received, limit)
-        file = await files.add(parse_file_form(form), request[CALLER], received.draft, received.size)
+        form = await _read_form(request, received_file, limit)
+        file = await files.add(parse_file_form(form), request[CALLER], received_file.draft, received_file.size)
     finally:
-        received.close()
+        received_file.close()
     return _answer(request, build_file(file))
 
 
-async def _read_form(request: web.Request, received: ReceivedFile, limit: int) -> ReceivedForm:
+async def _read_form(request: web.Request, received_file: ReceivedFile, limit: int) -> ReceivedForm:
     """Read a form with one file of at most ``limit`` bytes. Check the caller again: reading may take minutes."""
     services, caller = request.app[SERVICES], request[CALLER]
     await services.billing.quota.check_rate(caller)
     limits = attrs.evolve(
         services.http.form_limits, max_body_bytes=limit + _FORM_BYTES, max_file_bytes=limit, max_files=1
     )
-    form = await _make_reader(request, received, limits).read()
+    form = await _make_reader(request, received_file, limits).read()
     await check_still_signed_in(request)
     refreshed = services.auth.api_keys.refresh(caller)
     if refreshed is not caller:
@@ -73,17 +73,19 @@ async def _read_form(request: web.Request, received: ReceivedFile, limit: int) -
     return form
 
 
-def _make_reader(request: web.Request, received: ReceivedFile, limits: FormLimits) -> MultipartReader:
+def _make_reader(request: web.Request, received_file: ReceivedFile, limits: FormLimits) -> MultipartReader:
     spool = request.app[SERVICES].media.spool
-    return MultipartReader(request, spool, limits, account_id=request[CALLER].account.id, sink=received)
+    return MultipartReader(request, spool, limits, account_id=request[CALLER].account.id, sink=received_file)
 
 
 async def get_files(request: web.Request) -> web.Response:
     """``GET /v1/files``: the account's files, paginated."""
-    wanted = _read_page(request)
-    found = await request.app[SERVICES].files.files.list_files(attrs.evolve(wanted, limit=wanted.limit + 1))
-    page = [build_file(file) for file in found[: wanted.limit]]
-    return _answer(request, build_list(page, has_more=len(found) > len(page)))
+    page_filter = _read_page(request)
+    files_page = await request.app[SERVICES].files.files.list_files(
+        attrs.evolve(page_filter, limit=page_filter.limit + 1)
+    )
+    page = [build_file(file) for file in files_page[: page_filter.limit]]
+    return _answer(request, build_list(page, has_more=len(files_page) > len(page)))
 
 
 def _read_page(request: web.Request) -> FileFilter:
@@ -96,25 +98,25 @@ def _read_page(request: web.Request) -> FileFilter:
         request.app[SERVICES].files.files.now_ms,
         read_limit(request, MAX_PAGE, MAX_PAGE),
         query.get("purpose") or None,
-        read_after(request, "file-"),
+        read_after_id(request, "file-"),
         newest_first=order == "desc",
     )
 
 
-def read_limit(request: web.Request, usual: int, maximum: int) -> int:
+def read_limit(request: web.Request, default: int, maximum: int) -> int:
     """Return a list's page size from the parameter ``limit``. Raises ``InvalidRequest``."""
-    text = request.query.get("limit", str(usual))
+    text = request.query.get("limit", str(default))
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(maximum)) and 0 < int(text) <= maximum):
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {maximum}", param="limit")
     return int(text)
 
 
-def read_after(request: web.Request, prefix: str) -> str | None:
+def read_after_id(request: web.Request, prefix: str) -> str | None:
     """Return the id in a list's parameter ``after``; None if it is missing. Raises ``InvalidRequest``."""
-    after = request.query.get("after") or None
-    if after is not None and not is_client_id(after, prefix):
+    after_id = request.query.get("after") or None
+    if after_id is not None and not is_client_id(after_id, prefix):
         raise InvalidRequest(f"'after' must be an id such as {prefix}…", param="after")
-    return after
+    return after_id
 
 
 async def get_file(request: web.Request) -> web.Response:
@@ -155,13 +157,13 @@ async def post_part(request: web.Request) -> web.Response:
     """``POST /v1/uploads/{id}/parts``: add a part."""
     services = request.app[SERVICES].files
     upload = await services.uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
-    received = services.files.receive()
+    received_file = services.files.receive()
     try:
-        find_file(await _read_form(request, received, MAX_PART_BYTES), "data")
-        part = await services.uploads.add_part(upload, received.draft, received.size)
+        find_file(await _read_form(request, received_file, MAX_PART_BYTES), "data")
+        upload_part = await services.uploads.add_part(upload, received_file.draft, received_file.size)
     finally:
-        received.close()
-    return _answer(request, build_part(part))
+        received_file.close()
+    return _answer(request, build_part(upload_part))
 
 
 async def complete_upload(request: web.Request) -> web.Response:

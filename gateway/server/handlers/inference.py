@@ -7,7 +7,7 @@ from aiohttp import web
 from gateway.domain.price import usd
 from gateway.proxy import forward
 from gateway.server.active_inference import INFERENCE
-from gateway.server.responses import SMALL, BufferedResponse, EventStreamResponse, LargeResponse
+from gateway.server.responses import SMALL_BODY_BYTES, BufferedResponse, EventStreamResponse, LargeResponse
 
 
 async def forward_inference(
@@ -36,4 +36,8 @@ async def forward_inference(
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(answer.body, answer.media_type)
     body = answer.body
-    return BufferedResponse(request, body, headers) if len(body) <= SMALL else LargeResponse(request, body, headers)
+    return (
+        BufferedResponse(request, body, headers)
+        if len(body) <= SMALL_BODY_BYTES
+        else LargeResponse(request, body, headers)
+    )

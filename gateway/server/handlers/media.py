@@ -23,17 +23,17 @@ RESPONSE_TIMEOUT_S = 600.0
 """Time limit for sending a file, however slowly the client reads. The client can resume with ``Range``."""
 _CHUNK_BYTES = 64 * 1024
 """Bytes of a file held in memory for each client."""
-_ACTIVE = frozenset({"image/svg+xml"})
+_SCRIPTABLE_TYPES = frozenset({"image/svg+xml"})
 """Media types that can contain scripts. They are sent as attachments, which browsers save instead of displaying."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Referrer-Policy": "no-referrer",
 }
-_OPEN = {"Cross-Origin-Resource-Policy": "cross-origin"}
+_CROSS_ORIGIN_HEADERS = {"Cross-Origin-Resource-Policy": "cross-origin"}
 """Pages of any origin may embed a file by its signed URL."""
-_GONE = frozenset({403, 404})
-_PARTIAL = 206
+_GONE_STATUSES = frozenset({403, 404})
+_PARTIAL_STATUS = 206
 
 
 async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT_S) -> web.StreamResponse:
@@ -42,7 +42,10 @@ async def get_media(request: web.Request, *, timeout_s: float = RESPONSE_TIMEOUT
     keeper, query = request.app[SERVICES].media.signed_links, request.query
     expires = query.get("expires", "")
     media = await keeper.find(request.match_info["id"], expires, query.get("signature", ""))
-    headers = {"Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable", **_OPEN}
+    headers = {
+        "Cache-Control": f"private, max-age={keeper.count_seconds_left(expires)}, immutable",
+        **_CROSS_ORIGIN_HEADERS,
+    }
     response = build_file_response(media, headers)
     try:
         async with asyncio.timeout(timeout_s):
@@ -70,7 +73,7 @@ def build_file_response(media: AnyMedia, headers: Mapping[str, str]) -> "FileRes
 
 
 def _build_headers(media: AnyMedia) -> dict[str, str]:
-    disposition = "attachment" if media.media_type in _ACTIVE else "inline"
+    disposition = "attachment" if media.media_type in _SCRIPTABLE_TYPES else "inline"
     return {
         "Content-Type": media.media_type,
         "Content-Disposition": f'{disposition}; filename="{media.id}"',
@@ -83,7 +86,7 @@ class FileResponse(web.FileResponse):
 
     def __init__(self, media: Media, headers: Mapping[str, str]) -> None:
         super().__init__(media.path, chunk_size=_CHUNK_BYTES, headers={**_build_headers(media), **headers})
-        self._opened: io.BufferedReader | None = None
+        self._opened_file: io.BufferedReader | None = None
         self._cancelled = False
 
     async def prepare(self, request: BaseRequest) -> AbstractStreamWriter | None:
@@ -97,17 +100,17 @@ class FileResponse(web.FileResponse):
             raise
 
     def _make_response(self, request: BaseRequest, accept_encoding: str) -> Any:  # runs in a thread
-        found = super()._make_response(request, accept_encoding)
-        self._opened = found[1]
+        response_parts = super()._make_response(request, accept_encoding)
+        self._opened_file = response_parts[1]
         self._close_cancelled()
-        return found
+        return response_parts
 
     def _close_cancelled(self) -> None:
-        if self._cancelled and self._opened is not None:
-            self._opened.close()
+        if self._cancelled and self._opened_file is not None:
+            self._opened_file.close()
 
     async def _prepare_headers(self) -> None:
-        if self.status in _GONE:  # the file was deleted after the lookup
+        if self.status in _GONE_STATUSES:  # the file was deleted after the lookup
             raise make_not_found()
         await super()._prepare_headers()
 
@@ -123,10 +126,10 @@ class FileResponse(web.FileResponse):
         self.etag = f"{st.st_mtime_ns:x}-{size:x}"  # the same value as in aiohttp's checks of conditions
         self.last_modified = st.st_mtime
         self.headers["Accept-Ranges"] = "bytes"
-        wanted = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
-        start, stop = (0, size) if wanted is None else wanted.find(size)
-        if wanted is not None:
-            self.set_status(_PARTIAL)
+        byte_range = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
+        start, stop = (0, size) if byte_range is None else byte_range.find(size)
+        if byte_range is not None:
+            self.set_status(_PARTIAL_STATUS)
             self.headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         self.content_length = stop - start
         if start == stop or request.method == "HEAD":

@@ -27,15 +27,15 @@ async def post_message_batch(request: web.Request) -> web.Response:
 
 
 async def get_message_batches(request: web.Request) -> web.Response:
-    """``GET /v1/messages/batches``: the account's batches, newest first, paginated."""
+    """``GET /v1/messages/batches``: the account's batches, newest first, paginated. Raises ``InvalidRequest``."""
     limit = read_limit(request, PAGE, MAX_PAGE)
-    after, before = _read_id(request, "after_id"), _read_id(request, "before_id")
-    if after is not None and before is not None:
+    after_id, before_id = _read_id(request, "after_id"), _read_id(request, "before_id")
+    if after_id is not None and before_id is not None:
         raise InvalidRequest("Either 'after_id' or 'before_id', not both", param="before_id")
-    wanted = BatchFilter(request[CALLER].account.id, MESSAGES_PREFIX, after=after, before=before)
-    found = list(await request.app[SERVICES].batches.list_batches(wanted, limit + 1))
-    page = found[:limit]
-    body = build_page(page if before is None else page[::-1], find_origin(request), has_more=len(found) > limit)
+    batch_filter = BatchFilter(request[CALLER].account.id, MESSAGES_PREFIX, after=after_id, before=before_id)
+    batches = list(await request.app[SERVICES].batches.list_batches(batch_filter, limit + 1))
+    page = batches[:limit]
+    body = build_page(page if before_id is None else page[::-1], find_origin(request), has_more=len(batches) > limit)
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json"})
 
 
@@ -45,7 +45,10 @@ async def get_message_batch(request: web.Request) -> web.Response:
 
 
 async def get_results(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/messages/batches/{id}/results``: the results of a batch that has ended, as JSON lines."""
+    """``GET /v1/messages/batches/{id}/results``: the results of a batch that has ended, as JSON lines.
+
+    Raises ``NotFound`` before that.
+    """
     check_dates(request)
     batch, files = await _find_batch(request), request.app[SERVICES].files.files
     if not batch.ended:

@@ -57,8 +57,10 @@ async def _check_access(request: web.Request) -> None:
 def _has_token(request: web.Request, expected: str) -> bool:
     authorizations = request.headers.getall("Authorization", ("",))
     scheme, _, token = authorizations[0].partition(" ")
-    given = token.strip().encode("utf-8", "replace")
-    return len(authorizations) == 1 and scheme.lower() == "bearer" and hmac.compare_digest(given, expected.encode())
+    given_token = token.strip().encode("utf-8", "replace")
+    return (
+        len(authorizations) == 1 and scheme.lower() == "bearer" and hmac.compare_digest(given_token, expected.encode())
+    )
 
 
 def _is_local(request: web.Request, address: str | None) -> bool:

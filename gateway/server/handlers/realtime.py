@@ -86,16 +86,18 @@ def _open_socket(request: web.Request) -> web.WebSocketResponse:
 async def _connect(services: Services, attempt: Attempt, beta: str | None, meter: FrameMeter) -> ProviderSocket:
     headers = () if beta is None else ((BETA, beta),)
     http_request = attempt.access.address(EndpointRequest(None, method="GET", headers=headers), attempt.identity.now_s)
-    plain = {name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}}
+    plain_headers = {
+        name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}
+    }
     try:
-        return await services.websockets.connect(attrs.evolve(http_request, headers=plain), meter)
-    except HandshakeRefused as refused:
-        raise _parse_refusal(services, attempt, refused) from None
+        return await services.websockets.connect(attrs.evolve(http_request, headers=plain_headers), meter)
+    except HandshakeRefused as refusal:
+        raise _parse_refusal(services, attempt, refusal) from None
 
 
-def _parse_refusal(services: Services, attempt: Attempt, refused: HandshakeRefused) -> ProviderError:
-    retry_after_s = parse_retry_after(refused.headers.get("Retry-After"), services.clock())
+def _parse_refusal(services: Services, attempt: Attempt, refusal: HandshakeRefused) -> ProviderError:
+    retry_after_s = parse_retry_after(refusal.headers.get("Retry-After"), services.clock())
     path = attempt.target.endpoint.path.partition("?")[0]
     return parse_worded_error(
-        refused.status, refused.body, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path
+        refusal.status, refusal.body, attempt.channel.secrets, provider_retry_after_s=retry_after_s, path=path
     )

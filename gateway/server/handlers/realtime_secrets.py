@@ -17,7 +17,10 @@ from gateway.server.request_body import read_json
 
 
 async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
-    """Create a client secret. Settings that are not allowed are refused here, and again when a session begins."""
+    """Create a client secret.
+
+    Settings that are not allowed are refused here, and again when a session begins. Raises ``InvalidRequest``.
+    """
     caller, services = request[CALLER], request.app[SERVICES]
     secret_request = parse_secret_request(await read_json(request), is_flat=flat)
     if not caller.key.id:
@@ -39,7 +42,7 @@ def _check_settings(services: Services, caller: Caller, settings: dict[str, Any]
     problem = None
     for channel in channels:
         try:
-            check_settings(services, caller, settings, place="session", channel=channel)
+            check_settings(services, caller, settings, settings_field="session", channel=channel)
         except GatewayError as error:
             problem = problem or error
         else:

@@ -18,7 +18,7 @@ from gateway.large_work import run_by_size
 from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
-from gateway.server.background_responses import cancel_kept, find_kept, read_kept
+from gateway.server.background_responses import cancel_kept, find_kept, read_kept_response
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.responses import LargeResponse
 
@@ -27,51 +27,54 @@ MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
 _JSON = {"Content-Type": "application/json"}
 _EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-_PASSED = ("after", "before", "limit", "order")
+_FORWARDED_PARAMETERS = ("after", "before", "limit", "order")
 _FLAGS = {"true": True, "false": False}
 Item = dict[str, Any]
 
 
 async def get_response(request: web.Request) -> web.Response:
-    """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events."""
+    """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events.
+
+    Raises ``InvalidRequest``.
+    """
     streamed = _FLAGS.get(request.query.get("stream", "false"))
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
     loan = Loan(request.app[SERVICES].memory)
-    kept = await _find_kept(request, loan)
-    if kept is None:
-        raw = await _ask(request)
+    kept_response = await _find_kept(request, loan)
+    if kept_response is None:
+        body = await _ask(request)
     else:
-        raw = await run_by_size(len(kept.body), read_kept, request.app[SERVICES], kept)
+        body = await run_by_size(len(kept_response.body), read_kept_response, request.app[SERVICES], kept_response)
     if not streamed:
-        return LargeResponse(request, raw, _JSON, loan)
+        return LargeResponse(request, body, _JSON, loan)
     inference = parse_responses_inference({"model": "none", "input": ""})
-    events, _ = await run_by_size(len(raw), build_whole, raw, inference)
+    events, _ = await run_by_size(len(body), build_whole, body, inference)
     return LargeResponse(request, events, _EVENTS, loan)
 
 
 async def get_input_items(request: web.Request) -> web.Response:
-    """``GET /v1/responses/{id}/input_items``: the input of the response, paginated."""
+    """``GET /v1/responses/{id}/input_items``: the input of the response, paginated. Raises ``InvalidRequest``."""
     limit, order = request.query.get("limit", str(PAGE)), request.query.get("order", "desc")
     if limit not in _LIMITS:
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE}", param="limit")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
-    kept = await _find_kept(request)
-    if kept is None:
-        query = urlencode([(name, request.query[name]) for name in _PASSED if name in request.query])
-        return LargeResponse(request, await _ask(request, below=f"/input_items?{query}"), _JSON)
+    kept_response = await _find_kept(request)
+    if kept_response is None:
+        query = urlencode([(name, request.query[name]) for name in _FORWARDED_PARAMETERS if name in request.query])
+        return LargeResponse(request, await _ask(request, subpath=f"/input_items?{query}"), _JSON)
     services = request.app[SERVICES]
     loan = Loan(services.memory)
-    items = _list_items(kept, await services.routing.kept_responses.load_items(kept, loan))
+    items = _list_items(kept_response, await services.routing.kept_responses.load_items(kept_response, loan))
     if order == "desc":
         items.reverse()
-    after = request.query.get("after")
-    if after:
-        at = next((at for at, item in enumerate(items) if item["id"] == after), None)
-        if at is None:
+    after_id = request.query.get("after")
+    if after_id:
+        index = next((index for index, item in enumerate(items) if item["id"] == after_id), None)
+        if index is None:
             raise InvalidRequest("'after' must be the id of an item", param="after")
-        items = items[at + 1 :]
+        items = items[index + 1 :]
     page = items[: int(limit)]
     body = {
         "object": "list",
@@ -85,30 +88,30 @@ async def get_input_items(request: web.Request) -> web.Response:
 
 async def delete_response(request: web.Request) -> web.Response:
     """``DELETE /v1/responses/{id}``: delete the response."""
-    services, kept, response_id = request.app[SERVICES], await _find_kept(request), request.match_info["id"]
-    if kept is None:
-        raw = await _ask(request, "DELETE")
+    services, kept_response, response_id = request.app[SERVICES], await _find_kept(request), request.match_info["id"]
+    if kept_response is None:
+        answer_body = await _ask(request, "DELETE")
         await services.routing.response_owners.forget(response_id)
-        return LargeResponse(request, raw, _JSON)
-    await services.routing.kept_responses.delete(kept)
-    body = {"id": kept.id, "object": "response", "deleted": True}
+        return LargeResponse(request, answer_body, _JSON)
+    await services.routing.kept_responses.delete(kept_response)
+    body = {"id": kept_response.id, "object": "response", "deleted": True}
     return LargeResponse(request, exact_json.dumps(body), _JSON)
 
 
 async def cancel_response(request: web.Request) -> web.Response:
     """``POST /v1/responses/{id}/cancel``: cancel a background response."""
     loan = Loan(request.app[SERVICES].memory)
-    kept = await _find_kept(request, loan)
-    if kept is not None:
-        return LargeResponse(request, cancel_kept(request.app[SERVICES], kept), _JSON, loan)
-    return LargeResponse(request, await _ask(request, "POST", below="/cancel"), _JSON)
+    kept_response = await _find_kept(request, loan)
+    if kept_response is not None:
+        return LargeResponse(request, cancel_kept(request.app[SERVICES], kept_response), _JSON, loan)
+    return LargeResponse(request, await _ask(request, "POST", subpath="/cancel"), _JSON)
 
 
 async def _find_kept(request: web.Request, loan: Loan | None = None) -> KeptResponse | None:
     return await find_kept(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id, loan)
 
 
-async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", below: str = "") -> bytes:
+async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", subpath: str = "") -> bytes:
     """Forward the request to the channel that created the response, within the caller's quota. Raises ``NotFound``."""
     services, caller, response_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     owner = await services.routing.response_owners.find(response_id, caller.account.id)
@@ -117,7 +120,7 @@ async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = 
         raise make_missing(response_id)
     async with services.billing.quota.enter(caller):
         now_s = int(services.clock())
-        return await ask_provider(services.client, channel, response_id, method, below=below, now_s=now_s)
+        return await ask_provider(services.client, channel, response_id, method, below=subpath, now_s=now_s)
 
 
 def _find_channel(request: web.Request, name: str) -> Channel | None:
@@ -125,15 +128,17 @@ def _find_channel(request: web.Request, name: str) -> Channel | None:
     return None if state is None else state.channel
 
 
-def _list_items(kept: KeptResponse, conversation: list[Item]) -> list[Item]:
-    digits = kept.id.removeprefix("resp_")
+def _list_items(kept_response: KeptResponse, conversation: list[Item]) -> list[Item]:
+    digits = kept_response.id.removeprefix("resp_")
     items: list[Item] = []
     for index, item in enumerate(conversation):
-        listed = {"type": "message", "id": f"in_{digits}_{index}", **item}
-        if listed["type"] == "message" and isinstance(text := item.get("content"), str):
+        list_item = {"type": "message", "id": f"in_{digits}_{index}", **item}
+        if list_item["type"] == "message" and isinstance(text := item.get("content"), str):
             kind = "output_text" if item.get("role") == "assistant" else "input_text"
-            part = {"type": kind, "text": text}
-            listed["content"] = [part if kind == "input_text" else {**part, "annotations": [], "logprobs": []}]
-            listed.setdefault("status", "completed")
-        items.append(listed)
+            content_part = {"type": kind, "text": text}
+            list_item["content"] = [
+                content_part if kind == "input_text" else {**content_part, "annotations": [], "logprobs": []}
+            ]
+            list_item.setdefault("status", "completed")
+        items.append(list_item)
     return items

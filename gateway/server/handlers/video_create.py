@@ -36,7 +36,7 @@ from gateway.server.video_status import FORM_TYPE, find_status_words, find_submi
 from gateway.videos.jobs import check_completed
 from gateway.videos.provider_api import SubmitOutcomeUnknown
 
-POLL_AFTER = "openai-poll-after-ms"
+POLL_AFTER_HEADER = "openai-poll-after-ms"
 
 
 class ActiveVideoSubmission(ActiveInference):
@@ -85,7 +85,7 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def submit(request: web.Request) -> web.StreamResponse:
-    """Create the job and answer with it."""
+    """Create the job and answer with it. Raises ``InvalidRequest``."""
     active, ctx, services = get_active(request, ActiveVideoSubmission), request[CONTEXT], request.app[SERVICES]
     video = _get_video(ctx.inference)
     ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, status_words=_find_words(request, video)))
@@ -103,7 +103,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     job, body = await asyncio.shield(services.videos.jobs.tasks.start(_complete_submit(request, key, form)))
     headers = {
         "Content-Type": "application/json",
-        POLL_AFTER: str(find_poll_after_ms(0)),
+        POLL_AFTER_HEADER: str(find_poll_after_ms(0)),
         "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
     }
     if not job.receipt.unpriced:
@@ -124,7 +124,7 @@ async def _complete_submit(
     ctx = request[CONTEXT]
     services = request.app[SERVICES]
     drain = services.drain
-    drain.inside += 1
+    drain.active_count += 1
     try:
         job = await services.videos.submitter.submit(ctx)
         body = orjson.dumps(build_video(job, find_status_words(request, job)))
@@ -138,7 +138,7 @@ async def _complete_submit(
         if form is not None:
             form.close()
         services.active_requests.calls.pop(ctx.id, None)
-        drain.inside -= 1
+        drain.active_count -= 1
     return job, body
 
 

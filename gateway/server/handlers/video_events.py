@@ -21,45 +21,50 @@ SEND_TIMEOUT_S = 30.0
 
 
 async def get_events(request: web.Request) -> web.StreamResponse:
-    """Send the job without its prompt, now and after every change, until the job has ended."""
+    """Send the job without its prompt, now and after every change, until the job has ended.
+
+    Raises ``ClientDisconnected``.
+    """
     services, caller = request.app[SERVICES], request[CALLER]
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
     with request.app[FOLLOWING].join(caller.account.id):
-        async with services.videos.notifier.listen(job.id) as changed:
+        async with services.videos.notifier.listen(job.id) as job_changed:
             await response.prepare(request)
             try:
                 async with response:
-                    await _follow(request, response, job, changed)
+                    await _follow(request, response, job, job_changed)
             except (TimeoutError, ConnectionError):
                 raise ClientDisconnected from None
     return response
 
 
-async def _follow(request: web.Request, response: EventSourceResponse, job: VideoJob, changed: asyncio.Event) -> None:
+async def _follow(
+    request: web.Request, response: EventSourceResponse, job: VideoJob, job_changed: asyncio.Event
+) -> None:
     services, words = request.app[SERVICES], find_status_words(request, job)
-    sent = ""
+    sent_data = ""
     while services.drain.open:
         event, data = _build_event(job, words)
-        if data != sent:
+        if data != sent_data:
             await response.send(data, event=event)
-            sent = data
+            sent_data = data
         if job.ended:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(RELOAD_S):
-                await changed.wait()
-        changed.clear()
+                await job_changed.wait()
+        job_changed.clear()
         try:  # the key may have been revoked, or the session may have ended
             await check_still_signed_in(request)
             if request[CALLER].key.id:
                 services.auth.api_keys.refresh(request[CALLER])
         except GatewayError:
             return
-        found = await services.videos.jobs.store.find(job.id)
-        if found is None:
+        stored_job = await services.videos.jobs.store.find(job.id)
+        if stored_job is None:
             return
-        job = found
+        job = stored_job
 
 
 def _build_event(job: VideoJob, words: StatusWords) -> tuple[str, str]:

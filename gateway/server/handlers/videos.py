@@ -16,7 +16,7 @@ from gateway.formats.videos.backend import Variant
 from gateway.formats.videos.openai import build_deleted, build_video, build_videos
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import build_file_response, check_dates
-from gateway.server.handlers.video_create import POLL_AFTER
+from gateway.server.handlers.video_create import POLL_AFTER_HEADER
 from gateway.server.remote_file import find_wanted
 from gateway.server.responses import LargeResponse, await_reader
 from gateway.server.video_status import find_status_words
@@ -29,11 +29,11 @@ MAX_PAGE_CHARS = 256 * 1024
 MAX_PAGE = 100
 _LIMITS = frozenset(map(str, range(MAX_PAGE + 1)))
 _VARIANTS: tuple[str, ...] = get_args(Variant)
-_PASSED = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
+_FORWARDED_HEADERS = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
 _PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 _UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
 _SAFE_TYPES = ("video/", "image/")
-_NO_HEADERS: Mapping[str, str] = {}
+_EMPTY_HEADERS: Mapping[str, str] = {}
 
 
 async def get_video(request: web.Request) -> web.Response:
@@ -46,26 +46,26 @@ def _build_poll_header(request: web.Request, job: VideoJob) -> dict[str, str]:
     if job.ended:
         return {}
     age_ms = request.app[SERVICES].videos.jobs.now_ms - job.created_ms
-    return {POLL_AFTER: str(find_poll_after_ms(age_ms))}
+    return {POLL_AFTER_HEADER: str(find_poll_after_ms(age_ms))}
 
 
 async def get_videos(request: web.Request) -> web.Response:
     """``GET /v1/videos``: the account's jobs, paginated."""
-    limit, after, order = _read_page(request)
-    wanted = VideoFilter(request[CALLER].account.id, after, newest_first=order == "desc")
-    found = await request.app[SERVICES].videos.jobs.store.list_videos(wanted, limit + 1)
-    page = _limit_page(found[:limit])
-    return _answer(request, build_videos(page, partial(find_status_words, request), has_more=len(found) > len(page)))
+    limit, after_id, order = _read_page(request)
+    video_filter = VideoFilter(request[CALLER].account.id, after_id, newest_first=order == "desc")
+    jobs = await request.app[SERVICES].videos.jobs.store.list_videos(video_filter, limit + 1)
+    page = _limit_page(jobs[:limit])
+    return _answer(request, build_videos(page, partial(find_status_words, request), has_more=len(jobs) > len(page)))
 
 
-def _limit_page(found: Sequence[VideoJob]) -> Sequence[VideoJob]:
+def _limit_page(jobs: Sequence[VideoJob]) -> Sequence[VideoJob]:
     """Return the first jobs with at most ``MAX_PAGE_CHARS`` characters of prompts, but at least one job."""
     chars = 0
-    for count, job in enumerate(found):
+    for count, job in enumerate(jobs):
         chars += len(job.prompt)
         if count and chars > MAX_PAGE_CHARS:
-            return found[:count]
-    return found
+            return jobs[:count]
+    return jobs
 
 
 def _read_page(request: web.Request) -> tuple[int, str | None, str]:
@@ -76,10 +76,10 @@ def _read_page(request: web.Request) -> tuple[int, str | None, str]:
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
-    after = query.get("after") or None
-    if after is not None and not is_video_id(after):
+    after_id = query.get("after") or None
+    if after_id is not None and not is_video_id(after_id):
         raise InvalidRequest("'after' must be the id of a video", param="after")
-    return int(limit), after, order
+    return int(limit), after_id, order
 
 
 async def delete_video(request: web.Request) -> web.Response:
@@ -93,7 +93,7 @@ async def delete_video(request: web.Request) -> web.Response:
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:
-    """``GET /v1/videos/{id}/content``: the video file, or a range of it."""
+    """``GET /v1/videos/{id}/content``: the video file, or a range of it. Raises ``NotFound`` or ``InvalidRequest``."""
     check_dates(request)
     services, job = request.app[SERVICES], await _get_job(request)
     variant = request.query.get("variant", "video")
@@ -102,16 +102,18 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     check_completed(job)
     if job.expires_ms is not None and services.videos.jobs.now_ms >= job.expires_ms:
         raise NotFound("The video has expired", param="video_id", should_retry=False)
-    kept = await services.videos.content.find(job, cast("Variant", variant))
-    if kept is not None:
+    content = await services.videos.content.find(job, cast("Variant", variant))
+    if content is not None:
         answer = build_file_response(
-            kept, _PRIVATE | {"Content-Disposition": f'inline; filename="{_build_filename(job, kept.id)}"'}
+            content, _PRIVATE | {"Content-Disposition": f'inline; filename="{_build_filename(job, content.id)}"'}
         )
         await answer.prepare(request)
         return answer
     async with services.billing.quota.enter(request[CALLER]):  # a download from the provider counts as a request
-        wanted = find_wanted(request)  # a file stored only at the provider has no entity tag and no date
-        file = await services.videos.content.open(job, cast("Variant", variant), wanted.write() if wanted else None)
+        byte_range = find_wanted(request)  # a file stored only at the provider has no entity tag and no date
+        file = await services.videos.content.open(
+            job, cast("Variant", variant), byte_range.write() if byte_range else None
+        )
         try:
             return await _pass_through(request, file)
         finally:
@@ -123,11 +125,11 @@ def _build_filename(job: VideoJob, media_id: str) -> str:
 
 
 async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamResponse:
-    """Forward a provider's file at the client's pace. Raises ``RangeNotSatisfiable``."""
+    """Forward a provider's file at the client's pace. Raises ``RangeNotSatisfiable`` or ``ClientDisconnected``."""
     _check_range(file)
     kind = file.headers.get("Content-Type", "").lower()
     response = web.StreamResponse(status=file.status, headers=_PRIVATE)
-    for name in _PASSED:
+    for name in _FORWARDED_HEADERS:
         if name in file.headers:
             response.headers[name] = file.headers[name]
     if not kind.startswith(_SAFE_TYPES):
@@ -163,5 +165,5 @@ async def _get_job(request: web.Request) -> VideoJob:
     return await request.app[SERVICES].videos.jobs.get(request.match_info["id"], request[CALLER].account.id)
 
 
-def _answer(request: web.Request, body: object, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
+def _answer(request: web.Request, body: object, headers: Mapping[str, str] = _EMPTY_HEADERS) -> web.Response:
     return LargeResponse(request, orjson.dumps(body), {"Content-Type": "application/json", **headers})

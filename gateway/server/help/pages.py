@@ -34,7 +34,7 @@ _GAPS = re.compile(r"[-\s]+")
 
 @frozen
 class HelpPage:
-    """A page. ``headings``: id and text of each second-level heading."""
+    """A page. ``headings`` are id and text of each second-level heading."""
 
     name: str
     title: str
@@ -57,9 +57,11 @@ class HelpChapter:
 def find_docs() -> tuple[Path, Path]:
     """Return the folder of the pages and ``mkdocs.yml``: inside the package in a wheel, else next to the package."""
     package = Path(str(files("gateway")))
-    inside = package / "_docs"
+    packaged = package / "_docs"
     return (
-        (inside, inside / "mkdocs.yml") if inside.exists() else (package.parent / "docs", package.parent / "mkdocs.yml")
+        (packaged, packaged / "mkdocs.yml")
+        if packaged.exists()
+        else (package.parent / "docs", package.parent / "mkdocs.yml")
     )
 
 
@@ -155,8 +157,8 @@ def _label_cells(tokens: Sequence[Token]) -> None:
 
 def _slugify(words: str, used: set[str]) -> str:
     """Return the id of a heading, computed as in Python-Markdown's extension ``toc``."""
-    plain = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
-    slug = first = _GAPS.sub("-", _WORDS.sub("", plain).strip().lower())
+    ascii_words = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
+    slug = first = _GAPS.sub("-", _WORDS.sub("", ascii_words).strip().lower())
     number = 0
     while slug in used or not slug:
         number += 1
@@ -166,8 +168,8 @@ def _slugify(words: str, used: set[str]) -> str:
 
 
 def _resolve_link(link: str, name: str) -> str:
-    path, mark, anchor = link.partition("#")
+    path, hash_sign, anchor = link.partition("#")
     if not path.endswith(_SUFFIX) or ":" in path:
         return link
-    there = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.removesuffix(_SUFFIX)))
-    return f"{build_url(there)}{mark}{anchor}"
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.removesuffix(_SUFFIX)))
+    return f"{build_url(target)}{hash_sign}{anchor}"

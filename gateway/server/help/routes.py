@@ -12,7 +12,7 @@ from gateway.server.responses import write_answer
 
 
 async def get_page(request: web.Request) -> web.StreamResponse:
-    """Serve a page."""
+    """Serve a page. Raises ``HTTPNotFound``."""
     from gateway.server.help.pages import build_pages
 
     pages = await asyncio.to_thread(build_pages)  # the first call takes too long for the event loop

@@ -15,7 +15,7 @@ from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema, build_spec_schema
 from gateway.server.openapi.examples import build_example
 from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
-from gateway.server.sessions import SAFE
+from gateway.server.sessions import SAFE_METHODS
 
 PREFIX = "Admin: "
 _TAGS: Mapping[str, str] = {
@@ -40,7 +40,7 @@ _TAGS: Mapping[str, str] = {
     "reload": "settings",
     "status": "health",
 }
-_ABOUT: Mapping[str, str] = {
+_TAG_DESCRIPTIONS: Mapping[str, str] = {
     "signing in": "Sessions of members, for the pages of the console.",
     "members": "Members, and the links that invite them or reset their passphrases.",
     "accounts": "Accounts, which pay for the requests of their keys.",
@@ -60,11 +60,11 @@ _ABOUT: Mapping[str, str] = {
 """The tags and their descriptions, in the order of the document."""
 _NUMBERED = frozenset({"keys", "members"})
 """Path segments whose ids are numbers."""
-_PART = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
-_ALSO_AS: Mapping[str, tuple[str, ...]] = {"/requests/export": ("application/jsonl",)}
+_PATH_PARAMETER = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
+_OTHER_MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {"/requests/export": ("application/jsonl",)}
 """Additional media types of responses, by the operations' paths."""
-_CREATED = 201
-_LEAST_SHARED = 4
+_CREATED_STATUS = 201
+_MIN_SHARED_FIELDS = 4
 """The fewest fields of an object that gets a schema of its own."""
 
 
@@ -76,31 +76,32 @@ class Admin:
     schemas: Mapping[str, Schema]
 
 
-def build_admin(operations: Sequence[AdminOperation], taken: Iterable[str] = ()) -> Admin:
-    """Generate the entry of every operation. ``taken`` are the names of schemas that exist already."""
+def build_admin(operations: Sequence[AdminOperation], taken_names: Iterable[str] = ()) -> Admin:
+    """Generate the entry of every operation. ``taken_names`` are the names of schemas that exist already."""
     schemas = _build_spec_schemas(operations)
-    shared, named = _name_shapes(operations, {*taken, *schemas})
+    shared, named_shapes = _name_shapes(operations, {*taken_names, *schemas})
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
     return Admin(
-        tuple(entries), schemas | {name: _replace_shared(one, shared, whole=False) for name, one in named.items()}
+        tuple(entries),
+        schemas | {name: _replace_shared(shape, shared, is_root=False) for name, shape in named_shapes.items()},
     )
 
 
 def _rank(tag: str) -> int:
-    known = tag.removeprefix(PREFIX)
-    return [*_ABOUT].index(known) if known in _ABOUT else len(_ABOUT)
+    tag_name = tag.removeprefix(PREFIX)
+    return [*_TAG_DESCRIPTIONS].index(tag_name) if tag_name in _TAG_DESCRIPTIONS else len(_TAG_DESCRIPTIONS)
 
 
 def list_tags(entries: Iterable[Operation]) -> list[Schema]:
     """Return the tags of entries with their descriptions."""
     names = dict.fromkeys(entry.tag for entry in entries)
-    return [{"name": name, "description": _ABOUT.get(name.removeprefix(PREFIX), "")} for name in names]
+    return [{"name": name, "description": _TAG_DESCRIPTIONS.get(name.removeprefix(PREFIX), "")} for name in names]
 
 
 def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operation:
-    summary, _, about = cleandoc(operation.handler.function.__doc__ or "").replace("``", "`").partition("\n")
+    summary, _, description = cleandoc(operation.handler.function.__doc__ or "").replace("``", "`").partition("\n")
     first = operation.path.split("/")[1]
-    path = _PART.sub(r"{\g<name>}", operation.full_path)
+    path = _PATH_PARAMETER.sub(r"{\g<name>}", operation.full_path)
     noun = (
         None if operation.handler.takes is None else ref(_name_spec(operation.handler.takes, operation.handler.partly))
     )
@@ -110,7 +111,7 @@ def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operat
         f"admin_{operation.handler.name}",
         f"{PREFIX}{_TAGS.get(first, first)}",
         summary.removesuffix(".") or f"{operation.method} {path}",  # python -OO removes docstrings
-        about.strip(),
+        description.strip(),
         rights=operation.access,
         parameters=(*_list_parts(operation), *map(in_query, operation.handler.query), *_list_headers(operation)),
         takes={} if noun is None else {JSON: noun},
@@ -126,11 +127,11 @@ def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operat
 
 
 def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> ResponseDoc:
-    about = (
+    description = (
         "The requested data."
-        if operation.method in SAFE
+        if operation.method in SAFE_METHODS
         else "Created."
-        if operation.handler.status == _CREATED
+        if operation.handler.status == _CREATED_STATUS
         else "Done."
     )
     shape: Schema = _replace_shared(_to_plain_json(operation.handler.answer), shared)
@@ -138,30 +139,30 @@ def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> Respo
         shape = stream(shape, "Events, and comments that keep the connection open.")
     elif operation.handler.media_type != JSON:
         shape = dict(BYTES)
-    kinds = (operation.handler.media_type, *_ALSO_AS.get(operation.path, ()))
-    return ResponseDoc(about, dict.fromkeys(kinds, shape), operation.handler.status)
+    kinds = (operation.handler.media_type, *_OTHER_MEDIA_TYPES.get(operation.path, ()))
+    return ResponseDoc(description, dict.fromkeys(kinds, shape), operation.handler.status)
 
 
 def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
-    parts = operation.path.split("/")
-    for before, part in pairwise(parts):
-        found = _PART.fullmatch(part)
-        if found:
-            shape = s.INTEGER if found["name"] == "id" and before in _NUMBERED else s.TEXT
-            owner = _singular(before) if before and not _PART.fullmatch(before) else found["name"]
-            yield in_path(found["name"], f"The {found['name']} of the {owner.replace('-', ' ')}.", shape)
+    segments = operation.path.split("/")
+    for previous, segment in pairwise(segments):
+        match = _PATH_PARAMETER.fullmatch(segment)
+        if match:
+            shape = s.INTEGER if match["name"] == "id" and previous in _NUMBERED else s.TEXT
+            owner = _singular(previous) if previous and not _PATH_PARAMETER.fullmatch(previous) else match["name"]
+            yield in_path(match["name"], f"The {match['name']} of the {owner.replace('-', ' ')}.", shape)
 
 
 def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
     """Yield the header that proves that a console page sends the request, if there is no token for that."""
-    if operation.access == "anyone" and operation.method not in SAFE:
+    if operation.access == "anyone" and operation.method not in SAFE_METHODS:
         yield ref("Console", "parameters")
 
 
 def _list_faults(operation: AdminOperation) -> tuple[int, ...]:
     """Return the error statuses of an operation."""
     names = {query.name for query in operation.handler.query}
-    changes = operation.method not in SAFE
+    changes = operation.method not in SAFE_METHODS
     statuses = {
         400: changes or bool(names),
         401: True,
@@ -199,7 +200,9 @@ def _to_plain_json(shape: s.Shape) -> Any:
     return orjson.loads(orjson.dumps(shape, default=dict))
 
 
-def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple[dict[str, str], dict[str, Schema]]:
+def _name_shapes(
+    operations: Iterable[AdminOperation], taken_names: set[str]
+) -> tuple[dict[str, str], dict[str, Schema]]:
     """Name the objects that occur in more than one place: return their names by content, and them by name.
 
     The order of fields does not matter.
@@ -208,36 +211,36 @@ def _name_shapes(operations: Iterable[AdminOperation], taken: set[str]) -> tuple
     candidates: dict[str, tuple[str, str]] = {}
     shapes: dict[str, Schema] = {}
     for operation in operations:
-        words = [part for part in operation.path.split("/") if part and not _PART.fullmatch(part)]
+        words = [segment for segment in operation.path.split("/") if segment and not _PATH_PARAMETER.fullmatch(segment)]
         for noun, shape in _list_objects(_to_plain_json(operation.handler.answer), _camel(words[-1])):
-            raw = _serialize(shape)
-            counts[raw] += 1
-            shapes.setdefault(raw, shape)
-            candidates.setdefault(raw, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
+            serialized = _serialize(shape)
+            counts[serialized] += 1
+            shapes.setdefault(serialized, shape)
+            candidates.setdefault(serialized, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
     names: dict[str, str] = {}
-    for raw, count in counts.items():
+    for serialized, count in counts.items():
         if count > 1:
-            names[raw] = _find_free_name(candidates[raw], {*taken, *names.values()})
-    return names, {name: shapes[raw] for raw, name in names.items()}
+            names[serialized] = _find_free_name(candidates[serialized], {*taken_names, *names.values()})
+    return names, {name: shapes[serialized] for serialized, name in names.items()}
 
 
-def _find_free_name(names: tuple[str, str], taken: set[str]) -> str:
-    for tried in (*names, *(f"{names[1]}{count}" for count in range(2, 100))):
-        if tried not in taken:
-            return tried
+def _find_free_name(names: tuple[str, str], taken_names: set[str]) -> str:
+    for candidate in (*names, *(f"{names[1]}{count}" for count in range(2, 100))):
+        if candidate not in taken_names:
+            return candidate
     raise ValueError(f"there are too many things called {names[0]}")
 
 
 def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
     """Yield the objects in a shape that are worth a name, with a word for what they are."""
     if isinstance(shape, list):
-        for each in shape:
-            yield from _list_objects(each, noun)
+        for item in shape:
+            yield from _list_objects(item, noun)
     if not isinstance(shape, dict):
         return
     properties = shape.get("properties")
     if isinstance(properties, dict):
-        if len(properties) >= _LEAST_SHARED:
+        if len(properties) >= _MIN_SHARED_FIELDS:
             yield noun, shape
         for name, inner in properties.items():
             yield from _list_objects(inner, noun if name == "data" else noun + _camel(name))
@@ -245,13 +248,13 @@ def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
         yield from _list_objects(shape.get(name), noun)
 
 
-def _replace_shared(shape: Any, shared: Mapping[str, str], *, whole: bool = True) -> Any:
-    """Replace objects by references to their names; with ``whole`` false not the outermost."""
+def _replace_shared(shape: Any, shared: Mapping[str, str], *, is_root: bool = True) -> Any:
+    """Replace objects by references to their names; with ``is_root`` false not the outermost."""
     if isinstance(shape, list):
-        return [_replace_shared(each, shared) for each in shape]
+        return [_replace_shared(item, shared) for item in shape]
     if not isinstance(shape, dict):
         return shape
-    if whole and "properties" in shape and (name := shared.get(_serialize(shape))):
+    if is_root and "properties" in shape and (name := shared.get(_serialize(shape))):
         return ref(name)
     return {name: _replace_shared(inner, shared) for name, inner in shape.items()}
 
@@ -267,5 +270,5 @@ def _singular(word: str) -> str:
 
 
 def _camel(word: str) -> str:
-    """``audit-trails`` -> ``AuditTrail``."""
-    return "".join(part.title() for part in re.split("[-_]", _singular(word)))
+    """Return a path's segment as part of a schema's name: ``audit-trails`` becomes ``AuditTrail``."""
+    return "".join(segment.title() for segment in re.split("[-_]", _singular(word)))

@@ -14,7 +14,7 @@ from gateway.parsing import Constraint, find_check, find_key
 
 Schema = dict[str, Any]
 
-_PLAIN: Mapping[Any, Schema] = {
+_SCALAR_SCHEMAS: Mapping[Any, Schema] = {
     Any: {},
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -130,7 +130,7 @@ WORDS: Mapping[str, str] = {
 
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
-    """Return the schema of the table that ``kind`` is parsed from; ``partly``: a change, where null resets a field."""
+    """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets a field of it."""
     own = f"{kind.__name__}."
     descriptions = {**WORDS, **{name.removeprefix(own): WORDS[name] for name in WORDS if name.startswith(own)}}
     descriptions |= parse_attributes(kind.__doc__ or "")
@@ -151,24 +151,24 @@ def _build_field(field: "attrs.Attribute[Any]", descriptions: Mapping[str, str],
     schema = _bound(build_kind(field.type), check)
     if partly and not needed:
         schema = allow_null(schema)
-    about = _join(descriptions.get(find_key(field)), check)
-    if about:
-        schema = schema | {"description": about}
+    description = _join(descriptions.get(find_key(field)), check)
+    if description:
+        schema = schema | {"description": description}
     if not needed and not partly:
         schema = schema | {"default": _build_default(field.default)}
     return schema if field.repr else schema | {"writeOnly": True}
 
 
-def _join(about: str | None, check: Constraint | None) -> str:
+def _join(description: str | None, check: Constraint | None) -> str:
     """Join a field's meaning with what its constraint expects, unless the schema's numbers show that."""
     limits = "" if check is None or _list_bounds(check) else f"{check.expected[:1].upper()}{check.expected[1:]}."
-    return " ".join(filter(None, (about, limits)))
+    return " ".join(filter(None, (description, limits)))
 
 
 def build_kind(kind: Any) -> Schema:
     """Return the JSON Schema of a type that ``parsing.py`` parses. Raises ``TypeError`` for other types."""
-    if kind in _PLAIN:
-        return dict(_PLAIN[kind])
+    if kind in _SCALAR_SCHEMAS:
+        return dict(_SCALAR_SCHEMAS[kind])
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
         return _build_choice(inner)
@@ -190,8 +190,8 @@ def _build_choice(values: tuple[Any, ...]) -> Schema:
 
 
 def _build_union(kinds: tuple[Any, ...]) -> Schema:
-    rest = [build_kind(kind) for kind in kinds if kind is not NoneType]
-    schema = rest[0] if len(rest) == 1 else {"anyOf": rest}
+    schemas = [build_kind(kind) for kind in kinds if kind is not NoneType]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return allow_null(schema) if NoneType in kinds else schema
 
 
@@ -201,8 +201,10 @@ def allow_null(schema: Mapping[str, Any]) -> Schema:
     if kind is None:
         if "anyOf" not in schema:
             return dict(schema) if not schema else {"anyOf": [dict(schema), {"type": "null"}]}
-        others = schema["anyOf"]
-        return dict(schema) if {"type": "null"} in others else {**schema, "anyOf": [*others, {"type": "null"}]}
+        alternatives = schema["anyOf"]
+        return (
+            dict(schema) if {"type": "null"} in alternatives else {**schema, "anyOf": [*alternatives, {"type": "null"}]}
+        )
     kinds = kind if isinstance(kind, list) else [kind]
     if "null" in kinds:
         return dict(schema)
@@ -236,10 +238,10 @@ def _build_default(default: Any) -> Any:
 
 def parse_attributes(docstring: str) -> Mapping[str, str]:
     """Return the descriptions under ``Attributes`` of a class's docstring, by field name."""
-    found = _ATTRIBUTES.search(cleandoc(docstring))
+    section = _ATTRIBUTES.search(cleandoc(docstring))
     descriptions: dict[str, str] = {}
-    for each in _ATTRIBUTE.finditer(found["lines"]) if found else ():
-        about = " ".join(each["about"].split()).replace("``", "`")
-        about = about[:1].upper() + about[1:]
-        descriptions |= dict.fromkeys((name.strip() for name in each["names"].split(",")), about)
+    for match in _ATTRIBUTE.finditer(section["lines"]) if section else ():
+        description = " ".join(match["about"].split()).replace("``", "`")
+        description = description[:1].upper() + description[1:]
+        descriptions |= dict.fromkeys((name.strip() for name in match["names"].split(",")), description)
     return descriptions

@@ -142,7 +142,7 @@ def _parse_operation(method: str, path: str, fields: Schema, document: Mapping[s
         summary=fields["summary"],
         about=fields.get("description", ""),
         rights=_RIGHTS[fields[RIGHTS]],
-        parameters=tuple(_parse_parameter(each, document) for each in fields.get("parameters", ())),
+        parameters=tuple(_parse_parameter(parameter, document) for parameter in fields.get("parameters", ())),
         bodies=_list_bodies(
             fields.get("requestBody", {}).get("content", {}),
             document,
@@ -167,9 +167,9 @@ def _list_bodies(
 
 
 def _parse_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> DocsBody:
-    shown = find_event(schema) if media_type == EVENTS else schema
-    kind = "events" if media_type == EVENTS else name_kind(shown, document)
-    return DocsBody(media_type, list_rows(shown, document, nulls=nulls), kind, schema.get("description", ""))
+    shown_schema = find_event(schema) if media_type == EVENTS else schema
+    kind = "events" if media_type == EVENTS else name_kind(shown_schema, document)
+    return DocsBody(media_type, list_rows(shown_schema, document, nulls=nulls), kind, schema.get("description", ""))
 
 
 def _parse_answer(status: str, fields: Schema, document: Mapping[str, Any]) -> DocsResponse:
@@ -181,11 +181,11 @@ def build_curl(method: str, path: str, fields: Schema) -> str:
     """Return a curl command for the operation."""
     token = _TOKENS.get(fields[RIGHTS], "ADMIN_TOKEN")
     content: Mapping[str, Schema] = fields.get("requestBody", {}).get("content", {})
-    place = _NAMES.sub(lambda found: found[1].upper(), path)
-    lines = [f"curl {'' if method == 'GET' else f'-X {method} '}{ADDRESS}{place}"]
+    shown_path = _NAMES.sub(lambda match: match[1].upper(), path)
+    lines = [f"curl {'' if method == 'GET' else f'-X {method} '}{ADDRESS}{shown_path}"]
     if token:
         lines.append(f'-H "Authorization: Bearer ${token}"')
-    elif any(each.get("$ref", "").endswith("/Console") for each in fields.get("parameters", ())):
+    elif any(parameter.get("$ref", "").endswith("/Console") for parameter in fields.get("parameters", ())):
         lines.append(f"-H '{CONSOLE_HEADER}: 1'")
     media_type = next(iter(content), "")
     example: Any = content[media_type].get("example", {}) if content else {}
@@ -203,7 +203,9 @@ def _quote(text: str) -> str:
 
 def build_prose(text: str) -> Markup:
     """Format text with `code` and paragraphs."""
-    return Markup().join(Markup("<p>{}</p>").format(build_line(each)) for each in text.split("\n\n") if each.strip())
+    return Markup().join(
+        Markup("<p>{}</p>").format(build_line(paragraph)) for paragraph in text.split("\n\n") if paragraph.strip()
+    )
 
 
 def build_line(text: str) -> Markup:

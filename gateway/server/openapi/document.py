@@ -60,18 +60,18 @@ def _list_faults(paths: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _check_names(entries: Iterable[Operation]) -> None:
-    seen: set[str] = set()
+    seen_names: set[str] = set()
     for entry in entries:
-        for what in (entry.name, f"{entry.method} {entry.path}"):
-            if what in seen:
-                raise ValueError(f"{what!r} exists twice")
-            seen.add(what)
+        for entry_name in (entry.name, f"{entry.method} {entry.path}"):
+            if entry_name in seen_names:
+                raise ValueError(f"{entry_name!r} exists twice")
+            seen_names.add(entry_name)
 
 
 def build_operation(entry: Operation) -> dict[str, Any]:
     """Build one operation of the admin API."""
     anyone = entry.rights == "anyone"
-    written: dict[str, Any] = {
+    document: dict[str, Any] = {
         "operationId": entry.name,
         "tags": [entry.tag],
         "summary": entry.summary,
@@ -85,7 +85,7 @@ def build_operation(entry: Operation) -> dict[str, Any]:
         "security": [] if anyone else [{"adminToken": []}, {"session": []}],
         RIGHTS: entry.rights,
     }
-    return {name: value for name, value in written.items() if value or name == "security"}
+    return {name: value for name, value in document.items() if value or name == "security"}
 
 
 def _build_body(entry: Operation) -> Schema | None:

@@ -10,7 +10,7 @@ from gateway.routing import unsupported_operation as unserved  # noqa: F401 - th
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.operation import JSON, ref
 
-_MORE: Mapping[int, Mapping[str, str]] = {
+_EXTRA_CODES: Mapping[int, Mapping[str, str]] = {
     429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."}
 }
 """Codes that occur with another status too."""
@@ -49,18 +49,18 @@ _WAITS = frozenset({429, 503})
 def map_codes() -> Mapping[int, Mapping[str, str]]:
     """Return the error codes of every status, each with its meaning.
 
-    That is the first paragraph of the error class's docstring, unless ``_PLAINER`` or ``_MORE`` gives another text.
+    That is the first paragraph of the error class's docstring, unless ``_PLAINER`` or ``_EXTRA_CODES`` has another.
     """
     meanings: dict[str, str] = {}
     for kind in _walk(GatewayError):
         if "code" in vars(kind):
             meanings.setdefault(kind.code, _PLAINER.get(kind.code) or _parse_first(kind))
-    found: dict[int, dict[str, str]] = {}
+    codes_by_status: dict[int, dict[str, str]] = {}
     for code, status in STATUS.items():
-        found.setdefault(status, {})[code] = " ".join(meanings.get(code, "").split())
-    for status, codes in _MORE.items():
-        found[status] |= codes
-    return found
+        codes_by_status.setdefault(status, {})[code] = " ".join(meanings.get(code, "").split())
+    for status, codes in _EXTRA_CODES.items():
+        codes_by_status[status] |= codes
+    return codes_by_status
 
 
 def _parse_first(kind: type[GatewayError]) -> str:
@@ -95,8 +95,8 @@ def build_error_responses(used: Iterable[str]) -> dict[str, Schema]:
 
 def _build_error_response(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
     schema = next((f"{prefix}Error" for prefix in ("Anthropic", "Google") if name.startswith(prefix)), "Error")
-    plain = name.removeprefix(schema.removesuffix("Error"))
-    status = _STATUSES[plain]
+    error_name = name.removeprefix(schema.removesuffix("Error"))
+    status = _STATUSES[error_name]
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
     headers = (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))
     return {

@@ -40,10 +40,10 @@ _BY_NAME: Mapping[str, Any] = {
 
 def build_example(kind: type, *, partly: bool = False) -> dict[str, Any]:
     """Return an example body of ``kind``."""
-    known = (_CHANGES if partly else _SAMPLES).get(kind.__name__)
-    if known is not None:
-        return dict(known)
+    sample = (_CHANGES if partly else _SAMPLES).get(kind.__name__)
+    if sample is not None:
+        return dict(sample)
     fields = attrs.fields(kind)
     needed = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
-    chosen = needed or [field.name for field in fields if field.name in _BY_NAME][:1]
-    return {name: _BY_NAME.get(name, "…") for name in chosen}
+    names = needed or [field.name for field in fields if field.name in _BY_NAME][:1]
+    return {name: _BY_NAME.get(name, "…") for name in names}

@@ -54,12 +54,12 @@ class Operation:
     faults: tuple[int, ...]
 
 
-def ref(name: str, place: str = "schemas") -> Schema:
+def ref(name: str, section: str = "schemas") -> Schema:
     """A reference to a part of ``components``."""
-    return {"$ref": f"#/components/{place}/{name}"}
+    return {"$ref": f"#/components/{section}/{name}"}
 
 
-def stream(event: s.Shape, about: str) -> Schema:
+def stream(event: s.Shape, description: str) -> Schema:
     """The schema of one event of a stream, in the form of OpenAPI 3.2: its fields, and the schema of its data."""
     data = {"type": "string", "contentMediaType": JSON, "contentSchema": dict(event)}
     return {
@@ -67,19 +67,19 @@ def stream(event: s.Shape, about: str) -> Schema:
         "properties": {"event": dict(s.TEXT), "data": data},
         "required": ["data"],
         "additionalProperties": True,
-        "description": about,
+        "description": description,
     }
 
 
 def find_event(schema: Schema) -> Schema:
     """The schema of an event's data."""
-    found: Schema = schema["properties"]["data"]["contentSchema"]
-    return found
+    content_schema: Schema = schema["properties"]["data"]["contentSchema"]
+    return content_schema
 
 
-def in_path(name: str, about: str, shape: s.Shape = s.TEXT) -> Schema:
+def in_path(name: str, description: str, shape: s.Shape = s.TEXT) -> Schema:
     """A parameter in the path."""
-    return {"name": name, "in": "path", "required": True, "description": about, "schema": dict(shape)}
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": dict(shape)}
 
 
 def in_query(query: Query) -> Schema:

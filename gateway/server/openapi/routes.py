@@ -15,7 +15,7 @@ from gateway.server.path_prefix import prefix_links
 from gateway.server.responses import write_answer
 
 _DIGEST = 20
-_NOWHERE = "http://127.0.0.1:8080"
+_EXAMPLE_ORIGIN = "http://127.0.0.1:8080"
 """The address for clients whose own address of the gateway is unknown."""
 
 
@@ -29,11 +29,11 @@ class BuiltDocument:
 
 async def get_openapi(request: web.Request) -> web.StreamResponse:
     """Serve the OpenAPI document."""
-    written = await asyncio.to_thread(_build_document)  # the first call takes too long for the event loop
-    headers = {"ETag": written.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
-    if written.etag in request.headers.get("If-None-Match", ""):
+    document = await asyncio.to_thread(_build_document)  # the first call takes too long for the event loop
+    headers = {"ETag": document.etag, "Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+    if document.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
-    return write_answer(request, written.body, {**headers, "Content-Type": "application/json"})
+    return write_answer(request, document.body, {**headers, "Content-Type": "application/json"})
 
 
 @cache
@@ -48,7 +48,7 @@ async def get_docs(request: web.Request) -> web.StreamResponse:
     """Serve the page."""
     from gateway.server.openapi.docs_page import build_page
 
-    address = request.app[SERVICES].http.base_url or find_origin(request) or _NOWHERE
+    address = request.app[SERVICES].http.base_url or find_origin(request) or _EXAMPLE_ORIGIN
     page = await asyncio.to_thread(build_page, address)
     page = prefix_links(page, request.app[SERVICES].http.path_prefix)
     return write_answer(request, page, {**HEADERS, "Content-Type": "text/html; charset=utf-8"})

@@ -54,13 +54,16 @@ def record(**fields: Shape) -> Shape:
 def allow(shape: Shape, **fields: Shape) -> Shape:
     """A record that may have these fields, too."""
     return _shape(
-        **{**shape, "properties": {**shape["properties"], **{name: dict(each) for name, each in fields.items()}}}
+        **{
+            **shape,
+            "properties": {**shape["properties"], **{name: dict(field_shape) for name, field_shape in fields.items()}},
+        }
     )
 
 
-def explain(shape: Shape, about: str) -> Shape:
+def explain(shape: Shape, description: str) -> Shape:
     """``shape`` with a description."""
-    return _shape(**{**shape, "description": about})
+    return _shape(**{**shape, "description": description})
 
 
 def listing(items: Shape) -> Shape:

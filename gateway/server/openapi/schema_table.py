@@ -6,7 +6,7 @@ from typing import Any
 from gateway.frozen import frozen
 from gateway.server.openapi.attrs_schema import Schema
 
-_DEEPEST = 6
+_MAX_DEPTH = 6
 _PLURALS: Mapping[str, str] = {
     "string": "texts",
     "integer": "whole numbers",
@@ -14,9 +14,14 @@ _PLURALS: Mapping[str, str] = {
     "boolean": "flags",
     "object": "objects",
 }
-_WORDS: Mapping[str, str] = {"integer": "whole number", "boolean": "true or false", "array": "list", "string": "text"}
+_TYPE_WORDS: Mapping[str, str] = {
+    "integer": "whole number",
+    "boolean": "true or false",
+    "array": "list",
+    "string": "text",
+}
 _FORMATS: Mapping[str, str] = {"date-time": "moment", "date": "day", "binary": "file"}
-_MOST = 2**31 - 1
+_MAX_INTEGER = 2**31 - 1
 """A maximum that is only the limit of the integer type."""
 
 
@@ -39,17 +44,17 @@ def list_rows(
 
     With ``nulls`` false the rows do not mention that a field may be null.
     """
-    found = _find_object(schema, document)
-    if found is None or depth == _DEEPEST:
+    object_schema = _find_object(schema, document)
+    if object_schema is None or depth == _MAX_DEPTH:
         return ()
-    needed = found.get("required", ())
+    needed = object_schema.get("required", ())
     rows = []
-    for name, inner in found.get("properties", {}).items():
-        about, default = inner.get("description", ""), inner.get("default")
-        shown = "" if default is None or default in ([], {}) else str(default).lower()
+    for name, inner in object_schema.get("properties", {}).items():
+        description, default = inner.get("description", ""), inner.get("default")
+        shown_default = "" if default is None or default in ([], {}) else str(default).lower()
         kind = name_kind(inner, document) if nulls else name_kind(inner, document).removesuffix(" or null")
-        below = list_rows(inner, document, depth + 1, nulls=nulls)
-        rows.append(SchemaRow(name, kind, name in needed, about, shown, below))
+        nested_rows = list_rows(inner, document, depth + 1, nulls=nulls)
+        rows.append(SchemaRow(name, kind, name in needed, description, shown_default, nested_rows))
     return tuple(rows)
 
 
@@ -57,10 +62,10 @@ def resolve(schema: Schema, document: Mapping[str, Any]) -> Schema:
     """Resolve a ``$ref``, keeping the fields beside it."""
     if "$ref" not in schema:
         return schema
-    found: Any = document
-    for part in schema["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return {**found, **{name: value for name, value in schema.items() if name != "$ref"}}
+    node: Any = document
+    for segment in schema["$ref"].removeprefix("#/").split("/"):
+        node = node[segment]
+    return {**node, **{name: value for name, value in schema.items() if name != "$ref"}}
 
 
 def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
@@ -69,10 +74,10 @@ def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
     if "properties" in schema:
         return schema
     inner = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
-    for each in (*inner, *schema.get("anyOf", ())):
-        found = _find_object(each, document)
-        if found is not None:
-            return found
+    for option in (*inner, *schema.get("anyOf", ())):
+        object_schema = _find_object(option, document)
+        if object_schema is not None:
+            return object_schema
     return None
 
 
@@ -82,7 +87,7 @@ def name_kind(schema: Schema, document: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return " | ".join("null" if value is None else str(value) for value in schema["enum"])
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(name_kind(each, document) for each in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(name_kind(option, document) for option in schema["anyOf"]))
     kinds = schema.get("type", "anything")
     words = [_name_plain(kind, schema, document) for kind in (kinds if isinstance(kinds, list) else [kinds])]
     return ", ".join((" or ".join(words), *_list_limits(schema)))
@@ -98,12 +103,12 @@ def _name_plain(kind: str, schema: Schema, document: Mapping[str, Any]) -> str:
         return "table"
     if kind == "string" and "format" in schema:
         return _FORMATS.get(schema["format"], schema["format"])
-    return _WORDS.get(kind, kind)
+    return _TYPE_WORDS.get(kind, kind)
 
 
 def _list_limits(schema: Schema) -> Iterator[str]:
     low, high = schema.get("minimum"), schema.get("maximum")
-    high = None if high == _MOST else high
+    high = None if high == _MAX_INTEGER else high
     if low is not None and high is not None:
         yield f"{low} to {high}"
     elif low is not None:

@@ -30,12 +30,12 @@ RETRY_FOR_S = 5.0
 """Seconds of retries: enough that a short outage loses no paid result, and the longest time a client waits for it."""
 OPERATION_TIMEOUT_S = 45.0
 """Seconds for a call and its retries, with a few MiB at most."""
-LEAST_RATE = 128 * 1024
+MIN_RATE = 128 * 1024
 """Bytes per second that a large upload must average."""
 DOWN_S = 3.0
 """Seconds after an error during which the bucket counts as down."""
 PART_BYTES = 8 * 1024 * 1024
-PARTS_AT_ONCE = 4
+MAX_PARALLEL_PARTS = 4
 _ERROR_CHARS = 300
 
 log = structlog.stdlib.get_logger(__name__)
@@ -55,7 +55,7 @@ class Bucket:
 
     Methods ending in ``_now`` block and are for threads.
 
-    ``retry_for_s``: how long a request is repeated after its first attempt if the store does not answer.
+    ``retry_for_s`` is how long a request is repeated after its first attempt if the store does not answer.
     """
 
     def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:
@@ -70,8 +70,8 @@ class Bucket:
 
     async def put(self, name: str, data: bytes | Path, size: int) -> None:
         """Store ``size`` bytes, or a local file, under ``name``, completely or not at all."""
-        async with self._calling("put", OPERATION_TIMEOUT_S + size / LEAST_RATE):
-            await obstore.put_async(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+        async with self._calling("put", OPERATION_TIMEOUT_S + size / MIN_RATE):
+            await obstore.put_async(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=MAX_PARALLEL_PARTS)
 
     async def find(self, name: str) -> StoredObject | None:
         async with self._calling("find"):
@@ -84,7 +84,7 @@ class Bucket:
     async def read(self, name: str, start: int, stop: int) -> bytes | None:
         if start == stop:
             return b""
-        async with self._calling("read", OPERATION_TIMEOUT_S + (stop - start) / LEAST_RATE):
+        async with self._calling("read", OPERATION_TIMEOUT_S + (stop - start) / MIN_RATE):
             try:
                 return bytes(await obstore.get_range_async(self._store, name, start=start, end=stop))
             except FileNotFoundError:
@@ -95,18 +95,18 @@ class Bucket:
             await obstore.delete_async(self._store, list(names))
 
     async def list_objects(self, folder: str) -> AsyncIterator[list[StoredObject]]:
-        listed = obstore.list(self._store, folder)
+        pages = obstore.list(self._store, folder)
         while True:
             async with self._calling("list"):
                 try:
-                    batch = await anext(listed)
+                    batch = await anext(pages)
                 except StopAsyncIteration:
                     return
-            yield [StoredObject(one["path"], one["size"], one["last_modified"].timestamp()) for one in batch]
+            yield [StoredObject(entry["path"], entry["size"], entry["last_modified"].timestamp()) for entry in batch]
 
     def put_now(self, name: str, data: bytes | Path) -> None:
         with self._watching("put"):
-            obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
+            obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=MAX_PARALLEL_PARTS)
 
     def read_now(self, name: str) -> bytes:
         with self._watching("read"):
@@ -121,7 +121,7 @@ class Bucket:
 
     def list_now(self, folder: str) -> list[str]:
         with self._watching("list"):
-            return sorted(one["path"] for batch in obstore.list(self._store, folder) for one in batch)
+            return sorted(entry["path"] for batch in obstore.list(self._store, folder) for entry in batch)
 
     def delete_now(self, names: Sequence[str]) -> None:
         with self._watching("delete"):

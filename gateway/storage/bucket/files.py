@@ -21,7 +21,7 @@ from gateway.errors import NotFound, StoreUnavailable
 from gateway.storage.bucket.client import Bucket
 from gateway.storage.bucket.media import delete_objects, make_remote
 from gateway.storage.file_draft import FileDraft, storing
-from gateway.storage.file_folder import MEDIA_TYPE, STORED, name_file
+from gateway.storage.file_folder import MEDIA_TYPE, STORED_NAME, name_file
 from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles
 from gateway.storage.media_reading import copy_to
 
@@ -32,7 +32,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class BucketFiles:
-    """The bytes of clients' files. ``local``: a folder for drafts, and for copies that are read by line."""
+    """The bytes of clients' files. ``local`` is a folder for drafts, and for copies that are read by line."""
 
     def __init__(
         self, bucket: Bucket, drafts: MediaFiles, local: Path, *, clock: Callable[[], float] = time.time
@@ -58,10 +58,10 @@ class BucketFiles:
         return size
 
     async def find(self, object_id: str) -> RemoteMedia:
-        stored = await self._bucket.find(find_name(object_id))
-        if stored is None:
+        stored_object = await self._bucket.find(find_name(object_id))
+        if stored_object is None:
             raise NotFound("The gateway no longer has the content of this file", should_retry=False)
-        return make_remote(self._bucket, stored, object_id, MEDIA_TYPE)
+        return make_remote(self._bucket, stored_object, object_id, MEDIA_TYPE)
 
     @asynccontextmanager
     async def open_local(self, object_id: str) -> AsyncIterator[Path]:
@@ -84,9 +84,11 @@ class BucketFiles:
     def open_lines(self, name: str, parse: Callable[[bytes], Any]) -> "BucketLines":
         return BucketLines(self._bucket, name, parse)
 
-    def copy_lines(self, before: Sequence[str], name: str) -> None:
-        """Start the appended file ``name``, unless it exists, with a copy of the first file of ``before``. Blocks."""
-        pieces = next(filter(None, (self._bucket.list_now(_find_folder(one)) for one in before)), None)
+    def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
+        """Start the file ``name``, unless it exists, with a copy of the first one of ``earlier_names``. Blocks."""
+        pieces = next(
+            filter(None, (self._bucket.list_now(_find_folder(earlier_name)) for earlier_name in earlier_names)), None
+        )
         if pieces is not None and not self._bucket.list_now(_find_folder(name)):
             self._join(pieces, _name_piece(name, 0))
 
@@ -121,23 +123,23 @@ class BucketFiles:
     def _name_copy(self) -> Path:
         return self._local / f"copy-{secrets.token_hex(16)}"
 
-    async def sweep(self, kept: set[str]) -> CleanupResult:
-        """Delete the bytes of every id not in ``kept``. Files younger than an hour stay: their row may be pending."""
-        digits, before_s = {find_digits(one) for one in kept}, self._clock() - STALE_DRAFT_S
-        going: list[str] = []
-        files = freed = left = 0
+    async def sweep(self, kept_ids: set[str]) -> CleanupResult:
+        """Delete the bytes of every id not in ``kept_ids``. Files younger than an hour stay: their row may follow."""
+        digits, before_s = {find_digits(kept_id) for kept_id in kept_ids}, self._clock() - STALE_DRAFT_S
+        doomed: list[str] = []
+        files = freed = left_bytes = 0
         async for batch in self._bucket.list_objects(FOLDER):
-            for one in batch:
-                folder, _, name = one.name.rpartition("/")
-                stored = STORED.match(name) or STORED.match(folder.rpartition("/")[2])
-                known = stored is None or (stored["digits"] or stored["batch"]) in digits
-                if known or one.stored_s >= before_s:
-                    left += one.size
+            for stored_object in batch:
+                folder, _, name = stored_object.name.rpartition("/")
+                match = STORED_NAME.match(name) or STORED_NAME.match(folder.rpartition("/")[2])
+                is_known = match is None or (match["digits"] or match["batch"]) in digits
+                if is_known or stored_object.stored_s >= before_s:
+                    left_bytes += stored_object.size
                     continue
-                going.append(one.name)
-                files, freed = files + 1, freed + one.size
-        await delete_objects(self._bucket, going)
-        return CleanupResult(files, freed, left)
+                doomed.append(stored_object.name)
+                files, freed = files + 1, freed + stored_object.size
+        await delete_objects(self._bucket, doomed)
+        return CleanupResult(files, freed, left_bytes)
 
 
 class BucketLines:
@@ -153,8 +155,10 @@ class BucketLines:
     def recover(self) -> list[Any]:
         names = self._bucket.list_now(_find_folder(self.name))
         self._next = 1 + int(names[-1].rpartition("/")[2]) if names else 0
-        found = (self._parse(line) for name in names for line in self._bucket.read_now(name).splitlines(keepends=True))
-        return [one for one in found if one is not None]
+        parsed_lines = (
+            self._parse(line) for name in names for line in self._bucket.read_now(name).splitlines(keepends=True)
+        )
+        return [line for line in parsed_lines if line is not None]
 
     def append(self, lines: Sequence[bytes]) -> None:
         self._has_new_piece = bool(lines)

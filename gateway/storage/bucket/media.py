@@ -14,11 +14,11 @@ from gateway.storage.bucket.client import Bucket, StoredObject
 from gateway.storage.file_draft import FileDraft, make_media_id
 from gateway.storage.media_files import MediaFiles, OldestFiles
 
-DELETE_AT_ONCE = 500
+DELETE_BATCH = 500
 
 
 class BucketMedia:
-    """The media in one folder of the bucket. ``drafts``: a local folder for files that arrive in pieces."""
+    """The media in one folder of the bucket. ``drafts`` is a local folder for files that arrive in pieces."""
 
     def __init__(
         self, bucket: Bucket, folder: str, drafts: MediaFiles, *, clock: Callable[[], float] = time.time
@@ -50,10 +50,10 @@ class BucketMedia:
 
     async def find(self, media_id: str) -> media.RemoteMedia | None:
         media_type = media.find_media_type(media_id)
-        stored = await self._bucket.find(self._name(media_id)) if media_type is not None else None
-        if media_type is None or stored is None:
+        stored_object = await self._bucket.find(self._name(media_id)) if media_type is not None else None
+        if media_type is None or stored_object is None:
             return None
-        return make_remote(self._bucket, stored, media_id, media_type)
+        return make_remote(self._bucket, stored_object, media_id, media_type)
 
     async def remove(self, media_id: str) -> bool:
         if await self.find(media_id) is None:
@@ -70,28 +70,32 @@ class BucketMedia:
                 return media.CleanupResult()
 
     async def _sweep(self, before_s: float, max_bytes: int) -> media.CleanupResult:
-        swept, left = media.CleanupResult(), 0
+        swept, left_bytes = media.CleanupResult(), 0
         async for batch in self._list_media():
-            going = [one for one in batch if one.stored_s < before_s]
-            left += sum(one.size for one in batch if one.stored_s >= before_s)
-            swept = await self._delete(going, swept)
-        if left > max_bytes:
-            oldest = OldestFiles(left - max_bytes)
+            doomed = [stored_object for stored_object in batch if stored_object.stored_s < before_s]
+            left_bytes += sum(stored_object.size for stored_object in batch if stored_object.stored_s >= before_s)
+            swept = await self._delete(doomed, swept)
+        if left_bytes > max_bytes:
+            oldest = OldestFiles(left_bytes - max_bytes)
             async for batch in self._list_media():
-                for one in batch:
-                    oldest.add((one.stored_s, one.size, one.name))
-            going = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_surplus()]
-            swept = await self._delete(going, swept)
-            left -= sum(one.size for one in going)
-        return attrs.evolve(swept, left_bytes=left)
+                for stored_object in batch:
+                    oldest.add((stored_object.stored_s, stored_object.size, stored_object.name))
+            doomed = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_surplus()]
+            swept = await self._delete(doomed, swept)
+            left_bytes -= sum(stored_object.size for stored_object in doomed)
+        return attrs.evolve(swept, left_bytes=left_bytes)
 
     async def _list_media(self) -> AsyncIterator[list[StoredObject]]:
         async for batch in self._bucket.list_objects(self._folder):
-            yield [one for one in batch if media.find_media_type(one.name.rpartition("/")[2])]
+            yield [
+                stored_object for stored_object in batch if media.find_media_type(stored_object.name.rpartition("/")[2])
+            ]
 
-    async def _delete(self, going: list[StoredObject], swept: media.CleanupResult) -> media.CleanupResult:
-        await delete_objects(self._bucket, [one.name for one in going])
-        return media.CleanupResult(swept.files + len(going), swept.freed_bytes + sum(one.size for one in going))
+    async def _delete(self, doomed: list[StoredObject], swept: media.CleanupResult) -> media.CleanupResult:
+        await delete_objects(self._bucket, [stored_object.name for stored_object in doomed])
+        return media.CleanupResult(
+            swept.files + len(doomed), swept.freed_bytes + sum(stored_object.size for stored_object in doomed)
+        )
 
     def _name(self, media_id: str) -> str:
         return f"{self._folder}/{media_id[:2]}/{media_id}"
@@ -118,19 +122,21 @@ class BucketDraft:
         self._draft.discard()
 
 
-def make_remote(bucket: Bucket, stored: StoredObject, media_id: str, media_type: str) -> media.RemoteMedia:
+def make_remote(bucket: Bucket, stored_object: StoredObject, media_id: str, media_type: str) -> media.RemoteMedia:
     """Return the media file that an object of the bucket contains."""
-    return media.RemoteMedia(media_id, media_type, stored.size, stored.stored_s, partial(_read, bucket, stored.name))
+    return media.RemoteMedia(
+        media_id, media_type, stored_object.size, stored_object.stored_s, partial(_read, bucket, stored_object.name)
+    )
 
 
 async def _read(bucket: Bucket, name: str, start: int, stop: int) -> bytes:
-    found = await bucket.read(name, start, stop)
-    if found is None:
+    content = await bucket.read(name, start, stop)
+    if content is None:
         raise NotFound("There is no such file any more", should_retry=False)
-    return found
+    return content
 
 
 async def delete_objects(bucket: Bucket, names: list[str]) -> None:
     """Delete any number of objects."""
-    for start in range(0, len(names), DELETE_AT_ONCE):
-        await bucket.delete(names[start : start + DELETE_AT_ONCE])
+    for start in range(0, len(names), DELETE_BATCH):
+        await bucket.delete(names[start : start + DELETE_BATCH])

@@ -14,7 +14,7 @@ from gateway.storage.identity import fingerprint
 from gateway.storage.open import is_postgres
 
 _DRAFT = ".copy-"
-_SAME_KIND = "Both are data folders. To copy a folder, use 'gateway backup' and 'gateway restore'"
+_SAME_KIND_ERROR = "Both are data folders. To copy a folder, use 'gateway backup' and 'gateway restore'"
 
 
 @frozen
@@ -44,22 +44,22 @@ async def copy_between(
 ) -> CopyReport:
     """Copy the store of ``source`` to ``target``, which must be empty, completely or not at all.
 
-    Raises ``CopyFailed``: a gateway uses one of them, the target has data, or the copy differs from the source. Raises
-    ``OSError``: a file cannot be read or written.
+    Raises ``CopyFailed`` if a gateway uses one of them, the target has data, or the copy differs from the source.
+    Raises ``OSError`` if a file cannot be read or written.
     """
     for location in (source, target):
         if "://" in location.text and not location.is_server:  # the rest of the URL may contain a password
             scheme = location.text.partition("://")[0]
             raise CopyFailed(f"A store at {scheme}:// is not known: name a data folder, or a postgresql:// URL")
     if not (source.is_server or target.is_server):
-        raise CopyFailed(_SAME_KIND)
+        raise CopyFailed(_SAME_KIND_ERROR)
     if source == target:
         raise CopyFailed("Both are the same database")
     try:
-        async with _open_source(source) as read, _open_target(target, read) as written:
-            return await copy_store(read, written, progress)
-    except DataFolderLocked as busy:
-        raise CopyFailed(f"{busy}. Stop it first") from None
+        async with _open_source(source) as source_store, _open_target(target, source_store) as target_store:
+            return await copy_store(source_store, target_store, progress)
+    except DataFolderLocked as error:
+        raise CopyFailed(f"{error}. Stop it first") from None
     except ModuleNotFoundError as missing:
         raise CopyFailed(
             f"PostgreSQL needs the extra postgres ({missing.name} is missing): {format_install_command('postgres')}"
@@ -128,9 +128,9 @@ async def _check_secrets(folder: Path, source: CopySource) -> None:
     """Raise ``CopyFailed`` if the folder has the secrets of another database: encrypted values would be unreadable."""
     if not await source.read_schema():
         return
-    for name, known in await source.fetch("SELECT name, fingerprint FROM fingerprints"):
+    for name, known_fingerprint in await source.fetch("SELECT name, fingerprint FROM fingerprints"):
         path = folder / str(name)
-        if path.exists() and fingerprint(str(name), path.read_bytes()) != known:
+        if path.exists() and fingerprint(str(name), path.read_bytes()) != known_fingerprint:
             raise CopyFailed(
                 f"{path} is not the secret that {source.name} was made with. Name the data folder that it was used with"
             )
@@ -140,5 +140,5 @@ def _remove_folder(folder: Path, missing: list[Path]) -> None:
     if missing:
         with suppress(OSError):
             (folder / "gateway.lock").unlink()
-            for made in missing:
-                made.rmdir()
+            for new_folder in missing:
+                new_folder.rmdir()

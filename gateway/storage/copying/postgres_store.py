@@ -14,7 +14,7 @@ from gateway.storage.postgres.hosts import FAILURES
 from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 
-_NO_LIMIT = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
+_NO_TIMEOUTS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 
 
 class PostgresStore:
@@ -27,8 +27,8 @@ class PostgresStore:
         self._connection = connection
 
     async def read_schema(self) -> str:
-        found = await self._connection.fetchval("SELECT to_regclass('alembic_version')")
-        return str(await self._connection.fetchval("SELECT version_num FROM alembic_version")) if found else ""
+        table_oid = await self._connection.fetchval("SELECT to_regclass('alembic_version')")
+        return str(await self._connection.fetchval("SELECT version_num FROM alembic_version")) if table_oid else ""
 
     async def read_rows(self, table: CopiedTable) -> AsyncIterator[list[Row]]:
         cursor = await self._connection.cursor(table.select)
@@ -39,10 +39,10 @@ class PostgresStore:
         counters = {}
         for table in tables:
             if table.counted:
-                found = await self._connection.fetchrow(
+                row = await self._connection.fetchrow(
                     f"SELECT last_value, is_called FROM {await self._find_sequence(table)}"  # noqa: S608 - the server's own
                 )
-                counters[table.name] = found["last_value"] if found["is_called"] else 0
+                counters[table.name] = row["last_value"] if row["is_called"] else 0
         return counters
 
     async def fetch(self, statement: str, *values: object) -> list[Row]:
@@ -73,7 +73,7 @@ async def open_snapshot(url: str) -> AsyncIterator[PostgresStore]:
     """Open a database to read it as of one moment. A gateway may write to it meanwhile. Raises ``CopyFailed``."""
     address = Address(url)
     with _explain(address):
-        connection = await address.connect(**_NO_LIMIT)
+        connection = await address.connect(**_NO_TIMEOUTS)
         try:
             async with connection.transaction(isolation="repeatable_read", readonly=True):
                 yield PostgresStore(f"The database {address.name}", connection)
@@ -101,7 +101,7 @@ async def open_target(url: str) -> AsyncIterator[PostgresStore]:
     with _explain(address):
         database = await open_postgres(url)
         try:
-            connection = await address.connect(**_NO_LIMIT)
+            connection = await address.connect(**_NO_TIMEOUTS)
             try:
                 async with connection.transaction():
                     yield PostgresStore(f"The database {address.name}", connection)

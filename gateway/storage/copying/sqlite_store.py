@@ -34,8 +34,8 @@ class SqliteStore:
             yield list(map(table.parse, rows))
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
-        wanted = {table.name for table in tables if table.counted}
-        return {name: last for name, last in self._connection.execute(_COUNTERS) if name in wanted}
+        table_names = {table.name for table in tables if table.counted}
+        return {name: last for name, last in self._connection.execute(_COUNTERS) if name in table_names}
 
     async def fetch(self, statement: str) -> list[Row]:
         return [tuple(row) for row in self._connection.execute(statement)]

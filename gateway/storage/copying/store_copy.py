@@ -33,7 +33,7 @@ class CopySource(Protocol):
 
 
 class CopyTarget(CopySource, Protocol):
-    """An empty store in a transaction. ``strict``: whether it rejects text with U+0000."""
+    """An empty store in a transaction. ``strict`` says whether it rejects text with U+0000."""
 
     strict: bool
 
@@ -46,7 +46,10 @@ class CopyTarget(CopySource, Protocol):
 
 @frozen
 class CopyReport:
-    """The result of a copy. ``mended``: rows from which U+0000 was removed. ``agrees``: the charges are equal."""
+    """The result of a copy.
+
+    ``mended`` are rows from which U+0000 was removed. ``agrees`` says whether the charges are equal.
+    """
 
     rows: Mapping[str, int]
     mended: int
@@ -73,7 +76,8 @@ class _Sum:
 async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[[str, int], None]) -> CopyReport:
     """Copy every row of ``source``, and compare counts, checksums and charges. The caller commits ``target``.
 
-    ``progress`` is called with a table and the number of its rows written. Raises ``CopyFailed``: do not commit.
+    ``progress`` is called with a table and the number of its rows written. Raises ``CopyFailed``; then it must not be
+    committed.
     """
     tables = list_tables()
     await _check_schema(source)
@@ -81,10 +85,10 @@ async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[
     counts: dict[str, int] = {}
     mended = 0
     for table in tables:
-        expected, changed = await _copy_table(source, target, table, progress)
+        expected, mended_rows = await _copy_table(source, target, table, progress)
         await _compare(target, table, expected)
         counts[table.name] = expected.rows
-        mended += changed
+        mended += mended_rows
     await target.write_counters(tables, await source.read_counters(tables))
     totals = await source.fetch(TOTALS)
     if await target.fetch(TOTALS) != totals:
@@ -94,11 +98,11 @@ async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[
 
 
 async def _check_schema(source: CopySource) -> None:
-    found = await source.read_schema()
-    if found > REVISION:
-        raise CopyFailed(f"{source.name} is of a newer version: schema {found}, and this one knows {REVISION}")
-    if found != REVISION:
-        has = f"has schema {found}" if found else "has no tables of a gateway"
+    schema = await source.read_schema()
+    if schema > REVISION:
+        raise CopyFailed(f"{source.name} is of a newer version: schema {schema}, and this one knows {REVISION}")
+    if schema != REVISION:
+        has = f"has schema {schema}" if schema else "has no tables of a gateway"
         raise CopyFailed(f"{source.name} {has}; {REVISION} is needed. Start this version of the gateway with it once")
 
 
@@ -111,22 +115,22 @@ async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> Non
 async def _copy_table(
     source: CopySource, target: CopyTarget, table: CopiedTable, progress: Callable[[str, int], None]
 ) -> tuple[_Sum, int]:
-    written, mended = _Sum(), 0
-    async for read in source.read_rows(table):
-        rows = read
+    written_sum, mended = _Sum(), 0
+    async for source_rows in source.read_rows(table):
+        rows = source_rows
         if target.strict:
-            rows = [tuple(mend(row)) for row in read]
-            mended += sum(before != after for before, after in zip(read, rows, strict=True))
+            rows = [tuple(mend(row)) for row in source_rows]
+            mended += sum(old_row != new_row for old_row, new_row in zip(source_rows, rows, strict=True))
         await target.write_rows(table, rows)
-        written.add(rows)
-        progress(table.name, written.rows)
-    return written, mended
+        written_sum.add(rows)
+        progress(table.name, written_sum.rows)
+    return written_sum, mended
 
 
 async def _compare(target: CopyTarget, table: CopiedTable, expected: _Sum) -> None:
-    found = _Sum()
+    stored_sum = _Sum()
     async for rows in target.read_rows(table):
-        found.add(rows)
-    if found.finish() != expected.finish():
-        what = "the number of rows" if found.rows != expected.rows else "the checksum"
-        raise CopyFailed(f"{target.name}: {what} of {table.name} is not that of the source. Nothing was copied")
+        stored_sum.add(rows)
+    if stored_sum.finish() != expected.finish():
+        difference = "the number of rows" if stored_sum.rows != expected.rows else "the checksum"
+        raise CopyFailed(f"{target.name}: {difference} of {table.name} is not that of the source. Nothing was copied")

@@ -52,8 +52,8 @@ class CopiedTable:
 
     @property
     def insert(self) -> str:
-        marks = ", ".join("?" * len(self.columns))
-        return f"INSERT INTO {self.name} ({_join(self.columns)}) VALUES ({marks})"  # noqa: S608 - our own
+        placeholders = ", ".join("?" * len(self.columns))
+        return f"INSERT INTO {self.name} ({_join(self.columns)}) VALUES ({placeholders})"  # noqa: S608 - our own
 
     def parse(self, row: Sequence[Any]) -> Row:
         """Normalize a row read from either database, so that equal rows compare equal."""
@@ -74,14 +74,14 @@ def list_tables() -> list[CopiedTable]:
 
 def _describe(table: Table) -> CopiedTable:
     columns = list(table.columns)
-    counted = table.autoincrement_column if table.dialect_options["sqlite"]["autoincrement"] else None
+    counter_column = table.autoincrement_column if table.dialect_options["sqlite"]["autoincrement"] else None
     return CopiedTable(
         str(table.name),
         [str(column.name) for column in columns],
         [str(column.name) for column in table.primary_key.columns],
         [position for position, column in enumerate(columns) if isinstance(column.type, Boolean)],
         [position for position, column in enumerate(columns) if isinstance(column.type, JSON)],
-        None if counted is None else str(counted.name),
+        None if counter_column is None else str(counter_column.name),
         BATCH_OF_LARGE if any(map(_may_be_large, columns)) else BATCH,
     )
 

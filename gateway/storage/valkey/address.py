@@ -16,32 +16,32 @@ _SENTINEL_S = 1.0
 class ValkeyAddress:
     """The address of the server; behind sentinels it can change.
 
-    ``url``: valkey:// or redis://, valkeys:// or rediss:// for TLS; or one of these with ``+sentinel``, then
-    ``user:password@host1:port1,host2:port2/service/database``. User and password are for the server; sentinels are
-    asked without them. ``name``: the URL without user, password and query.
+    ``url`` begins with valkey:// or redis://, for TLS with valkeys:// or rediss://; or with one of these with
+    ``+sentinel``, then ``user:password@host1:port1,host2:port2/service/database``. User and password are for the
+    server; sentinels are asked without them. ``name`` is the URL without user, password and query.
     """
 
     def __init__(self, url: str) -> None:
-        self._parts = parts = urlsplit(url)
-        scheme, _, sentinel = parts.scheme.partition("+")
+        self._url_parts = url_parts = urlsplit(url)
+        scheme, _, sentinel = url_parts.scheme.partition("+")
         self._scheme = _SCHEMES.get(scheme, scheme)
         self._behind_sentinels = sentinel == "sentinel"
-        self.name = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        self.name = f"{url_parts.scheme}://{url_parts.netloc.rpartition('@')[2]}{url_parts.path}"
 
     async def find_url(self) -> str:
-        parts = self._parts
+        url_parts = self._url_parts
         if not self._behind_sentinels:
-            return parts._replace(scheme=self._scheme).geturl()
-        user, at, hosts = parts.netloc.rpartition("@")
-        service, _, database = parts.path.strip("/").partition("/")
+            return url_parts._replace(scheme=self._scheme).geturl()
+        user, at_sign, hosts = url_parts.netloc.rpartition("@")
+        service, _, database = url_parts.path.strip("/").partition("/")
         host, port = await self._ask(hosts, service)
-        netloc = f"{user}{at}[{host}]:{port}" if ":" in host else f"{user}{at}{host}:{port}"
-        return SplitResult(self._scheme, netloc, f"/{database or 0}", parts.query, "").geturl()
+        netloc = f"{user}{at_sign}[{host}]:{port}" if ":" in host else f"{user}{at_sign}{host}:{port}"
+        return SplitResult(self._scheme, netloc, f"/{database or 0}", url_parts.query, "").geturl()
 
     async def _ask(self, hosts: str, service: str) -> tuple[str, int]:
-        sentinels = [urlsplit(f"//{one}") for one in hosts.split(",")]
+        sentinels = [urlsplit(f"//{sentinel}") for sentinel in hosts.split(",")]
         requested = Sentinel(  # type: ignore[no-untyped-call]
-            [(one.hostname, one.port or _SENTINEL_PORT) for one in sentinels],
+            [(sentinel.hostname, sentinel.port or _SENTINEL_PORT) for sentinel in sentinels],
             socket_connect_timeout=_SENTINEL_S,
             socket_timeout=_SENTINEL_S,
             ssl=self._scheme == "valkeys",

@@ -13,7 +13,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.valkey.address import ValkeyAddress
 
 _TIMEOUT_S = 3.0
-_TRIES = 5
+_MAX_TRIES = 5
 
 
 async def inspect_server(url: str) -> LimitServerState:
@@ -26,16 +26,16 @@ async def inspect_server(url: str) -> LimitServerState:
             socket_timeout=_TIMEOUT_S,
             retry=Retry(NoBackoff(), 0),
         ) as client:
-            known = await client.info()
+            server_info = await client.info()
             took_ms = []
-            for _ in range(_TRIES):
-                began = time.perf_counter()
+            for _ in range(_MAX_TRIES):
+                started = time.perf_counter()
                 await client.ping()
-                took_ms.append((time.perf_counter() - began) * 1000)
+                took_ms.append((time.perf_counter() - started) * 1000)
     except (OSError, ValueError, ValkeyError) as error:
         raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
-    name = "Valkey" if "valkey_version" in known else "Redis"
-    version = known.get("valkey_version") or known.get("redis_version", "of unknown version")
-    policy = str(known.get("maxmemory_policy", "noeviction"))
-    evicts = bool(known.get("maxmemory")) and policy != "noeviction"
+    name = "Valkey" if "valkey_version" in server_info else "Redis"
+    version = server_info.get("valkey_version") or server_info.get("redis_version", "of unknown version")
+    policy = str(server_info.get("maxmemory_policy", "noeviction"))
+    evicts = bool(server_info.get("maxmemory")) and policy != "noeviction"
     return LimitServerState(address.name, f"{name} {version}", median(took_ms), policy if evicts else "")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.domain.account import Caller
-from gateway.domain.balance import DAY_S, NO_QUOTA, QuotaPeriod, Reservation
+from gateway.domain.balance import DAY_S, UNLIMITED_QUOTA, QuotaPeriod, Reservation
 from gateway.domain.credit import BalanceId
 from gateway.errors import GatewayError, StoreUnavailable
 from tests.support.billing_services import ACCOUNT, KEY, capped
@@ -146,7 +146,7 @@ class CreditMachine(RuleBasedStateMachine):
         """The nodes hear of it with the next request."""
         self.credit.change_limit(balance, limit, self.nodes[0].balances.today, period)
         self.removed |= {balance} if limit is None else set()
-        quota = NO_QUOTA if limit is None else capped(limit, period)
+        quota = UNLIMITED_QUOTA if limit is None else capped(limit, period)
         for number, caller in enumerate(self.callers):
             if balance[0] == "account":
                 self.callers[number] = attrs.evolve(caller, account=attrs.evolve(caller.account, quota=quota))

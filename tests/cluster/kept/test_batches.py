@@ -51,7 +51,7 @@ async def add(store: BatchRepository) -> None:
 
 
 async def add_free(store: BatchRepository) -> None:
-    await store.add_batch(NEW, own=False)
+    await store.add_batch(NEW, is_own=False)
 
 
 async def cancel(store: BatchRepository) -> None:

@@ -17,7 +17,7 @@ from gateway.domain.member import Credential, Member, Role
 from gateway.errors import StoreUnavailable
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.admin.active_requests import add_audit
-from gateway.server.admin.activity_feed import MOST_WATCHING, TICK_S, ActiveRequestsFeed, list_running
+from gateway.server.admin.activity_feed import MAX_WATCHERS, TICK_S, ActiveRequestsFeed, list_running
 from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.admin.routes import list_admin_operations
@@ -195,7 +195,7 @@ async def test_no_more_than_so_many_watch_for_an_account(gateway: RunningGateway
     live, root = gateway.app[SERVICES].admin.active_feed, operator(gateway)
     member = await sign_in(gateway, "max", "member")
     with ExitStack() as watching:
-        for _ in range(MOST_WATCHING):
+        for _ in range(MAX_WATCHERS):
             watching.enter_context(live.following.join(1))
         async with member.watch() as refused, root.watch() as response:
             assert (refused.status, refused.headers["Retry-After"]) == (429, "5")

@@ -7,7 +7,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.answer_fields import FIRST, OMITTED, Count, Moment, Shaped
+from gateway.answer_fields import FIRST, OMITTED, Count, FieldShape, Moment
 from gateway.server.admin.answer import (
     InForce,
     InForceField,
@@ -55,7 +55,7 @@ PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
         (int | None, s.maybe(s.INTEGER)),
         (Count | None, s.maybe(s.COUNT)),
         (Literal["a", "b"], s.one_of("a", "b")),
-        (Annotated[str, Shaped(s.one_of("c"))], s.one_of("c")),
+        (Annotated[str, FieldShape(s.one_of("c"))], s.one_of("c")),
         (Sequence[str], s.array(s.TEXT)),
         (tuple[Part, ...], s.array(PART)),
         (Mapping[str, Part], s.table(PART)),

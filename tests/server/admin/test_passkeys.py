@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from gateway.domain.member import Member
-from gateway.domain.passkey import CHALLENGE_MS, MOST_PASSKEYS
+from gateway.domain.passkey import CHALLENGE_MS, MAX_PASSKEYS
 from gateway.domain.passkey_spec import encode
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
@@ -305,7 +305,7 @@ async def test_a_credential_is_registered_once_and_a_member_has_ten(site: Site) 
     _, options = await site.send("POST", "/session/passkeys/options", WORDS, bobs)
     assert (await site.send("POST", "/session/passkeys", device.create(options), bobs))[0] == 409
     late = [(await site.send("POST", "/session/passkeys/options", WORDS, anns))[1] for _ in range(2)]
-    for _ in range(MOST_PASSKEYS - 1):
+    for _ in range(MAX_PASSKEYS - 1):
         await site.register(anns)
     assert (await site.send("POST", "/session/passkeys/options", WORDS, anns))[0] == 409
     assert (await site.send("POST", "/session/passkeys", site.make_device().create(late[0]), anns))[0] == 409

@@ -15,7 +15,7 @@ from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from gateway.server.admin.request_history import MOST_EXPORTS, PAGE, RequestHistory, list_pages
+from gateway.server.admin.request_history import MAX_EXPORTS, PAGE, RequestHistory, list_pages
 from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 
@@ -119,7 +119,7 @@ def test_so_many_exports_of_an_account_go_on_at_a_time(room: Room) -> None:
     history = room.history
     with history.exporting(1), history.exporting(None), history.exporting(1):
         assert history.exports == 3
-        with pytest.raises(RateLimited, match=str(MOST_EXPORTS)), history.exporting(1):
+        with pytest.raises(RateLimited, match=str(MAX_EXPORTS)), history.exporting(1):
             pass
         with history.exporting(2), history.exporting(None):
             pass

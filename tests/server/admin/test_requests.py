@@ -20,9 +20,9 @@ from gateway.auth.sessions import ClientInfo
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
 from gateway.domain.request_log import (
-    ANSWERED,
     MAX_ERROR,
     NO_CHANNEL,
+    SUCCESS,
     FailedAttempt,
     RequestFilter,
     RequestPage,
@@ -34,7 +34,7 @@ from gateway.domain.usage import UsageSource
 from gateway.server.admin.export import FORMATS, format_csv
 from gateway.server.admin.operation import OPERATIONS
 from gateway.server.admin.prefix import PREFIX
-from gateway.server.admin.request_history import MOST_EXPORTS, PAGE
+from gateway.server.admin.request_history import MAX_EXPORTS, PAGE
 from gateway.server.admin.requests import RequestView, build_row
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
@@ -281,7 +281,7 @@ async def test_a_request_for_a_route_shows_its_steps_and_to_members_no_channel_a
         [
             FailedAttempt(NO_CHANNEL, "budget", 0, step=1, model="dear", cause="budget"),
             FailedAttempt("up", "upstream_timeout", 120, 504, "timeout", 2, "gpt-5"),
-            FailedAttempt("up2", ANSWERED, 85, step=3, model="org/claude"),
+            FailedAttempt("up2", SUCCESS, 85, step=3, model="org/claude"),
         ]
     )
     rows = [make(0, "15 12:00"), make(1, "15 12:01", model="fast", route="fast", attempts=2, tried=tried)]
@@ -435,7 +435,7 @@ async def test_an_export_is_read_no_faster_than_it_is_taken_and_ends_with_its_re
         assert 1 <= log.pages < 25
         assert history.exports == 1
         async with operator.open("/requests/export"):
-            assert history.exports == MOST_EXPORTS
+            assert history.exports == MAX_EXPORTS
             refused, reported = await operator.ask("/requests/export")
             assert (refused, reported["error"]["code"]) == (429, "rate_limit_exceeded")
             _, raw = await read(await sign_in(operator.gateway, "viewer", 2), "format=jsonl")

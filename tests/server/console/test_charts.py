@@ -26,7 +26,7 @@ def test_every_bar_stands_within_the_axes_and_stacks_do_not_overlap(values: list
 
 @given(most=AMOUNTS, whole=st.booleans())
 def test_the_axis_ends_above_the_highest_value_and_not_far_above_it(most: float, *, whole: bool) -> None:
-    top = find_top(most, whole=whole)
+    top = find_top(most, whole_numbers=whole)
     assert top >= most * (1 - 1e-9)
     assert top <= max(most * 2.6, 4 if whole or most < 1e-8 else 0)
     if whole:

@@ -50,4 +50,4 @@ def test_a_moment_is_for_machines_too_and_carries_nothing_else() -> None:
 
 
 def test_a_name_is_one_piece_of_an_address() -> None:
-    assert wording.format_place("org/model a?b=c") == "org%2Fmodel%20a%3Fb%3Dc"
+    assert wording.format_segment("org/model a?b=c") == "org%2Fmodel%20a%3Fb%3Dc"

@@ -573,7 +573,7 @@ async def test_a_file_is_closed_if_its_client_leaves_while_a_thread_opens_it(tmp
     go_on.set()
     await busy
     await asyncio.get_running_loop().run_in_executor(None, lambda: None)  # behind the thread's work of before
-    assert response._opened is None or response._opened.closed
+    assert response._opened_file is None or response._opened_file.closed
 
 
 async def test_a_file_is_closed_if_its_client_leaves_after_a_thread_opened_it(tmp_path: Path) -> None:
@@ -594,5 +594,5 @@ async def test_a_file_is_closed_if_its_client_leaves_after_a_thread_opened_it(tm
     sending.cancel()
     await asyncio.gather(sending, return_exceptions=True)
     go_on.set()
-    assert response._opened is not None
-    assert response._opened.closed
+    assert response._opened_file is not None
+    assert response._opened_file.closed

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
-from gateway.domain.response_owner import KEPT_MS
+from gateway.domain.response_owner import RETENTION_MS
 from gateway.server.context import SERVICES
 from tests.support.gateway import RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, LAST_CHUNK, SSE_HEAD, ScriptedUpstream, answer, chunk
@@ -183,7 +183,7 @@ async def test_owners_are_known_after_a_restart(site: Site) -> None:
     await owners.close()
     now_ms = int(time.time() * 1000)
     assert await owners.sweep(now_ms) == 0
-    assert await owners.sweep(now_ms + KEPT_MS + 60_000) == 3, "two responses, and the item in both"
+    assert await owners.sweep(now_ms + RETENTION_MS + 60_000) == 3, "two responses, and the item in both"
 
 
 async def test_nobody_has_a_conversation_since_none_is_made_here(site: Site) -> None:
@@ -267,7 +267,7 @@ async def test_a_deletion_that_is_given_up_loses_no_other_response(site: Site) -
     kept, owners, ann = routing.kept_responses, routing.response_owners, await _find_account(site, "ann")
     kept.store_soon("resp_kept", ann, INFERENCE, orjson.dumps(respond("resp_kept")))
     owners.record_owner("resp_owned", ann, "one")
-    gone = KeptResponse("resp_gone", ann, 0, KEPT_MS, b"{}")
+    gone = KeptResponse("resp_gone", ann, 0, RETENTION_MS, b"{}")
     leaving = [asyncio.create_task(kept.delete(gone)), asyncio.create_task(owners.forget("resp_gone"))]
     await asyncio.sleep(0)
     for task in leaving:

@@ -16,7 +16,7 @@ from gateway.errors import RateLimited
 from gateway.server.context import SERVICES
 from gateway.server.handlers.videos import MAX_PAGE_CHARS
 from gateway.server.openapi.document import get_document
-from gateway.server.subscriber_limit import MOST_FOLLOWING, SubscriberLimit
+from gateway.server.subscriber_limit import MAX_SUBSCRIBERS, SubscriberLimit
 from tests.support.gateway import KEY
 from tests.support.image_providers import draw
 from tests.support.openai_videos import BREAK, CLIP_BYTES, Answered, OpenAiVideos, Play, write_clip
@@ -413,7 +413,7 @@ async def test_who_leaves_or_does_not_read_the_news_holds_nothing_up(gateway_wit
 def test_an_account_follows_so_many_jobs_and_no_more_until_it_leaves_one() -> None:
     following = SubscriberLimit()
     with ExitStack() as stack:
-        for _ in range(MOST_FOLLOWING):
+        for _ in range(MAX_SUBSCRIBERS):
             stack.enter_context(following.join(1))
         with pytest.raises(RateLimited), following.join(1):
             pass
@@ -421,7 +421,7 @@ def test_an_account_follows_so_many_jobs_and_no_more_until_it_leaves_one() -> No
             pass
     with following.join(1):
         pass
-    assert following._open == {}
+    assert following._open_streams == {}
 
 
 # ---- when to ask again

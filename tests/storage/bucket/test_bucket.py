@@ -16,7 +16,7 @@ from gateway.storage.bucket.media import BucketMedia
 from gateway.storage.file_folder import make_client_id
 from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles
 from gateway.storage.media_location import BucketAddress, parse_location
-from gateway.storage.media_reading import read_whole
+from gateway.storage.media_reading import read_all
 from tests.support.image_providers import draw
 from tests.support.media_stores import make_files, make_media, open_bucket
 from tests.support.s3_server import ACCESS_KEY, BUCKET, REGION, SECRET_KEY, S3Server, start_s3_server
@@ -63,7 +63,7 @@ async def test_a_large_file_is_uploaded_in_parts(media: BucketMedia, server: S3S
     assert sorted(method for method, _, query in server.requests if "uploads" in query or "partNumber" in query) == [
         "POST", "PUT", "PUT",
     ]  # fmt: skip
-    assert await read_whole(kept) == data
+    assert await read_all(kept) == data
     assert not list(tmp_path.iterdir())
 
 
@@ -126,7 +126,7 @@ async def test_while_the_bucket_is_away_nothing_is_begun_and_nothing_lost(
     server.cut = False
     found = await media.find(kept.id)
     assert found is not None
-    assert await read_whole(found) == IMAGE
+    assert await read_all(found) == IMAGE
     media.check_room()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("draft-")]
 
@@ -138,7 +138,7 @@ async def test_a_store_that_is_away_for_a_moment_is_asked_again(server: S3Server
     while server.failed < 2:  # noqa: ASYNC110 - the server counts
         await asyncio.sleep(0.01)
     server.fails = 0
-    assert await read_whole(await storing) == IMAGE
+    assert await read_all(await storing) == IMAGE
 
 
 async def test_results_are_kept_until_the_file_of_them_exists(files: BucketFiles, server: S3Server) -> None:
@@ -150,7 +150,7 @@ async def test_results_are_kept_until_the_file_of_them_exists(files: BucketFiles
         await asyncio.to_thread(files.adopt, name, file_id)
     server.fails = 0
     assert await asyncio.to_thread(files.adopt, name, file_id) == 2
-    assert await read_whole(await files.find(file_id)) == b"1\n"
+    assert await read_all(await files.find(file_id)) == b"1\n"
 
 
 async def test_wrong_credentials_and_a_wrong_bucket_are_errors_of_the_operator(server: S3Server) -> None:

@@ -221,7 +221,11 @@ def parse_usage_object(raw: object) -> Usage | None:
     cached_tokens, written_tokens = details.get("cached_tokens"), details.get("cache_write_tokens")
     reasoning_tokens = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
     usage = build_reported_usage(
-        prompt, completion, cached=cached_tokens, written=written_tokens, thought=reasoning_tokens
+        prompt,
+        completion,
+        cached_tokens=cached_tokens,
+        written_tokens=written_tokens,
+        reasoning_tokens=reasoning_tokens,
     )
     return attach_details(usage, find_modalities(raw.get("input_tokens_details"), raw.get("output_tokens_details")))
 
