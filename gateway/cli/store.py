@@ -16,7 +16,7 @@ from gateway.cli.options import GlobalOptions
 from gateway.cli.output import print_json
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import format_usd
-from gateway.cli.times import past
+from gateway.cli.times import parse_past
 from gateway.domain.price import NANOS_PER_USD
 from gateway.installation import format_install_command
 from gateway.storage.data_folder import DATABASE
@@ -31,8 +31,8 @@ _EVERY = 100_000
 MISSING = (
     Column("ACCOUNT", "account", shrinks=True, width=12),
     Column("KEY", "key", shrinks=True, width=12),
-    Column("REQUESTS", "requests", right=True),
-    Column("CHARGED", lambda row: format_usd(row["charged_nanos"] / NANOS_PER_USD), right=True),
+    Column("REQUESTS", "requests", align_right=True),
+    Column("CHARGED", lambda row: format_usd(row["charged_nanos"] / NANOS_PER_USD), align_right=True),
 )
 
 
@@ -88,7 +88,7 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
 @click.option("--from", "source", required=True, metavar="URL", help="The database with the requests: postgresql://…")
 @click.option("--in", "other", required=True, metavar="URL", help="The database that may lack them.")
 @click.option(
-    "--since", required=True, metavar="TIME", callback=past, help="From then on: 24h, 2027-01-31T12:00 (UTC)."
+    "--since", required=True, metavar="TIME", callback=parse_past, help="From then on: 24h, 2027-01-31T12:00 (UTC)."
 )
 @click.option(
     "--export", type=click.Path(path_type=Path), metavar="FILE", help="Write them to a new file as JSON lines."

@@ -140,8 +140,7 @@ class RoutingSection:
         default="auto",
         metadata=about(
             'which conversations stay on the channel and key that answered last, where their prompt is cached: "auto": '
-            'all; "header": those that the client names, by a header such as x-gateway-session or prompt_cache_key; '
-            '"off": none'
+            'all; "header": those that the client names, by a header or prompt_cache_key; "off": none'
         ),
     )
     affinity_s: float = attrs.field(

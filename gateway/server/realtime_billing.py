@@ -189,8 +189,7 @@ class RealtimeBilling:
         router, own = self._services.routing.router, self._attempt.target
         if own.place is None:
             targets = router.route(caller, inference).targets
-            return next(
-            (target for target in targets if target.channel.name == own.channel.name), own)
+            return next((target for target in targets if target.channel.name == own.channel.name), own)
         caller.check_group()
         caller.check_model(inference.model)
         model, operation = own.place.model, inference.operation

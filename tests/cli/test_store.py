@@ -251,10 +251,11 @@ async def test_what_another_database_lacks_is_counted_by_key_and_exported(
     assert [tuple(key.values()) for key in report["keys"]] == sorted(stored)
     assert (report["requests"], report["differing_requests"]) == (3, 1)
     assert report["charged_nanos"] == sum(row["cost_nanos"] for row in rows) == sum(key[3] for key in stored) > 2**53
-    moment = datetime.fromtimestamp(rows[1]["settled_ms"] / 1000, UTC).isoformat()
+    by_time = sorted(rows, key=lambda row: int(row["settled_ms"]))
+    moment = datetime.fromtimestamp(by_time[1]["settled_ms"] / 1000, UTC).isoformat()
     late = await find_missing(one, other, "--since", moment)
     assert "Missing are 2 requests" in late.stdout
-    assert f"({rows[1]['cost_nanos'] + rows[2]['cost_nanos']} nano-USD)" in late.stdout
+    assert f"({sum(row['cost_nanos'] for row in by_time[1:])} nano-USD)" in late.stdout
     assert "both have with different charges, not counted: 1" in late.stderr
     assert (await find_missing(other, one, "--since", "2026-03-02")).stderr.startswith("No request is missing.")
     again = await find_missing(one, other, "--since", "2026-03-02", "--export", str(file))

@@ -407,6 +407,7 @@ PAGES: Mapping[str, Row] = {
     "/batches/{id}": Row(make=Site.make_batch, foreign=404),
     "/accounts/{name}": Row(make=Site.make_account),
     "/channels/{name}": Row(make=Site.make_channel),
+    "/routes/{name}": Row(make=Site.make_route),
 }
 """Pages of one thing; every other is shown to whom it says that it needs."""
 
