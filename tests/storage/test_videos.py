@@ -192,7 +192,7 @@ _CLAIMS = st.builds(
     most=_NUMBERS,
     each=st.integers(0, 2),
     fetching=st.booleans(),
-    full=st.frozensets(st.sampled_from(["x", "y"])),
+    full_channels=st.frozensets(st.sampled_from(["x", "y"])),
 )
 _STEPS = st.one_of(
     st.tuples(st.just("create"), _JOBS),

@@ -17,6 +17,8 @@ LOOK_EVERY_S = 1.0
 SWEEP_EVERY_S = 3_600.0
 FIRST_TIMEOUT_S = 30.0
 """How long a node that does not lead waits for the first list of a channel before it asks the provider itself."""
+ADDED_TIMEOUT_S = 5.0
+"""The same for the leader and a channel that was added at run time: the node that has added the channel asks first."""
 _OWN = frozenset({"environment", "local", "demo"})
 """Origins of channels that exist on one node only."""
 
@@ -125,5 +127,6 @@ class SharedModelLists:
         is_own = channel.origin in _OWN or self._leads()
         asked_ms, interval_s = self._asked_ms.get(channel.name), self._interval()
         if asked_ms is None:
-            return is_own or now_s - self._seen_s[channel] >= FIRST_TIMEOUT_S
+            wait_s = ADDED_TIMEOUT_S if is_own and channel.origin == "stored" else 0.0 if is_own else FIRST_TIMEOUT_S
+            return now_s - self._seen_s[channel] >= wait_s
         return now_s - asked_ms / 1000 >= (interval_s if is_own else 2 * interval_s + FIRST_TIMEOUT_S)

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from gateway.cluster.state.models import FIRST_TIMEOUT_S, SharedModelLists
+from gateway.cluster.state.models import ADDED_TIMEOUT_S, FIRST_TIMEOUT_S, SharedModelLists
 from gateway.cluster.state.stored_models import KEPT_MS, ModelListRepository
 from gateway.domain.channel import Channel
 from gateway.errors import ProviderBadResponse
@@ -84,6 +84,12 @@ async def test_a_node_asks_for_itself_what_nobody_asks(database: Database) -> No
     node = await cluster.start(UP)
     assert [await node.ask(), await node.ask(FIRST_TIMEOUT_S - 1), await node.ask(1)] == [0, 0, 1]
     assert [await node.ask(2 * INTERVAL_S), await node.ask(FIRST_TIMEOUT_S)] == [0, 1]
+
+
+async def test_the_leader_lets_the_node_that_has_added_a_channel_ask_first(database: Database) -> None:
+    added = attrs.evolve(UP, origin="stored")
+    leader = await Cluster(database).start(added, leads=True)
+    assert [await leader.ask(), await leader.ask(ADDED_TIMEOUT_S - 1), await leader.ask(1)] == [0, 0, 1]
 
 
 async def test_a_failure_is_known_to_all_and_takes_no_model_away(database: Database) -> None:
