@@ -117,6 +117,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             folder = folders[item.path] = item.path.relative_to(TESTS).parts[0] if inside else ""
         if folder in UNIT and not hasattr(getattr(item, "module", None), "ScriptedUpstream"):
             item.add_marker(pytest.mark.unit)
+        if folder == "architecture":  # they read all of the code: a minute on a machine with much else to do
+            item.add_marker(pytest.mark.timeout(300))
         names: list[str] = getattr(item, "fixturenames", [])
         if "standing_with" in names:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)

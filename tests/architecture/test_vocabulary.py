@@ -11,8 +11,6 @@ import pytest
 
 from tests.architecture.source import Module, list_nodes, parse, read_modules
 
-pytestmark = pytest.mark.timeout(300)  # half a million words: a minute on a machine with much else to do
-
 ROOT = Path(__file__).parents[2]
 REFUSED = {
     "purse": "balance",
