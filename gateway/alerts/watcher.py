@@ -85,7 +85,10 @@ class AlertWatcher:
     def _send_new(
         self, conditions: Iterable[Condition], sent_alerts: dict[Subject, OpenAlert], now_s: int
     ) -> set[Subject]:
-        """Send the conditions that have not been sent yet; return their subjects."""
+        """Record the conditions without an open or recent alert, and send those that are not silent.
+
+        Return the subjects that were recorded.
+        """
         changed_keys: set[Subject] = set()
         for condition in conditions:
             key = condition.kind, condition.subject[:_MAX_SUBJECT]

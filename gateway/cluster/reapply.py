@@ -78,7 +78,7 @@ class Reapplication:
         return LostChange(row, orjson.dumps(applied).decode(), reason, self._now_ms)
 
     def _audit(self, row: AuditRow, applied: Fields) -> AuditRow:
-        """Return the audit row of a change that is applied again: the original one, named as such."""
+        """Return the audit row of a change that is applied again: ``row`` with ``applied`` and ``reapplied_at``."""
         detail = applied | {"reapplied_at": [None, build_time(self._now_ms // 1000)]}
         return attrs.evolve(row, sequence=0, detail=orjson.dumps(detail).decode())
 

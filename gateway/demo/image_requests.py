@@ -43,7 +43,7 @@ class DemoImageRequest:
     sources: int = 0
 
     def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
-        """Return the token usage of ``images`` images. The input counts only with the ``first``."""
+        """Return the token usage of ``images`` images. Input tokens are included only if ``first`` is true."""
         text = len(split_pieces(self.prompt)) if first else 0
         input_tokens = _SOURCE_TOKENS * self.sources if first else 0
         output_tokens = images * size[0] * size[1] // _PIXELS_PER_TOKEN

@@ -63,7 +63,7 @@ class ChannelKeyView:
 
 @frozen(kw_only=True)
 class Latency:
-    """Percentiles of the time to the first byte."""
+    """Percentiles of the time to the first byte, in milliseconds."""
 
     p50: Count
     p95: Count

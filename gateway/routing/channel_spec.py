@@ -192,5 +192,5 @@ def build_channel_fields(channel: Channel) -> dict[str, Any]:
 
 
 def build_secrets(channel: Channel) -> dict[str, Any]:
-    """Return the secret settings that ``build_channel_fields`` leaves out. A change of the channel may keep them."""
+    """Return the secret settings that ``build_channel_fields`` leaves out, to merge a change that keeps them."""
     return {"api_keys": list(channel.api_keys), "headers": dict(channel.headers), "proxy": channel.proxy}

@@ -75,7 +75,10 @@ class StepList(TargetList):
         self._enter_first(pinned=pinned)
 
     def _enter_first(self, *, pinned: bool) -> None:
-        """Open the first step that can serve the request. Raises ``InvalidRequest`` if there is none."""
+        """Open the first usable step. After unusable ones it must take one of their causes, unless ``pinned``.
+
+        Raises ``InvalidRequest`` if there is none.
+        """
         usable = {get_place(target).step for target in self.targets}
         causes: set[Cause] = set()
         for step in range(len(self.route.steps)):

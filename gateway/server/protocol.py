@@ -223,8 +223,9 @@ class GatewayServer(web.Server):
     """aiohttp's server with a ``GatewayProtocol`` for each connection.
 
     Attributes:
-        address: the gateway's configured address, or empty. An invalid request gives no other address for error pages.
-        cors, limiter: None if no other origin may call the API, or if connections are not limited.
+        address: the gateway's configured address, or empty: for links to error pages if a request has no usable Host.
+        cors: None if no other origin may call the API.
+        limiter: None if connections are not limited.
         handshakes: TLS handshakes in progress.
         reserved_handler: answers requests on connections reserved for probes, the console and the admin API.
     """

@@ -73,7 +73,10 @@ class BatchRepository:
         return [row[0] for row in await self._database.read(query)]
 
     async def claim_batch(self, batch: Batch) -> Batch | None:
-        """Claim a batch that no node runs; None if another node was faster. Only its status can have changed."""
+        """Claim a batch that no node runs.
+
+        Return None if another node has claimed it, or its status has changed since it was read.
+        """
         claimed_batch = attrs.evolve(batch, moves=batch.moves + 1)
         row = {"owner": self._find_process(), "detail": _build_row(claimed_batch)["detail"]}
         free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)

@@ -195,8 +195,7 @@ class LedgerRepository:
 
         Of two rows with the same id the first counts. A stored "interrupted" row gives way to one with the real end.
 
-        ``connection``: in a transaction. ``rows`` are rows of requests. ``credit`` are the leases of the node that
-        served them, if that is not this one.
+        ``credit``: the leases of the node that served the requests; None if this node did.
         """
         known_ids = await find_stored(connection, [row.id for row in rows])
         if known_ids and self._database.credit is not None:

@@ -197,7 +197,10 @@ def _write_member(member: BackupMember, path: Path) -> str:
 
 @attrs.define
 class _BackupLimits:
-    """Limits on a backup's size, in bytes. ``total`` is the bytes of the members so far."""
+    """Limits on the size of an unpacked backup, in bytes.
+
+    ``packed``: the size of the backup file. ``free``: free disk space. ``total``: the members so far.
+    """
 
     packed: int
     free: int

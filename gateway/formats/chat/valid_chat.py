@@ -146,7 +146,10 @@ def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
 
 
 def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
-    """Join consecutive messages of one role, and move a system message that follows a tool call before the call."""
+    """Join consecutive messages of the user or the assistant, and drop empty ones.
+
+    A system message stays separate; one that follows a tool call is moved before the call.
+    """
     joint_messages: list[chat.Message] = []
     for message in messages:
         if not message.parts:

@@ -34,7 +34,7 @@ SIZES = (
     "upscale_factor", "width",
 )  # fmt: skip
 """Names for the size or the aspect ratio."""
-_SHAPE_FIELD = "aspect_ratio"
+_ASPECT_RATIO_FIELD = "aspect_ratio"
 _KNOWN_FIELDS = (
     "model", "prompt", "n", "size", "quality", "response_format", "output_format", "stream", "partial_images",
     "frame_count",
@@ -84,7 +84,7 @@ def check_size(body: Body, *, needs_shape: bool = False) -> None:
     ``needs_shape``: the models of the channel take an aspect ratio, so that field is allowed.
     """
     for path, name in _list_fields(body):
-        if _fold(name) in _SIZES and path != "size" and not (needs_shape and path == _SHAPE_FIELD):
+        if _fold(name) in _SIZES and path != "size" and not (needs_shape and path == _ASPECT_RATIO_FIELD):
             raise _make_param_error(path, "is not supported: set 'size'")
 
 

@@ -11,7 +11,7 @@ from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import LIMIT, parse_limit
+from gateway.server.admin.io import LIMIT_QUERY, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 
@@ -37,7 +37,7 @@ class AuditView:
         Query("actor", "Only changes by this member (a name), or by `token`, `file` or `gateway`."),
         Query("action", "Only this action, such as `key.created`, or `key` for all changes of keys."),
         Query("before", "Only rows before this `sequence`: the last one of a page leads to the next page.", s.COUNT),
-        LIMIT,
+        LIMIT_QUERY,
     )
 )
 async def list_audit(request: AdminRequest) -> list[AuditView]:

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT, parse_account, parse_limit, parse_live
+from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT_QUERY, parse_account, parse_limit, parse_live
 from gateway.server.openapi import schema as s
 
 _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
@@ -66,7 +66,7 @@ class WholeBatchView(BatchView):
 
 B = TypeVar("B", bound=BatchView)
 _QUERY = (
-    LIMIT,
+    LIMIT_QUERY,
     Query("after", "Only batches after this one (an id)."),
     ACCOUNT_QUERY,
     Query("status", "Only batches in this status.", s.one_of(*_STATUSES)),

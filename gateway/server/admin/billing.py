@@ -8,7 +8,7 @@ from gateway.domain.account_spec import CreditSpec
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.handler import AdminRequest, admin_operation
-from gateway.server.admin.io import LIMIT, parse_key_id, parse_limit, read_change
+from gateway.server.admin.io import LIMIT_QUERY, parse_key_id, parse_limit, read_change
 
 
 @frozen(kw_only=True)
@@ -78,7 +78,7 @@ async def credit_key(request: AdminRequest) -> NewCreditView:
     return NewCreditView(**await services.billing.accounting.credit(key, spec, request.actor, subject=subject))
 
 
-@admin_operation(query=(LIMIT,))
+@admin_operation(query=(LIMIT_QUERY,))
 async def list_account_credits(request: AdminRequest) -> list[CreditView]:
     """List the newest credits of an account."""
     services = request.services
@@ -88,7 +88,7 @@ async def list_account_credits(request: AdminRequest) -> list[CreditView]:
     ]
 
 
-@admin_operation(query=(LIMIT,))
+@admin_operation(query=(LIMIT_QUERY,))
 async def list_key_credits(request: AdminRequest) -> list[CreditView]:
     """List the newest credits of an API key."""
     services = request.services

@@ -10,7 +10,7 @@ from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed_in
 
 DEFAULT_LISTED, MAX_LISTED = 50, 1000
-LIMIT = Query("limit", f"Page size, {DEFAULT_LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
+LIMIT_QUERY = Query("limit", f"Page size, {DEFAULT_LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
 ACCOUNT_QUERY = Query("account", "Only this account (a name).")
 
 

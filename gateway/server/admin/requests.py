@@ -26,7 +26,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen, quick_frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT, parse_account, parse_limit
+from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT_QUERY, parse_account, parse_limit
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_moment, parse_number
 
@@ -108,7 +108,7 @@ FILTERS = (
     ACCOUNT_QUERY,
 )
 _PAGING = (
-    LIMIT,
+    LIMIT_QUERY,
     Query("before", "Only rows before this `sequence`: `next` of one page leads to the next page.", s.COUNT),
     Query(
         "after", "Only rows stored later, the oldest first: `newest` or `next` of the answer before, to follow the log."

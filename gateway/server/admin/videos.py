@@ -18,7 +18,7 @@ from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import (
     ACCOUNT_QUERY,
-    LIMIT,
+    LIMIT_QUERY,
     MAX_LISTED,
     parse_account,
     parse_key_id,
@@ -104,7 +104,7 @@ class WholeVideoView(VideoView):
 
 V = TypeVar("V", bound=VideoView)
 _VIDEO_QUERY = (
-    LIMIT,
+    LIMIT_QUERY,
     Query("order", "`desc`, the newest first, or `asc`.", s.one_of("asc", "desc")),
     Query("after", "Only jobs after this one (an id)."),
     ACCOUNT_QUERY,
@@ -112,7 +112,7 @@ _VIDEO_QUERY = (
     Query("live", "`true`: only jobs that have not ended.", s.one_of("true", "false")),
     Query("ids", f"The ids of up to {_MAX_NAMED} jobs, separated by commas."),
 )
-_DELIVERY_QUERY = (LIMIT, Query("video", "Only this job (an id)."))
+_DELIVERY_QUERY = (LIMIT_QUERY, Query("video", "Only this job (an id)."))
 
 
 @frozen(kw_only=True)

@@ -23,7 +23,7 @@ _SCALAR_SCHEMAS: Mapping[Any, Schema] = {
     Decimal: {"type": "number"},
     datetime: {"type": "string", "format": "date-time"},
 }
-_KINDS: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
+_JSON_TYPES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _NUMERIC = frozenset({"integer", "number"})
 _ATTRIBUTES = re.compile(r"^Attributes:\n(?P<lines>(?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n[ ]{8}.*)*)", re.MULTILINE)
@@ -185,7 +185,7 @@ def build_kind(kind: Any) -> Schema:
 
 
 def _build_choice(values: tuple[Any, ...]) -> Schema:
-    kinds = {_KINDS[type(value)] for value in values}
+    kinds = {_JSON_TYPES[type(value)] for value in values}
     return ({"type": kinds.pop()} if len(kinds) == 1 else {}) | {"enum": list(values)}
 
 
