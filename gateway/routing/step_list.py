@@ -207,7 +207,9 @@ class StepList(TargetList):
         raise self._find_reason()
 
     def _pick(self, targets: Sequence[Target]) -> Target:
-        """Choose among the targets of the model that this request tries first."""
+        """Choose the conversation's home, or else among the targets of the model that this request tries first."""
+        if self.affinity is not None and (home := self.affinity.find_target(targets)) is not None:
+            return home
         first = min(get_place(target).rank for target in targets)
         return super()._pick([target for target in targets if get_place(target).rank == first])
 

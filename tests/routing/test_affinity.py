@@ -166,6 +166,16 @@ def test_a_conversation_begins_with_the_step_that_answered_last_and_falls_back_t
     assert ask(router, turn(1, 3, model="fast")).target.model == "a"
 
 
+def test_a_conversation_keeps_the_model_of_a_step_that_was_drawn_for_it() -> None:
+    canary = RouteStep((ModelShare("a"), ModelShare("b")))
+    router = RouterScenario(channel("up-a", "a"), channel("up-b", "b"), routes=[Route("fast", (canary,))])
+    models = [
+        {ask(router, turn(number, each, model="fast")).target.model for each in range(1, 6)} for number in range(40)
+    ]
+    assert all(len(used) == 1 for used in models)
+    assert {model for used in models for model in used} == {"a", "b"}
+
+
 @table_rows(
     ("headers", "more", "named"),
     [
