@@ -250,7 +250,7 @@ class AccountService:
     async def _check_key_count(self, account: Account) -> None:
         keys = await self.register.keys.list_keys()
         if sum(key.account_id == account.id for key in keys) >= MAX_KEYS:
-            raise Conflict(f"The account {account.name!r} has {MAX_KEYS} keys or more: delete one that nobody needs")
+            raise Conflict(f"The account {account.name!r} has {MAX_KEYS} keys or more: delete one that is not in use")
 
     def _check_key(self, spec: KeySpec, current_key: ApiKey, account: Account, actor: Actor) -> None:
         """Raise ``InvalidRequest`` if the actor may not give a key these settings."""

@@ -1,4 +1,4 @@
-"""A channel that maps a model to another model is told, and one that only spells it otherwise is not."""
+"""A channel that maps a model to another model is reported; one that only changes the spelling is not."""
 
 from gateway.config.loader import read_shipped
 from gateway.config.schema import Config

@@ -15,7 +15,7 @@ Work = Callable[[Database], Awaitable[object]]
 async def open_lacking(postgres: SharedPostgres, known: Work, lost: Work) -> AsyncIterator[Database]:
     """A database after ``known``, whose node has kept what ``lost`` has done to another one."""
     database = await open_database(await postgres.empty())
-    kept = ChangeFile(None, lambda: "", lambda: "")
+    kept = ChangeFile(None, lambda: "", lambda: "", find_restoring=lambda: False)
     database.keep_changes(kept)
     try:
         await lost(database)

@@ -56,7 +56,7 @@ class ChangeFile:
         find_generation: Callable[[], str],
         find_timeline: Callable[[], str],
         *,
-        find_restoring: Callable[[], bool] = lambda: False,
+        find_restoring: Callable[[], bool],
         now: Callable[[], float] = time.time,
     ) -> None:
         self._path = path

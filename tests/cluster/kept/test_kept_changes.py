@@ -16,7 +16,9 @@ class Store:
     generation, timeline, now_s = "one", "7:1", 1000.0
 
     def open(self, path: Path | None) -> ChangeFile:
-        return ChangeFile(path, lambda: self.generation, lambda: self.timeline, now=lambda: self.now_s)
+        return ChangeFile(
+            path, lambda: self.generation, lambda: self.timeline, find_restoring=lambda: False, now=lambda: self.now_s
+        )
 
 
 def list_states(file: ChangeFile) -> list[Any]:
