@@ -93,6 +93,9 @@ class Settlement:
                 cost = cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
                 cost = target.charge(paid.answered, usage, inference)
+            if paid.performance is not None and outcome == "completed":
+                took_s = now - paid.began_at
+                paid.performance.note_end(usage, cost, took_s, paid.slot.began + took_s)
         charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None

@@ -7,7 +7,7 @@ import click
 
 from gateway.cli.output import print_fields, print_unpriced
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, format_value
+from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, format_usd, format_value
 
 _TIMEOUTS = ("connect", "first_byte", "idle", "total")
 _CHANNELS_HINT = "No channels. Add one: gateway channels add PROVIDER"
@@ -136,6 +136,7 @@ def print_channel(channel: Json) -> None:
             "first byte": _format_latency(channel),
             "calls": _format_calls(channel),
             **_format_keys(channel["keys"]),
+            **_list_measured(channel["keys"]),
             "serves": "models listed by the provider" if channel["sync"] else format_value(channel["models"]),
             **({"filter": channel["models"]} if channel["sync"] and channel["models"] else {}),
             "model map": channel["model_map"],
@@ -205,6 +206,33 @@ def _format_key(key: Json) -> str:
         text += f"; refused for {format_some(refused_models)}"
     limited_models = key["limited_models"]
     return f"{text}; rate-limited for {format_some(limited_models)}" if limited_models else text
+
+
+def format_measured(measured: Sequence[Json]) -> str:
+    """Format what was measured of a model at one or more keys: ``412 ms, 80 tokens/s, 1 % failed, $1.20/M``."""
+    return "; ".join(filter(None, map(_format_performance, measured))) or ABSENT
+
+
+def _format_performance(one: Json) -> str:
+    wait_ms = one["answer_ms"] if one["first_event_ms"] is None else one["first_event_ms"]
+    parts = [
+        f"{wait_ms} ms" if wait_ms is not None else "",
+        f"{one['tokens_per_s']:g} tokens/s" if one["tokens_per_s"] is not None else "",
+        f"{one['failed_share'] * 100:.0f} % failed" if one["failed_share"] else "",
+        f"{one['cached_share'] * 100:.0f} % cached" if one["cached_share"] else "",
+        f"{format_usd(one['usd_per_million'])}/M" if one["usd_per_million"] is not None else "",
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _list_measured(keys: Sequence[Json]) -> dict[str, str]:
+    """Return a line for each model that was measured, and each key."""
+    several = len(keys) > 1
+    return {
+        f"measured {one['model']}" + (f" (key {key['number']})" if several else ""): format_measured([one])
+        for key in keys
+        for one in key["measured"]
+    }
 
 
 def _format_circuits(circuits: Sequence[Json]) -> dict[str, str]:

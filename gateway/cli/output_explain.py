@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.output_channels import format_state
+from gateway.cli.output_channels import format_measured, format_state
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_usd, format_value
 
@@ -43,6 +43,9 @@ ROUTE_COLUMNS = (
     Column("CHANCE", lambda row: f"{row['chance'] * 100:.0f} %" if row["chance"] else ABSENT, align_right=True),
     Column("STATE", _format_state, status=True),
     Column("PRICE", _format_price, align_right=True),
+    Column(
+        "MEASURED", lambda row: format_measured(row.get("measured", ())), hidden_value=ABSENT, shrinks=True, width=16
+    ),
     Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
     Column("REASON", _format_reason, hidden_value="", shrinks=True, width=16),
 )
@@ -53,6 +56,7 @@ STEP_COLUMNS = (
     Column("MODELS", lambda step: ", ".join(model["model"] for model in step["models"]), shrinks=True, width=12),
     Column("VERDICT", "verdict", status=True),
     Column("RESERVED", lambda step: format_usd(step["reserved_usd"]), align_right=True),
+    Column("BALANCE", lambda step: step["balance"] or ABSENT, hidden_value=ABSENT),
     Column("ON", lambda step: ", ".join(step["on"]), shrinks=True, width=12, drop=1),
     Column("REASON", lambda step: step["reason"] or "", hidden_value="", shrinks=True, width=16),
 )

@@ -46,8 +46,9 @@ def routes() -> None:
 
     A STEP is a text: one or more models, then conditions. A model's weight follows after '*'. Conditions:
     channels=NAME,GLOB (only these channels), on=CAUSE,CAUSE (only after these causes), min_prompt_tokens=N,
-    max_prompt_tokens=N, images=yes|no, tools=yes|no, stream=yes|no (what the request must be). Causes: unavailable,
-    timeout, rate_limited, credit, context, unsupported, budget, content, invalid.  [default: all but the last two]
+    max_prompt_tokens=N, images=yes|no, tools=yes|no, stream=yes|no (what the request must be),
+    balance=weight|latency|throughput|cost (how a channel is chosen). Causes: unavailable, timeout, rate_limited,
+    credit, context, unsupported, budget, content, invalid.  [default: all but the last two]
 
     \b
     Examples:

@@ -10,6 +10,7 @@ from gateway.wording import did_you_mean
 _LISTS = ("channels", "on")
 _NUMBERS = ("min_prompt_tokens", "max_prompt_tokens")
 _FLAGS = ("images", "tools", "stream")
+_WORD = "balance"
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
 _WEIGHTED = re.compile(r"(?P<model>.+)\*(?P<weight>[0-9]{1,5})")
 
@@ -26,12 +27,14 @@ def parse_step(text: str) -> dict[str, Any]:
             step["models"].append(share)
         elif key in _LISTS:
             step[key] = [item for item in value.split(",") if item]
+        elif key == _WORD:
+            step[key] = value
         elif key in _NUMBERS:
             condition[key] = _parse_number(key, value)
         elif key in _FLAGS:
             condition[key] = _parse_flag(key, value)
         else:
-            known = (*_LISTS, *_NUMBERS, *_FLAGS)
+            known = (*_LISTS, _WORD, *_NUMBERS, *_FLAGS)
             hint = did_you_mean(key, known) or f"; expected one of {', '.join(known)}"
             raise click.BadParameter(f"unknown condition '{key}'{hint}", param_hint="--step")
     return step | ({"if": condition} if condition else {})
@@ -41,6 +44,7 @@ def format_step(step: dict[str, Any]) -> str:
     """Format a step of the admin API as ``parse_step`` reads it."""
     words = [one if isinstance(one, str) else f"{one['model']}*{one['weight']}" for one in step["models"]]
     words += [f"{key}={','.join(step[key])}" for key in _LISTS if key in step]
+    words += [f"{_WORD}={step[_WORD]}"] if _WORD in step else []
     for key, value in step.get("if", {}).items():
         words.append(f"{key}={'yes' if value is True else 'no' if value is False else value}")
     return " ".join(words)

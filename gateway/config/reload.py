@@ -273,6 +273,7 @@ class Reloader:
         self._router.pricing = build_pricing(effective)
         self._router.routes = build_routes(effective)
         self._router.load_balancer.settings = effective.config.routing.settings()
+        self._router.load_balancer.measured_balance = None  # made again by the next request that is balanced by it
         self._live.effective = effective
 
     async def reload_logged(self) -> None:

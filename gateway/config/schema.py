@@ -23,6 +23,7 @@ from gateway.domain.image import MAX_IMAGES, ImageForm
 from gateway.domain.kept_response import KeptRules
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
+from gateway.domain.route import Balance
 from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.frozen import frozen
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
@@ -147,6 +148,20 @@ class RoutingSection:
         default=DEFAULT_SETTINGS.affinity_s,
         metadata=about("how long after its last answer a conversation stays", POSITIVE),
     )
+    balance: Balance = attrs.field(
+        default="weight",
+        metadata=about(
+            'how one of several channels of the same priority is chosen: "weight"; or measured: "latency" (time to the '
+            'first event), "throughput" (tokens per second), "cost" (what tokens were charged)'
+        ),
+    )
+    allow_prefer: bool = attrs.field(
+        default=False,
+        metadata=about(
+            "callers may choose the balance by the header x-gateway-prefer: latency, throughput or cost; false: the "
+            "header has no effect"
+        ),
+    )
     demo: Literal["auto", "on", "off"] = attrs.field(
         default="auto",
         metadata=about(
@@ -174,6 +189,8 @@ class RoutingSection:
             failover_after_s=self.failover_after_s,
             affinity=self.affinity,
             affinity_s=self.affinity_s,
+            balance=self.balance,
+            allow_prefer=self.allow_prefer,
         )
 
 

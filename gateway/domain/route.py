@@ -28,6 +28,15 @@ Cause = Literal[
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 DEFAULT_CAUSES: tuple[Cause, ...] = tuple(cause for cause in CAUSES if cause not in {"content", "invalid"})
 """The causes that a step takes by default: another model would probably refuse the same content, too."""
+Balance = Literal["weight", "latency", "throughput", "cost"]
+"""How one of several channels of the same priority is chosen.
+
+- ``weight``: by weight and load
+- ``latency``: by the measured time to the first event, or to the answer if it is not streamed
+- ``throughput``: by the measured tokens per second
+- ``cost``: by what tokens were charged, cached ones included
+"""
+BALANCES: tuple[Balance, ...] = get_args(Balance)
 
 
 @frozen
@@ -87,12 +96,15 @@ class RouteStep:
         channels: names or globs of the channels to use; empty: every channel that serves the model.
         causes: the step is tried only after one of these causes; the first step is always tried.
         condition: what a request must be; a step that does not fit is passed over.
+        balance: how a channel is chosen among those of all models of the step; None: the setting
+            ``routing.balance``, among those of the model that was drawn by weight.
     """
 
     models: tuple[ModelShare, ...]
     channels: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = DEFAULT_CAUSES
     condition: StepCondition = ANY_REQUEST
+    balance: Balance | None = None
 
     def uses(self, channel: str) -> bool:
         """Return whether the step may use a channel, by its name."""

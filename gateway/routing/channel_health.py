@@ -1,17 +1,21 @@
 """The live state of a channel, and its health in one word. Pure functions of the load balancer's state."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gateway.answer_fields import Count
 from gateway.domain.account_spec import build_time
 from gateway.domain.circuit_breaker import State
 from gateway.domain.circuits import Tripped
+from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.statistics import find_percentile
 from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelState, KeyState
 from gateway.routing.channel_tester import format_last4
 from gateway.routing.load_balancer import LoadBalancer
+
+if TYPE_CHECKING:  # imported by gateways that balance by measurement
+    from gateway.routing.performance import Performance
 
 Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "disabled"]
 """The health of a channel, in this order: the provider has not been asked yet; it answers; it does not answer, or
@@ -49,8 +53,26 @@ class CircuitView:
 
 
 @frozen(kw_only=True)
+class PerformanceView:
+    """What was measured of a model at a key. ``model`` is the provider's name. Null: unknown, or too long ago.
+
+    ``first_event_ms`` is of streams, ``answer_ms`` the time to the end of other answers. ``requests`` is the number of
+    recent attempts, in which older ones count for less.
+    """
+
+    model: str
+    requests: float
+    first_event_ms: Count | None
+    answer_ms: Count | None
+    tokens_per_s: float | None
+    failed_share: float | None
+    cached_share: float | None
+    usd_per_million: float | None
+
+
+@frozen(kw_only=True)
 class ChannelKeyView:
-    """A key of a channel."""
+    """A key of a channel. ``measured`` is empty unless something balances by measurement."""
 
     number: Count
     last4: str
@@ -59,6 +81,7 @@ class ChannelKeyView:
     reason: str | None
     circuits: Sequence[CircuitView]
     limited_models: Sequence[str]
+    measured: Sequence[PerformanceView]
 
 
 @frozen(kw_only=True)
@@ -165,6 +188,32 @@ def _build_key(key: KeyState, number: int, now: float, names: AccountNames, erro
         reason=reason,
         circuits=refused,
         limited_models=sorted(model for model, limit in key.limited.items() if limit.until > now),
+        measured=list_measured(key, now),
+    )
+
+
+def list_measured(key: KeyState, now: float) -> list[PerformanceView]:
+    """Describe what was measured of at most ``MOST_CIRCUITS`` models at a key."""
+    return [
+        _build_performance(model, performance, now)
+        for model, performance in sorted(key.measured.items())[:MOST_CIRCUITS]
+        if performance.failed_share.find(now) is not None
+    ]
+
+
+def _build_performance(model: str, performance: "Performance", now: float) -> PerformanceView:
+    first_s, answer_s = performance.first_event_s.find(now), performance.answer_s.find(now)
+    tokens_per_s, nanos = performance.tokens_per_s.find(now), performance.nanos_per_token.find(now)
+    failed_share, cached_share = performance.failed_share.find(now), performance.cached_share.find(now)
+    return PerformanceView(
+        model=model,
+        requests=round(performance.failed_share.count(now), 1),
+        first_event_ms=None if first_s is None else round(first_s * 1_000),
+        answer_ms=None if answer_s is None else round(answer_s * 1_000),
+        tokens_per_s=None if tokens_per_s is None else round(tokens_per_s, 1),
+        failed_share=None if failed_share is None else round(failed_share, 4),
+        cached_share=None if cached_share is None else round(cached_share, 4),
+        usd_per_million=None if nanos is None else round(nanos * 1_000_000 / NANOS_PER_USD, 6),
     )
 
 

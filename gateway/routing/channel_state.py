@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Hashable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 
@@ -21,6 +21,9 @@ from gateway.domain.rate_limit import (
 )
 from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
+
+if TYPE_CHECKING:  # imported by gateways that balance by measurement
+    from gateway.routing.performance import Performance
 
 Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
 """Why a channel is unavailable, in this order: it is in its cooldown; a trial request is running; its maximum
@@ -76,6 +79,7 @@ class KeyState:
     Attributes:
         limited: the provider's rate limits, by model.
         templates: templates of requests sent with the key, by kind; see ``routing/target.py``.
+        measured: what was measured, by the provider's names of models; empty unless something balances by it.
         test_error: why the last test with the key failed; None if it passed or a request has succeeded since.
     """
 
@@ -83,6 +87,7 @@ class KeyState:
     breaker: CircuitBreaker = attrs.field(factory=CircuitBreaker)
     limited: dict[str, RateLimit] = attrs.field(factory=dict)
     templates: dict[Hashable, RequestTemplate] = attrs.field(factory=dict, repr=False)
+    measured: "dict[str, Performance]" = attrs.field(factory=dict, repr=False)
     test_error: str | None = None
     test_refused: bool = False
     circuits: Circuits = attrs.field(init=False)
@@ -367,6 +372,8 @@ class ChannelSlot:
         places: the number of places taken of the channel's concurrency.
         first_byte_ms: the value for the statistics; None: the attempt does not count.
         shared: the limits shared with other gateways, if any; ``permits`` are the slot's permits there.
+        performance: the measurements to which the attempt is added; None: it is not measured.
+        streams: whether the answer is a stream; set only with ``performance``.
     """
 
     state: ChannelState
@@ -386,6 +393,8 @@ class ChannelSlot:
     first_byte_ms: int | None = None
     shared: "SharedLimits | None" = None
     permits: tuple[RateLimitPermit, ...] = ()
+    performance: "Performance | None" = None
+    streams: bool = False
 
     async def widen(self, more: int) -> int:
         """Take up to ``more`` places for concurrent parts, and return the number taken. Each part counts in ``rpm``."""

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 import structlog
 
+from gateway.deferred import defer_function
 from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
 from gateway.domain.circuits import EndpointKey, Failure, StartedAttempt
 from gateway.domain.rate_limit import spend
+from gateway.domain.route import Balance
 from gateway.errors import ProviderError
 from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, KeyState, list_keys
 
-if TYPE_CHECKING:  # only gateways that share limits need it
+if TYPE_CHECKING:  # only gateways that share limits, or balance by measurement, need them
     from gateway.cluster.limits.channels import SharedChannelLimits
+    from gateway.routing.measured_balance import MeasuredBalance
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -35,6 +38,8 @@ PROBE_EVERY_S = 5.0
 _NOTHING_BEGUN = StartedAttempt()
 AffinityMode = Literal["off", "header", "auto"]
 """``routing.affinity``. "header": only conversations that the client names, by a header or a field, are kept."""
+# Imported when something balances by measurement.
+_make_measured_balance = defer_function("routing.measured_balance:MeasuredBalance")
 
 
 @frozen
@@ -47,6 +52,8 @@ class RetrySettings:
         affinity, affinity_s: which conversations stay on their channel, and for how long after their last answer; see
             ``affinity.py``.
         failover_after_s: first-byte timeout of a stream while another channel could serve the request.
+        balance: how channels of the same priority are chosen; "weight": by weight and load, without measurements.
+        allow_prefer: whether callers may choose ``balance`` by a header.
     """
 
     rules: BreakerSettings = DEFAULT_RULES
@@ -56,6 +63,8 @@ class RetrySettings:
     failover_after_s: float = 15.0
     affinity: AffinityMode = "auto"
     affinity_s: float = 600.0
+    balance: Balance = "weight"
+    allow_prefer: bool = False
 
 
 DEFAULT_SETTINGS = RetrySettings()
@@ -80,6 +89,7 @@ class LoadBalancer:
         changes: a counter of events that may make a channel unavailable. While it is unchanged, an available channel
             stays available.
         failed: set by every failed attempt; ``ChannelProber`` waits for it.
+        measured_balance: measures every attempt from the first request that is balanced by measurement; None before.
     """
 
     def __init__(
@@ -99,6 +109,13 @@ class LoadBalancer:
         self.retrying = 0
         self.changes = 0
         self.failed = asyncio.Event()
+        self.measured_balance: MeasuredBalance | None = None
+
+    def measure(self) -> "MeasuredBalance":
+        """Begin to measure, unless that has begun. Return what chooses channels by the measurements."""
+        if self.measured_balance is None:
+            self.measured_balance = _make_measured_balance()
+        return self.measured_balance
 
     @property
     def remembers_failures(self) -> bool:
@@ -202,6 +219,8 @@ class LoadBalancer:
             self._record_healthy(slot, now)
         if key.breaker.trips or key.circuits or key.test_error:  # otherwise nothing to record, see ``KeyState``
             self._record_key_healthy(slot, now)
+        if slot.performance is not None:
+            slot.performance.note_answered(now - slot.began, now, streams=slot.streams)
 
     def record_failure(self, slot: ChannelSlot, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before or after the first byte. ``prompt`` is a digest of the prompt."""
@@ -209,6 +228,8 @@ class LoadBalancer:
         self.failed.set()
         if error.failure_scope != "nobody":
             slot.first_byte_ms = FAILED
+            if slot.performance is not None:
+                slot.performance.note_failed(self._clock())
         if error.answered:
             self._record_healthy(slot, self._clock())
         match error.failure_scope:

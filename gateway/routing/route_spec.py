@@ -10,6 +10,7 @@ from gateway.domain.route import (
     ANY_REQUEST,
     DEFAULT_CAUSES,
     MAX_ATTEMPTS,
+    Balance,
     Cause,
     ModelShare,
     Route,
@@ -80,6 +81,7 @@ class StepSpec:
     channels: tuple[str, ...] = attrs.field(default=(), metadata=_CHANNELS)
     on: tuple[Cause, ...] = DEFAULT_CAUSES
     condition: ConditionSpec = attrs.field(default=NO_CONDITION, metadata=keyed("if"))
+    balance: Balance | None = None
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         if not self.models:
@@ -93,7 +95,7 @@ class StepSpec:
         """Return the step as the router uses it."""
         models = tuple(ModelShare(share.model, share.weight) for share in self.models)
         condition = ANY_REQUEST if self.condition == NO_CONDITION else self.condition.condition()
-        return RouteStep(models, self.channels, tuple(dict.fromkeys(self.on)), condition)
+        return RouteStep(models, self.channels, tuple(dict.fromkeys(self.on)), condition, self.balance)
 
 
 @frozen
@@ -141,4 +143,6 @@ def _build_step(step: RouteStep) -> dict[str, Any]:
     condition = {name: value for name, value in attrs.asdict(step.condition).items() if value is not None}
     if condition:
         built["if"] = condition
+    if step.balance is not None:
+        built["balance"] = step.balance
     return built

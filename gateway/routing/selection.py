@@ -8,7 +8,7 @@ Requests with the same affinity key get the same channel while it is available, 
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from gateway.frozen import frozen
@@ -32,25 +32,34 @@ class Candidate(Generic[T]):
     running: int = 0
 
 
-def choose(candidates: Sequence[Candidate[T]], affinity_key: str | None, rng: tuple[float, float]) -> T | None:
+def choose(
+    candidates: Sequence[Candidate[T]],
+    affinity_key: str | None,
+    rng: tuple[float, float],
+    *,
+    pick: Callable[[Sequence[Candidate[T]], tuple[float, float]], Candidate[T]] | None = None,
+) -> T | None:
     """Choose a candidate and return its ``what``. None without candidates.
 
     ``candidates`` are all available channels; their order only breaks ties. Requests with the same ``affinity_key`` get
-    the same channel; None: weight and load decide. ``rng`` are two random numbers from 0 to below 1.
+    the same channel; None: ``pick`` decides among several equals, or without one weight and load. ``rng`` are two
+    random numbers from 0 to below 1.
     """
     equals = _list_best(candidates)
     lower = _list_lower(candidates, equals)
     if lower and (warm := max(candidate.share for candidate in equals)) < 1:
         # While the highest priority warms up, its other requests go to the next lower priority.
         if rng[1] >= warm:
-            return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)))
+            return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)), pick=pick)
         rng = rng[0], rng[1] / warm
     if len(equals) <= 1:
         return equals[0].what if equals else None
     if affinity_key is not None:
         return max(equals, key=lambda candidate: _score(candidate, affinity_key)).what
-    first = _draw(equals, rng[0])
-    second = _draw([candidate for candidate in equals if candidate is not first], rng[1])
+    if pick is not None:
+        return pick(equals, rng).what
+    first = draw_by_weight(equals, rng[0])
+    second = draw_by_weight([candidate for candidate in equals if candidate is not first], rng[1])
     # Take the second only if it would be, with this request, no busier than the first is without it. With few requests,
     # other comparisons would leave a channel of low weight idle, or flood it.
     moves = (second.running + 1) * first.weight <= first.running * second.weight
@@ -78,7 +87,7 @@ def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]
     return [candidate for candidate in candidates if candidate.sure == sure and candidate.priority != priority]
 
 
-def _draw(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
+def draw_by_weight(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:
     """Draw a candidate by weight; ``rng`` is a random number from 0 to below 1."""
     point = rng * sum(candidate.weight for candidate in candidates)
     for candidate in candidates:

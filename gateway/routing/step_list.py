@@ -210,6 +210,10 @@ class StepList(TargetList):
         """Choose the conversation's home, or else among the targets of the model that this request tries first."""
         if self.affinity is not None and (home := self.affinity.find_target(targets)) is not None:
             return home
+        step = self.route.steps[get_place(targets[0]).step]
+        self.balance = step.balance or self.load_balancer.settings.balance
+        if step.balance not in {None, "weight"}:
+            return super()._pick(targets)
         first = min(get_place(target).rank for target in targets)
         return super()._pick([target for target in targets if get_place(target).rank == first])
 
@@ -352,16 +356,17 @@ def make_step_list(
     """Return the targets that meet the conditions of their steps. Raises ``InvalidRequest``."""
     route = get_place(options[0]).route
     if _has_one_way(route):  # needs no choice of a step
-        attempts = route.max_attempts or 0
-        return TargetList(
+        plain = TargetList(
             targets,
             inference,
             load_balancer,
             account=account,
             affinity_key=affinity_key,
             graded=graded,
-            max_attempts=attempts,
+            max_attempts=route.max_attempts or 0,
         )
+        plain.balance = route.steps[0].balance or plain.balance
+        return plain
     fitting = keep_fitting(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
         return TargetList((), inference, load_balancer, account=account)

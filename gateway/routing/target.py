@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import attrs
@@ -32,6 +32,9 @@ from gateway.providers.base import Endpoint, EndpointRequest
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import ChannelSlot, ChannelState
 from gateway.upstream.interface import HttpResponse
+
+if TYPE_CHECKING:  # imported by gateways that balance by measurement
+    from gateway.routing.performance import Performance
 
 _MOST_TIMES = 4
 UNKNOWN_SECONDS = 10
@@ -190,6 +193,7 @@ class Attempt:
         affinity: where the request's conversation was answered before: nowhere (``new``), here (``kept``) or elsewhere;
             empty without a conversation, or for a first message that was sent before.
         output_limit: the provider's known maximum of output tokens; 0 if it is unknown or the request stays below.
+        performance: the measurements to which the answer is added; None: it is not measured.
     """
 
     target: Target
@@ -212,6 +216,7 @@ class Attempt:
     several: InferenceRequest | None = None
     output_limit: int = 0
     affinity: Literal["", "new", "kept", "moved"] = ""
+    performance: "Performance | None" = None
 
     @timeouts.default
     def _find_timeouts(self) -> Timeouts:

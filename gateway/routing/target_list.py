@@ -13,6 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
+from gateway.domain.route import Balance
 from gateway.formats.chat.fan_out import make_single
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
@@ -59,10 +60,13 @@ class TargetList:
         affinity: the request's conversation; None if all requests go where they would without one.
         passed: the steps of a route that were passed over.
         pause_s: the wait before the next attempt that the provider has asked for, in seconds.
+        balance: how a channel is chosen for a request that continues no conversation.
+        preferred: the caller's wish, which precedes ``balance``; None without one.
     """
 
     passed: Sequence[FailedAttempt] = ()
     affinity: "Conversation | None" = None
+    preferred: Balance | None = None
 
     def __init__(
         self,
@@ -96,6 +100,7 @@ class TargetList:
         self._exceeded = False
         self._patient = False
         self.pause_s = 0.0
+        self.balance: Balance = load_balancer.settings.balance
 
     def rank(self) -> Sequence[Target]:
         """Return all targets, starting with the one that ``start`` will probably use. Raises ``NoHealthyChannel``."""
@@ -299,6 +304,11 @@ class TargetList:
             _build_candidate(target, target.state.find_share(target.endpoint_key, account, now, rules))
             for target in targets
         ]
+        balance = self.preferred or self.balance
+        if balance != "weight" and (self._sticky is None or (affinity is not None and not affinity.continues)):
+            rng, stream = balancer.draw_random(), self._inference.stream
+            measured = balancer.measure().choose(candidates, balance, rng, now=now, streams=stream)
+            return measured or targets[0]
         if (
             affinity is not None and affinity.is_new and balancer.shared is None
         ):  # several gateways agree by the hash, without talking
@@ -333,6 +343,8 @@ class TargetList:
             target.state, target.endpoint_key, self.account, retry=retry, insisting=insisting, kept=kept
         )
         self._attempts += 1
+        if balancer.measured_balance is not None:
+            balancer.measured_balance.measure(slot, target.model, streams=self._inference.stream)
         inference, several = self._inference, None
         if inference.choices > 1 and target.fans_out(inference):
             inference, several = make_single(inference), inference
@@ -349,6 +361,7 @@ class TargetList:
             timeouts = _shorten(timeouts, self.load_balancer.settings.failover_after_s)
         limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
         attempt = Attempt(target, channel, slot, translator, timeouts, self._once, several=several, output_limit=limit)
+        attempt.performance = slot.performance
         if affinity is not None:
             affinity.note_started(attempt, balancer.now)
         return attempt

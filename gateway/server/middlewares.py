@@ -57,6 +57,7 @@ _OPERATORS = ("/admin/", "/console")
 _ERROR_STATUS = 400
 _VIDEOS = "/v1/videos"
 _MEASURE = "media.audio_duration:measure_audio"
+_PREFER = "server.preference:apply_preference"
 _NOT_STORED_WARNING = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request", MASKED)
@@ -390,6 +391,8 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)
+    if targets.load_balancer.settings.allow_prefer:
+        load(_PREFER)(targets, request.headers)
     await services.billing.quota.admit(ctx, targets.rank())
     try:
         return await handler(request)

@@ -37,6 +37,7 @@ CONFIG: dict[str, Any] = {
                 "if": {"max_prompt_tokens": 30000, "images": False},
             },
         ),
+        ("a b balance=cost", {"models": ["a", "b"], "balance": "cost"}),
     ],
 )
 def test_a_step_is_written_as_it_is_read(text: str, step: dict[str, Any]) -> None:

@@ -175,6 +175,8 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "BILLING__ABANDONED": ("drain", "drain"),
     "ROUTING__AFFINITY": ("header", "header"),
     "ROUTING__AFFINITY_S": ("60", 60.0),
+    "ROUTING__ALLOW_PREFER": ("true", True),
+    "ROUTING__BALANCE": ("cost", "cost"),
     "ROUTING__DEMO": ("off", "off"),
     "ROUTING__MAX_ATTEMPTS": ("4", 4),
     "ROUTING__RETRY_RATIO": ("0.5", 0.5),

@@ -6,8 +6,9 @@ from typing import Any, Literal
 from gateway.answer_fields import Count, Moment
 from gateway.domain.circuit_breaker import State
 from gateway.domain.operation import Operation
-from gateway.domain.route import Cause
+from gateway.domain.route import Balance, Cause
 from gateway.frozen import frozen
+from gateway.routing.channel_health import PerformanceView
 from gateway.routing.channel_state import Obstacle
 from gateway.routing.target import Target
 
@@ -48,7 +49,11 @@ class PriceSummary:
 
 @frozen(kw_only=True)
 class ChannelOption(UnusedChannel):
-    """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8."""
+    """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8.
+
+    ``measured`` has what was measured of the model at each of the channel's keys. It is empty unless something balances
+    by measurement.
+    """
 
     wait_s: float | None
     upstream_model: str
@@ -61,6 +66,7 @@ class ChannelOption(UnusedChannel):
     capability: Mapping[str, Any] | None
     price: PriceSummary | None
     price_multiplier: float
+    measured: Sequence[PerformanceView] = ()
 
 
 @frozen(kw_only=True)
@@ -112,7 +118,7 @@ class ExplainedModel:
 
 @frozen(kw_only=True)
 class ExplainedStep:
-    """A step of a route: whether a request would be sent to it.
+    """A step of a route: whether a request would be sent to it. ``balance``: how a channel is chosen there.
 
     ``verdict`` is ``first`` for the step that gets the request, ``next`` for one that may get it after a failure with a
     cause in ``on``, ``skipped`` for one that does not get it, because of ``reason``. ``reserved_usd`` is the most that
@@ -123,6 +129,7 @@ class ExplainedStep:
     verdict: Verdict
     reason: str | None
     on: Sequence[Cause]
+    balance: Balance | None
     reserved_usd: float | None
     models: Sequence[ExplainedModel]
 

@@ -21,6 +21,7 @@ from gateway.domain.route import RequestTraits, RouteStep
 from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealthyChannel
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
+from gateway.routing.channel_health import list_measured
 from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -168,6 +169,12 @@ class RouteExplainer:
             capability=_build_capability(target.capability),
             price=None if target.price is None else build_price_summary(target.price),
             price_multiplier=target.multiplier_ppm / ONE_PPM,
+            measured=[
+                view
+                for key in target.state.keys
+                for view in list_measured(key, self.load_balancer.now)
+                if view.model == target.model
+            ],
         )
 
     def _find_reason(self, channel: Channel, caller: Caller, model: str, operation: Operation) -> str:

@@ -43,6 +43,7 @@ class _Prospect:
             verdict=verdict,
             reason=reason,
             on=self.step.causes,
+            balance=self.step.balance,
             reserved_usd=self.reserved_usd,
             models=[
                 ExplainedModel(share.model, share.weight, lines.lines)

@@ -1,0 +1,145 @@
+"""Balancing by measurement: of two channels, a request goes to the one with the lower score for its load.
+
+The score is multiplied by the number of running requests plus one, or all requests would flock to the best channel.
+A channel that is not measured yet counts as better than the other, therefore it is tried. Some requests explore: they
+are drawn by weight alone, because a channel without requests would never be seen to have become better. The channel
+that got the last request gets the next one, too, unless the other is clearly better.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.route import Balance
+from gateway.frozen import frozen
+from gateway.routing.channel_state import ChannelSlot
+from gateway.routing.performance import DecayingRatio, Performance
+from gateway.routing.selection import Candidate, choose, draw_by_weight
+from gateway.routing.target import Target
+
+EXPLORED_SHARE = 0.05
+"""The share of requests that are drawn by weight alone."""
+HYSTERESIS = 0.1
+"""By how much a channel must be better than the one with the last request."""
+MIN_SUCCESS_SHARE = 0.02
+"""A lower share of successes counts as this one."""
+MIN_NANOS_PER_TOKEN = 0.01 * NANOS_PER_USD / 1_000_000
+"""What a free model counts as costing, one cent per million tokens. Otherwise no load would be too high for it."""
+UNKNOWN_FACTOR = 0.5
+"""The score of a channel that is not measured yet, as a part of the other's."""
+MAX_MODELS = 1_000
+"""Maximum number of models per key of which measurements are kept, and of models whose last channel is kept."""
+_MIN_S = 0.001
+
+T = TypeVar("T")
+
+
+@frozen
+class Score:
+    """How good a channel is; lower is better.
+
+    ``amount``: seconds, seconds per token, or nano-USD per token; None: unknown. ``success_share``: of its attempts.
+    """
+
+    amount: float | None
+    success_share: float
+
+
+class MeasuredBalance:
+    """Measures attempts, and chooses channels by the measurements.
+
+    The measurements of a key are kept with the key's state, and end with it.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[Balance, str], str] = {}
+
+    def measure(self, slot: ChannelSlot, model: str, *, streams: bool) -> None:
+        """Let the outcome of an attempt count for its model, by the provider's name of the model."""
+        known = slot.key.measured
+        performance = known.get(model)
+        if performance is None:
+            if len(known) >= MAX_MODELS:
+                del known[next(iter(known))]
+            performance = known[model] = Performance()
+        slot.performance, slot.streams = performance, streams
+
+    def choose(
+        self,
+        candidates: Sequence[Candidate[Target]],
+        balance: Balance,
+        rng: tuple[float, float],
+        *,
+        now: float,
+        streams: bool,
+    ) -> Target | None:
+        """Choose a target by ``balance``. None without candidates. ``rng``: two random numbers from 0 to below 1."""
+        if not candidates:
+            return None
+        place = balance, candidates[0].what.endpoint_key[1]
+        pick = partial(pick_measured, partial(_score, balance=balance, now=now, streams=streams), self._last.get(place))
+        target = choose(candidates, None, rng, pick=pick)
+        if target is not None:
+            self._last[place] = target.channel.name
+            if len(self._last) > MAX_MODELS:
+                del self._last[next(iter(self._last))]
+        return target
+
+
+def pick_measured(
+    find_score: Callable[[Candidate[T]], Score],
+    last: str | None,
+    candidates: Sequence[Candidate[T]],
+    rng: tuple[float, float],
+) -> Candidate[T]:
+    """Pick the better of two candidates that are drawn by weight, or for a small share of requests one by weight.
+
+    ``last``: the name of the candidate that got the last request; None: there was none.
+    """
+    if rng[0] < EXPLORED_SHARE:
+        return draw_by_weight(candidates, rng[0] / EXPLORED_SHARE)
+    first = draw_by_weight(candidates, (rng[0] - EXPLORED_SHARE) / (1 - EXPLORED_SHARE))
+    second = draw_by_weight([candidate for candidate in candidates if candidate is not first], rng[1])
+    if second.name == last:
+        first, second = second, first
+    scores = find_score(first), find_score(second)
+    known = [score.amount for score in scores if score.amount is not None]
+    unknown = known[0] * UNKNOWN_FACTOR if known else 1.0
+    first_cost, second_cost = (
+        (unknown if score.amount is None else score.amount)
+        / score.success_share
+        * (candidate.running + 1)
+        / max(candidate.share, MIN_SUCCESS_SHARE)
+        for score, candidate in zip(scores, (first, second), strict=True)
+    )
+    return second if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
+
+
+def compute_score(performances: Sequence[Performance], balance: Balance, now: float, *, streams: bool) -> Score:
+    """Return the score of a channel from the measurements of its keys. ``streams``: for a request that is streamed."""
+    failed_share = _merge([performance.failed_share for performance in performances], now) or 0.0
+    success_share = max(1 - failed_share, MIN_SUCCESS_SHARE)
+    if balance == "throughput":
+        rate = _merge([performance.tokens_per_s for performance in performances], now)
+        return Score(None if rate is None else 1 / max(rate, _MIN_S), success_share)
+    if balance == "cost":
+        nanos = _merge([performance.nanos_per_token for performance in performances], now)
+        return Score(None if nanos is None else max(nanos, MIN_NANOS_PER_TOKEN), success_share)
+    waits = [performance.first_event_s if streams else performance.answer_s for performance in performances]
+    wait_s = _merge(waits, now)
+    return Score(None if wait_s is None else max(wait_s, _MIN_S), success_share)
+
+
+def _merge(ratios: Sequence[DecayingRatio], now: float) -> float | None:
+    """Return the mean of the known ratios, each by its number of observations. None if none is known."""
+    known = [(ratio, each.count(now)) for each in ratios if (ratio := each.find(now)) is not None]
+    total = sum(weight for _, weight in known)
+    return sum(ratio * weight for ratio, weight in known) / total if known else None
+
+
+def _score(candidate: Candidate[Target], balance: Balance, now: float, *, streams: bool) -> Score:
+    target = candidate.what
+    keys = target.state.keys
+    performances = [key.measured[target.model] for key in keys if target.model in key.measured]
+    return compute_score(performances, balance, now, streams=streams)
