@@ -124,14 +124,14 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
 
 
 async def _check_allowed(request: AdminRequest, checked_at: float) -> float:
-    """Check the shutdown and, every ``again_s`` seconds, the session; return the time of its last check.
+    """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
 
     Raises ``Overloaded`` at shutdown, and another ``GatewayError`` if the session has ended.
     """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()
-    if now - checked_at < request.services.admin.history.again_s:
+    if now - checked_at < request.services.admin.history.retry_s:
         return checked_at
     await check_still_signed_in(request.http)
     return now
