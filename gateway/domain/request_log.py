@@ -139,6 +139,8 @@ class RequestRecord:
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
+        saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
+            cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
     """
 
     id: str
@@ -178,6 +180,7 @@ class RequestRecord:
     served_model: str = ""
     units: str = ""
     route: str = ""
+    saved_nanos: int = 0
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
