@@ -89,6 +89,7 @@ class RequestContext:
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
+    ``shadow_route``       ``ShadowRequest``
     =====================  ===================================================================================
 
     Attributes:
@@ -105,6 +106,7 @@ class RequestContext:
         upstream_s: seconds that all attempts took.
         batch: the batch that contains the request; ``NO_BATCH`` if there is none.
         loan: the memory borrowed for data loaded on behalf of the request; None before.
+        shadow_route: the name of the route of whose request this is a copy; empty: the request is a caller's own.
     """
 
     id: str
@@ -127,6 +129,7 @@ class RequestContext:
     headers: dict[str, str] | None = None
     batch: BatchShare = NO_BATCH
     loan: Loan | None = None
+    shadow_route: str = ""
 
     @property
     def parsed(self) -> InferenceRequest | None:

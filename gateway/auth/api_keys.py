@@ -149,6 +149,11 @@ class ApiKeyAuthenticator:
     def find_caller(self, key_id: int) -> Caller | None:
         return self._by_key.get(key_id)
 
+    def find_callers(self, account: str) -> list[Caller]:
+        """Return the callers of an account, by its name, in the order of the keys' ids."""
+        callers = (caller for caller in self._by_key.values() if caller.account.name == account)
+        return sorted(callers, key=lambda caller: caller.key.id)
+
     def find_last_use(self, key_id: int) -> float | None:
         """Return the last use of a key at this process, in Unix seconds; None if not used since the process started."""
         return self._used_s.get(key_id)

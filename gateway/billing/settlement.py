@@ -99,7 +99,7 @@ class Settlement:
         charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None
-        ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge, paid=paid)
+        ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge)
         self._journal.record_end(record)
         self._write_queue.put(record)
         self.ended.append(record)
@@ -170,7 +170,6 @@ def build_record(
     now: float,
     now_ms: int,
     charge: Charge = NOTHING_CHARGED,
-    paid: Attempt | None = None,
 ) -> RequestRecord:
     """Build the record of an ended request. ``now`` is loop time. ``ctx`` lacks ``inference`` if no body was read."""
     inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
@@ -200,13 +199,9 @@ def build_record(
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
-        *("" if place is None else place.route.name, _find_saved(paid, usage) if usage.cached_tokens or units else 0),
+        ctx.shadow_route if place is None else place.route.name,
+        ctx.shadow_route != "",
     )
-
-
-def _find_saved(paid: Attempt | None, usage: Usage) -> int:
-    """Return what the prompt cache has saved in the attempt that is charged, in nano-USD."""
-    return 0 if paid is None else paid.target.find_saved(paid.answered, usage)
 
 
 def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:

@@ -8,7 +8,7 @@ from gateway.cli.output import print_fields
 from gateway.cli.output_explain import format_price
 from gateway.cli.step_text import format_step
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, Json, format_value
+from gateway.cli.text import ABSENT, Json, format_usd, format_value
 
 ROUTES = (
     Column("ROUTE", "name", shrinks=True, width=12),
@@ -29,6 +29,16 @@ TESTS = (
     Column("CHANNEL", "channel", shrinks=True, width=12),
     Column("RESULT", lambda result: "ok" if result["ok"] else f"failed: {result['error']}", shrinks=True, width=24),
     Column("MS", "ms", align_right=True),
+)
+COMPARISON = (
+    Column("MODEL", "model", shrinks=True, width=16),
+    Column("", lambda row: "shadow" if row["shadow"] else ""),
+    Column("REQUESTS", "requests", align_right=True),
+    Column("FAILED", "failures", align_right=True),
+    Column("FIRST BYTE", lambda row: _format_mean(row["mean_first_byte_ms"], " ms"), align_right=True),
+    Column("DURATION", lambda row: _format_mean(row["mean_total_ms"], " ms"), align_right=True),
+    Column("TOKENS OUT", lambda row: _format_mean(row["mean_completion_tokens"], ""), align_right=True),
+    Column("COST", lambda row: format_usd(row["cost_usd"]), align_right=True),
 )
 _NOT_SERVED: Json = {"channel": "none", "price": None, "price_multiplier": 1}
 
@@ -52,6 +62,15 @@ def print_route(route: Json) -> None:
     click.echo()
     rows = [{**served, **channel} for served in route["served"] for channel in served["channels"] or (_NOT_SERVED,)]
     print_table(SERVED, rows, "")
+
+
+def print_comparison(rows: Sequence[Json]) -> None:
+    """Print the requests of a route's models beside the copies for its shadow models."""
+    print_table(COMPARISON, rows, "No requests.")
+
+
+def _format_mean(mean: float | None, unit: str) -> str:
+    return ABSENT if mean is None else f"{mean:.0f}{unit}"
 
 
 def print_tests(results: Sequence[Json]) -> None:

@@ -101,12 +101,14 @@ def requests() -> None:
 @click.option("--until", metavar="TIME", callback=parse_past, help="Up to this time; a date includes the whole day.")
 @click.option("--text", help="Only errors with this text or code; or the request with this ID.")
 @click.option("--unpriced", is_flag=True, help="Only to models without a price.")
+@click.option("--shadow", is_flag=True, help="Only copies for shadow models.")
 @click.option("--follow", "-f", is_flag=True, help="Print new requests as they end, until Ctrl-C.")
 @click.option("--export", type=click.Choice(["csv", "jsonl"]), help="Print all matching requests, newest first.")
 @client_command
 def list_requests(context: CliContext, *, follow: bool, export: str | None, limit: int, **query: Any) -> None:
     """List the last requests, newest last."""
-    query["unpriced"] = "true" if query["unpriced"] else None
+    for flag in ("unpriced", "shadow"):
+        query[flag] = "true" if query[flag] else None
     if export:
         run(context, lambda admin: _print_export(admin, {**query, "format": export}))
         return

@@ -32,6 +32,7 @@ from gateway.cli.options import (
 )
 from gateway.cli.output import print_answer
 from gateway.cli.step_text import parse_step
+from gateway.cli.times import parse_past
 
 _FIELDS = ("about", "max_attempts", "deadline_s", "step")
 _NAME = click.argument("name")
@@ -47,8 +48,9 @@ def routes() -> None:
     A STEP is a text: one or more models, then conditions. A model's weight follows after '*'. Conditions:
     channels=NAME,GLOB (only these channels), on=CAUSE,CAUSE (only after these causes), min_prompt_tokens=N,
     max_prompt_tokens=N, images=yes|no, tools=yes|no, stream=yes|no (what the request must be),
-    balance=weight|latency|throughput|cost (how a channel is chosen). Causes: unavailable, timeout, rate_limited,
-    credit, context, unsupported, budget, content, invalid.  [default: all but the last two]
+    balance=weight|latency|throughput|cost (how a channel is chosen), shadow=MODEL shadow_share=0.05
+    shadow_max_running=4 (copies for another model, whose answers are dropped). Causes: unavailable, timeout,
+    rate_limited, credit, context, unsupported, budget, content, invalid.  [default: all but the last two]
 
     \b
     Examples:
@@ -58,6 +60,7 @@ def routes() -> None:
       gateway routes edit fast --deadline-s 20
       gateway routes add fast --from gateway.toml
       gateway routes test fast
+      gateway routes shadow fast --since 24h
       gateway explain fast --prompt-tokens 50000 --images --key laptop
     """
 
@@ -152,6 +155,21 @@ def delete_route(context: CliContext, name: str, *, yes: bool) -> None:
     print_answer(
         context, call(context, "DELETE", "routes", name), lambda _: click.echo(f"The route {name} is deleted.")
     )
+
+
+@routes.command("shadow", short_help="Compare a route with its shadow models.")
+@_NAME
+@click.option(
+    "--since", metavar="TIME", callback=parse_past, help="From then on: 24h, yesterday, 2027-01-31T12:00 (UTC)."
+)
+@client_command
+def compare_shadow(context: CliContext, name: str, since: str | None) -> None:
+    """Compare the requests of the route NAME with the copies for its shadow models; without --since of the last week.
+
+    The means are of completed requests. Copies are made by the step's words shadow=MODEL shadow_share=0.05.
+    """
+    answer = call(context, "GET", "routes", name, "shadow", query={"since": since})
+    print_answer(context, answer, output_routes.print_comparison)
 
 
 @routes.command("test", short_help="Test the steps of a route.")

@@ -8,6 +8,7 @@ import click
 from gateway.wording import did_you_mean
 
 _LISTS = ("channels", "on")
+_SHADOW = ("shadow", "shadow_share", "shadow_max_running")
 _NUMBERS = ("min_prompt_tokens", "max_prompt_tokens")
 _FLAGS = ("images", "tools", "stream")
 _WORD = "balance"
@@ -29,12 +30,14 @@ def parse_step(text: str) -> dict[str, Any]:
             step[key] = [item for item in value.split(",") if item]
         elif key == _WORD:
             step[key] = value
+        elif key in _SHADOW:
+            step.setdefault("shadow", {}).update(_parse_shadow(key, value))
         elif key in _NUMBERS:
             condition[key] = _parse_number(key, value)
         elif key in _FLAGS:
             condition[key] = _parse_flag(key, value)
         else:
-            known = (*_LISTS, _WORD, *_NUMBERS, *_FLAGS)
+            known = (*_LISTS, _WORD, *_SHADOW, *_NUMBERS, *_FLAGS)
             hint = did_you_mean(key, known) or f"; expected one of {', '.join(known)}"
             raise click.BadParameter(f"unknown condition '{key}'{hint}", param_hint="--step")
     return step | ({"if": condition} if condition else {})
@@ -45,9 +48,24 @@ def format_step(step: dict[str, Any]) -> str:
     words = [one if isinstance(one, str) else f"{one['model']}*{one['weight']}" for one in step["models"]]
     words += [f"{key}={','.join(step[key])}" for key in _LISTS if key in step]
     words += [f"{_WORD}={step[_WORD]}"] if _WORD in step else []
+    if "shadow" in step:
+        shadow = step["shadow"]
+        words += [f"shadow={','.join(shadow['models'])}", f"shadow_share={shadow['share']:g}"]
+        words += [f"shadow_max_running={shadow['max_running']}"] if "max_running" in shadow else []
     for key, value in step.get("if", {}).items():
         words.append(f"{key}={'yes' if value is True else 'no' if value is False else value}")
     return " ".join(words)
+
+
+def _parse_shadow(key: str, value: str) -> dict[str, Any]:
+    if key == "shadow":
+        return {"models": [item for item in value.split(",") if item]}
+    if key == "shadow_max_running":
+        return {"max_running": _parse_number(key, value)}
+    try:
+        return {"share": float(value)}
+    except ValueError:
+        raise click.BadParameter(f"{key}: expected a number, not '{value}'", param_hint="--step") from None
 
 
 def _parse_number(key: str, value: str) -> int:

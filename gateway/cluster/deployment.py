@@ -22,11 +22,7 @@ _PROBING_NODES = 4
 
 
 class Cluster:
-    """The ``Deployment`` of a node.
-
-    Attributes:
-        pauses_s: the waits before a response is looked up again, because another node may be storing it.
-    """
+    """The ``Deployment`` of a node. ``pauses_s``: a response may still be on its way to the store."""
 
     pauses_s: tuple[float, ...] = (0.1, 0.4)
 

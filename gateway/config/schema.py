@@ -16,6 +16,7 @@ from gateway.config.alert_schema import AlertSpec
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
+from gateway.domain.account import NAME_SHAPE
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
@@ -160,6 +161,13 @@ class RoutingSection:
         metadata=about(
             "callers may choose the balance by the header x-gateway-prefer: latency, throughput or cost; false: the "
             "header has no effect"
+        ),
+    )
+    shadow_account: str = attrs.field(
+        default="shadow",
+        metadata=about(
+            "the account that pays for the copies that a route's step sends to shadow models; made at the first copy",
+            must("the name of an account", lambda value: NAME_SHAPE.match(value) is not None),
         ),
     )
     demo: Literal["auto", "on", "off"] = attrs.field(

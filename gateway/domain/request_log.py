@@ -138,9 +138,8 @@ class RequestRecord:
             there are none.
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
+        shadow: the request is a copy of one of ``route``, made by the gateway for a shadow model.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
-        saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
-            cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
     """
 
     id: str
@@ -180,7 +179,7 @@ class RequestRecord:
     served_model: str = ""
     units: str = ""
     route: str = ""
-    saved_nanos: int = 0
+    shadow: bool = False
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
@@ -265,6 +264,7 @@ class RequestFilter:
     before: int | None = None
     unpriced: bool | None = None
     route: str | None = None
+    shadow: bool | None = None
 
     @property
     def request_id(self) -> str | None:
@@ -296,6 +296,7 @@ class RequestFilter:
             and (self.until_ms is None or row.settled_ms < self.until_ms)
             and (self.before is None or stored_request.sequence < self.before)
             and self.unpriced in {None, row.unpriced}
+            and self.shadow in {None, row.shadow}
             and (self.text is None or self._matches_text(row))
         )
 

@@ -89,6 +89,19 @@ class ModelShare:
 
 
 @frozen
+class StepShadow:
+    """Models that get copies of a step's requests. The answers are dropped.
+
+    ``share`` is the part of the step's requests that are copied. ``max_running`` is the maximum of copies that run at
+    once; further requests are not copied.
+    """
+
+    models: tuple[str, ...]
+    share: float
+    max_running: int
+
+
+@frozen
 class RouteStep:
     """One step of a route.
 
@@ -98,6 +111,7 @@ class RouteStep:
         condition: what a request must be; a step that does not fit is passed over.
         balance: how a channel is chosen among those of all models of the step; None: the setting
             ``routing.balance``, among those of the model that was drawn by weight.
+        shadow: the models that get copies of the requests which the step answers; None: no copies.
     """
 
     models: tuple[ModelShare, ...]
@@ -105,6 +119,7 @@ class RouteStep:
     causes: tuple[Cause, ...] = DEFAULT_CAUSES
     condition: StepCondition = ANY_REQUEST
     balance: Balance | None = None
+    shadow: StepShadow | None = None
 
     def uses(self, channel: str) -> bool:
         """Return whether the step may use a channel, by its name."""

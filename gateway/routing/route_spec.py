@@ -16,6 +16,7 @@ from gateway.domain.route import (
     Route,
     RouteStep,
     StepCondition,
+    StepShadow,
 )
 from gateway.frozen import frozen
 from gateway.parsing import POSITIVE, between, keyed, must
@@ -32,6 +33,11 @@ _NAME = must(
 _MODEL = must(
     "the name of a model", lambda value: 0 < len(value) <= _MAX_MODEL and value.isprintable() and not is_glob(value)
 )
+_MODELS = must(
+    "names of models",
+    lambda value: all(0 < len(name) <= _MAX_MODEL and name.isprintable() and not is_glob(name) for name in value),
+)
+_SHARE = must("above 0 and up to 1", lambda value: 0 < value <= 1)
 _ABOUT = must(f"at most {_MAX_ABOUT} printable characters", lambda text: len(text) <= _MAX_ABOUT and text.isprintable())
 _CHANNELS = must("names or globs of channels", lambda value: all(name and name.isprintable() for name in value))
 _TOKENS = between(0, 1_000_000_000)
@@ -74,6 +80,22 @@ NO_CONDITION = ConditionSpec()
 
 
 @frozen
+class ShadowSpec:
+    """``shadow`` of a step: the models that get copies of its requests."""
+
+    models: tuple[str, ...] = attrs.field(metadata=_MODELS)
+    share: float = attrs.field(metadata=_SHARE)
+    max_running: int = attrs.field(default=4, metadata=between(1, 1_000))
+
+    def find_problems(self) -> Iterator[tuple[str, str]]:
+        if not self.models or len(set(self.models)) < len(self.models):
+            yield "models", "expected at least one model, and every model once"
+
+    def shadow(self) -> StepShadow:
+        return StepShadow(self.models, self.share, self.max_running)
+
+
+@frozen
 class StepSpec:
     """``[[route.step]]``: one step of a route."""
 
@@ -82,6 +104,7 @@ class StepSpec:
     on: tuple[Cause, ...] = DEFAULT_CAUSES
     condition: ConditionSpec = attrs.field(default=NO_CONDITION, metadata=keyed("if"))
     balance: Balance | None = None
+    shadow: ShadowSpec | None = None
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         if not self.models:
@@ -95,7 +118,8 @@ class StepSpec:
         """Return the step as the router uses it."""
         models = tuple(ModelShare(share.model, share.weight) for share in self.models)
         condition = ANY_REQUEST if self.condition == NO_CONDITION else self.condition.condition()
-        return RouteStep(models, self.channels, tuple(dict.fromkeys(self.on)), condition, self.balance)
+        shadow = None if self.shadow is None else self.shadow.shadow()
+        return RouteStep(models, self.channels, tuple(dict.fromkeys(self.on)), condition, self.balance, shadow)
 
 
 @frozen
@@ -145,4 +169,6 @@ def _build_step(step: RouteStep) -> dict[str, Any]:
         built["if"] = condition
     if step.balance is not None:
         built["balance"] = step.balance
+    if step.shadow is not None:
+        built["shadow"] = {**attrs.asdict(step.shadow), "models": list(step.shadow.models)}
     return built

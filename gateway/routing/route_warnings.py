@@ -20,6 +20,9 @@ def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
         for share in step.models:
             if not any(step.uses(channel.name) for channel, _ in catalog.list_serving(share.model)):
                 yield f"{where}: no channel of the step serves the model {share.model!r}"
+        for model in step.shadow.models if step.shadow is not None else ():
+            if not catalog.list_serving(model):
+                yield f"{where}: no channel serves the shadow model {model!r}"
 
 
 def list_map_warnings(maps: Iterable[tuple[str, Mapping[str, str]]], is_known: Callable[[str], bool]) -> Iterator[str]:

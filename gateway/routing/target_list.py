@@ -232,6 +232,10 @@ class TargetList:
             raise errors.NoHealthyChannel(message, retry_after_s=1)
         self.targets = with_room
 
+    def limit_attempts(self, most: int) -> None:
+        """Make at most so many attempts, whatever the settings say."""
+        self._max_attempts = most
+
     def multiply_prices(self, multiplier_ppm: int) -> None:
         """Multiply the price at every channel. The multiplier is rounded up to parts per million."""
         if multiplier_ppm != ONE_PPM:

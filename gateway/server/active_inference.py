@@ -108,6 +108,9 @@ class ActiveInference:
                 services.routing.response_owners.record_owner(
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made_content, tokens=tokens
                 )
+            place = attempt.target.place
+            if outcome == "completed" and place is not None and place.route.steps[place.step].shadow is not None:
+                services.open_copy_sender().start(services, context, place)
 
 
 def _count_tokens(ctx: RequestContext) -> int:

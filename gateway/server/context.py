@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 from aiohttp import web
 
 from gateway.auth.unknown_keys import UnknownKeys
 from gateway.background import TaskSet
-from gateway.deferred import CreatedOnce
+from gateway.deferred import CreatedOnce, defer_function
 from gateway.domain.account import Caller
 from gateway.domain.audit_log import Actor
 from gateway.frozen import frozen
@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.config.reload import LiveConfig, Reloader
     from gateway.deployment import Deployment
     from gateway.domain.ip_address import Networks
+    from gateway.domain.route import StepPlace
     from gateway.media.client_files import ClientFiles
     from gateway.media.client_uploads import ClientUploads
     from gateway.media.images import ImageService
@@ -322,6 +323,15 @@ class HttpSettings:
     path_prefix: str
 
 
+class CopySender(Protocol):
+    """Sends copies of requests to shadow models; see ``server/shadow_requests.py``."""
+
+    def start(self, services: Services, ctx: RequestContext, place: StepPlace) -> None: ...
+
+
+_make_copy_sender: Callable[[], CopySender] = defer_function("server.shadow_requests:ShadowRequests")
+
+
 @frozen(eq=False)
 class Services:
     """All services that handlers use. ``gateway.services`` builds the only object at startup.
@@ -330,6 +340,7 @@ class Services:
         clock: returns Unix seconds.
         sign_in: sign-in with OpenID Connect; None without a ``[[sign_in]]`` table.
         alerts: None without an ``[[alert]]`` table, and for commands other than ``serve``.
+        open_copy_sender: returns what sends copies to shadow models; made by the first request of a step with one.
     """
 
     clock: Callable[[], float]
@@ -357,6 +368,7 @@ class Services:
     alerts: AlertWatcher | None
     tracing: TracingServices | None
     startup_info: StartupInfo
+    open_copy_sender: CreatedOnce[CopySender] = attrs.field(factory=lambda: CreatedOnce(_make_copy_sender))
 
     @property
     def batches(self) -> Batches:

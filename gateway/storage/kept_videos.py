@@ -14,13 +14,7 @@ from gateway.storage.row_mapping import build_request_row
 
 @frozen
 class KeptVideo:
-    """The last state of a video job that this node has stored.
-
-    Attributes:
-        row: the request with its charge; None while the job runs.
-        delivery: the webhook delivery of its end; None without one.
-        removed: whether the job was deleted after its end.
-    """
+    """``row``: the request with its charge if the job has ended. ``removed``: it was deleted since."""
 
     job: VideoJob
     row: RequestRecord | None = None
@@ -29,7 +23,7 @@ class KeptVideo:
 
 
 def build_state(video: KeptVideo) -> Mapping[str, Any]:
-    """Return the fields of ``video``. A field is None if this node does not know it, as workers do not know prompts."""
+    """Return the fields of ``video``; None for what it does not say. Workers do not know the prompt."""
     job, delivery = video.job, video.delivery
     return {
         "job": {**attrs.asdict(job, recurse=False), "receipt": None, "prompt": ""},

@@ -64,10 +64,10 @@ class ResultLines(Protocol):
         ...
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines durably. After an error the same call can be repeated, until ``make_permanent``."""
+        """Append lines durably. After an error the same call can be repeated, until ``mark``."""
         ...
 
-    def make_permanent(self) -> None:
+    def mark(self) -> None:
         """Make the last append permanent."""
         ...
 
@@ -110,10 +110,7 @@ class FileStore(Protocol):
         ...
 
     def adopt(self, name: str, object_id: str) -> int:
-        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
-
-        Blocks. An interrupted call can be repeated.
-        """
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size. Repeatable. Blocks."""
         ...
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:

@@ -53,7 +53,7 @@ WITHOUT_A_GATEWAY = (
     {("check",), ("completion",), ("doctor",), ("explain",), ("models", "list"), ("restore",)}
     | {("store", "copy"), ("store", "missing")}
     | {("channels", verb) for verb in ("list", "show", "test")}
-    | {("routes", verb) for verb in ("show", "test")}
+    | {("routes", verb) for verb in ("show", "shadow", "test")}
 )
 """Commands that work with a configuration file alone."""
 

@@ -186,6 +186,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "ROUTING__COOLDOWN_S": ("2.5", 2.5),
     "ROUTING__MAX_COOLDOWN_S": ("60", 60.0),
     "ROUTING__WARM_UP_S": ("0", 0.0),
+    "ROUTING__SHADOW_ACCOUNT": ("trials", "trials"),
     "ROUTING__SYNC_INTERVAL_S": ("30", 30.0),
     "MEDIA__LINK_HOURS": ("1.5", 1.5),
     "MEDIA__KEEP_HOURS": ("72", 72.0),

@@ -383,6 +383,7 @@ ADMIN: Mapping[str, Row] = {
     "GET /routes/{name}": Row(make=Site.make_route),
     "PUT /routes/{name}": Row(make=Site.make_route, body={"step": [{"models": ["m"]}]}),
     "DELETE /routes/{name}": Row(make=Site.make_route),
+    "GET /routes/{name}/shadow": Row(make=Site.make_route),
     "POST /routes/{name}/test": Row(make=Site.make_route),
     "GET /prices": Row(),
     "PUT /prices/{model}": Row(make=Site.make_price, body={"input_usd_per_million": 3}),

@@ -11,19 +11,16 @@ from gateway.frozen import frozen
 
 
 class SharedSubject:
-    """A subject: its buckets as the server last reported them, and its requests at this gateway.
+    """A subject: its buckets as the server last reported them (in its time), and its requests at this gateway."""
 
-    The buckets' times are those of the server's clock.
-    """
-
-    __slots__ = ("buckets", "name", "own_running", "requests", "tokens")
+    __slots__ = ("buckets", "mine", "name", "requests", "tokens")
 
     def __init__(self, subject: RateLimitSubject) -> None:
         self.name = f"{subject.kind}:{subject.id}"
         self.buckets = SubjectBuckets(subject.limits, 0.0)
         self.requests = UnitsAhead(self.buckets.requests)
         self.tokens = UnitsAhead(self.buckets.tokens)
-        self.own_running = 0
+        self.mine = 0
 
     def update(self, requests: float, tokens: float, running: int) -> None:
         self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
@@ -36,40 +33,35 @@ class SharedCaller:
     Attributes:
         crowded: the subjects with a limit of concurrent requests, and that limit.
         named: names and limits, as sent to the server.
-        share_count: the number of gateways for which ``shares`` are computed.
+        alone: the number of gateways for which ``shares`` are computed.
         absence: the absence of the server for which the debts of ``shares`` are known.
     """
 
     subjects: Sequence[RateLimitSubject]
-    shared_subjects: tuple[SharedSubject, ...]
+    shared: tuple[SharedSubject, ...]
     buckets: CallerBuckets
     limited: bool
-    concurrency_limits: tuple[tuple[SharedSubject, int], ...]
-    named_limits: tuple[tuple[str, Limits], ...]
-    share_count: int = 0
+    crowded: tuple[tuple[SharedSubject, int], ...]
+    named: tuple[tuple[str, Limits], ...]
+    alone: int = 0
     shares: tuple[RateLimitSubject, ...] = ()
     absence: int = 0
 
     def find_shares(self, gateways: int) -> tuple[RateLimitSubject, ...]:
         """Return the subjects with a share of each rate; concurrent requests are counted elsewhere."""
-        if self.share_count != gateways:
-            self.share_count = gateways
+        if self.alone != gateways:
+            self.alone = gateways
             self.shares = tuple([_find_share(subject, gateways) for subject in self.subjects])
         return self.shares
 
 
 @frozen
 class PermitHolder:
-    """The resources of a permit.
-
-    Attributes:
-        counted_subjects: the subjects whose running requests include the permit's.
-        local_permit: the permit of the local limiter; None if the server has decided.
-    """
+    """The resources of a permit. ``alone``: the permit of the local limiter, if the server was not asked."""
 
     caller: SharedCaller
-    counted_subjects: tuple[SharedSubject, ...]
-    local_permit: RateLimitPermit | None = None
+    counted: tuple[SharedSubject, ...]
+    alone: RateLimitPermit | None = None
 
 
 def _find_share(subject: RateLimitSubject, gateways: int) -> RateLimitSubject:

@@ -7,26 +7,31 @@ import attrs
 
 from gateway.answer_fields import OMITTED, Count, FieldShape
 from gateway.domain.channel import Channel
-from gateway.domain.price import ONE_PPM
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.domain.route import BALANCES, CAUSES, ModelShare, Route
 from gateway.domain.setting import RouteView, Source
 from gateway.frozen import frozen
 from gateway.routing.channel_tester import RequestTestResult
 from gateway.routing.route_spec import RouteSpec, build_route
 from gateway.routing.route_warnings import list_route_warnings
-from gateway.server.admin.answer import DeletedInForce, InForceField
+from gateway.server.admin.answer import DeletedInForce, InForceField, build_view
 from gateway.server.admin.explanation import PriceSummary
-from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import read_change
 from gateway.server.admin.route_explain import build_price_summary
 from gateway.server.context import RoutingServices
 from gateway.server.openapi import schema as s
+from gateway.server.query import parse_moment
+from gateway.storage.shadow_comparison import compare_models
+
+_WEEK_S = 7 * 86_400
 
 _STEP: s.Shape = s.allow(
     s.record(models=s.array(s.either(s.TEXT, s.record(model=s.TEXT, weight=s.COUNT)))),
     channels=s.array(s.TEXT),
     on=s.array(s.one_of(*CAUSES)),
     balance=s.one_of(*BALANCES),
+    shadow=s.record(models=s.array(s.TEXT), share=s.NUMBER, max_running=s.COUNT),
     **{
         "if": s.allow(
             s.record(), min_prompt_tokens=s.COUNT, max_prompt_tokens=s.COUNT, images=s.FLAG, tools=s.FLAG, stream=s.FLAG
@@ -95,6 +100,23 @@ class StepTestResult:
     ms: Count | None
 
 
+@frozen(kw_only=True)
+class ModelComparison:
+    """The requests of one model for a route. ``shadow``: they were copies, whose answers were dropped.
+
+    ``model`` is the provider's name. The means are of completed requests, and null without one.
+    """
+
+    model: str
+    shadow: bool
+    requests: Count
+    failures: Count
+    mean_first_byte_ms: float | None
+    mean_total_ms: float | None
+    mean_completion_tokens: float | None
+    cost_usd: float
+
+
 @admin_operation()
 async def list_routes(request: AdminRequest) -> list[RouteAnswer]:
     """List all routes: those of the configuration file, and those that were added here."""
@@ -144,6 +166,19 @@ async def test_route(request: AdminRequest) -> list[StepTestResult]:
         sent = await routing.channels.send_test(first, share.model)
         results.append(_build_result(number, first, sent))
     return results
+
+
+@admin_operation(query=(Query("since", "Only requests settled then or later; without it, those of the last week."),))
+async def compare_shadow(request: AdminRequest) -> list[ModelComparison]:
+    """Compare the requests of a route with the copies for its shadow models, among the newest rows of the log."""
+    services = request.services
+    name = services.admin.routes.get_route(request.match_info["name"]).route.name
+    await services.billing.flusher.store_waiting()
+    since_ms = parse_moment(request.query, "since")
+    if since_ms is None:
+        since_ms = int((services.clock() - _WEEK_S) * 1_000)
+    sums = await compare_models(services.storage.database, name, since_ms)
+    return [build_view(ModelComparison, one, cost_usd=one.cost_nanos / NANOS_PER_USD) for one in sums]
 
 
 def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Admin API: the request log. A member sees the requests of its account."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast, get_args
 
 import attrs
@@ -44,7 +44,6 @@ class RequestView(RequestRecord):
     usage_capped: bool
     usage_implausible: bool
     cost_usd: float
-    saved_usd: float
 
 
 @frozen(kw_only=True)
@@ -106,6 +105,7 @@ FILTERS = (
     Query("until", "Only requests settled before that time, or until the end of that day."),
     Query("text", "Only with this in the error's text or code, ignoring case; or the one request with this id."),
     Query("unpriced", "`true`: only requests to models without a price; `false`: only the others.", s.FLAG),
+    Query("shadow", "`true`: only copies for shadow models; `false`: only the others.", s.FLAG),
     ACCOUNT_QUERY,
 )
 _PAGING = (
@@ -148,7 +148,7 @@ async def get_request(request: AdminRequest) -> RequestDetails:
     `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are the counts
     that were charged and have no field, as JSON. The log has no prices: `lines` are calculated with the current ones.
     They add up to the charge, in `cost_nanos`, or each of them is `estimated`; the request's own `cost_usd` is the
-    charge. `saved_usd` is what the provider's prompt cache has saved at the prices of that time.
+    charge.
     """
     await request.services.billing.flusher.store_waiting()
     actor, history = request.actor, request.services.admin.history
@@ -177,11 +177,9 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
     text = query.get("text") or None
     if text is not None and len(text) > MAX_ERROR:
         raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
-    unpriced = query.get("unpriced")
-    if unpriced not in {None, "true", "false"}:
-        raise InvalidRequest("'unpriced' must be true or false", param="unpriced")
     return RequestFilter(
-        unpriced=None if unpriced is None else unpriced == "true",
+        unpriced=_parse_flag(query, "unpriced"),
+        shadow=_parse_flag(query, "shadow"),
         account_id=await parse_account(request),
         key_id=parse_number(query, "key"),
         model=query.get("model"),
@@ -194,6 +192,13 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
         until_ms=parse_moment(query, "until", ends=True),
         text=text,
     )
+
+
+def _parse_flag(query: Mapping[str, str], name: str) -> bool | None:
+    value = query.get(name)
+    if value not in {None, "true", "false"}:
+        raise InvalidRequest(f"{name!r} must be true or false", param=name)
+    return None if value is None else value == "true"
 
 
 def parse_channel(request: AdminRequest) -> str | None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
 from aiohttp import web
 
 from gateway.domain.route import CAUSES, DEFAULT_CAUSES
@@ -11,6 +12,8 @@ from gateway.errors import NotFound
 from gateway.server.console.page import Data, ask_admin_api
 
 _TRAITS = ("images", "tools", "stream")
+_OTHERS = ("balance", "shadow")
+"""Fields of a step that the form keeps without showing them."""
 _ASKED = ("key", "prompt_tokens", *_TRAITS)
 
 
@@ -50,6 +53,7 @@ def _build_row(step: Mapping[str, Any]) -> Data:
         "on": step.get("on", DEFAULT_CAUSES),
         "condition": condition,
         "more": bool(condition) or "on" in step or "channels" in step,
+        "others": orjson.dumps({name: step[name] for name in _OTHERS if name in step}).decode(),
     }
 
 

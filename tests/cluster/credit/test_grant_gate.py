@@ -27,7 +27,7 @@ class Node:
 
     id: str
     restored_generation: str = ""
-    expected_nodes: Collection[str] = ()
+    expected: Collection[str] = ()
 
 
 class Servers:

@@ -35,16 +35,11 @@ from gateway.formats.chat.model import (
     UsageReport,
 )
 
-MAX_HELD_BYTES = 16 * 1024 * 1024
+MAX_HELD = 16 * 1024 * 1024
 """The limit on buffered function calls in approximate bytes. They are buffered because the format has no deltas."""
-_FRAGMENT_BYTES = 64
+_PIECE_BYTES = 64
 _CALL_BYTES = 1_024
-_FINISH_REASONS: dict[Reason, str] = {
-    "stop": "STOP",
-    "tool_calls": "STOP",
-    "length": "MAX_TOKENS",
-    "content_filter": "SAFETY",
-}
+_REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
 _TEXT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
 _THOUGHT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
 """Templates of chunks with one text. Arguments: text as JSON, index of the candidate, and the chunk's constant end."""
@@ -70,20 +65,20 @@ class _WrittenCandidate:
         A call whose arguments are not a JSON object is left out. The reason then reports a malformed call, unless the
         answer was cut off.
         """
-        parts, malformed_names = [], []
+        parts, broken_calls = [], []
         for call in self.calls.values():
             part = _build_call(call)
             if part is None:
-                malformed_names.append(call.start.name)
+                broken_calls.append(call.start.name)
             else:
                 parts.append(part)
-        end_fields: Json = {"finishReason": _FINISH_REASONS[self.reason or "stop"]}
-        if malformed_names and end_fields["finishReason"] == "STOP":
-            end_fields = {
+        ending: Json = {"finishReason": _REASONS[self.reason or "stop"]}
+        if broken_calls and ending["finishReason"] == "STOP":
+            ending = {
                 "finishReason": _MALFORMED_CALL,
-                "finishMessage": f"Malformed function call: {', '.join(malformed_names)}",
+                "finishMessage": f"Malformed function call: {', '.join(broken_calls)}",
             }
-        return parts, end_fields | self.take_logprobs()
+        return parts, ending | self.take_logprobs()
 
     def take_logprobs(self) -> Json:
         tokens, self.logprobs = self.logprobs, ()
@@ -138,30 +133,27 @@ def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
 
 
 class GenerateContentSerializer:
-    """Writes events as a stream of this format. Each function call is sent as a whole.
+    """Writes events as a stream of this format. Function calls are sent complete, with at most ``MAX_HELD`` bytes."""
 
-    ``write`` raises ``ProviderBadResponse`` if unfinished calls would take more than ``MAX_HELD_BYTES``.
-    """
-
-    __slots__ = ("_candidates", "_chunk_tail", "_has_logprobs", "_held_bytes", "_identity_fields", "_report")
+    __slots__ = ("_candidates", "_held_bytes", "_identity", "_logprobs", "_report", "_tail")
 
     def __init__(self, model: str, answer_id: str) -> None:
-        self._identity_fields = {"modelVersion": model, "responseId": answer_id}
-        self._chunk_tail = b"}]," + orjson.dumps(self._identity_fields)[1:] + b"\n\n"
+        self._identity = {"modelVersion": model, "responseId": answer_id}
+        self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
         self._candidates: dict[int, _WrittenCandidate] = {}
         self._held_bytes = 0
-        self._has_logprobs = False  # the answer has log probabilities
+        self._logprobs = False  # the answer has log probabilities
         self._report: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         # Hot path for nearly every event of a stream.
-        if type(event) is TextDelta and event.text and not self._has_logprobs:
-            return _TEXT_EVENT % (orjson.dumps(event.text), event.choice, self._chunk_tail)
+        if type(event) is TextDelta and event.text and not self._logprobs:
+            return _TEXT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
         if type(event) is ReasoningDelta and event.text:
-            return _THOUGHT_EVENT % (orjson.dumps(event.text), event.choice, self._chunk_tail)
+            return _THOUGHT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
         match event:
             case ToolCallStart() | ToolCallDelta():
-                self._hold_call(event)
+                self._hold(event)
             case ChoiceFinished():
                 candidate = self._candidates.setdefault(event.choice, _WrittenCandidate())
                 candidate.reason = candidate.reason or event.reason
@@ -169,9 +161,9 @@ class GenerateContentSerializer:
                 self._report = event
             case LogprobsReport():
                 self._candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
-                self._has_logprobs = True
+                self._logprobs = True
             case StreamEnd():
-                return self._build_last_chunk()
+                return self._end()
             case TextDelta() | RefusalDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
                 part = _build_part(event)
                 return b"" if part is None else self._build_part_chunk(part, event.choice)
@@ -179,44 +171,42 @@ class GenerateContentSerializer:
 
     def _build_part_chunk(self, part: Json, choice: int) -> bytes:
         logprobs_field = (
-            self._candidates[choice].take_logprobs() if self._has_logprobs and choice in self._candidates else {}
+            self._candidates[choice].take_logprobs() if self._logprobs and choice in self._candidates else {}
         )
         return self._build_chunk([_build_candidate([part], choice) | logprobs_field])
 
-    def _hold_call(self, event: ToolCallStart | ToolCallDelta) -> None:
-        self._held_bytes += _record_call(self._candidates, event)
-        if self._held_bytes > MAX_HELD_BYTES:
+    def _hold(self, event: ToolCallStart | ToolCallDelta) -> None:
+        self._held_bytes += _note_call(self._candidates, event)
+        if self._held_bytes > MAX_HELD:
             raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
-    def _build_last_chunk(self) -> bytes:
+    def _end(self) -> bytes:
         candidates = []
         for index, candidate in sorted(self._candidates.items()) or [(0, _WrittenCandidate())]:
-            parts, end_fields = candidate.build_end()
+            parts, ending = candidate.build_end()
             # Google's SDK treats a content without parts as a broken answer; Gemini, too, ends with an empty text.
-            candidates.append(_build_candidate(parts or [{"text": ""}], index) | end_fields)
+            candidates.append(_build_candidate(parts or [{"text": ""}], index) | ending)
         chunk_fields: Json = {}
         if self._report is not None:
             chunk_fields["usageMetadata"] = build_usage_metadata(self._report.usage, self._report.reasoning_tokens)
         return self._build_chunk(candidates, chunk_fields)
 
     def _build_chunk(self, candidates: list[Json], extra_fields: Json | None = None) -> bytes:
-        return b"data: %b\n\n" % exact_json.dumps(
-            {"candidates": candidates, **(extra_fields or {}), **self._identity_fields}
-        )
+        return b"data: %b\n\n" % exact_json.dumps({"candidates": candidates, **(extra_fields or {}), **self._identity})
 
 
 def _build_candidate(parts: list[Json], index: int) -> Json:
     return {"content": {"parts": parts, "role": "model"}, "index": index}
 
 
-def _record_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
+def _note_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
     calls = candidates.setdefault(event.choice, _WrittenCandidate()).calls
     if isinstance(event, ToolCallStart):
         calls.setdefault(event.index, _FunctionCall(event))
         return _CALL_BYTES
     if event.index in calls:
         calls[event.index].arguments.append(event.arguments)
-    return _FRAGMENT_BYTES + len(event.arguments)
+    return _PIECE_BYTES + len(event.arguments)
 
 
 def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> bytes:
@@ -227,7 +217,7 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
     for event in events:
         match event:
             case ToolCallStart() | ToolCallDelta():
-                _record_call(candidates, event)
+                _note_call(candidates, event)
             case ChoiceFinished():
                 candidates.setdefault(event.choice, _WrittenCandidate()).reason = event.reason
             case UsageReport():
@@ -237,35 +227,35 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
             case StreamError():
                 raise event.error
             case _ if (part := _build_part(event)) is not None:
-                _append_part(contents.setdefault(getattr(event, "choice", 0), []), part)
+                _append(contents.setdefault(getattr(event, "choice", 0), []), part)
     candidate_bodies = []
     for index in sorted(candidates.keys() | contents.keys()) or [0]:
-        calls, end_fields = candidates.get(index, _WrittenCandidate()).build_end()
-        parts = [_close_part(part) for part in contents.get(index, [])] + calls
-        candidate_bodies.append(_build_candidate(parts or [{"text": ""}], index) | end_fields)
+        calls, ending = candidates.get(index, _WrittenCandidate()).build_end()
+        parts = [_finish(part) for part in contents.get(index, [])] + calls
+        candidate_bodies.append(_build_candidate(parts or [{"text": ""}], index) | ending)
     answer: Json = {"candidates": candidate_bodies}
     if report is not None:
         answer["usageMetadata"] = build_usage_metadata(report.usage, report.reasoning_tokens)
     return exact_json.dumps({**answer, "modelVersion": model, "responseId": answer_id})
 
 
-def _append_part(parts: list[Json], part: Json) -> None:
+def _append(parts: list[Json], part: Json) -> None:
     """Append a part. A text is joined with a preceding text, and a signature with the preceding reasoning."""
-    last_part = parts[-1] if parts else None
-    if last_part is None or "thoughtSignature" in last_part or "inlineData" in last_part or "inlineData" in part:
-        parts.append(_open_part(part))
-    elif last_part.get("thought") is part.get("thought"):
+    last = parts[-1] if parts else None
+    if last is None or "thoughtSignature" in last or "inlineData" in last or "inlineData" in part:
+        parts.append(_begin(part))
+    elif last.get("thought") is part.get("thought"):
         if "text" in part:
-            last_part.setdefault("text", []).append(part["text"])
+            last.setdefault("text", []).append(part["text"])
         if "thoughtSignature" in part:
-            last_part["thoughtSignature"] = part["thoughtSignature"]
+            last["thoughtSignature"] = part["thoughtSignature"]
     else:
-        parts.append(_open_part(part))
+        parts.append(_begin(part))
 
 
-def _open_part(part: Json) -> Json:
+def _begin(part: Json) -> Json:
     return part | {"text": [part["text"]]} if "text" in part else dict(part)
 
 
-def _close_part(part: Json) -> Json:
+def _finish(part: Json) -> Json:
     return part | {"text": "".join(part["text"])} if "text" in part else part

@@ -13,14 +13,14 @@ function readModel(text) {
   return found ? { model: found[1], weight: Number(found[2]) } : text;
 }
 
-// A step as the admin API takes it; what is empty has its default.
+// A step as the admin API takes it; what is empty has its default. Fields that the form does not show stay.
 function readStep(row) {
   const value = (name) => row.querySelector(`[data-field=${name}]`).value.trim();
   const condition = {};
   for (const name of NUMBERS) if (value(name) !== "") condition[name] = Number(value(name));
   for (const name of FLAGS) if (value(name) !== "") condition[name] = value(name) === "true";
   const on = [...row.querySelectorAll("[data-cause]")].filter((box) => box.checked).map((box) => box.dataset.cause);
-  const step = { models: list(value("models")).map(readModel), on };
+  const step = { ...JSON.parse(row.dataset.others), models: list(value("models")).map(readModel), on };
   if (value("channels")) step.channels = list(value("channels"));
   if (Object.keys(condition).length) step.if = condition;
   return step;

@@ -1,0 +1,56 @@
+"""Compares a route's own requests with the copies that were sent to its shadow models."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, case, func, literal_column, select
+
+from gateway.domain.request_log import NON_FAILURES
+from gateway.frozen import frozen
+from gateway.storage.database import Database
+from gateway.storage.schema import requests
+
+MAX_ROWS = 200_000
+"""The newest rows of the request log that a comparison reads."""
+_C = requests.c
+_EMPTY: ColumnElement[str] = literal_column("''")  # PostgreSQL groups by no expression with a parameter
+
+
+@frozen
+class ModelSums:
+    """The requests of one model for a route. ``shadow``: they were copies. The means are of completed requests.
+
+    ``model`` is the provider's name. Means are None without a completed request.
+    """
+
+    model: str
+    shadow: bool
+    requests: int
+    failures: int
+    mean_first_byte_ms: float | None
+    mean_total_ms: float | None
+    mean_completion_tokens: float | None
+    cost_nanos: int
+
+
+async def compare_models(database: Database, route: str, since_ms: int) -> Sequence[ModelSums]:
+    """Return the sums of each model among the newest rows settled since ``since_ms``, copies last."""
+    newest = select(func.max(_C.sequence)).scalar_subquery()
+    model = case((_C.served_model == _EMPTY, _C.model), else_=_C.served_model)
+    completed = _C.outcome == "completed"
+    means = [func.avg(case((completed, column))) for column in (_C.first_byte_ms, _C.total_ms, _C.completion_tokens)]
+    failures = func.sum(case((_C.outcome.in_(NON_FAILURES), 0), else_=1))
+    columns: list[ColumnElement[Any]] = [model, _C.shadow, func.count(), failures, *means, func.sum(_C.cost_nanos)]
+    statement = (
+        select(*columns)
+        .where(_C.sequence > newest - MAX_ROWS, _C.settled_ms >= since_ms, _C.route == route)
+        .group_by(model, _C.shadow)
+        .order_by(_C.shadow, func.count().desc(), model)
+    )
+    return [_build_sums(row) for row in await database.read_long(statement)]
+
+
+def _build_sums(row: Row[Any]) -> ModelSums:
+    model, shadow, count, failures, *means, cost_nanos = tuple(row)
+    first_byte_ms, total_ms, tokens = (None if mean is None else round(float(mean), 1) for mean in means)
+    return ModelSums(model, bool(shadow), int(count), int(failures), first_byte_ms, total_ms, tokens, int(cost_nanos))
