@@ -215,5 +215,5 @@ def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | No
         took_ms = round((now - last.began_at) * 1000)
         tried.append(FailedAttempt(last.channel.name, code, took_ms, status, "", step, last.target.model))
     if last.target.place is not None:
-        tried = sorted([*ctx.target_list.passed, *tried], key=lambda attempt: attempt.step)
+        tried = ctx.target_list.sort_trail(tried)
     return build_tried(tried)

@@ -113,6 +113,10 @@ class StepList(TargetList):
             self._step = step = get_place(home).step
             self._order = [step, *(other for other in self._order if other != step)]
 
+    def sort_trail(self, attempts: Iterable[FailedAttempt]) -> list[FailedAttempt]:
+        numbers = [step + 1 for step in self._order]
+        return sorted([*self.passed, *attempts], key=lambda attempt: numbers.index(attempt.step))
+
     def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
         cause = find_cause(error)
         if cause is None or self._is_late():

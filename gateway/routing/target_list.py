@@ -1,7 +1,7 @@
 """The targets of one request: chooses the channel for each attempt by the current state of the channels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -202,6 +202,10 @@ class TargetList:
         if isinstance(error, errors.ProviderRateLimited):
             return error.provider_retry_after_s is not None
         return error.passing and not self._inference.makes_media
+
+    def sort_trail(self, attempts: Iterable[FailedAttempt]) -> list[FailedAttempt]:
+        """Return the attempts and the steps that were passed over, in the order in which the request came to them."""
+        return list(attempts)
 
     def keep_affordable(self, room_nanos: int) -> Sequence[Target]:  # noqa: ARG002 - for the steps of a route
         """Return the targets that may serve the request although the caller cannot afford all of them: none.

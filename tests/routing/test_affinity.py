@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.request_log import FailedAttempt
 from gateway.domain.route import ModelShare, Route, RouteStep
 from gateway.errors import ProviderRateLimited
 from gateway.formats.chat.anthropic.request import parse_messages_inference
@@ -160,7 +161,12 @@ def test_a_conversation_begins_with_the_step_that_answered_last_and_falls_back_t
     targets.affinity.note_answered(second, router.time)
     router.board.release(second.slot)
     router.time += 300
-    assert ask(router, turn(1, 2, model="fast")).target.model == "b"
+    inference = turn(1, 2, model="fast")
+    targets = router.route(CALLER, inference)
+    router.keep_conversation(targets, inference, {})
+    trail = [FailedAttempt("up-b", "x", 1, step=2), FailedAttempt("up-a", "ok", 1, step=1)]
+    assert targets.sort_trail(reversed(trail)) == trail
+    assert ask(router, inference).target.model == "b"
     assert ask(router, turn(2, model="fast")).target.model == "a"
     router.trip("up-b", 100)
     assert ask(router, turn(1, 3, model="fast")).target.model == "a"
