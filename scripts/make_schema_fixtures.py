@@ -26,7 +26,7 @@ import gateway.storage.migrations
 from gateway.storage import channels
 from gateway.storage.data_folder import SECRETS
 from gateway.storage.encryption import SecretBox
-from gateway.storage.identity import MASTER, fingerprint
+from gateway.storage.identity import MASTER_KEY_NAME, fingerprint
 from tests.support.schema_fixtures import FIXTURES, find_secret
 
 Row = dict[str, Any]
@@ -43,7 +43,7 @@ VIDEO = "video_0123456789abcdef0123456789abcdef"
 
 def list_rows() -> dict[str, list[Row]]:
     """The first rows of each table, as far as their values matter; the others are made from the column's type."""
-    sealed = SecretBox(find_secret(MASTER)).derive(channels.PURPOSE)
+    sealed = SecretBox(find_secret(MASTER_KEY_NAME)).derive(channels.PURPOSE)
     settings = {"models": ["m"], "model_map": [], "groups": [], "priority": 0, "weight": 1, "timeouts": {}}
     secret = orjson.dumps({"api_keys": ["sk-provider"]})
     limits = {"status": "active", "quota_nanos": LARGE * 4, "quota_period": "lifetime", "quota_status": 403}

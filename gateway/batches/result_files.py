@@ -50,8 +50,8 @@ class ResultFiles:
         """Write results durably. After an error the same call can be repeated."""
         self.output.append([result.line for result in results if result.in_output])
         self.errors.append([result.line for result in results if not result.in_output])
-        self.output.mark()
-        self.errors.mark()
+        self.output.make_permanent()
+        self.errors.make_permanent()
 
     def remove(self) -> None:
         for file in (self.output, self.errors):

@@ -99,7 +99,7 @@ class Settlement:
         charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None
-        ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge)
+        ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge, paid=paid)
         self._journal.record_end(record)
         self._write_queue.put(record)
         self.ended.append(record)
@@ -170,6 +170,7 @@ def build_record(
     now: float,
     now_ms: int,
     charge: Charge = NOTHING_CHARGED,
+    paid: Attempt | None = None,
 ) -> RequestRecord:
     """Build the record of an ended request. ``now`` is loop time. ``ctx`` lacks ``inference`` if no body was read."""
     inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
@@ -178,8 +179,7 @@ def build_record(
     channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
     if attempts:
         last = attempts[-1]
-        target, channel = last.target, last.channel.name
-        served = last.answered or target.model
+        target, channel, served = last.target, last.channel.name, last.answered or last.target.model
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
         unpriced = target.unpriced and not charge.cost_nanos and not OPERATIONS[ctx.operation].counts_only
         place = target.place
@@ -191,17 +191,21 @@ def build_record(
     reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
     # Positional, because passing this many keyword arguments takes twice as long as building the record.
     return RequestRecord(
-        *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id),
-        *(account.name, key.id, key.name, model, channel),
+        *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id, account.name, key.id, key.name, model, channel),
         *(status, outcome, error.public_code if error else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
-        ctx.shadow_route if place is None else place.route.name,
-        ctx.shadow_route != "",
+        *(ctx.shadow_route if place is None else place.route.name, ctx.shadow_route != ""),
+        _find_saved(paid, usage) if usage.cached_tokens or units else 0,
     )
+
+
+def _find_saved(paid: Attempt | None, usage: Usage) -> int:
+    """Return what the prompt cache has saved in the attempt that is charged, in nano-USD."""
+    return 0 if paid is None else paid.target.find_saved(paid.answered, usage)
 
 
 def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:

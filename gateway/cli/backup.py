@@ -200,14 +200,16 @@ def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
 
 
 def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> None:
-    from gateway.storage.backup import CONFIG
+    from gateway.storage.backup import CONFIG_NAME
 
     click.echo(
         f"Restored into {data}: {len(manifest['members'])} files of version {manifest['version']}, "
         f"backed up at {manifest['created']}"
     )
-    if CONFIG in manifest["members"]:
-        click.echo(f"The configuration of then is {data / CONFIG} (--config); files that it names are not in a backup")
+    if CONFIG_NAME in manifest["members"]:
+        click.echo(
+            f"The configuration of then is {data / CONFIG_NAME} (--config); files that it names are not in a backup"
+        )
     if manifest.get("media_store"):  # missing in older backups
         is_here = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
         click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {is_here}")

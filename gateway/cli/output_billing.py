@@ -33,7 +33,9 @@ _UNUSED = {
     "completion_tokens": 0,
     "cached_tokens": 0,
     "cost_nanos": 0,
+    "saved_nanos": 0,
     "cost_usd": 0.0,
+    "saved_usd": 0.0,
 }
 CREDITS = (
     Column("TIME", "at"),
@@ -60,7 +62,8 @@ def print_usage(usage: Json) -> None:
         lines = [*lines, {axis: ABSENT, **unlisted}]
     console = Console()
     lines_and_total = [*lines, {**total, axis: "total"}]
-    columns = list_usage_columns(axis, find_decimals([line["cost_usd"] for line in lines_and_total]))
+    decimals = find_decimals([line["cost_usd"] for line in lines_and_total])
+    columns = list_usage_columns(axis, decimals, saves=any(line["saved_nanos"] for line in lines))
     filled, bar = fit_usage(fill_columns(columns, lines_and_total), console.width)
     if bar:
         bars = format_bars(lines, bar, as_text=console.options.ascii_only)
@@ -71,19 +74,39 @@ def print_usage(usage: Json) -> None:
 def _find_unlisted(lines: Sequence[Json], total: Json) -> Json | None:
     """Return the usage without a row, that is, requests without a channel or model; None if there is none."""
     unlisted = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
-    return {**unlisted, "cost_usd": unlisted["cost_nanos"] / NANOS_PER_USD} if unlisted["requests"] else None
+    if not unlisted["requests"]:
+        return None
+    costs = {f"{name}_usd": unlisted[f"{name}_nanos"] / NANOS_PER_USD for name in ("cost", "saved")}
+    return {**unlisted, **costs}
 
 
-def list_usage_columns(axis: str, decimals: int) -> list[Column]:
-    """List the columns of a usage table. ``decimals`` is the number of decimals of its costs."""
+def list_usage_columns(axis: str, decimals: int, *, saves: bool = False) -> list[Column]:
+    """List the columns of a usage table.
+
+    ``decimals`` is the number of decimals of its costs. ``saves``: prompt caches have saved something.
+    """
+    saved = Column("SAVED", lambda line: _format_saved(line["saved_usd"], decimals), align_right=True, drop=4)
     return [
         Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
         Column("REQUESTS", lambda line: f"{line['requests']:,}", align_right=True, drop=1),
         Column("IN", lambda line: f"{line['prompt_tokens']:,}", align_right=True, drop=2),
         Column("OUT", lambda line: f"{line['completion_tokens']:,}", align_right=True, drop=2),
-        Column("CACHED", lambda line: f"{line['cached_tokens']:,}", align_right=True, drop=3),
+        Column("CACHED", _format_cached, align_right=True, drop=3),
+        *((saved,) if saves else ()),
         Column("COST", lambda line: format_cost(line["cost_usd"], decimals), align_right=True),
     ]
+
+
+def _format_cached(line: Json) -> str:
+    """Format the cached tokens, and their share of the prompts from 1 % on: ``1,200 (80%)``."""
+    cached = line["cached_tokens"]
+    percent = 100 * cached // max(line["prompt_tokens"], 1)
+    return f"{cached:,} ({percent}%)" if percent else f"{cached:,}"
+
+
+def _format_saved(amount: float, decimals: int) -> str:
+    """Format what prompt caches have saved, in dollars; negative if they cost more."""
+    return ("-" if amount < 0 else "") + format_cost(abs(amount), decimals)
 
 
 def fill_days(lines: Sequence[Json]) -> Iterator[Json]:

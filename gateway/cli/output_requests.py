@@ -8,15 +8,15 @@ from gateway.cli.text import ABSENT, Json, format_outcome, format_usd
 
 _HIDDEN_FIELDS = frozenset(
     {
-        "sequence", "account_id", "started_ms", "settled_ms", "tried", "cost_nanos", "reserved_nanos", "overrun_nanos",
-        "attempts_made", "lines", "timing", "attempts", "usage_implausible",
+        "sequence", "account_id", "started_ms", "settled_ms", "tried", "cost_nanos", "saved_nanos", "reserved_nanos",
+        "overrun_nanos", "attempts_made", "lines", "timing", "attempts", "usage_implausible",
     }
 )  # fmt: skip
 """Fields left out because another field or a table below shows their content better."""
 _OPTIONAL_FIELDS = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
-        "served_model", "units", "batch_id", "route", "shadow",
+        "served_model", "units", "batch_id", "route", "saved_usd", "shadow",
     }
 )  # fmt: skip
 """Fields left out if they have no value."""

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from gateway.cluster.membership.node import ClusterNode
     from gateway.config.reload import Reloader
 
-_AGAIN_S = 1.0
-MOST_FAILURES = 30
+_RETRY_S = 1.0
+MAX_FAILURES = 30
 """Consecutive failures while the node reaches the store; then the failure is logged, and retries become rarer.
 
 At one per second they take longer than ``ClusterTimes.fence_s``: a node that has lost its store is fenced first, and
 counts from zero.
 """
-_SLOW_S = 30.0
+_SLOW_RETRY_S = 30.0
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -43,7 +43,7 @@ class ChangeFollower:
 
     Attributes:
         again_s: seconds before a retry after the store failed.
-        slow_s: the same after ``MOST_FAILURES``.
+        slow_s: the same after ``MAX_FAILURES``.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class ChangeFollower:
         self._start = start
         self._bring_back = bring_back
         self._channels_changed = False
-        self._reads_lists = False
-        self._unread: set[str] | None = set()
-        self.again_s, self.slow_s = _AGAIN_S, _SLOW_S
+        self._is_reading_lists = False
+        self._unread_channels: set[str] | None = set()
+        self.retry_s, self.slow_retry_s = _RETRY_S, _SLOW_RETRY_S
 
     async def apply(self, changes: Sequence[Change]) -> None:
-        keys, accounts = ({int(each.id) for each in changes if each.kind == kind} for kind in ("key", "account"))
-        kinds = {each.kind for each in changes}
+        keys, accounts = ({int(change.id) for change in changes if change.kind == kind} for kind in ("key", "account"))
+        kinds = {change.kind for change in changes}
         if keys or accounts:
             await self._api_keys.reload_some(keys, accounts)
-        if listed := {each.id for each in changes if each.kind == "model_list"}:
-            self._load_models(listed)
-        await self._apply_other(settings="setting" in kinds, channels="channel" in kinds)
+        if channel_names := {change.id for change in changes if change.kind == "model_list"}:
+            self._load_models(channel_names)
+        await self._apply_settings_and_channels(settings="setting" in kinds, channels="channel" in kinds)
 
     async def reload(self) -> None:
         """Read everything again, including credit leases, and create missing balances."""
@@ -89,7 +89,7 @@ class ChangeFollower:
             await database.write(database.credit.open_missing)
         await self._api_keys.reload()
         self._load_models(None)
-        await self._apply_other(settings=True, channels=True)
+        await self._apply_settings_and_channels(settings=True, channels=True)
 
     async def restore(self) -> None:
         """Store again what the database may have lost: rows, jobs, changes of operators, then the credit leases."""
@@ -108,7 +108,7 @@ class ChangeFollower:
 
         await restore_changes(self._storage.database, str(self._node.address.timeline), self._node.process)
 
-    async def _apply_other(self, *, settings: bool, channels: bool) -> None:
+    async def _apply_settings_and_channels(self, *, settings: bool, channels: bool) -> None:
         if settings:
             await self._reloader.adopt_stored()
         if channels and not self._channels_changed:
@@ -117,49 +117,53 @@ class ChangeFollower:
 
     async def _follow_channels(self) -> None:
         try:
-            await self._repeat("follow_channels", self._adopt_channels)
+            await self._retry_until_done("follow_channels", self._apply_channels)
         finally:
             self._channels_changed = False
 
-    async def _adopt_channels(self) -> None:
+    async def _apply_channels(self) -> None:
         while self._channels_changed:
             self._channels_changed = False
             try:
-                changed = await self._routing.channels.adopt_stored()
+                changed_channels = await self._routing.channels.adopt_stored()
             except StoreUnavailable:
                 self._channels_changed = True
                 raise
             except GatewayError as error:
                 log.error("channels_not_followed", error=error.message)  # noqa: TRY400 - a refusal, not a bug
             else:
-                names = {channel.name for channel in changed}
+                names = {channel.name for channel in changed_channels}
                 self._load_models(names)
 
     def _load_models(self, names: set[str] | None) -> None:
         """Use the model lists stored by another node, of all channels if ``names`` is None; do not wait."""
-        self._unread = None if names is None or self._unread is None else self._unread | names
-        if not self._reads_lists:
-            self._reads_lists = True
+        self._unread_channels = (
+            None if names is None or self._unread_channels is None else self._unread_channels | names
+        )
+        if not self._is_reading_lists:
+            self._is_reading_lists = True
             self._start(self._load_lists_until_done())
 
     async def _load_lists_until_done(self) -> None:
         try:
-            await self._repeat("load_models", self._read_lists)
+            await self._retry_until_done("load_models", self._read_lists)
         finally:
-            self._reads_lists = False
+            self._is_reading_lists = False
 
     async def _read_lists(self) -> None:
         lists = self._routing.model_lists
-        while self._unread is None or self._unread:
-            names, self._unread = self._unread, set()
+        while self._unread_channels is None or self._unread_channels:
+            names, self._unread_channels = self._unread_channels, set()
             try:
                 if lists is not None:
                     await lists.load(names)
             except StoreUnavailable:
-                self._unread = None if names is None or self._unread is None else self._unread | names
+                self._unread_channels = (
+                    None if names is None or self._unread_channels is None else self._unread_channels | names
+                )
                 raise
 
-    async def _repeat(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _retry_until_done(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Retry ``work`` until it succeeds. If it keeps failing although the node reaches the store, log this once."""
         failures = 0
         while True:
@@ -167,8 +171,8 @@ class ChangeFollower:
                 await work()
             except StoreUnavailable as error:
                 failures = 0 if self._node.figures.fenced else failures + 1
-                if failures == MOST_FAILURES:
+                if failures == MAX_FAILURES:
                     log.error("change_not_followed", job=name, error=error.message)  # noqa: TRY400 - not a bug here
-                await asyncio.sleep(self.again_s if failures < MOST_FAILURES else self.slow_s)
+                await asyncio.sleep(self.retry_s if failures < MAX_FAILURES else self.slow_retry_s)
             else:
                 return

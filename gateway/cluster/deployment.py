@@ -22,7 +22,11 @@ _PROBING_NODES = 4
 
 
 class Cluster:
-    """The ``Deployment`` of a node. ``pauses_s``: a response may still be on its way to the store."""
+    """The ``Deployment`` of a node.
+
+    Attributes:
+        pauses_s: the waits before a response is looked up again, because another node may be storing it.
+    """
 
     pauses_s: tuple[float, ...] = (0.1, 0.4)
 

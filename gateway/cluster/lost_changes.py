@@ -25,58 +25,63 @@ from gateway.storage.lost_changes import LostChangeRepository
 if TYPE_CHECKING:
     from gateway.cluster.membership.node import ClusterNode
 
-KEPT_MS = 600_000
+ROW_RETENTION_MS = 600_000
 """For how long a node keeps an audit row, in milliseconds: longer than any standby should lag."""
-_IGNORED = frozenset({"member.signed_in", "session.refused", "member.passkey_refused", "configuration.reloaded"})
+_IGNORED_ACTIONS = frozenset(
+    {"member.signed_in", "session.refused", "member.passkey_refused", "configuration.reloaded"}
+)
 """Actions that change nothing for an operator to repeat."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 class ChangeKeeper:
-    """Keeps the last audit rows, and brings lost ones back. ``find_caller``: a key as this process last knew it."""
+    """Keeps the last audit rows, and applies lost ones again.
+
+    ``find_caller``: returns the key with this id, and its account, as this process last read them; None if it has not.
+    """
 
     def __init__(self, node: "ClusterNode", database: Database, find_caller: Callable[[int], Caller | None]) -> None:
         self._node = node
         self._database = database
         self._find_caller = find_caller
-        self._record = LostChangeRepository(database)
-        self._kept: dict[int, AuditRow] = {}
-        self._newest = 0
+        self._repository = LostChangeRepository(database)
+        self._kept_rows: dict[int, AuditRow] = {}
+        self._newest_sequence = 0
 
     @property
     def _now_ms(self) -> int:
         return int(self._node.clock.now() * 1000)
 
-    async def note(self) -> None:
+    async def keep_new_rows(self) -> None:
         """Keep the audit rows written since the last call. Raises ``StoreUnavailable``."""
-        rows = await self._record.list_newest(self._newest)
-        since_ms = self._now_ms - KEPT_MS
+        rows = await self._repository.list_newest(self._newest_sequence)
+        since_ms = self._now_ms - ROW_RETENTION_MS
         for row in rows:
-            self._kept.setdefault(row.sequence, row)
-        self._newest = max(self._kept, default=self._newest)
-        self._kept = {number: row for number, row in self._kept.items() if row.at_ms >= since_ms}
+            self._kept_rows.setdefault(row.sequence, row)
+        self._newest_sequence = max(self._kept_rows, default=self._newest_sequence)
+        self._kept_rows = {sequence: row for sequence, row in self._kept_rows.items() if row.at_ms >= since_ms}
 
     async def bring_back(self) -> None:
         """Apply again what takes rights away, and record all lost changes. Raises ``StoreUnavailable``."""
-        lost = await self._find_lost()
+        lost_rows = await self._find_lost_rows()
         async with self._node.bring_back_alone():
-            record, generation = await self._record.read(), self._node.generation
-            known = {change.row for change in record.changes}
-            new, applied = [row for row in lost if row not in known], 0
-            if new or record.generation != generation:
+            record, generation = await self._repository.read(), self._node.generation
+            known_rows = {change.row for change in record.changes}
+            new_rows, applied_count = [row for row in lost_rows if row not in known_rows], 0
+            if new_rows or record.generation != generation:
                 now_ms = self._now_ms
-                changes = await Reapplication(self._database, self._find_caller, now_ms).run(new)
-                await self._record.put(ReplacedStore(generation, now_ms, (*record.changes, *changes)))
-                applied = sum(change.applied != "{}" for change in changes)
-        if lost:
-            reason = f"this node applied {applied} of them again; see: gateway nodes lost-changes"
-            log.warning("changes_lost", node=self._node.process, rows=len(lost), reason=reason)
-        self._kept, self._newest = {}, 0  # the new store gives the numbers of lost rows to others
+                changes = await Reapplication(self._database, self._find_caller, now_ms).run(new_rows)
+                await self._repository.put(ReplacedStore(generation, now_ms, (*record.changes, *changes)))
+                applied_count = sum(change.applied != "{}" for change in changes)
+        if lost_rows:
+            reason = f"this node applied {applied_count} of them again; see: gateway nodes lost-changes"
+            log.warning("changes_lost", node=self._node.process, rows=len(lost_rows), reason=reason)
+        self._kept_rows, self._newest_sequence = {}, 0  # the new store gives the numbers of lost rows to others
 
-    async def _find_lost(self) -> Sequence[AuditRow]:
-        if not self._kept:
+    async def _find_lost_rows(self) -> Sequence[AuditRow]:
+        if not self._kept_rows:
             return ()
-        stored = set(await self._record.list_between(min(self._kept), max(self._kept)))
-        kept = [row for _, row in sorted(self._kept.items()) if row.action not in _IGNORED]
-        return [row for row in kept if row not in stored]
+        stored_rows = set(await self._repository.list_between(min(self._kept_rows), max(self._kept_rows)))
+        kept_rows = [row for _, row in sorted(self._kept_rows.items()) if row.action not in _IGNORED_ACTIONS]
+        return [row for row in kept_rows if row not in stored_rows]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from gateway import __version__
-from gateway.cluster.config_digest import find_digest
+from gateway.cluster.config_digest import compute_digest
 from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.deployment import Cluster
 from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
@@ -27,40 +27,40 @@ from gateway.storage.schema import REVISION
 
 
 async def open_node(
-    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, starting: AsyncExitStack
+    options: AppOptions, count_active: Callable[[], int], stack: AsyncExitStack, startup_stack: AsyncExitStack
 ) -> tuple[Database, Cluster, FencedWriteQueue]:
-    """Open the database and register.
+    """Open the database and register. Return the database, the node, and its write queue.
 
-    ``count_active``: returns the number of active requests. While ``starting`` is open no other node starts. A node
-    that does not match the cluster writes nothing.
+    ``count_active``: returns the number of active requests. ``startup_stack``: while it is open, no other node starts.
+    A node that does not match the cluster writes nothing.
 
     Raises ``DatabaseStartupError``, ``DataFolderDamaged``, ``StoreUnavailable``.
     """
     _check_allowed(options)
     config, master_key = options.config, bytes.fromhex(options.config.store.master_key)
-    own = Node(
+    own_node = Node(
         options.folder.node_id(),
         url=await find_own_url(config),
         version=__version__,
         schema=REVISION,
-        config_digest=find_digest(config),
+        config_digest=compute_digest(config),
     )
-    address = Address(config.store.url, own.id, NewestTimeline(options.folder.path / TIMELINE))
+    address = Address(config.store.url, own_node.id, NewestTimeline(options.folder.path / TIMELINE))
     times = options.cluster_times or TIMES
-    notifications = NodeNotifications(own.id)
-    session = NodeSession(address, own, notifications.receive, times)
+    notifications = NodeNotifications(own_node.id)
+    session = NodeSession(address, own_node, notifications.receive, times)
     queue, clock = FencedWriteQueue(times=times), StoreClock(options.clock, read_boot_time)
     database = await open_address(
         address,
         session,
         lambda connection: check_shared(connection, options.folder, address.name, master_key),
-        lambda opened: PostgresCredit(opened, own.id, lambda: parse_day(clock.now())),
+        lambda postgres_database: PostgresCredit(postgres_database, own_node.id, lambda: parse_day(clock.now())),
     )
     stack.push_async_callback(database.close)
     node = ClusterNode(session, notifications, queue, clock, count_active)
     stack.push_async_callback(node.close)
     await node.open()
-    await starting.enter_async_context(session.start_alone())
+    await startup_stack.enter_async_context(session.start_alone())
     await share_secrets(options.folder, database, master_key)
     return database, Cluster(node), queue
 

@@ -30,13 +30,15 @@ async def open_journal(
     Also return the object that deletes the journal's notes; None if the database has none.
     """
     config = options.config
-    own = await find_own_notes(database, node.id)
+    own_notes = await find_own_notes(database, node.id)
     await record_journal(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
-        noting = StoreJournal(options.folder.private_file(JOURNAL), NoteWriter(node.address, lambda: node.process))
-        noting.run()
-        stack.push_async_callback(noting.stop)
-        journal: RequestJournal = noting
+        store_journal = StoreJournal(
+            options.folder.private_file(JOURNAL), NoteWriter(node.address, lambda: node.process)
+        )
+        store_journal.run()
+        stack.push_async_callback(store_journal.stop)
+        journal: RequestJournal = store_journal
     else:
         journal = KeptJournal(options.folder.private_file(JOURNAL))
     path = None if config.cluster.journal == "store" else options.folder.private_file(JOBS)
@@ -48,12 +50,12 @@ async def open_journal(
     )
     database.keep_changes(changes)
     stack.callback(changes.close)
-    journal.add_leftovers([UnfinishedRequest(row, ended=False) for row in own])
-    return journal, PostgresNotes() if own or config.cluster.journal == "store" else None
+    journal.add_leftovers([UnfinishedRequest(row, ended=False) for row in own_notes])
+    return journal, PostgresNotes() if own_notes or config.cluster.journal == "store" else None
 
 
 def collect_notes(database: Database, node: "ClusterNode", on_crash: OnCrash, jobs: JobRunner) -> None:
     """Start ending the requests of dead nodes, while ``node`` leads."""
-    ended = EndedNodeNotes(database, lambda: parse_day(node.clock.now()))
-    collector = NoteCollector(ended, lambda: node.leads, on_crash, node.clock.now, node.times.notes_s)
+    ended_notes = EndedNodeNotes(database, lambda: parse_day(node.clock.now()))
+    collector = NoteCollector(ended_notes, lambda: node.leads, on_crash, node.clock.now, node.times.notes_s)
     jobs.start("collect_notes", collector.run)

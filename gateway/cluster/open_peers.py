@@ -33,7 +33,7 @@ def open_peers(
     stack.push_async_callback(peers.close)
     jobs = JobRunner()
     stack.push_async_callback(jobs.stop)
-    jobs.start("meet_nodes", peers.run_meetings)
+    jobs.start("meet_nodes", peers.keep_sending_timeline)
 
     async def cancel_named(name: str) -> None:
         with suppress(GatewayError):  # most nodes do not run this request

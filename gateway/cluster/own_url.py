@@ -9,7 +9,7 @@ from gateway.config.schema import Config
 from gateway.storage.nodes import bind_to_machine
 from gateway.storage.postgres.hosts import split_port
 
-_EVERY_ADDRESS = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
+_ALL_ADDRESSES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared, not bound
 _POSTGRES_PORT = 5432
 
 
@@ -23,7 +23,7 @@ async def find_own_url(config: Config) -> str:
     server, host = config.server, config.server.host
     if config.cluster.url or not server.port or server.tls_certificate:
         return config.cluster.url.rstrip("/")
-    if host in _EVERY_ADDRESS:
+    if host in _ALL_ADDRESSES:
         host = await asyncio.to_thread(_find_local_address, config.store.url)
     if not host:
         return ""
@@ -35,8 +35,8 @@ def _find_local_address(store_url: str) -> str:
     """Return this machine's address towards a database server; empty if unknown."""
     try:
         server = split_port(urlsplit(store_url).netloc.rpartition("@")[2].split(",")[0])  # the first of several
-        found = socket.getaddrinfo(server[0], server[1] or _POSTGRES_PORT, type=socket.SOCK_DGRAM)
-        family, kind, protocol, _, address = found[0]
+        addresses = socket.getaddrinfo(server[0], server[1] or _POSTGRES_PORT, type=socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = addresses[0]
         with socket.socket(family, kind, protocol) as sock:
             sock.connect(address)  # for a datagram socket this only chooses a route, and sends nothing
             return str(sock.getsockname()[0])

@@ -29,22 +29,22 @@ from gateway.server.admin.prefix import PREFIX
 from gateway.storage.database import Database
 from gateway.storage.nodes import list_nodes
 
-ASK_S = 1.0
+ASK_TIMEOUT_S = 1.0
 """How long a node may take to answer, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A list of ``MOST_LISTED`` active requests takes a quarter of this size."""
-MEET_S = 3.0
+TIMELINE_INTERVAL_S = 3.0
 ABSENT_MS = 6_000
 """A node whose last beat is older may use another server than this node: three beats are missing."""
-MOST_MET = 16
+MAX_ASKED_NODES = 16
 """How many absent nodes are asked at a time."""
 TIMELINE = "timeline"
 """The query parameter with the newest timeline that the asking node knows."""
 CANCEL = "request_cancelled"
 """A notification with a request's id, the cancelling actor, and the node's signature: see ``Peers.parse_cancel``."""
-_ITEM = ("id", "started_at")
+_ITEM_FIELDS = ("id", "started_at")
 """The fields by which active requests of several nodes are sorted."""
-_ANSWERS = frozenset({200, 404, 409})
+_ANSWER_STATUSES = frozenset({200, 404, 409})
 """Responses with any other status count as no answer."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -75,15 +75,17 @@ class PeerAnswer:
 class PeerAnswers:
     """The answers of the other live nodes by id. ``unanswered``: nodes without an answer or a known URL."""
 
-    found: Mapping[str, PeerAnswer]
+    by_node: Mapping[str, PeerAnswer]
     unanswered: tuple[str, ...] = ()
 
     def list_items(self) -> list[Any]:
         """Return the items of all lists among the answers; objects without an id and a start time are skipped."""
-        lists = (answer.body.get("data") for answer in self.found.values())
-        items = (item for each in lists if isinstance(each, list) for item in each)
+        lists = (answer.body.get("data") for answer in self.by_node.values())
+        items = (item for node_items in lists if isinstance(node_items, list) for item in node_items)
         return [
-            item for item in items if isinstance(item, dict) and all(isinstance(item.get(name), str) for name in _ITEM)
+            item
+            for item in items
+            if isinstance(item, dict) and all(isinstance(item.get(name), str) for name in _ITEM_FIELDS)
         ]
 
 
@@ -106,14 +108,14 @@ class Peers:
         self.own_id = own_id
         self._signer = signer
         self._database = database
-        self._rings = notifications
+        self._notifications = notifications
         self._timelines = timelines
         self._insecure = insecure
-        self._skipped: dict[str, str] = {}
+        self._skipped_urls: dict[str, str] = {}
         # A compressed answer is not parsed as JSON, so it cannot expand here.
         self._session = aiohttp.ClientSession(
             headers={"Accept-Encoding": "identity"},
-            timeout=aiohttp.ClientTimeout(total=ASK_S),
+            timeout=aiohttp.ClientTimeout(total=ASK_TIMEOUT_S),
             auto_decompress=False,
             trust_env=False,
         )
@@ -140,40 +142,44 @@ class Peers:
 
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
         """Ask every other live node, concurrently. ``path``: the segments below the admin API's prefix."""
-        wanted = build_path(path)
-        others = [node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id]
-        answers = await asyncio.gather(*(self._ask(node, method, wanted, actor) for node in others))
-        found = {node.id: answer for node, answer in zip(others, answers, strict=True) if answer is not None}
-        return PeerAnswers(found, tuple(node.id for node in others if node.id not in found))
+        admin_path = build_path(path)
+        other_nodes = [
+            node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id
+        ]
+        answers = await asyncio.gather(*(self._ask(node, method, admin_path, actor) for node in other_nodes))
+        by_node = {node.id: answer for node, answer in zip(other_nodes, answers, strict=True) if answer is not None}
+        return PeerAnswers(by_node, tuple(node.id for node in other_nodes if node.id not in by_node))
 
-    async def tell_absent_nodes(self) -> None:
+    async def send_timeline(self) -> None:
         """Tell the newest timeline to nodes whose beats do not arrive: they may use the former primary.
 
         Raises ``StoreUnavailable``.
         """
-        newest = self._timelines.find()
-        absent = [node for node in await list_nodes(self._database) if node.id != self.own_id and is_absent(node)]
-        path = f"{build_path(('running',))}?node=own&{TIMELINE}={newest}"
-        if newest:
-            await asyncio.gather(*(self._send(node, "GET", path, Actor("token")) for node in absent[:MOST_MET]))
+        newest_timeline = self._timelines.find()
+        absent_nodes = [node for node in await list_nodes(self._database) if node.id != self.own_id and is_absent(node)]
+        path = f"{build_path(('running',))}?node=own&{TIMELINE}={newest_timeline}"
+        if newest_timeline:
+            await asyncio.gather(
+                *(self._send(node, "GET", path, Actor("token")) for node in absent_nodes[:MAX_ASKED_NODES])
+            )
 
-    async def run_meetings(self) -> None:
+    async def keep_sending_timeline(self) -> None:
         """Meet absent nodes until cancelled."""
         while True:
-            await asyncio.sleep(MEET_S)
+            await asyncio.sleep(TIMELINE_INTERVAL_S)
             with suppress(StoreUnavailable):
-                await self.tell_absent_nodes()
+                await self.send_timeline()
 
     async def ask_running(self, scope: int | None) -> tuple[list[Any], tuple[str, ...]]:
         answers = await self.ask_all("GET", ("running",), Actor("token", scope=scope))
         return answers.list_items(), answers.unanswered
 
-    async def ask_one(self, node_id: str, path: Sequence[str], actor: Actor) -> PeerAnswer:
+    async def ask_node(self, node_id: str, path: Sequence[str], actor: Actor) -> PeerAnswer:
         """Get ``path`` from one node. Raises ``NotFound`` if it is not live, ``Overloaded`` if it does not answer."""
-        wanted = build_path(path)
+        admin_path = build_path(path)
         for node in await list_nodes(self._database):
             if node.state == "live" and node.id == node_id:
-                answer = await self._ask(node, "GET", wanted, actor)
+                answer = await self._ask(node, "GET", admin_path, actor)
                 if answer is None:
                     raise Overloaded(f"The node {node.id} does not answer", retry_after_s=2)
                 return answer
@@ -183,7 +189,7 @@ class Peers:
         """Ask all nodes to cancel an active request. The node that runs it sends no confirmation."""
         text = format_actor(actor)
         signature = self._signer.sign(NodeRequest(EVERY_NODE, CANCEL, request_id, text))
-        self._rings.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
+        self._notifications.publish(CANCEL, f"{request_id}:{b64encode(text.encode()).decode()}:{signature}")
 
     def parse_cancel(self, name: str) -> tuple[str, Actor]:
         """Parse a notification of ``notify_cancel``. Raises ``InvalidRequest`` if no node has signed it."""
@@ -208,7 +214,7 @@ class Peers:
         try:
             url = URL(f"{node.url.rstrip('/')}{target}", encoded=True)
             async with self._session.request(method, url, headers=headers, allow_redirects=False) as response:
-                body = orjson.loads(await _read(response)) if response.status in _ANSWERS else None
+                body = orjson.loads(await _read(response)) if response.status in _ANSWER_STATUSES else None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             log.info("node_not_asked", node=node.id, error=str(error) or type(error).__name__)
             return None
@@ -217,16 +223,16 @@ class Peers:
     def _may_ask(self, node: Node) -> bool:
         """Return whether the node's URL may be asked; log once per node why it may not."""
         problem = find_problem(node.url, insecure=self._insecure)
-        if problem and self._skipped.get(node.id) != node.url:
+        if problem and self._skipped_urls.get(node.id) != node.url:
             log.warning("node_skipped", node=node.id, reason=problem)
-            self._skipped[node.id] = node.url
+            self._skipped_urls[node.id] = node.url
         return not problem
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
-    async for part in response.content.iter_any():
-        body += part
+    async for chunk in response.content.iter_any():
+        body += chunk
         if len(body) > MAX_ANSWER_BYTES:
             raise ValueError(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
     return bytes(body)

@@ -22,18 +22,22 @@ from gateway.storage.passkeys import PasskeyRepository
 
 Fields = dict[str, Any]
 
-GONE = "what it changed is not in the store"
-LISTED = "changes of this kind are not applied again"
-NOTHING = "it takes no right away, or is in force already"
-PARTLY = "its other fields take no right away"
+OBJECT_MISSING = "what it changed is not in the store"
+KIND_NOT_REAPPLIED = "changes of this kind are not applied again"
+NOTHING_TO_REAPPLY = "it takes no right away, or is in force already"
+OTHER_FIELDS_SKIPPED = "its other fields take no right away"
 FORMER_PHRASE = "the former passphrase is valid again: let the member change it"
 FORMER_KEY = "the former secret is valid again: rotate the key"
 """Why a lost change, or a part of it, was not applied again."""
-_DELETED: Fields = {"deleted": [False, True]}
+_DELETED_EDIT: Fields = {"deleted": [False, True]}
 
 
 class Reapplication:
-    """Applies lost changes in their order. ``find_caller``: a key as this process knew it before the loss."""
+    """Applies lost changes in their order.
+
+    ``find_caller``: returns the key with this id, and its account, as this process knew them before the loss; None if
+    it did not.
+    """
 
     def __init__(self, database: Database, find_caller: Callable[[int], Caller | None], now_ms: int) -> None:
         self._accounts = AccountRepository(database)
@@ -42,7 +46,7 @@ class Reapplication:
         self._passkeys = PasskeyRepository(database)
         self._find_caller = find_caller
         self._now_ms = now_ms
-        self._renamed: dict[tuple[str, int], str] = {}
+        self._new_names: dict[tuple[str, int], str] = {}
         """The names of objects after lost changes of their names, by noun and id: later changes go by them."""
         self._appliers: Mapping[str, Callable[[AuditRow, Fields], Awaitable[Fields]]] = {
             "key.edited": self._edit_key,
@@ -59,27 +63,30 @@ class Reapplication:
             "link.deleted": self._delete_link,
         }
 
-    async def run(self, lost: Sequence[AuditRow]) -> list[LostChange]:
-        """Return what became of each change. Raises ``StoreUnavailable``: run all of them again."""
-        return [await self._apply(row, _find_last_word(row, lost[index + 1 :])) for index, row in enumerate(lost)]
+    async def run(self, lost_rows: Sequence[AuditRow]) -> list[LostChange]:
+        """Apply the changes, and return what became of each. After ``StoreUnavailable`` all must be applied again."""
+        return [
+            await self._apply(row, _drop_superseded_fields(row, lost_rows[index + 1 :]))
+            for index, row in enumerate(lost_rows)
+        ]
 
     async def _apply(self, row: AuditRow, detail: Fields) -> LostChange:
         apply = self._appliers.get(row.action)
-        applied: Fields = {}
+        applied_edits: Fields = {}
         try:
-            applied = {} if apply is None else await apply(row, detail)
-            reason = LISTED if apply is None else _find_reason(row, applied)
+            applied_edits = {} if apply is None else await apply(row, detail)
+            reason = KIND_NOT_REAPPLIED if apply is None else _find_reason(row, applied_edits)
         except StoreUnavailable:
             raise
         except NotFound:
-            reason = GONE
+            reason = OBJECT_MISSING
         except GatewayError as error:
             reason = error.message
-        return LostChange(row, orjson.dumps(applied).decode(), reason, self._now_ms)
+        return LostChange(row, orjson.dumps(applied_edits).decode(), reason, self._now_ms)
 
-    def _audit(self, row: AuditRow, applied: Fields) -> AuditRow:
-        """Return the audit row of a change that is applied again: ``row`` with ``applied`` and ``reapplied_at``."""
-        detail = applied | {"reapplied_at": [None, build_time(self._now_ms // 1000)]}
+    def _audit(self, row: AuditRow, applied_edits: Fields) -> AuditRow:
+        """Return the audit row of a change that is applied again: ``row`` with these edits and ``reapplied_at``."""
+        detail = applied_edits | {"reapplied_at": [None, build_time(self._now_ms // 1000)]}
         return attrs.evolve(row, sequence=0, detail=orjson.dumps(detail).decode())
 
     # --- keys
@@ -87,155 +94,155 @@ class Reapplication:
     async def _find_key(self, row: AuditRow) -> tuple[ApiKey, Account]:
         """Return the key that ``row`` names, unless it was created afterwards. Raises ``NotFound``."""
         account = await self._find_account(row)
-        found = [
+        matches = [
             (len(name), key)
             for key in await self._keys.list_keys()
             if key.account_id == account.id and key.created_ms <= row.at_ms
-            for name in (self._renamed.get(("key", key.id), key.name),)
+            for name in (self._new_names.get(("key", key.id), key.name),)
             if row.subject.endswith(f"/{name}")
         ]
-        if not found:
-            raise NotFound(GONE)
-        return max(found, key=lambda each: each[0])[1], account
+        if not matches:
+            raise NotFound(OBJECT_MISSING)
+        return max(matches, key=lambda match: match[0])[1], account
 
     async def _edit_key(self, row: AuditRow, detail: Fields) -> Fields:
         key, account = await self._find_key(row)
-        self._note_name("key", key.id, detail)
+        self._record_new_name("key", key.id, detail)
         stored = build_key_fields(key, account.name)
-        taken = find_taken(stored, detail)
-        if not taken:
+        restrictions = find_taken(stored, detail)
+        if not restrictions:
             return {}
-        after = parse_change(stored, {name: value for name, value in taken.items() if name != "locked"}, KeySpec)
-        edited = attrs.evolve(after.apply(key), locked=tuple(taken.get("locked", key.locked)))
-        applied = {name: [stored[name], value] for name, value in taken.items()}
-        await self._keys.put_key(edited, self._audit(row, applied), original=key)
-        return applied
+        spec = parse_change(stored, {name: value for name, value in restrictions.items() if name != "locked"}, KeySpec)
+        edited = attrs.evolve(spec.apply(key), locked=tuple(restrictions.get("locked", key.locked)))
+        applied_edits = {name: [stored[name], value] for name, value in restrictions.items()}
+        await self._keys.put_key(edited, self._audit(row, applied_edits), original=key)
+        return applied_edits
 
     async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
-        """Give the key the secret that this process knows, so that the former one ends as its owner wanted."""
+        """Give the key the secret that this process knows: the former secret must end, as its owner wanted."""
         key, _account = await self._find_key(row)
-        known = self._find_caller(key.id)
-        if known is None or known.key.digest == key.digest or known.key.created_ms != key.created_ms:
+        caller = self._find_caller(key.id)
+        if caller is None or caller.key.digest == key.digest or caller.key.created_ms != key.created_ms:
             return {}
         names = ("digest", "last4", "former_digest", "former_until_s")
-        rotated = attrs.evolve(key, **{name: getattr(known.key, name) for name in names})
-        applied = {"secret": "changed"}
-        await self._keys.put_key(rotated, self._audit(row, applied), original=key)
-        return applied
+        rotated = attrs.evolve(key, **{name: getattr(caller.key, name) for name in names})
+        applied_edits = {"secret": "changed"}
+        await self._keys.put_key(rotated, self._audit(row, applied_edits), original=key)
+        return applied_edits
 
     async def _delete_key(self, row: AuditRow, _: Fields) -> Fields:
         key, _account = await self._find_key(row)
-        await self._keys.delete_key(key.id, self._audit(row, _DELETED))
-        return _DELETED
+        await self._keys.delete_key(key.id, self._audit(row, _DELETED_EDIT))
+        return _DELETED_EDIT
 
     # --- accounts
 
     async def _find_account(self, row: AuditRow) -> Account:
         """Return the account of ``row``, unless it was created afterwards. Raises ``NotFound``."""
-        found = await self._accounts.find_accounts([row.account_id or 0])
-        if not found or found[0].created_ms > row.at_ms:
-            raise NotFound(GONE)
-        return found[0]
+        accounts = await self._accounts.find_accounts([row.account_id or 0])
+        if not accounts or accounts[0].created_ms > row.at_ms:
+            raise NotFound(OBJECT_MISSING)
+        return accounts[0]
 
     async def _edit_account(self, row: AuditRow, detail: Fields) -> Fields:
         account = await self._find_account(row)
         stored = build_account_fields(account)
-        taken = find_taken(stored, detail)
-        if not taken:
+        restrictions = find_taken(stored, detail)
+        if not restrictions:
             return {}
-        if "status" in taken:
+        if "status" in restrictions:
             await check_account_may_go(self._members, self._accounts, account.id)
-        applied = {name: [stored[name], value] for name, value in taken.items()}
-        edited = parse_change(stored, taken, AccountSpec).apply(account)
-        await self._accounts.put_account(edited, self._audit(row, applied), original=account)
-        return applied
+        applied_edits = {name: [stored[name], value] for name, value in restrictions.items()}
+        edited = parse_change(stored, restrictions, AccountSpec).apply(account)
+        await self._accounts.put_account(edited, self._audit(row, applied_edits), original=account)
+        return applied_edits
 
     async def _delete_account(self, row: AuditRow, _: Fields) -> Fields:
         account = await self._find_account(row)
         await check_account_may_go(self._members, self._accounts, account.id)
-        await self._accounts.delete_account(account.id, self._audit(row, _DELETED))
-        return _DELETED
+        await self._accounts.delete_account(account.id, self._audit(row, _DELETED_EDIT))
+        return _DELETED_EDIT
 
     # --- members
 
     async def _find_member(self, row: AuditRow) -> Member:
         """Return the member that ``row`` names, unless it was created afterwards. Raises ``NotFound``."""
         for member in await self._members.list_members():
-            name = self._renamed.get(("member", member.id), member.name)
+            name = self._new_names.get(("member", member.id), member.name)
             if name == row.subject and member.account_id == row.account_id and member.created_ms <= row.at_ms:
                 return member
-        raise NotFound(GONE)
+        raise NotFound(OBJECT_MISSING)
 
     async def _edit_member(self, row: AuditRow, detail: Fields) -> Fields:
         member, edits = await self._find_member(row), find_edits(detail)
-        self._note_name("member", member.id, detail)
-        taken: Fields = {}
+        self._record_new_name("member", member.id, detail)
+        restrictions: Fields = {}
         if edits.get("status", ("", ""))[1] == "disabled" != member.status:
-            taken["status"] = "disabled"
+            restrictions["status"] = "disabled"
         role = edits.get("role", ("", member.role))[1]
         if role != member.role and includes_rights(member.role, role):
-            taken["role"] = role
-        if not taken:
+            restrictions["role"] = role
+        if not restrictions:
             return {}
-        applied = {name: [getattr(member, name), value] for name, value in taken.items()}
-        edited, audit = attrs.evolve(member, **taken), self._audit(row, applied)
+        applied_edits = {name: [getattr(member, name), value] for name, value in restrictions.items()}
+        edited, audit = attrs.evolve(member, **restrictions), self._audit(row, applied_edits)
         await self._members.put_member(member, edited, audit, end_sessions=True)
-        return applied
+        return applied_edits
 
     async def _delete_member(self, row: AuditRow, _: Fields) -> Fields:
         member = await self._find_member(row)
-        await self._members.delete_member(member.id, self._audit(row, _DELETED))
-        return _DELETED
+        await self._members.delete_member(member.id, self._audit(row, _DELETED_EDIT))
+        return _DELETED_EDIT
 
     async def _end_sessions(self, row: AuditRow, _: Fields) -> Fields:
         """End the sessions that the member had: the row does not say which of them ended."""
         member = await self._find_member(row)
         sessions = await self._members.list_sessions(member.id)
         digests = [session.digest for session in sessions if session.created_ms <= row.at_ms]
-        applied: Fields = {"sessions": [len(digests), 0]}
-        return applied if await self._members.delete_sessions(digests, self._audit(row, applied)) else {}
+        applied_edits: Fields = {"sessions": [len(digests), 0]}
+        return applied_edits if await self._members.delete_sessions(digests, self._audit(row, applied_edits)) else {}
 
     async def _delete_passkey(self, row: AuditRow, detail: Fields) -> Fields:
         member = await self._find_member(row)
         for passkey in await self._passkeys.list_passkeys(member.id):
             if passkey.name == detail.get("passkey") and passkey.created_ms <= row.at_ms:
-                applied: Fields = {"passkey": [passkey.name, None]}
-                await self._passkeys.delete_passkey(passkey, self._audit(row, applied))
-                return applied
-        raise NotFound(GONE)
+                applied_edits: Fields = {"passkey": [passkey.name, None]}
+                await self._passkeys.delete_passkey(passkey, self._audit(row, applied_edits))
+                return applied_edits
+        raise NotFound(OBJECT_MISSING)
 
     async def _delete_link(self, row: AuditRow, _: Fields) -> Fields:
         for link in await self._members.list_links():
-            if link.id == row.subject and await self._members.delete_link(link.digest, self._audit(row, _DELETED)):
-                return _DELETED
-        raise NotFound(GONE)
+            if link.id == row.subject and await self._members.delete_link(link.digest, self._audit(row, _DELETED_EDIT)):
+                return _DELETED_EDIT
+        raise NotFound(OBJECT_MISSING)
 
-    def _note_name(self, noun: str, number: int, detail: Fields) -> None:
+    def _record_new_name(self, noun: str, number: int, detail: Fields) -> None:
         edit = find_edits(detail).get("name")
         if edit is not None:
-            self._renamed[noun, number] = edit[1]
+            self._new_names[noun, number] = edit[1]
 
 
-def _find_reason(row: AuditRow, applied: Fields) -> str:
+def _find_reason(row: AuditRow, applied_edits: Fields) -> str:
     """Return why not all of a change was applied again; empty if all of it was."""
     if row.action == "member.passphrase_changed":
         return FORMER_PHRASE
-    if not applied:
-        return FORMER_KEY if row.action == "key.rotated" else NOTHING
-    edited = row.action.endswith(".edited") and orjson.loads(row.detail).keys() - applied.keys()
-    return PARTLY if edited else ""
+    if not applied_edits:
+        return FORMER_KEY if row.action == "key.rotated" else NOTHING_TO_REAPPLY
+    edited = row.action.endswith(".edited") and orjson.loads(row.detail).keys() - applied_edits.keys()
+    return OTHER_FIELDS_SKIPPED if edited else ""
 
 
-def _find_last_word(row: AuditRow, later: Sequence[AuditRow]) -> Fields:
+def _drop_superseded_fields(row: AuditRow, later_rows: Sequence[AuditRow]) -> Fields:
     """Return the detail of ``row`` without the fields that a later change of the same object has changed again."""
     detail: Fields = orjson.loads(row.detail)
     if not row.action.endswith(".edited"):
         return detail
     subject = _find_new_subject(row)
-    for each in later:
-        if (each.action, each.account_id, each.subject) == (row.action, row.account_id, subject):
-            subject = _find_new_subject(each)
-            detail = {field: value for field, value in detail.items() if field not in orjson.loads(each.detail)}
+    for later_row in later_rows:
+        if (later_row.action, later_row.account_id, later_row.subject) == (row.action, row.account_id, subject):
+            subject = _find_new_subject(later_row)
+            detail = {field: value for field, value in detail.items() if field not in orjson.loads(later_row.detail)}
     return detail
 
 

@@ -19,7 +19,7 @@ from gateway.storage.data_folder import (
     describe_remedy,
 )
 from gateway.storage.encryption import DecryptionFailed, SecretBox
-from gateway.storage.identity import MASTER, fingerprint
+from gateway.storage.identity import MASTER_KEY_NAME, fingerprint
 from gateway.storage.integrity_check import MAX_PROBLEMS, build_read_only_uri, is_foreign, read_problems
 from gateway.storage.schema import REVISION
 from gateway.storage.schema_version import describe_newer, parse_user_version
@@ -98,7 +98,7 @@ def _check_secrets(
         ):
             text = f"The secret {name} is not the one that the database was made with: {SECRETS[name]}"
             findings.append(Finding("secrets", "problem", text, _SAME_BACKUP_FIX))
-    master = secrets_read[MASTER]
+    master = secrets_read[MASTER_KEY_NAME]
     if isinstance(master, bytes):
         findings += _find_sealed(connection, tables, SecretBox(master))
     yield from findings or [Finding("secrets", "ok", "Every secret is there and opens what the database has sealed")]
@@ -125,12 +125,12 @@ def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBo
             try:
                 opener.open(value, context=write_about(row_id))
             except DecryptionFailed:
-                text = f"What is sealed for {name!r} of {table} cannot be opened with {MASTER}"
+                text = f"What is sealed for {name!r} of {table} cannot be opened with {MASTER_KEY_NAME}"
                 yield Finding("secrets", "problem", text, _SAME_BACKUP_FIX)
 
 
 def _read_secrets(data: Path, master_key: bytes) -> dict[str, bytes | Finding]:
-    secrets_read: dict[str, bytes | Finding] = {MASTER: master_key} if master_key else {}
+    secrets_read: dict[str, bytes | Finding] = {MASTER_KEY_NAME: master_key} if master_key else {}
     for name in SECRETS.keys() - secrets_read.keys():
         path = data / name
         try:

@@ -23,7 +23,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.serve import PortInUse, bind
 from gateway.storage import channels
 from gateway.storage.encryption import DecryptionFailed, SecretBox
-from gateway.storage.identity import MASTER
+from gateway.storage.identity import MASTER_KEY_NAME
 from gateway.storage.integrity_check import build_read_only_uri
 
 TIMEOUT_S = 3.0
@@ -55,7 +55,7 @@ def _find_base_url(provider: str) -> str | None:
 def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]:
     """Return the addresses of stored channels without a proxy; empty if they cannot be read."""
     try:
-        root = bytes.fromhex(config.store.master_key) or (data / MASTER).read_bytes()
+        root = bytes.fromhex(config.store.master_key) or (data / MASTER_KEY_NAME).read_bytes()
         box = SecretBox(root).derive(channels.PURPOSE)
         with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
             rows = connection.execute("SELECT id, provider, base_url, sealed FROM channels WHERE status = 'active'")

@@ -140,6 +140,8 @@ class RequestRecord:
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
         shadow: the request is a copy of one of ``route``, made by the gateway for a shadow model.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
+        saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
+            cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
     """
 
     id: str
@@ -180,6 +182,7 @@ class RequestRecord:
     units: str = ""
     route: str = ""
     shadow: bool = False
+    saved_nanos: int = 0
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:

@@ -25,7 +25,10 @@ TrafficKey = tuple[int, int, int, int, str, str, int]
 """The key of a sum: span, first hour, account, key, model, channel, status."""
 Sums = tuple[int, ...]
 """The amounts of a sum, in the order of ``SUMS``."""
-SUMS = ("requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
+SUMS = (
+    "requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms",
+    "saved_nanos",
+)  # fmt: skip
 
 _UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
 _get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
@@ -69,6 +72,7 @@ class TrafficLine:
     cached_tokens: int
     cost_nanos: int
     total_ms: int
+    saved_nanos: int
 
 
 @frozen

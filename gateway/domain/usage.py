@@ -316,6 +316,14 @@ def _add_details(rares: Sequence[UsageDetails]) -> UsageDetails:
     return UsageDetails(**counts, tier=rares[0].tier if len(tiers) == 1 else "", cost_nanos=cost)
 
 
+def without_cache(usage: Usage) -> Usage:
+    """Return the same usage with nothing read from a prompt cache or written to one."""
+    details = usage.details
+    if details is not None and (details.cached_audio or details.cached_image):
+        details = attrs.evolve(details, cached_audio=0, cached_image=0)
+    return attrs.evolve(usage, cached_tokens=0, written_tokens=0, written_long_tokens=0, details=details)
+
+
 def estimate_tokens(chars: int) -> int:
     """Estimate the tokens of a text of ``chars`` characters, rounded up."""
     return -(-max(chars, 0) // CHARS_PER_TOKEN)

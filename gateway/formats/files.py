@@ -23,9 +23,9 @@ from gateway.frozen import frozen
 
 MAX_PARTS = 10_000
 _ANCHOR_FIELD, _SECONDS_FIELD = "expires_after[anchor]", "expires_after[seconds]"
-_NAME_CHARS = 255
-_TYPE_CHARS = 127
-_MD5 = re.compile(r"[0-9a-fA-F]{32}\Z")
+_MAX_NAME_CHARS = 255
+_MAX_TYPE_CHARS = 127
+_MD5_PATTERN = re.compile(r"[0-9a-fA-F]{32}\Z")
 _FORM_TYPES = FieldTypes(integers=(_SECONDS_FIELD,))
 
 
@@ -43,7 +43,7 @@ class CompletedUpload:
     """A checked ``CompleteUploadRequest``.
 
     Attributes:
-        md5: the checksum in lower case; None if not given.
+        md5: the MD5 checksum of the whole file, in lower case; None if the client gave none.
     """
 
     part_ids: tuple[str, ...]
@@ -57,7 +57,7 @@ def parse_file_form(form: ReceivedForm) -> NewFile:
     expiry_fields = {
         name: body[key] for name, key in (("anchor", _ANCHOR_FIELD), ("seconds", _SECONDS_FIELD)) if key in body
     }
-    return NewFile(upload.filename[-_NAME_CHARS:], _parse_purpose(body), parse_expires_after(expiry_fields or None))
+    return NewFile(upload.filename[-_MAX_NAME_CHARS:], _parse_purpose(body), parse_expires_after(expiry_fields or None))
 
 
 def find_file(form: ReceivedForm, field: str) -> Upload:
@@ -70,7 +70,10 @@ def find_file(form: ReceivedForm, field: str) -> Upload:
 
 def parse_upload(body: Body) -> NewUpload:
     """Parse a ``CreateUploadRequest``. Raises ``InvalidRequest``."""
-    filename, mime_type = _parse_text(body, "filename", _NAME_CHARS), _parse_text(body, "mime_type", _TYPE_CHARS)
+    filename, mime_type = (
+        _parse_text(body, "filename", _MAX_NAME_CHARS),
+        _parse_text(body, "mime_type", _MAX_TYPE_CHARS),
+    )
     size = body.get("bytes")
     if type(size) is not int or size < 1:
         raise InvalidRequest("'bytes' must be a whole number above 0", param="bytes")
@@ -81,16 +84,16 @@ def parse_upload(body: Body) -> NewUpload:
 
 def parse_completion(body: Body) -> CompletedUpload:
     """Parse a ``CompleteUploadRequest``. Raises ``InvalidRequest``."""
-    parts, md5 = body.get("part_ids"), body.get("md5")
-    if not isinstance(parts, list) or not 0 < len(parts) <= MAX_PARTS:
+    part_ids, md5 = body.get("part_ids"), body.get("md5")
+    if not isinstance(part_ids, list) or not 0 < len(part_ids) <= MAX_PARTS:
         raise InvalidRequest(f"'part_ids' must be a list of 1 to {MAX_PARTS} ids", param="part_ids")
-    if not all(isinstance(part, str) and is_client_id(part, "part_") for part in parts):
+    if not all(isinstance(part_id, str) and is_client_id(part_id, "part_") for part_id in part_ids):
         raise InvalidRequest("'part_ids' must have ids of parts only", param="part_ids")
-    if len({*parts}) != len(parts):
+    if len({*part_ids}) != len(part_ids):
         raise InvalidRequest("'part_ids' has a part more than once", param="part_ids")
-    if md5 is not None and not (isinstance(md5, str) and _MD5.match(md5)):
+    if md5 is not None and not (isinstance(md5, str) and _MD5_PATTERN.match(md5)):
         raise InvalidRequest("'md5' must be 32 hexadecimal digits", param="md5")
-    return CompletedUpload(tuple(parts), None if md5 is None else md5.lower())
+    return CompletedUpload(tuple(part_ids), None if md5 is None else md5.lower())
 
 
 def parse_expires_after(value: object, param: str = "expires_after") -> int | None:

@@ -16,13 +16,13 @@ DEFAULT_MODEL = "omni-moderation-latest"
 def parse_moderations_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = DEFAULT_MODEL if body.get("model") is None else parse_model(body)
-    counts = [_count_item(item, param) for item, param in _list_input(body)]
+    bounds = [_bound_item(item, param) for item, param in _list_input(body)]
     return InferenceRequest(
         operation="moderations",
         model=model,
         body=body,
-        prompt_chars=sum(chars for chars, _ in counts),
-        max_prompt_tokens=sum(bound for _, bound in counts),
+        prompt_chars=sum(chars for chars, _ in bounds),
+        max_prompt_tokens=sum(bound for _, bound in bounds),
     )
 
 
@@ -39,15 +39,15 @@ def _list_input(body: Body) -> list[tuple[object, str]]:
     return [(item, f"input[{index}]") for index, item in enumerate(value)]
 
 
-def _count_item(item: object, param: str) -> tuple[int, int]:
-    text = item
+def _bound_item(item: object, param: str) -> tuple[int, int]:
+    item_text = item
     if isinstance(item, dict) and isinstance(item.get("type"), str):
-        text = item.get("text")
-        if not isinstance(text, str):
+        item_text = item.get("text")
+        if not isinstance(item_text, str):
             return 0, PART_TOKENS
-    if not isinstance(text, str):
+    if not isinstance(item_text, str):
         raise InvalidRequest(f"'{param}' must be a string or an object with a 'type'", param=param)
-    return len(text), 1 + bound_text(text)
+    return len(item_text), 1 + bound_text(item_text)
 
 
 def build_moderations_body(inference: InferenceRequest, model: str) -> Body:

@@ -12,16 +12,16 @@ from gateway.formats.translator import ResponseIdentity, ResponseMode
 from gateway.formats.wire.request_body import Payload
 from gateway.frozen import frozen
 
-Parsed = tuple[bytes, Usage]
-BuildWhole = Callable[[bytes, InferenceRequest, Secrets], Parsed]
-ParseAnswer = Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], Parsed]
+ParsedAnswer = tuple[bytes, Usage]
+BuildWhole = Callable[[bytes, InferenceRequest, Secrets], ParsedAnswer]
+ParseAnswer = Callable[[bytes, InferenceRequest, ResponseIdentity, Secrets], ParsedAnswer]
 
 
-def _open_none(_inference: InferenceRequest, _secrets: Secrets) -> StreamTransform:
+def _reject_stream(_inference: InferenceRequest, _secrets: Secrets) -> StreamTransform:
     raise ProviderBadResponse("An answer of this kind is not streamed")
 
 
-def _build_none(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) -> Parsed:
+def _reject_whole(_raw: bytes, _inference: InferenceRequest, _secrets: Secrets) -> ParsedAnswer:
     raise ProviderBadResponse("The provider did not answer with an event stream")
 
 
@@ -34,17 +34,17 @@ class PassthroughFormat:
         find_path: returns the path of a request; None if every request uses the endpoint's own path.
     """
 
-    write: Callable[[InferenceRequest, str], Payload]
-    read: ParseAnswer
-    transform: Callable[[InferenceRequest, Secrets], StreamTransform] = _open_none
-    build_whole: BuildWhole = _build_none
+    write_body: Callable[[InferenceRequest, str], Payload]
+    parse_answer: ParseAnswer
+    open_transform: Callable[[InferenceRequest, Secrets], StreamTransform] = _reject_stream
+    build_whole: BuildWhole = _reject_whole
     find_mode: Callable[[InferenceRequest], ResponseMode] | None = None
     find_path: Callable[[InferenceRequest, str], str] | None = None
 
 
-def unchanged_answer(read: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
+def unchanged_answer(read_usage: Callable[[bytes, InferenceRequest, Secrets], Usage]) -> ParseAnswer:
     """Return an answer parser that forwards the answer unchanged and only reads its usage."""
-    return lambda raw, inference, _identity, secrets: (raw, read(raw, inference, secrets))
+    return lambda raw, inference, _identity, secrets: (raw, read_usage(raw, inference, secrets))
 
 
 def without_identity(parse: BuildWhole) -> ParseAnswer:
@@ -59,7 +59,7 @@ def free_answer(convert: Callable[[bytes, Secrets], bytes]) -> ParseAnswer:
 
 def reject_unstreamed(
     _raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, _secrets: Secrets
-) -> Parsed:
+) -> ParsedAnswer:
     """Raise ``ProviderBadResponse``: the format is only streamed, or uses an image backend."""
     raise ProviderBadResponse("An answer of this kind is not read whole")
 

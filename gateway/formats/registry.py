@@ -14,8 +14,14 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.openai.chat import ChatPassthrough
-from gateway.formats.chat.openai.custom_tools import has_custom
-from gateway.formats.chat.translation import CLIENT_FORMATS, NATIVE, PROVIDER_FORMATS, TRANSLATED_WIRES, ChatTranslation
+from gateway.formats.chat.openai.custom_tools import uses_custom_tools
+from gateway.formats.chat.translation import (
+    CLIENT_FORMATS,
+    NATIVE_WIRES,
+    PROVIDER_FORMATS,
+    TRANSLATED_WIRES,
+    ChatTranslation,
+)
 from gateway.formats.direct_formats import DIRECT_FORMATS, DIRECT_WIRES, GOOGLE_FORMATS
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import IMAGE_BACKEND_FORMAT, PassthroughFormat
@@ -38,22 +44,22 @@ class _Passthrough:
 
     @property
     def path(self) -> str | None:
-        find = self.direct_format.find_path
-        return None if find is None else find(self.inference, self.identity.model)
+        find_path = self.direct_format.find_path
+        return None if find_path is None else find_path(self.inference, self.identity.model)
 
     def write_body(self) -> Payload:
-        body = self.direct_format.write(self.inference, self.identity.model)
+        body = self.direct_format.write_body(self.inference, self.identity.model)
         if type(body) is AdaptedBody:
             self.adapted = tuple(dict.fromkeys((*self.adapted, *body.adapted)))
         return body
 
     def open_transform(self, secrets: Secrets) -> StreamTransform:
-        transform = self.direct_format.transform(self.inference, secrets)
+        transform = self.direct_format.open_transform(self.inference, secrets)
         if type(transform) is ChatPassthrough:
-            transform.note_repaired = self._note_repaired
+            transform.on_repair = self._record_repair
         return transform
 
-    def _note_repaired(self) -> None:
+    def _record_repair(self) -> None:
         """Record that tool calls of the answer were repaired: as sent, client libraries would misread them."""
         self.adapted = tuple(dict.fromkeys((*self.adapted, "answer.tool_calls")))
 
@@ -65,28 +71,28 @@ class _Passthrough:
 
     def parse_answer(self, raw: bytes, secrets: Secrets) -> tuple[bytes, Usage]:
         try:
-            parsed = self.direct_format.read(raw, self.inference, self.identity, secrets)
+            parsed = self.direct_format.parse_answer(raw, self.inference, self.identity, secrets)
         except orjson.JSONEncodeError:
             raise ProviderBadResponse(TOO_DEEP_TEXT) from None
         if parsed[0] is not raw and self.inference.operation == "chat":
-            self._note_repaired()
+            self._record_repair()
         return parsed
 
 
-_GET_CALLS = methodcaller("get", "tool_calls")
+_get_calls = methodcaller("get", "tool_calls")
 
 
 def make_translator(
     inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
 ) -> Translator:
     """Return the translator for ``wire``. ``custom_tools`` says that the provider supports custom tools in chats."""
-    chat_format = (
+    converts_custom_tools = (
         not custom_tools
         and inference.operation == "chat"
-        and ("tools" in inference.body or any(map(_GET_CALLS, inference.body["messages"])))
-        and has_custom(inference.body)
+        and ("tools" in inference.body or any(map(_get_calls, inference.body["messages"])))
+        and uses_custom_tools(inference.body)
     )
-    if chat_format or (wire in TRANSLATED_WIRES and NATIVE.get(inference.operation, wire) != wire):
+    if converts_custom_tools or (wire in TRANSLATED_WIRES and NATIVE_WIRES.get(inference.operation, wire) != wire):
         return ChatTranslation(inference, identity, CLIENT_FORMATS[inference.operation], PROVIDER_FORMATS[wire])
     formats = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS)
     direct_format = formats[wire] if wire in DIRECT_WIRES else IMAGE_BACKEND_FORMAT

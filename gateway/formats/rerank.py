@@ -21,9 +21,9 @@ from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, PART_TOKENS, boun
 from gateway.formats.wire.fields import Body, make_missing_error, name_json_type, parse_integer, parse_list, parse_model
 
 MAX_DOCUMENTS = 10_000
-_MEDIA = frozenset({"image", "image_url", "video", "video_url", "audio"})
+_MEDIA_FIELDS = frozenset({"image", "image_url", "video", "video_url", "audio"})
 """Fields of a query or a document that hold media."""
-_COUNTS = (
+_TOKEN_PATHS = (
     ("usage", "total_tokens"),  # Jina, vLLM, llama.cpp, Together, DashScope
     ("usage", "prompt_tokens"),
     ("meta", "tokens", "input_tokens"),  # Cohere, SiliconFlow
@@ -32,7 +32,7 @@ _COUNTS = (
     ("meta", "billed_units", "input_tokens"),
 )
 
-_SEARCHES = ("meta", "billed_units", "search_units")
+_SEARCHES_PATH = ("meta", "billed_units", "search_units")
 _DOCUMENTS_PER_SEARCH = 100
 _DOCUMENT_TOKENS = 500
 """One billed search covers a query and up to 100 documents. A document counts once per started 500 tokens of query and
@@ -42,28 +42,30 @@ document together (cohere.com/pricing, "Rerank")."""
 def parse_rerank_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
-    query_chars, query_bound = _count_item(body.get("query"), "query")
+    query_chars, query_bound = _measure_item(body.get("query"), "query")
     documents = parse_list(body, "documents")
     if not documents:
         raise make_missing_error(body, "documents", "at least one document")
     if len(documents) > MAX_DOCUMENTS:
         raise InvalidRequest(f"'documents' must hold at most {MAX_DOCUMENTS} documents", param="documents")
-    counts = [_count_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
+    document_sizes = [_measure_item(document, f"documents[{index}]") for index, document in enumerate(documents)]
     parse_integer(body, "top_n", 1, MAX_TOKENS)
     # The provider reads the query once per document.
-    pieces = sum(-(-max(query_bound + bound, 1) // _DOCUMENT_TOKENS) for _, bound in counts)
-    maximum = sum(MESSAGE_TOKENS + query_bound + bound for _, bound in counts)
+    chunk_count = sum(
+        -(-max(query_bound + document_bound, 1) // _DOCUMENT_TOKENS) for _, document_bound in document_sizes
+    )
+    max_prompt_tokens = sum(MESSAGE_TOKENS + query_bound + document_bound for _, document_bound in document_sizes)
     return InferenceRequest(
         operation="rerank",
         model=model,
         body=body,
-        prompt_chars=sum(query_chars + chars for chars, _ in counts),
-        max_prompt_tokens=maximum,
-        searches=-(-pieces // _DOCUMENTS_PER_SEARCH),
+        prompt_chars=sum(query_chars + document_chars for document_chars, _ in document_sizes),
+        max_prompt_tokens=max_prompt_tokens,
+        searches=-(-chunk_count // _DOCUMENTS_PER_SEARCH),
     )
 
 
-def _count_item(item: object, param: str) -> tuple[int, int]:
+def _measure_item(item: object, param: str) -> tuple[int, int]:
     if item is None:
         raise InvalidRequest(f"Missing required field '{param}'", param=param)
     if isinstance(item, str):
@@ -71,7 +73,7 @@ def _count_item(item: object, param: str) -> tuple[int, int]:
     if not isinstance(item, dict):
         raise InvalidRequest(f"'{param}' must be a string or an object, not {name_json_type(item)}", param=param)
     fields = list(_list_fields(item))
-    texts = [value for name, value in fields if name not in _MEDIA and isinstance(value, str)]
+    texts = [value for name, value in fields if name not in _MEDIA_FIELDS and isinstance(value, str)]
     return sum(map(len, texts)), sum(_bound_field(name, value) for name, value in fields)
 
 
@@ -80,13 +82,13 @@ def _list_fields(item: dict[str, Any]) -> Iterable[tuple[str, Any]]:
     content = item.get("content")
     if not isinstance(content, list):
         return item.items()
-    rest = [(name, value) for name, value in item.items() if name != "content"]
+    other_fields = [(name, value) for name, value in item.items() if name != "content"]
     parts = (part if isinstance(part, dict) else {"": part} for part in content)
-    return rest + [field for part in parts for field in part.items()]
+    return other_fields + [field for part in parts for field in part.items()]
 
 
 def _bound_field(name: str, value: Any) -> int:
-    return PART_TOKENS if name in _MEDIA and value else bound_json(value)
+    return PART_TOKENS if name in _MEDIA_FIELDS and value else bound_json(value)
 
 
 def build_rerank_body(inference: InferenceRequest, model: str) -> Body:
@@ -112,17 +114,17 @@ def parse_data_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets 
 def _parse_usage(value: Body, inference: InferenceRequest) -> Usage:
     if not isinstance(value.get("results"), list):
         raise ProviderBadResponse("The provider's answer has no results")
-    searches = parse_count(_find(value, _SEARCHES))
+    searches = parse_count(_find_at_path(value, _SEARCHES_PATH))
     usage = Usage(estimate_prompt(inference), source="upstream" if searches else "estimate")
-    for path in _COUNTS:
-        tokens = parse_count(_find(value, path))
+    for path in _TOKEN_PATHS:
+        tokens = parse_count(_find_at_path(value, path))
         if tokens:  # a server that does not count reports 0
             usage = Usage(tokens, source="upstream")
             break
     return attach_details(usage, {"searches": searches}) if searches else usage
 
 
-def _find(value: Any, path: tuple[str, ...]) -> Any:
+def _find_at_path(value: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -33,9 +33,9 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
 from gateway.formats.wire import sse
 
-_SAMPLED_EVENTS = 128
+_MAX_SAMPLED_EVENTS = 128
 """Number of the last text events kept as a sample; estimates extrapolate from them to a longer stream."""
-_SAMPLED_CHARS = 64 * 1024
+_MAX_SAMPLED_CHARS = 64 * 1024
 """Maximum length of a sampled text. A longer text is estimated at once and not kept."""
 
 LARGE_EVENT_BYTES = 1024 * 1024
@@ -60,7 +60,7 @@ class StreamTransform(Protocol):
         events: number of complete events with data so far, without the end mark.
         ended: whether the end mark has passed; later data is dropped.
         error: an error that the provider reported, or an invalid event; later data is dropped.
-        noise: bytes so far in events without data (comments, blank lines).
+        noise: number of bytes so far in events without data (comments, blank lines).
         closed: whether nothing more can be sent to the client.
         empty: whether the stream is complete but has no answer.
     """
@@ -81,7 +81,7 @@ class StreamTransform(Protocol):
     def empty(self) -> bool: ...
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that ``data`` releases for the client, whole events only. Errors go to ``error``."""
+        """Return the whole events that ``data`` completes, as bytes for the client. Errors are stored in ``error``."""
         ...
 
     def finish(self) -> bytes:
@@ -106,12 +106,12 @@ class StreamState:
         pending_data: data that a thread has yet to ``read``.
     """
 
-    __slots__ = ("_ended", "_error", "_read", "closed", "pending_data")
+    __slots__ = ("_ended", "_error", "_unwritten_output", "closed", "pending_data")
 
     def __init__(self) -> None:
         self._ended = False
         self._error: ProviderError | None = None
-        self._read = self.pending_data = b""
+        self._unwritten_output = self.pending_data = b""
         self.closed = False
 
     def feed(self, data: bytes) -> bytes:
@@ -130,18 +130,18 @@ class StreamState:
     @property
     def unwritten(self) -> bool:
         """Whether ``read`` has produced output that ``write`` has not returned yet."""
-        return bool(self._read)
+        return bool(self._unwritten_output)
 
     def may_end(self, data: bytes) -> bool:
-        """Return whether an event may end in ``data``; a thread must then read the data."""
+        """Return whether an event may end in ``data``. A heavy stream reads such data in a thread."""
         return b"\n" in data or b"\r" in data
 
     def read(self, data: bytes) -> None:
         """Process ``data`` like ``feed``. A thread may call this while nothing else uses the transform."""
-        self._read = self.feed(data)
+        self._unwritten_output = self.feed(data)
 
     def write(self) -> bytes:
-        data, self._read = self._read, b""
+        data, self._unwritten_output = self._unwritten_output, b""
         return data
 
     @property
@@ -177,7 +177,7 @@ class StreamState:
 class PassthroughStream(StreamState):
     """Forwards whole events unchanged between a provider and a client with the same format.
 
-    A subclass implements ``_judge``, which interprets events, and ``feed``, which recognizes pieces that need no
+    A subclass implements ``_filter_event``, which interprets events, and ``feed``, which recognizes pieces that need no
     inspection. An incomplete event is buffered: if the stream breaks within it, the gateway can still end the stream
     with a valid error event.
     """
@@ -194,50 +194,50 @@ class PassthroughStream(StreamState):
     @property
     def heavy(self) -> bool:
         splitter = self._splitter
-        return bool(self._read) or (
+        return bool(self._unwritten_output) or (
             splitter.has_pending and splitter.held_bytes > LARGE_EVENT_BYTES and not self.closed
         )
 
-    def _feed_slowly(self, data: bytes) -> bytes:
+    def _feed_by_event(self, data: bytes) -> bytes:
         if self.closed:
             return b""
         try:
             events = self._splitter.split(data)
         except sse.EventTooLong as error:
-            return self._refuse(str(error))
-        return b"".join([self._pass(event) for event in events])
+            return self._record_invalid_event(str(error))
+        return b"".join([self._forward_event(event) for event in events])
 
     @property
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _pass(self, event: bytes) -> bytes:
+    def _forward_event(self, event: bytes) -> bytes:
         if self.closed:
             return b""
         if not self._started:
             self._started = True
             event = event.removeprefix(sse.BOM)
         if not (event.isascii() or sse.is_utf8(event)):
-            return self._refuse("The provider sent an event that is not UTF-8")
+            return self._record_invalid_event("The provider sent an event that is not UTF-8")
         payload = sse.parse_data(event)
         if not payload:
             self._splitter.noise += len(event)
             return event
         # A payload that ends in "}" is not parsed: that would double the cost of an event.
-        if not payload.endswith(b"}") and _is_broken(payload):
-            return self._refuse("The provider sent an event that is not JSON")
-        return self._judge(event, payload)
+        if not payload.endswith(b"}") and _is_invalid_json(payload):
+            return self._record_invalid_event("The provider sent an event that is not JSON")
+        return self._filter_event(event, payload)
 
-    def _refuse(self, reason: str) -> bytes:
+    def _record_invalid_event(self, reason: str) -> bytes:
         self.error = ProviderBadResponse(reason, phase="stream")
         return b""
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         """Return the bytes to forward for an event, whose data is ``payload``."""
         raise NotImplementedError
 
 
-def _is_broken(payload: bytes) -> bool:
+def _is_invalid_json(payload: bytes) -> bool:
     if payload.startswith(_END_MARK):
         return False
     try:
@@ -322,29 +322,29 @@ class UsageCounter:
         events: number of events that belong to an answer.
     """
 
-    # ``_texts``: the last texts that are not large; for a short answer, all of them.
-    __slots__ = ("_large", "_large_tokens", "_start_usage", "_texts", "_usage", "events")
+    # ``_sampled_texts``: the last texts that are not large; for a short answer, all of them.
+    __slots__ = ("_large_count", "_large_tokens", "_sampled_texts", "_start_usage", "_usage", "events")
 
     def __init__(self) -> None:
         self._start_usage: Usage | None = None
         self._usage: Usage | None = None
-        self._texts: deque[str] = deque(maxlen=_SAMPLED_EVENTS)
-        self._large = self._large_tokens = 0
+        self._sampled_texts: deque[str] = deque(maxlen=_MAX_SAMPLED_EVENTS)
+        self._large_count = self._large_tokens = 0
         self.events = 0
 
-    def note(self, event: Event) -> None:
+    def count_event(self, event: Event) -> None:
         """Count ``event``, which is neither ``StreamError`` nor ``StreamEnd``."""
         match event:
             case TextDelta() | ReasoningDelta() | RefusalDelta():
                 self.events += 1
-                if len(event.text) <= _SAMPLED_CHARS:
-                    self._texts.append(event.text)
+                if len(event.text) <= _MAX_SAMPLED_CHARS:
+                    self._sampled_texts.append(event.text)
                 else:
                     self._count_large(event.text)
             case ToolCallDelta():
                 self.events += 1
-                if len(event.arguments) <= _SAMPLED_CHARS:
-                    self._texts.append(event.arguments)
+                if len(event.arguments) <= _MAX_SAMPLED_CHARS:
+                    self._sampled_texts.append(event.arguments)
                 else:
                     self._count_large(event.arguments)
             case MessageStart():  # not part of an answer: before one begins, the gateway may still try another channel
@@ -357,12 +357,12 @@ class UsageCounter:
                 self.events += 1
 
     def _count_large(self, text: str) -> None:
-        """Estimate a large text at once instead of keeping it: the sample could otherwise take gigabytes."""
-        self._large += 1
+        """Estimate the tokens of a large text at once: a sample of such texts could take gigabytes."""
+        self._large_count += 1
         self._large_tokens += estimate_text(text)
 
     @property
-    def reported(self) -> bool:
+    def has_report(self) -> bool:
         return self._usage is not None
 
     def parse_usage(self, inference: InferenceRequest) -> Usage:
@@ -374,9 +374,9 @@ class UsageCounter:
         return attrs.evolve(usage, completion_tokens=self._estimate_completion(), source="estimate")
 
     def _estimate_completion(self) -> int:
-        sample_count = len(self._texts)
-        total = self.events - self._large if sample_count == _SAMPLED_EVENTS else sample_count
-        return self._large_tokens + estimate_sample(self._texts, sample_count, total)
+        sample_count = len(self._sampled_texts)
+        total = self.events - self._large_count if sample_count == _MAX_SAMPLED_EVENTS else sample_count
+        return self._large_tokens + estimate_sample(self._sampled_texts, sample_count, total)
 
 
 def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> Usage:
@@ -384,44 +384,46 @@ def parse_events_usage(events: Iterable[Event], inference: InferenceRequest) -> 
     counter = UsageCounter()
     for event in events:
         if not isinstance(event, StreamEnd | StreamError):
-            counter.note(event)
+            counter.count_event(event)
     return counter.parse_usage(inference)
 
 
 class TranslatingStream(StreamState):
     """Translates a stream between two formats; see ``StreamTransform``."""
 
-    __slots__ = ("_inference", "_meter", "_reader", "_repeating", "_writer", "events")
+    __slots__ = ("_inference", "_reader", "_repeating_writer", "_usage_counter", "_writer", "events")
 
     def __init__(self, reader: StreamParser, writer: StreamSerializer, inference: InferenceRequest) -> None:
         super().__init__()
         self._reader = reader
         self._writer = writer
-        self._repeating = writer if isinstance(writer, RepeatingWriter) else None
+        self._repeating_writer = writer if isinstance(writer, RepeatingWriter) else None
         self._inference = inference
-        self._meter = UsageCounter()
+        self._usage_counter = UsageCounter()
         self.events = 0
 
     @property
     def heavy(self) -> bool:
-        return not self.closed and bool(self._read or self.pending_data or self._reader.held_bytes > LARGE_EVENT_BYTES)
+        return not self.closed and bool(
+            self._unwritten_output or self.pending_data or self._reader.held_bytes > LARGE_EVENT_BYTES
+        )
 
     @property
     def ends_heavily(self) -> bool:
-        return self.heavy or (self._repeating is not None and self._repeating.chars > LARGE_EVENT_BYTES)
+        return self.heavy or (self._repeating_writer is not None and self._repeating_writer.chars > LARGE_EVENT_BYTES)
 
     def may_end(self, data: bytes) -> bool:
         return isinstance(self._reader, BinaryParser) or super().may_end(data)
 
     def feed(self, data: bytes) -> bytes:
-        if self._repeating is not None and self._repeating.chars > LARGE_EVENT_BYTES:
+        if self._repeating_writer is not None and self._repeating_writer.chars > LARGE_EVENT_BYTES:
             self.pending_data += data  # a thread reads it: this may be the end, where the writer repeats all texts
             return b""
-        return b"" if self.closed else self._pass(self._reader.feed(data))
+        return b"" if self.closed else self._forward_event(self._reader.feed(data))
 
     def read(self, data: bytes) -> None:
         data, self.pending_data = self.pending_data + data, b""
-        self._read = b"" if self.closed else self._pass(self._reader.feed(data))
+        self._unwritten_output = b"" if self.closed else self._forward_event(self._reader.feed(data))
 
     def finish(self) -> bytes:
         if self.ended:
@@ -430,7 +432,7 @@ class TranslatingStream(StreamState):
         if self.pending_data:
             self.read(b"")
             output = self.write()
-        output += b"" if self.closed else self._pass(self._reader.finish())
+        output += b"" if self.closed else self._forward_event(self._reader.finish())
         if self.error is not None:
             raise self.error
         if not self.closed:
@@ -446,15 +448,15 @@ class TranslatingStream(StreamState):
 
     def parse_usage(self) -> Usage:
         if isinstance(self._reader, UsageKeeper) and (report := self._reader.take_usage()) is not None:
-            self._meter.note(report)  # the stream was cut off before its last chunk
-        return self._meter.parse_usage(self._inference)
+            self._usage_counter.count_event(report)  # the stream was cut off before its last chunk
+        return self._usage_counter.parse_usage(self._inference)
 
     @property
     def _lacks_usage(self) -> bool:
         """Whether the client's format requires token counts and the provider has not reported any."""
-        return OPERATIONS[self._inference.operation].requires_usage and not self._meter.reported
+        return OPERATIONS[self._inference.operation].requires_usage and not self._usage_counter.has_report
 
-    def _pass(self, events: list[Event]) -> bytes:
+    def _forward_event(self, events: list[Event]) -> bytes:
         output = []
         for event in events:
             if type(event) is StreamError:
@@ -462,7 +464,7 @@ class TranslatingStream(StreamState):
                 break
             try:
                 if type(event) is StreamEnd and self._lacks_usage:
-                    output.append(self._writer.write(UsageReport(self._meter.parse_usage(self._inference))))
+                    output.append(self._writer.write(UsageReport(self._usage_counter.parse_usage(self._inference))))
                 output.append(self._writer.write(event))
             except ProviderBadResponse as error:
                 self.error = error
@@ -470,8 +472,8 @@ class TranslatingStream(StreamState):
             if type(event) is StreamEnd:
                 self.ended = True
                 break
-            self._meter.note(event)
-        self.events = self._meter.events
+            self._usage_counter.count_event(event)
+        self.events = self._usage_counter.events
         return b"".join(output)
 
 

@@ -16,12 +16,12 @@ HEAD_BYTES = 4 * 1024
 TAIL_BYTES = 16 * 1024
 SLACK_BYTES = 2 * 1024
 """Bytes kept beyond the tail before trimming, to avoid a trim for every piece."""
-_FULL_BYTES = TAIL_BYTES + SLACK_BYTES
+_MAX_TAIL_BYTES = TAIL_BYTES + SLACK_BYTES
 DONE_MARK = b"[DONE]"
-_END_MARK = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
-_MAX_MARK_START = 7
+_END_MARK_PATTERN = re.compile(rb"(?:\A|[\r\n])data: ?\[DONE\]")
+_MAX_MARK_PREFIX_BYTES = 7
 _USAGE_KEY = b'"usage"'
-_MAX_EVENT_END = 4
+_MAX_EVENT_END_BYTES = 4
 _CONTENT_KEYS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -29,7 +29,7 @@ class HeadTailBuffer:
     """Keeps at least the first 4 KiB and the last 16 KiB of a stream, in whole pieces.
 
     Attributes:
-        pieces: the tail and up to ``SLACK_BYTES`` before it.
+        pieces: the tail, and up to ``SLACK_BYTES`` of the data before the tail.
         room: bytes that fit before the next trim.
     """
 
@@ -37,7 +37,7 @@ class HeadTailBuffer:
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
-        self.room = _FULL_BYTES
+        self.room = _MAX_TAIL_BYTES
         self._head: list[bytes] = []
         self._head_room = HEAD_BYTES
         self._dropped_bytes = 0
@@ -49,23 +49,23 @@ class HeadTailBuffer:
             self.trim()
 
     def trim(self) -> None:
-        pieces, count, excess = self.pieces, 0, SLACK_BYTES - self.room
+        pieces, count, excess_bytes = self.pieces, 0, SLACK_BYTES - self.room
         for piece in pieces:
-            if len(piece) > excess:
+            if len(piece) > excess_bytes:
                 break
-            excess -= len(piece)
+            excess_bytes -= len(piece)
             count += 1
             if self._head_room > 0:
                 self._head.append(piece)
                 self._head_room -= len(piece)
         del pieces[:count]
-        dropped = SLACK_BYTES - self.room - excess
-        self._dropped_bytes += dropped
-        self.room += dropped
+        dropped_bytes = SLACK_BYTES - self.room - excess_bytes
+        self._dropped_bytes += dropped_bytes
+        self.room += dropped_bytes
 
     @property
     def size(self) -> int:
-        return self._dropped_bytes + _FULL_BYTES - self.room
+        return self._dropped_bytes + _MAX_TAIL_BYTES - self.room
 
     @property
     def head(self) -> bytes:
@@ -83,16 +83,22 @@ class HeadTailBuffer:
         return b"".join(self.pieces)
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         self.trim()
         return not self._dropped_bytes
 
 
 @frozen
 class StreamTail:
-    """The end of a stream: number of finished choices, and a sample of its text."""
+    """The end of a stream.
 
-    finished: int
+    Attributes:
+        finished_count: number of finished choices.
+        sample_events: number of events in the sample.
+        sample: a part of the stream's text.
+    """
+
+    finished_count: int
     sample_events: int
     sample: str
 
@@ -105,7 +111,7 @@ def find_last_usage(raw: bytes) -> Usage | None:
     end = _find_end_mark(raw)
     while (position := raw.rfind(_USAGE_KEY, 0, end)) >= 0:
         start = max(raw.rfind(b"\n\n", 0, position), raw.rfind(b"\r\n\r\n", 0, position), 0)
-        for value in reversed(list(_parse_chunks(raw[start : end + _MAX_EVENT_END]))):
+        for value in reversed(list(_parse_chunks(raw[start : end + _MAX_EVENT_END_BYTES]))):
             usage = parse_usage(value.get("usage"), completes=True)
             if usage is not None:
                 tier = value.get("service_tier")
@@ -118,7 +124,7 @@ def _find_end_mark(raw: bytes) -> int:
     """Return the offset of the end mark; the length of ``raw`` if there is none. Marks inside a text are ignored."""
     position = raw.find(DONE_MARK)
     while position >= 0:  # searching only with the pattern would take ten times as long
-        match = _END_MARK.search(raw, max(position - _MAX_MARK_START, 0), position + len(DONE_MARK))
+        match = _END_MARK_PATTERN.search(raw, max(position - _MAX_MARK_PREFIX_BYTES, 0), position + len(DONE_MARK))
         if match:
             return match.start()
         position = raw.find(DONE_MARK, position + 1)
@@ -127,16 +133,16 @@ def _find_end_mark(raw: bytes) -> int:
 
 def parse_tail(raw: bytes) -> StreamTail:
     """Parse the complete events of ``raw`` up to the end mark, skipping a truncated first or last event."""
-    finished: set[int] = set()
+    finished_choices: set[int] = set()
     events, texts = 0, []
     for value in _parse_chunks(raw):
         events += 1
         for choice in list_objects(value.get("choices")):
             if choice.get("finish_reason") is not None:
                 index = choice.get("index")
-                finished.add(index if isinstance(index, int) else 0)
+                finished_choices.add(index if isinstance(index, int) else 0)
             texts.append(parse_choice(choice, "delta"))
-    return StreamTail(len(finished), events, "".join(texts))
+    return StreamTail(len(finished_choices), events, "".join(texts))
 
 
 def _parse_chunks(raw: bytes) -> Iterator[dict[str, Any]]:

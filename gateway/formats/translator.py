@@ -31,8 +31,8 @@ class ResponseMode:
 
     Attributes:
         media_type: media type of an unstreamed answer.
-        binary: a stream consists of raw bytes in the provider's media type instead of events. The gateway can insert
-            nothing into such a stream, which ends with the connection.
+        binary: whether a stream consists of raw bytes in the provider's media type instead of events. The gateway
+            cannot insert anything into such a stream, which ends with the connection.
         stream_type: media type of the provider's stream.
     """
 

@@ -59,14 +59,18 @@ def list_request_families(metrics: RequestMetrics) -> Iterator[Metric]:
         "gateway_tokens", "Tokens of finished requests; cached tokens are part of input", labels=[*_REQUEST, "type"]
     )
     cost = CounterMetricFamily("gateway_cost_usd", "Cost of finished requests in US dollars", labels=_REQUEST)
+    saved = GaugeMetricFamily(  # no counter, because writing to a cache can cost more than is saved
+        "gateway_cache_saved_usd", "US dollars that prompt caches have saved since the start", labels=_REQUEST
+    )
     retries = CounterMetricFamily("gateway_retries", "Attempts after the first one of a request", labels=_REQUEST)
     for labels, total in totals.items():
         tokens.add_metric((*labels, "input"), total.input_tokens)
         tokens.add_metric((*labels, "output"), total.output_tokens)
         tokens.add_metric((*labels, "cached"), total.cached_tokens)
         cost.add_metric(labels, total.cost_usd)
+        saved.add_metric(labels, total.saved_usd)
         retries.add_metric(labels, total.retries)
-    yield from (tokens, cost, retries)
+    yield from (tokens, cost, saved, retries)
     yield _build_errors(metrics)
     yield from _list_latencies(metrics)
 
@@ -80,6 +84,7 @@ def _sum_outcomes(metrics: RequestMetrics) -> dict[tuple[str, str, str], Request
         total.output_tokens += sums.output_tokens
         total.cached_tokens += sums.cached_tokens
         total.cost_nanos += sums.cost_nanos
+        total.saved_nanos += sums.saved_nanos
     return totals
 
 

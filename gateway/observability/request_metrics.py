@@ -58,10 +58,15 @@ class RequestSums:
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_nanos: int = 0
+    saved_nanos: int = 0
 
     @property
     def cost_usd(self) -> float:
         return self.cost_nanos / NANOS_PER_USD
+
+    @property
+    def saved_usd(self) -> float:
+        return self.saved_nanos / NANOS_PER_USD
 
 
 class Latencies:
@@ -164,6 +169,7 @@ class RequestMetrics:
         sums.output_tokens += record.completion_tokens
         sums.cached_tokens += record.cached_tokens
         sums.cost_nanos += record.cost_nanos
+        sums.saved_nanos += record.saved_nanos
         if record.attempts > 1:
             sums.retries += record.attempts - 1
         if latencies is not None:

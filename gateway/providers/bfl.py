@@ -22,9 +22,9 @@ def _list_capabilities() -> Iterator[Capability]:
             sizes=None if model.ratios is None else tuple(model.ratios),
             max_n=1,
             response_formats=(),
-            edits=model.sources > 0,
+            edits=model.max_sources > 0,
             masks=False,
-            max_sources=model.sources or None,
+            max_sources=model.max_sources or None,
             streams=False,
         )
     yield Capability("*", max_n=1, response_formats=(), edits=False, masks=False, streams=False)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import attrs
 
 from gateway.domain.capability import Capability
-from gateway.formats.videos.dashscope import MODELS, SYNTHESIS
+from gateway.formats.videos.dashscope import MODELS, SYNTHESIS_PATH
 from gateway.providers.base import CHAT, EMBEDDINGS, RESPONSES, Endpoint, Provider
 from gateway.providers.efforts import disable_when_forced, enable_thinking_false
 from gateway.providers.priced_fields import COMMON_FIELDS
@@ -49,7 +49,11 @@ def _build_capability(
 def _describe_videos() -> Iterator[Capability]:
     for glob, model in MODELS.items():
         yield Capability(
-            glob, seconds=model.seconds, sizes=tuple(model.sizes), references=model.image is not None, remixes=False
+            glob,
+            seconds=model.seconds,
+            sizes=tuple(model.sizes),
+            references=model.image_field is not None,
+            remixes=False,
         )
 
 
@@ -60,7 +64,7 @@ IMAGES = Endpoint(
     models=("wan*-t2i*", "wan*-i2i*", "wan*-image*", "qwen-image*", "z-image*"),
 )
 
-VIDEOS = Endpoint("dashscope_videos", SYNTHESIS, rooted=True, models=("wan*-t2v*", "wan*-i2v*"))
+VIDEOS = Endpoint("dashscope_videos", SYNTHESIS_PATH, rooted=True, models=("wan*-t2v*", "wan*-i2v*"))
 
 DASHSCOPE = Provider(
     slug="dashscope",

@@ -5,7 +5,7 @@ for their fields see ``formats/images/fal.py``. The scheme of the key is ``Key``
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.images.fal import EDITS
+from gateway.formats.images.fal import EDIT_MODELS
 from gateway.providers.base import Endpoint, Provider
 
 _MAX_IMAGES = 4
@@ -25,6 +25,6 @@ FAL = Provider(
     models_path=None,
     capabilities=(
         Capability("*", max_n=_MAX_IMAGES, response_formats=(), edits=False, masks=False, streams=False),
-        Capability(EDITS, max_n=_MAX_IMAGES, response_formats=(), edits=True, masks=False, streams=False),
+        Capability(EDIT_MODELS, max_n=_MAX_IMAGES, response_formats=(), edits=True, masks=False, streams=False),
     ),
 )

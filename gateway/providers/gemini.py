@@ -10,7 +10,13 @@ was shut down on 17 August 2026 (.../docs/deprecations). Videos: .../docs/veo.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.images.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.formats.images.aspect_ratios import (
+    FIRST_GENERATION_SIZES,
+    SMALL_SIZES,
+    USUAL_SIZES,
+    WIDE_SIZES,
+    WIDEST_SIZES,
+)
 from gateway.formats.videos.gemini import SECONDS, SIZES
 from gateway.providers.base import Endpoint, Provider
 
@@ -27,7 +33,7 @@ def _build_capability(name: str, sizes: tuple[str, ...] | None, max_sources: int
 
 IMAGES = (
     _build_capability("gemini-*-image*", None, None),
-    _build_capability("gemini-2.5-flash-image*", FIRST_SIZES, 3),
+    _build_capability("gemini-2.5-flash-image*", FIRST_GENERATION_SIZES, 3),
     _build_capability("gemini-3-pro-image*", USUAL_SIZES),
     _build_capability("gemini-3.1-flash-image*", WIDEST_SIZES),
     _build_capability("gemini-3.1-flash-lite-image*", SMALL_SIZES),

@@ -7,7 +7,7 @@ keys.
 """
 
 from gateway.domain.capability import Capability
-from gateway.formats.videos.kling import MODELS, TEXT
+from gateway.formats.videos.kling import MODELS, TEXT_TO_VIDEO_PATH
 from gateway.providers.base import Endpoint, Provider, sign_bearer
 
 LIFETIME_S = 1_800
@@ -30,7 +30,7 @@ KLING = Provider(
     slug="kling",
     title="Kling AI",
     base_url="https://api-singapore.klingai.com",
-    endpoints=(Endpoint("kling_videos", TEXT, models=tuple(MODELS)),),
+    endpoints=(Endpoint("kling_videos", TEXT_TO_VIDEO_PATH, models=tuple(MODELS)),),
     sign_at=sign_at,
     models_path=None,
     capabilities=tuple(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
 from gateway.formats.images import luma as luma_images
-from gateway.formats.videos.luma import GENERATIONS, MODELS
+from gateway.formats.videos.luma import GENERATIONS_PATH, MODELS
 from gateway.providers.base import Endpoint, Provider
 
 
@@ -35,8 +35,8 @@ LUMA = Provider(
     title="Luma",
     base_url="https://agents.lumalabs.ai/v1",
     endpoints=(
-        Endpoint("luma_videos", GENERATIONS, models=tuple(MODELS)),
-        Endpoint("luma_images", luma_images.GENERATIONS, models=luma_images.MODELS),
+        Endpoint("luma_videos", GENERATIONS_PATH, models=tuple(MODELS)),
+        Endpoint("luma_images", luma_images.GENERATIONS_PATH, models=luma_images.MODELS),
     ),
     models_path=None,
     capabilities=(*_list_videos(), *_list_images()),

@@ -17,7 +17,7 @@ MINIMAX = Provider(
     endpoints=(Endpoint("minimax_videos", TASKS_PATH, models=tuple(MODELS)),),
     models_path=None,
     capabilities=tuple(
-        Capability(name, seconds=model.seconds, sizes=tuple(model.sizes), references=model.images, remixes=False)
+        Capability(name, seconds=model.seconds, sizes=tuple(model.sizes), references=model.takes_image, remixes=False)
         for name, model in MODELS.items()
     ),
 )

@@ -7,7 +7,7 @@ their fields see ``formats/images/replicate.py``.
 from collections.abc import Iterator
 
 from gateway.domain.capability import Capability
-from gateway.formats.images.replicate import MODELS, PREDICTIONS
+from gateway.formats.images.replicate import MODELS, PREDICTIONS_PATH
 from gateway.providers.base import Endpoint, Provider
 
 
@@ -16,7 +16,7 @@ def _list_capabilities() -> Iterator[Capability]:
         capability = Capability(
             name,
             sizes=None if model.sizes is None else tuple(model.sizes),
-            max_n=model.maximum,
+            max_n=model.max_images,
             response_formats=(),
             edits=model.source_field is not None,
             masks=False,
@@ -32,7 +32,7 @@ REPLICATE = Provider(
     slug="replicate",
     title="Replicate",
     base_url="https://api.replicate.com/v1",
-    endpoints=(Endpoint("replicate_images", PREDICTIONS),),
+    endpoints=(Endpoint("replicate_images", PREDICTIONS_PATH),),
     models_path=None,
     capabilities=tuple(_list_capabilities()),
 )

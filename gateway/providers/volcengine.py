@@ -19,7 +19,9 @@ from gateway.providers.message_order import four_stops
 
 def _list_capabilities() -> Iterator[Capability]:
     for glob, model in MODELS.items():
-        yield Capability(glob, seconds=model.seconds, sizes=tuple(model.sizes), references=model.images, remixes=False)
+        yield Capability(
+            glob, seconds=model.seconds, sizes=tuple(model.sizes), references=model.takes_image, remixes=False
+        )
 
 
 VOLCENGINE = Provider(

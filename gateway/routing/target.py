@@ -19,7 +19,7 @@ from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
 from gateway.domain.route import StepPlace
 from gateway.domain.upload import Content
-from gateway.domain.usage import Usage
+from gateway.domain.usage import Usage, without_cache
 from gateway.errors import InvalidRequest, ProviderError, ProviderTimeout, RequestCancelled, UnsupportedByProvider
 from gateway.formats.errors.output_limit import lower_limits
 from gateway.formats.images.backend import ProviderRequest
@@ -128,11 +128,26 @@ class Target:
         price, because some hosts of a model charge more than the cheapest one, and a provider may bill content that it
         has read by itself.
         """
-        reported = usage.details.cost_nanos if usage.details is not None and self.reports_cost else None
-        if reported is None or not (self.price is None or self.price.built_in):
+        reported = self._find_reported(usage)
+        if reported is None:
             return self.find_cost(answered, usage)
         cost = multiply_ppm(reported, self.multiplier_ppm)
         return cost if self.price is None else min(cost, _MOST_TIMES * self.find_reservation(inference))
+
+    def find_saved(self, answered: str, usage: Usage) -> int:
+        """Return what the provider's prompt cache has saved, in nano-USD; see ``RequestRecord.saved_nanos``.
+
+        0 if the provider reports the cost itself, because its price of an uncached prompt is unknown.
+        """
+        if self._find_reported(usage) is not None:
+            return 0
+        return self.find_cost(answered, without_cache(usage)) - self.find_cost(answered, usage)
+
+    def _find_reported(self, usage: Usage) -> int | None:
+        """Return the cost that the provider reports, in nano-USD. None if the listed price counts."""
+        if usage.details is None or not self.reports_cost or not (self.price is None or self.price.built_in):
+            return None
+        return usage.details.cost_nanos
 
     def find_most(self, usage: Usage) -> int:
         """Return the cost of ``usage`` at the most expensive of the models that the request names, in nano-USD."""

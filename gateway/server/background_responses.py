@@ -158,7 +158,7 @@ def read_kept_response(services: Services, response: KeptResponse) -> bytes:
     if body.get("status") not in UNFINISHED_STATUSES:
         return response.body
     maker = body.pop(_MAKER, None)
-    if _is_active(services, response.id) or (node is not None and maker is not None and node.may_live(maker)):
+    if _is_active(services, response.id) or (node is not None and maker is not None and node.may_be_alive(maker)):
         return orjson.dumps(body)
     error = ShuttingDown(_RESTARTED)
     error.doc_url = find_page(error.public_code, find_set_url(services.http.base_url))
@@ -174,7 +174,7 @@ def cancel_kept(services: Services, response: KeptResponse) -> bytes:
     maker = body.pop(_MAKER, None)
     if not cancel_active(services.active_requests, response.id):
         node = services.storage.node
-        if node is None or maker is None or not node.may_live(maker):
+        if node is None or maker is None or not node.may_be_alive(maker):
             return read_kept_response(services, response)
         node.notifications.publish(CANCELLED, response.id)
     return orjson.dumps(body | {"status": "cancelled"})

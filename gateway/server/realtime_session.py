@@ -20,7 +20,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.formats.errors.openai import mask
 from gateway.formats.realtime import events as wire
-from gateway.formats.references.stored import ITEM, list_stored_references
+from gateway.formats.references.stored import ITEM_REFERENCE, list_stored_references
 from gateway.frozen import frozen
 from gateway.providers.priced_fields import check_spelling, list_priced
 from gateway.providers.registry import PROVIDERS
@@ -329,10 +329,10 @@ def check_settings(
     models that the caller may not use or that have no price.
     """
     for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
-        is_own = name.field == ITEM or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
+        is_own = name.field == ITEM_REFERENCE or (name.field == "conversation" and name.id in _OWN_CONVERSATION)
         if not is_own and not allows(channel, name.field):
             raise make_not_found(settings_field + name.param.removeprefix("item"), name.field)
-    if settings_field in wire.SETTINGS:
+    if settings_field in wire.SETTINGS_OBJECTS:
         _check_priced(settings, settings_field, channel)
         _check_transcriber(services, caller, settings, settings_field)
 

@@ -352,7 +352,7 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
     )
     node.notifications.subscribe(CANCELLED, lambda name: cancel_active(services.active_requests, name))
     await follower.restore_jobs()
-    await node.follow(follower.apply, follower.reload, follower.restore, lost_changes.note)
+    await node.follow(follower.apply, follower.reload, follower.restore, lost_changes.keep_new_rows)
 
 
 def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:

@@ -16,7 +16,7 @@ from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_account_row, parse_account
 from gateway.storage.schema import accounts
 
-_ALL = select(accounts).order_by(accounts.c.id)
+_LIST_ACCOUNTS = select(accounts).order_by(accounts.c.id)
 
 
 class AccountRepository:
@@ -26,7 +26,7 @@ class AccountRepository:
         self._database = database
 
     async def list_accounts(self) -> Sequence[Account]:
-        return [parse_account(row) for row in await self._database.read(_ALL)]
+        return [parse_account(row) for row in await self._database.read(_LIST_ACCOUNTS)]
 
     async def find_accounts(self, account_ids: Collection[int]) -> Sequence[Account]:
         """Return the accounts with these ids; missing accounts are left out."""
@@ -34,7 +34,10 @@ class AccountRepository:
         return [parse_account(row) for row in await self._database.read_first(query)]
 
     async def add_account(self, account: Account, audit: AuditRow | None = None) -> Account:
-        """Store a new account and return it with its id, also set in ``audit``. Raises ``Conflict`` for its name."""
+        """Store a new account and return it with its id, which is also set in ``audit``.
+
+        Raises ``Conflict`` if its name is taken.
+        """
         statement = insert(accounts).values(build_account_row(account)).returning(accounts.c.id)
 
         async def work(connection: AsyncConnection) -> int:
@@ -76,7 +79,7 @@ class AccountRepository:
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
         async def work(connection: AsyncConnection) -> None:
             if self._database.credit is not None:
-                await self._database.credit.remove(connection, ("account", account_id))
+                await self._database.credit.end_balances(connection, ("account", account_id))
             if not (await connection.execute(delete(accounts).where(accounts.c.id == account_id))).rowcount:
                 raise NotFound(f"No account has the id {account_id}")
 
@@ -84,4 +87,4 @@ class AccountRepository:
 
     async def _put_credit_limit(self, connection: AsyncConnection, account: Account) -> None:
         if self._database.credit is not None:
-            await self._database.credit.limit(connection, ("account", account.id), account.quota)
+            await self._database.credit.set_limit(connection, ("account", account.id), account.quota)

@@ -16,7 +16,7 @@ from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_key_row, parse_key
 from gateway.storage.schema import keys, requests
 
-_ALL = select(keys).order_by(keys.c.id)
+_LIST_KEYS = select(keys).order_by(keys.c.id)
 _LOOKUP_BATCH = 500
 """Ids per statement, because databases limit the number of values in one."""
 KEY_TAKEN = "This key's secret is in use already"
@@ -29,7 +29,7 @@ class ApiKeyRepository:
         self._database = database
 
     async def list_keys(self) -> Sequence[ApiKey]:
-        return [parse_key(row) for row in await self._database.read(_ALL)]
+        return [parse_key(row) for row in await self._database.read(_LIST_KEYS)]
 
     async def find_keys(self, key_ids: Collection[int], account_ids: Collection[int]) -> Sequence[ApiKey]:
         query = select(keys).where(or_(keys.c.id.in_(key_ids), keys.c.account_id.in_(account_ids)))
@@ -37,11 +37,11 @@ class ApiKeyRepository:
 
     async def find_last_requests(self, key_ids: Sequence[int]) -> Mapping[int, int]:
         """Return the start of each key's newest stored request, in Unix milliseconds, by key id."""
-        newest = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
-        newest = newest.order_by(requests.c.sequence.desc()).limit(1)
-        query, started_ms = select(keys.c.id, newest.scalar_subquery().label("started_ms")), dict[int, int]()
-        for first in range(0, len(key_ids), _LOOKUP_BATCH):
-            rows = await self._database.read(query.where(keys.c.id.in_(key_ids[first : first + _LOOKUP_BATCH])))
+        newest_query = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
+        newest_query = newest_query.order_by(requests.c.sequence.desc()).limit(1)
+        query, started_ms = select(keys.c.id, newest_query.scalar_subquery().label("started_ms")), dict[int, int]()
+        for start in range(0, len(key_ids), _LOOKUP_BATCH):
+            rows = await self._database.read(query.where(keys.c.id.in_(key_ids[start : start + _LOOKUP_BATCH])))
             started_ms.update((row.id, row.started_ms) for row in rows if row.started_ms is not None)
         return started_ms
 
@@ -87,7 +87,7 @@ class ApiKeyRepository:
     async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
         async def work(connection: AsyncConnection) -> None:
             if self._database.credit is not None:
-                await self._database.credit.remove(connection, ("key", key_id))
+                await self._database.credit.end_balances(connection, ("key", key_id))
             if not (await connection.execute(delete(keys).where(keys.c.id == key_id))).rowcount:
                 raise NotFound(f"No key has the id {key_id}")
 
@@ -95,7 +95,7 @@ class ApiKeyRepository:
 
     async def _put_credit_limit(self, connection: AsyncConnection, key: ApiKey) -> None:
         if self._database.credit is not None:
-            await self._database.credit.limit(connection, ("key", key.id), key.quota)
+            await self._database.credit.set_limit(connection, ("key", key.id), key.quota)
 
 
 async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:

@@ -36,11 +36,11 @@ from gateway.storage.schema import REVISION
 from gateway.storage.sqlite_database import is_damage
 
 FORMAT = 1
-MANIFEST = "manifest.json"
-CONFIG = "gateway.toml"
-TOKEN = "admin.token"  # noqa: S105 - the name of a file
+MANIFEST_NAME = "manifest.json"
+CONFIG_NAME = "gateway.toml"
+TOKEN_NAME = "admin.token"  # noqa: S105 - the name of a file
 MEDIA_FOLDERS = ("files", "media", "videos")
-LEVEL = 6
+GZIP_LEVEL = 6
 _OWNER_ONLY = 0o600
 _COPY_PREFIX = ".backup-"
 _BACKUP_FAILED = "No backup was written. Run 'gateway doctor'"
@@ -150,26 +150,26 @@ def _write_archive(
     database: tuple[IO[bytes], str],
     passphrase: str | None,
 ) -> Mapping[str, Any]:
-    sink = EncryptingWriter(file, passphrase) if passphrase is not None else file
+    sink_file = EncryptingWriter(file, passphrase) if passphrase is not None else file
     with (
-        gzip.GzipFile("", "wb", LEVEL, sink, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as tar,
+        gzip.GzipFile("", "wb", GZIP_LEVEL, sink_file, mtime=0) as gzip_file,
+        tarfile.open(fileobj=gzip_file, mode="w|", format=tarfile.PAX_FORMAT) as tar,
     ):
         archive = _Archive(tar)
         copy, schema = database
         archive.add(DATABASE, copy, os.fstat(copy.fileno()).st_size, datetime.now(UTC).timestamp())
         for name, data in journals.items():
             archive.add_bytes(name, data)
-        for name in (*SECRETS, TOKEN):
+        for name in (*SECRETS, TOKEN_NAME):
             archive.add_file(name, source.folder / name)
         if source.config is not None:
-            archive.add_file(CONFIG, source.config)
+            archive.add_file(CONFIG_NAME, source.config)
         for name, path in _list_media(source):
             archive.add_file(name, path)
         manifest = {**_describe(source), "schema": schema, "members": dict(archive.members)}
-        archive.add_bytes(MANIFEST, orjson.dumps(manifest))
-    if isinstance(sink, EncryptingWriter):
-        sink.finish()
+        archive.add_bytes(MANIFEST_NAME, orjson.dumps(manifest))
+    if isinstance(sink_file, EncryptingWriter):
+        sink_file.finish()
     file.flush()
     os.fsync(file.fileno())
     return manifest

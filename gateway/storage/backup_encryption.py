@@ -34,15 +34,15 @@ class _Cipher:
         self._head = head
         self._number = 0
 
-    def encrypt(self, chunk: bytes, *, last: bool) -> bytes:
-        return self._aead.encrypt(self._next_nonce(last), chunk, self._head)
+    def encrypt(self, chunk: bytes, *, is_last: bool) -> bytes:
+        return self._aead.encrypt(self._next_nonce(is_last), chunk, self._head)
 
-    def decrypt(self, chunk: bytes, *, last: bool) -> bytes:
+    def decrypt(self, chunk: bytes, *, is_last: bool) -> bytes:
         """Decrypt the next chunk. Raises ``InvalidTag`` if chunk, position or passphrase differ from the encryption."""
-        return self._aead.decrypt(self._next_nonce(last), chunk, self._head)
+        return self._aead.decrypt(self._next_nonce(is_last), chunk, self._head)
 
-    def _next_nonce(self, last: bool) -> bytes:
-        nonce = self._number.to_bytes(11, "big") + bytes([last])
+    def _next_nonce(self, is_last: bool) -> bytes:
+        nonce = self._number.to_bytes(11, "big") + bytes([is_last])
         self._number += 1
         return nonce
 
@@ -63,21 +63,21 @@ class EncryptingWriter(io.RawIOBase):
         head = MAGIC + secrets.token_bytes(_SALT_BYTES)
         self._file = file
         self._cipher = _Cipher(passphrase, head)
-        self._pending = bytearray()
+        self._unwritten = bytearray()
         file.write(head)
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: "bytes | bytearray | memoryview", /) -> int:  # type: ignore[override]  # any buffer
-        self._pending += data
-        while len(self._pending) > CHUNK_BYTES:  # only ``finish`` knows the last chunk
-            self._file.write(self._cipher.encrypt(bytes(self._pending[:CHUNK_BYTES]), last=False))
-            del self._pending[:CHUNK_BYTES]
+        self._unwritten += data
+        while len(self._unwritten) > CHUNK_BYTES:  # only ``finish`` knows the last chunk
+            self._file.write(self._cipher.encrypt(bytes(self._unwritten[:CHUNK_BYTES]), is_last=False))
+            del self._unwritten[:CHUNK_BYTES]
         return len(data)
 
     def finish(self) -> None:
-        self._file.write(self._cipher.encrypt(bytes(self._pending), last=True))
+        self._file.write(self._cipher.encrypt(bytes(self._unwritten), is_last=True))
 
 
 class DecryptingReader(io.RawIOBase):
@@ -89,7 +89,7 @@ class DecryptingReader(io.RawIOBase):
         if len(salt) != _SALT_BYTES:
             raise BackupUnreadable("it is cut off")
         self._cipher = _Cipher(passphrase, MAGIC + salt)
-        self._next = file.read(CHUNK_BYTES + _TAG_BYTES)
+        self._next_chunk = file.read(CHUNK_BYTES + _TAG_BYTES)
         self._plaintext = b""
         self._has_started = False
 
@@ -97,7 +97,7 @@ class DecryptingReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview, /) -> int:  # type: ignore[override]  # only io calls it
-        if not self._plaintext and (self._next or not self._has_started):
+        if not self._plaintext and (self._next_chunk or not self._has_started):
             self._plaintext = self._decrypt_next()
         count = min(len(buffer), len(self._plaintext))
         buffer[:count], self._plaintext = self._plaintext[:count], self._plaintext[count:]
@@ -106,9 +106,9 @@ class DecryptingReader(io.RawIOBase):
     def _decrypt_next(self) -> bytes:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see ``_Cipher``
 
-        chunk, self._next = self._next, self._file.read(CHUNK_BYTES + _TAG_BYTES)
+        chunk, self._next_chunk = self._next_chunk, self._file.read(CHUNK_BYTES + _TAG_BYTES)
         try:
-            plaintext = self._cipher.decrypt(chunk, last=not self._next)
+            plaintext = self._cipher.decrypt(chunk, is_last=not self._next_chunk)
         except (InvalidTag, ValueError):
             raise BackupUnreadable(
                 "it was changed or cut off"

@@ -14,14 +14,14 @@ import attrs
 from gateway.storage.backup_encryption import BackupUnreadable
 
 MAX_MEMBERS = 500_000
-_BLOCK = 512
+_BLOCK_BYTES = 512
 _PARTS_BYTES = 64 * 1024
 _MAX_RECORD_BYTES = 64 * 1024
 _MAX_PADDING_BYTES = 1024 * 1024
 """Padding after the last member: tar fills its last record, of 10 KiB by default."""
 _PAX = b"x"
-_REGULAR = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE})
-_LATEST_S = 2**33
+_REGULAR_TYPES = frozenset({tarfile.REGTYPE, tarfile.AREGTYPE})
+_MAX_MTIME_S = 2**33
 """The limit of times in a ustar header."""
 _TRUNCATED_ERROR = "it is cut off"
 
@@ -60,9 +60,9 @@ def read_members(source: IO[bytes], max_members: int = MAX_MEMBERS) -> Iterator[
                 raise BackupUnreadable(_TRUNCATED_ERROR)
             size, mtime_s = record.get("size", header.size), record.get("mtime", int(header.mtime))
         count += 1
-        if header.type not in _REGULAR or count > max_members or not header.name:
+        if header.type not in _REGULAR_TYPES or count > max_members or not header.name:
             raise BackupUnreadable(f"it has {header.name[:200]!r}, which is no file of a backup")
-        member = BackupMember(header.name, size, min(mtime_s, _LATEST_S), source)
+        member = BackupMember(header.name, size, min(mtime_s, _MAX_MTIME_S), source)
         yield member
         for _ in member.read_chunks():
             pass
@@ -71,8 +71,8 @@ def read_members(source: IO[bytes], max_members: int = MAX_MEMBERS) -> Iterator[
 
 
 def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
-    block = source.read(_BLOCK)
-    if len(block) != _BLOCK:
+    block = source.read(_BLOCK_BYTES)
+    if len(block) != _BLOCK_BYTES:
         raise BackupUnreadable("it ends before its manifest" if not block else _TRUNCATED_ERROR)
     try:
         header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
@@ -105,7 +105,7 @@ def _read_record(source: IO[bytes], size: int) -> dict[str, int]:
 
 
 def _skip_padding(source: IO[bytes], size: int) -> None:
-    padding = -size % _BLOCK
+    padding = -size % _BLOCK_BYTES
     if len(source.read(padding)) != padding:
         raise BackupUnreadable(_TRUNCATED_ERROR)
 

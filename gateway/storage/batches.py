@@ -30,7 +30,10 @@ class BatchRepository:
         self._find_process = find_process
 
     async def add_batch(self, batch: Batch, *, is_own: bool = True) -> None:
-        """Store a new batch. With ``is_own``, this process runs it; otherwise a node claims it. Raises ``NotFound``."""
+        """Store a new batch. With ``is_own``, this process runs it; otherwise a node claims it.
+
+        Raises ``NotFound`` if its account was deleted.
+        """
         owner = self._find_process() if is_own else ""
         row = {**_build_row(batch), "owner": owner}
 
@@ -44,17 +47,17 @@ class BatchRepository:
         self._keep(batch, owner)
 
     async def save_batch(self, batch: Batch) -> bool:
-        """Save a changed batch. Return False if it is deleted, or in a cluster not this node's any more."""
+        """Save a changed batch. Return False if the batch is deleted, or another node of the cluster runs it now."""
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
         query, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:
             query = query.where(batches.c.owner == owner)
             if batch.status in RUNNING:
                 query = query.where(batches.c.status != "cancelling")
-        saved = bool(await self._database.change(query.values(values)))
-        if saved:
+        is_saved = bool(await self._database.change(query.values(values)))
+        if is_saved:
             self._keep(batch, owner)
-        return saved
+        return is_saved
 
     async def is_own(self, batch_id: str) -> bool | None:
         """Return whether this node runs a batch. None without a cluster, or if the batch does not exist."""
@@ -65,8 +68,10 @@ class BatchRepository:
         return own
 
     async def list_free(self) -> Sequence[Batch]:
-        unfinished = batches.c.status.not_in(sorted(ENDED_STATES))
-        return await self._read(select(batches).where(unfinished, batches.c.owner == "").order_by(batches.c.sequence))
+        is_unfinished = batches.c.status.not_in(sorted(ENDED_STATES))
+        return await self._read(
+            select(batches).where(is_unfinished, batches.c.owner == "").order_by(batches.c.sequence)
+        )
 
     async def list_cancelled(self) -> Sequence[str]:
         query = select(batches.c.id).where(batches.c.status == "cancelling", batches.c.owner == self._find_process())
@@ -79,13 +84,15 @@ class BatchRepository:
         """
         claimed_batch = attrs.evolve(batch, moves=batch.moves + 1)
         row = {"owner": self._find_process(), "detail": _build_row(claimed_batch)["detail"]}
-        free = update(batches).where(batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status)
+        claim_query = update(batches).where(
+            batches.c.id == batch.id, batches.c.owner == "", batches.c.status == batch.status
+        )
 
         async def claim(connection: AsyncConnection) -> bool:
-            claimed = bool((await connection.execute(free.values(row))).rowcount)
+            is_claimed = bool((await connection.execute(claim_query.values(row))).rowcount)
             # A replaced database may not know that another node has claimed it, or which lines were sent.
             self._database.check_found(found=False)
-            return claimed
+            return is_claimed
 
         if not await self._database.write_shared(claim):
             return None
@@ -94,11 +101,11 @@ class BatchRepository:
 
     async def cancel_batch(self, batch_id: str) -> bool:
         """Mark a batch for cancellation by the node that runs or will run it; return False if it is too late."""
-        running = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING)))
-        cancelled = running.values(status="cancelling").returning(batches)
+        running_query = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING)))
+        cancel_query = running_query.values(status="cancelling").returning(batches)
 
         async def cancel(connection: AsyncConnection) -> Row[Any] | None:
-            row: Row[Any] | None = (await connection.execute(cancelled)).first()
+            row: Row[Any] | None = (await connection.execute(cancel_query)).first()
             return row
 
         row = await self._database.write_shared(cancel)
@@ -140,11 +147,11 @@ class BatchRepository:
         return count, int(nanos)  # PostgreSQL sums to a decimal type
 
     async def delete_batch(self, batch_id: str) -> bool:
-        deleted = bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
-        self._database.check_found(found=deleted)
+        is_deleted = bool(await self._database.change(delete(batches).where(batches.c.id == batch_id)))
+        self._database.check_found(found=is_deleted)
         if self._database.kept is not None:
             self._database.kept.keep("batch", batch_id, {"removed": batch_id})
-        return deleted
+        return is_deleted
 
     async def list_unfinished(self) -> Sequence[Batch]:
         return await self._read(

@@ -31,15 +31,15 @@ class BulkInsert:
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
         row = f"({', '.join('?' * len(columns))})"
         self.sqlite = f"{start} {row}{on_conflict}"
-        self._sqlite_together = f"{start} {', '.join([row] * ROWS_PER_INSERT)}{on_conflict}"
+        self._sqlite_multi_row = f"{start} {', '.join([row] * ROWS_PER_INSERT)}{on_conflict}"
         self.postgresql = f"{start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``."""
         full_rows = len(rows) - len(rows) % ROWS_PER_INSERT
         if full_rows:
-            groups = (rows[first : first + ROWS_PER_INSERT] for first in range(0, full_rows, ROWS_PER_INSERT))
-            connection.executemany(self._sqlite_together, (tuple(chain.from_iterable(group)) for group in groups))
+            groups = (rows[start : start + ROWS_PER_INSERT] for start in range(0, full_rows, ROWS_PER_INSERT))
+            connection.executemany(self._sqlite_multi_row, (tuple(chain.from_iterable(group)) for group in groups))
         connection.executemany(self.sqlite, rows[full_rows:])
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:

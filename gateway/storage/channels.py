@@ -19,14 +19,14 @@ from gateway.storage.row_mapping import Values
 from gateway.storage.schema import channels
 
 _FIELDS = tuple(field for field in attrs.fields(Channel) if field.init)
-_SEALED = tuple(field.name for field in _FIELDS if field.repr is False)
+_SECRET_FIELDS = tuple(field.name for field in _FIELDS if field.repr is False)
 _COLUMNS = tuple(field.name for field in _FIELDS if field.name in channels.c)
-_SETTINGS = tuple(field.name for field in _FIELDS if field.name not in {*_SEALED, *_COLUMNS, "origin"})
+_SETTING_FIELDS = tuple(field.name for field in _FIELDS if field.name not in {*_SECRET_FIELDS, *_COLUMNS, "origin"})
 """Fields without a column of their own. A new field of ``Channel`` needs a default, but no migration."""
-_ALL = select(channels).order_by(channels.c.id)
+_LIST_CHANNELS = select(channels).order_by(channels.c.id)
 PURPOSE = "channels"
 """The encryption purpose of channel secrets."""
-_TIMEOUTS = tuple(field.name for field in attrs.fields(Timeouts))
+_TIMEOUT_FIELDS = tuple(field.name for field in attrs.fields(Timeouts))
 
 
 class ChannelRepository:
@@ -38,7 +38,7 @@ class ChannelRepository:
 
     async def list_channels(self) -> Sequence[Channel]:
         """Return every channel, by id. Raises ``DecryptionFailed`` if one was encrypted with another master key."""
-        rows = await self._database.read_first(_ALL)
+        rows = await self._database.read_first(_LIST_CHANNELS)
         return [self._parse(row) for row in rows]
 
     async def add_channel(self, channel: Channel, audit: AuditRow | None = None) -> Channel:
@@ -48,12 +48,12 @@ class ChannelRepository:
             # The encryption is bound to the row's id, which is known only after the insert.
             query = insert(channels).values(**_write_channel(channel), sealed=b"").returning(channels.c.id)
             channel_id: int = (await connection.execute(query)).scalar_one()
-            sealed = (
+            sealed_columns = (
                 update(channels)
                 .where(channels.c.id == channel_id)
                 .values(sealed=self._seal_secrets(channel, channel_id))
             )
-            await connection.execute(sealed)
+            await connection.execute(sealed_columns)
             return channel_id
 
         try:
@@ -104,7 +104,7 @@ class ChannelRepository:
         return _read_channel(row, self._seal.open(row.sealed, context=build_associated_data(row.id)))
 
     def _seal_secrets(self, channel: Channel, channel_id: int) -> bytes:
-        plaintext = orjson.dumps({name: getattr(channel, name) for name in _SEALED})
+        plaintext = orjson.dumps({name: getattr(channel, name) for name in _SECRET_FIELDS})
         return self._seal.seal(plaintext, context=build_associated_data(channel_id))
 
 
@@ -120,15 +120,15 @@ def _make_name_conflict(channel: Channel) -> Conflict:
 def _write_channel(channel: Channel) -> Values:
     values = attrs.asdict(channel)
     columns = {name: values[name] for name in _COLUMNS if name != "id"}
-    return {**columns, "settings": {name: values[name] for name in _SETTINGS}}
+    return {**columns, "settings": {name: values[name] for name in _SETTING_FIELDS}}
 
 
 def _read_channel(row: Row[Any], secrets: bytes) -> Channel:
     """Build a channel from a row and its decrypted secrets. Fields unknown to this version are dropped."""
     columns = {name: getattr(row, name) for name in _COLUMNS}
-    settings = _pick(row.settings, _SETTINGS)
-    settings["timeouts"] = Timeouts(**_pick(row.settings["timeouts"], _TIMEOUTS))
-    return Channel(**columns, **settings, **_pick(orjson.loads(secrets), _SEALED), origin="stored")
+    settings = _pick(row.settings, _SETTING_FIELDS)
+    settings["timeouts"] = Timeouts(**_pick(row.settings["timeouts"], _TIMEOUT_FIELDS))
+    return Channel(**columns, **settings, **_pick(orjson.loads(secrets), _SECRET_FIELDS), origin="stored")
 
 
 def _pick(values: Values, names: Sequence[str]) -> Values:

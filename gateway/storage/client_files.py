@@ -15,7 +15,7 @@ from gateway.storage.database import Database
 from gateway.storage.kept_changes import KeptKind
 from gateway.storage.schema import batches, files, upload_parts, uploads
 
-_FILE = [column for column in files.c if column.name != "sequence"]
+_FILE_COLUMNS = [column for column in files.c if column.name != "sequence"]
 
 MIN_BYTES = 4096
 """The least size that a file or an open upload counts as: an empty one occupies a row and a file name, too."""
@@ -38,7 +38,7 @@ class ClientFileRepository:
         self._keep("file", file)
 
     async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
-        query = select(*_FILE).where(files.c.id == file_id, files.c.account_id == account_id)
+        query = select(*_FILE_COLUMNS).where(files.c.id == file_id, files.c.account_id == account_id)
         rows = await self._database.read(query)
         self._database.check_found(found=bool(rows))
         return _parse_file(rows[0]) if rows else None
@@ -47,7 +47,9 @@ class ClientFileRepository:
         number = files.c.sequence
         is_unexpired = or_(files.c.expires_ms.is_(None), files.c.expires_ms > file_filter.now_ms)
         query = (
-            select(*_FILE).where(files.c.account_id == file_filter.account_id, is_unexpired).limit(file_filter.limit)
+            select(*_FILE_COLUMNS)
+            .where(files.c.account_id == file_filter.account_id, is_unexpired)
+            .limit(file_filter.limit)
         )
         if file_filter.purpose is not None:
             query = query.where(files.c.purpose == file_filter.purpose)
@@ -65,7 +67,7 @@ class ClientFileRepository:
         return is_deleted
 
     async def add_upload(self, upload: ClientUpload, max_total_bytes: int) -> None:
-        """Store a new upload. Raises as ``add_file`` does: its declared bytes count while it is open."""
+        """Store a new upload, whose declared bytes count while it is open. Raises the errors of ``add_file``."""
 
         async def add(connection: AsyncConnection) -> None:
             await _check_room(connection, upload, max_total_bytes)
@@ -86,7 +88,10 @@ class ClientFileRepository:
         return [UploadPart(**row._mapping) for row in rows]  # noqa: SLF001 - as above
 
     async def add_part(self, upload_part: UploadPart, upload: ClientUpload) -> None:
-        """Store a new part. Raises ``Conflict`` if the upload has ended, ``RequestTooLarge``."""
+        """Store a new part. Raises ``Conflict`` if the upload has ended.
+
+        Raises ``RequestTooLarge`` if the parts exceed the upload's declared size.
+        """
 
         async def add(connection: AsyncConnection) -> None:
             sent_bytes = select(func.coalesce(func.sum(upload_parts.c.bytes), 0)).where(
@@ -106,8 +111,8 @@ class ClientFileRepository:
         async def complete(connection: AsyncConnection) -> None:
             await _check_pending(connection, upload)
             await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
-            completed = update(uploads).where(uploads.c.id == upload.id).values(status="completed", file_id=file.id)
-            await connection.execute(completed)
+            completion = update(uploads).where(uploads.c.id == upload.id).values(status="completed", file_id=file.id)
+            await connection.execute(completion)
             await connection.execute(insert(files).values(attrs.asdict(file)))
 
         await self._write(complete)
@@ -130,8 +135,8 @@ class ClientFileRepository:
         )
 
     async def list_kept(self) -> set[str]:
-        running = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED_STATES)))
-        ids = union_all(select(files.c.id), select(upload_parts.c.id), running)
+        running_batches = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED_STATES)))
+        ids = union_all(select(files.c.id), select(upload_parts.c.id), running_batches)
         return {row[0] for row in await self._database.read(ids)}
 
     def _keep(self, kind: KeptKind, row: ClientFile | ClientUpload | UploadPart, **extra_fields: Any) -> None:
@@ -145,22 +150,25 @@ class ClientFileRepository:
             raise NotFound("The account or the upload was deleted") from None
 
 
-async def _check_room(connection: AsyncConnection, new: ClientFile | ClientUpload, max_total_bytes: int) -> None:
-    """Raise ``RequestTooLarge`` unless ``new`` fits next to the files and the declared sizes of uploads."""
+async def _check_room(connection: AsyncConnection, new_object: ClientFile | ClientUpload, max_total_bytes: int) -> None:
+    """Raise ``RequestTooLarge`` unless ``new_object`` fits next to the files and the declared sizes of uploads."""
     if not max_total_bytes:
         return
-    is_account, is_unexpired = uploads.c.account_id == new.account_id, uploads.c.expires_ms > new.created_ms
+    is_account, is_unexpired = (
+        uploads.c.account_id == new_object.account_id,
+        uploads.c.expires_ms > new_object.created_ms,
+    )
     joined_tables = upload_parts.join(uploads, uploads.c.id == upload_parts.c.upload_id)
     held_bytes = 0
     for sizes in (
-        select(_sum_counted(files.c.bytes)).where(files.c.account_id == new.account_id),
+        select(_sum_counted(files.c.bytes)).where(files.c.account_id == new_object.account_id),
         select(_sum_counted(uploads.c.bytes)).where(is_account, is_unexpired, uploads.c.status == "pending"),
         select(_sum_counted(upload_parts.c.bytes)).select_from(joined_tables).where(is_account, ~is_unexpired),
     ):
         held_bytes += (await connection.execute(sizes)).scalar_one()
-    if held_bytes + max(new.bytes, MIN_BYTES) > max_total_bytes:
+    if held_bytes + max(new_object.bytes, MIN_BYTES) > max_total_bytes:
         limit = max_total_bytes // 1024**2
-        param = "file" if isinstance(new, ClientFile) else "bytes"
+        param = "file" if isinstance(new_object, ClientFile) else "bytes"
         raise RequestTooLarge(f"The account's files may have {limit} MB together: delete some", param=param)
 
 

@@ -60,7 +60,7 @@ class Database(ABC):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running_tasks: set[asyncio.Task[Any]] = set()
         self.last_commit_ms: float | None = None
         self.damage = ""
         self.credit: StoredCredit | None = None
@@ -90,7 +90,7 @@ class Database(ABC):
     async def insert(self, build: Callable[[], Inserts]) -> bool:
         """Insert the rows that ``build`` returns in one transaction; see ``SqliteDatabase.insert``.
 
-        Return False if nothing was inserted: use ``write_shared``, which tells why.
+        Return False if nothing was inserted. ``write_shared`` then raises the error that says why.
         """
         del build
         return False
@@ -146,14 +146,14 @@ class Database(ABC):
 
     async def _run_to_end(self, work: Coroutine[Any, Any, T]) -> T:
         task = asyncio.get_running_loop().create_task(work)
-        self._running.add(task)
+        self._running_tasks.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
+        self._running_tasks.discard(task)
         if not task.cancelled():
             task.exception()  # keeps asyncio from logging the exception: the caller may be cancelled
 
     async def _end_work(self) -> None:
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*self._running_tasks, return_exceptions=True)

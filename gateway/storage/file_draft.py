@@ -78,7 +78,10 @@ class FileDraft:
         return self._store(file, make_media_id(media_type), media_type)
 
     def keep_as(self, name: str, media_type: str) -> Media:
-        """Store the file durably under ``name``, in the calling thread. Raises ``StoreUnavailable``; it is deleted."""
+        """Store the file durably under ``name``, in the calling thread. If that fails, the draft is deleted.
+
+        Raises ``StoreUnavailable``.
+        """
         self.write_now(b"")  # creates the file even without data
         with self._lock:
             file = self._detach_file()
@@ -87,7 +90,10 @@ class FileDraft:
         return self._store(file, name, media_type)
 
     def finish_draft(self) -> tuple[Path, int, bytes]:
-        """Finish the draft in the calling thread; return path, size and first bytes. The caller deletes the file."""
+        """Finish the draft in the calling thread; return path, size and first bytes. The caller deletes the file.
+
+        Raises ``StoreUnavailable``; the draft is then deleted.
+        """
         self.write_now(b"")  # creates the file even without data
         with self._lock:
             file = self._detach_file()

@@ -81,7 +81,10 @@ class FileFolder:
             copy_durably(source, target, self.path / f"{DRAFT}{secrets.token_hex(_ID_BYTES)}")
 
     def adopt(self, name: str, object_id: str) -> int:
-        """Store the appended file ``name`` as the bytes of ``object_id``; return its size. Repeatable. Blocks."""
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
+
+        Blocks. An interrupted call can be repeated.
+        """
         path, target = self.path / name, self._find_path(object_id)
         if path.exists():
             target.parent.mkdir(exist_ok=True, mode=0o700)

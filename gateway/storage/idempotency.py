@@ -32,23 +32,23 @@ class IdempotencyRepository:
             while not (await connection.execute(_write_begin(connection.dialect.name), values)).first():
                 earlier_row = (await connection.execute(select(*_COLUMNS).where(is_same_call))).first()
                 if earlier_row is not None:  # otherwise another node has deleted it meanwhile
-                    known = parse_replay(earlier_row)
-                    self._database.check_found(found=known.state == "answered")
-                    return known
+                    earlier_replay = parse_replay(earlier_row)
+                    self._database.check_found(found=earlier_replay.state == "answered")
+                    return earlier_replay
             self._database.check_found(found=False)  # a replaced database may lack the first request of this name
             return None
 
-        known = await self._database.write_shared(work)
-        if known is None:
+        earlier_replay = await self._database.write_shared(work)
+        if earlier_replay is None:
             self._keep(replay)
-        return known
+        return earlier_replay
 
     async def take_replay(self, old_record: IdempotencyRecord, new_record: IdempotencyRecord) -> bool:
         query = update(replays).where(*_is_call(old_record), replays.c.state == old_record.state)
-        taken = bool(await self._database.change(query.values(build_replay_row(new_record))))
-        if taken:
+        is_taken = bool(await self._database.change(query.values(build_replay_row(new_record))))
+        if is_taken:
             self._keep(new_record)
-        return taken
+        return is_taken
 
     async def end_replay(self, replay: IdempotencyRecord) -> None:
         self._keep(replay)  # first: the answer counts even if the database is lost now
@@ -77,10 +77,10 @@ class IdempotencyRepository:
 
 @cache
 def _write_begin(dialect: str) -> ReturningInsert[tuple[str]]:
-    new = insert_for(dialect, replays)
-    return new.on_conflict_do_update(
+    insertion = insert_for(dialect, replays)
+    return insertion.on_conflict_do_update(
         index_elements=("key_id", "name"),
-        set_={name: new.excluded[name] for name in REPLAY_COLUMNS},
+        set_={name: insertion.excluded[name] for name in REPLAY_COLUMNS},
         where=replays.c.created_ms <= bindparam("expired_ms"),
     ).returning(replays.c.name)
 

@@ -17,10 +17,10 @@ from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, DataFolder, 
 from gateway.storage.database import Database
 from gateway.storage.schema import channels, fingerprints, keys, members
 
-MASTER = "master.key"
+MASTER_KEY_NAME = "master.key"
 _DEPENDENT_QUERIES: dict[str, Executable] = {
     "pepper": select(keys.c.id),
-    MASTER: union_all(select(channels.c.id), select(members.c.id).where(members.c.totp.is_not(None))),
+    MASTER_KEY_NAME: union_all(select(channels.c.id), select(members.c.id).where(members.c.totp.is_not(None))),
 }
 """Queries for rows that depend on a secret, for databases without fingerprints (version 0.7.0)."""
 
@@ -45,7 +45,7 @@ async def check_secrets(
     stored_prints: dict[str, str] = {row.name: row.fingerprint for row in await database.read(select(fingerprints))}
     if not stored_prints and database.kind == "postgresql":
         _check_first_use(folder, database)
-    given_secrets = {MASTER: master_key} if master_key else {}
+    given_secrets = {MASTER_KEY_NAME: master_key} if master_key else {}
     depended_on = (
         stored_prints.keys()
         if stored_prints
@@ -55,31 +55,31 @@ async def check_secrets(
         if not (folder.path / name).exists() and (name not in depended_on or name in renew):
             folder.make_secret(name)
     file_prints = _find_fingerprints(folder, given_secrets, {name for name in renew if name not in given_secrets})
-    foreign = [
+    foreign_names = [
         name
         for name in SECRETS
         if name not in renew and stored_prints.get(name, file_prints[name]) != file_prints[name]
     ]
-    if foreign:
-        raise DataFolderDamaged(_describe_foreign(folder, database.name, foreign, given_secrets))
-    new = file_prints if file_prints != stored_prints else {}
-    if new or store_rows is not None:
-        await database.write(partial(_record, fingerprints_found=new, store_rows=store_rows))
-    if new:
+    if foreign_names:
+        raise DataFolderDamaged(_describe_foreign(folder, database.name, foreign_names, given_secrets))
+    new_prints = file_prints if file_prints != stored_prints else {}
+    if new_prints or store_rows is not None:
+        await database.write(partial(_record, fingerprints_found=new_prints, store_rows=store_rows))
+    if new_prints:
         log.info("store_identified", path=str(folder.path))
 
 
 def check_known(folder: DataFolder, database: str, known_fingerprints: Mapping[str, str], master_key: bytes) -> None:
     """Raise ``DataFolderDamaged`` if a secret differs from the fingerprint ``known_fingerprints`` to ``database``."""
-    given_secrets = {MASTER: master_key}
-    foreign = [
+    given_secrets = {MASTER_KEY_NAME: master_key}
+    foreign_names = [
         name
         for name in SECRETS
         if name in known_fingerprints
         and fingerprint(name, given_secrets.get(name) or folder.secret(name)) != known_fingerprints[name]
     ]
-    if foreign:
-        raise DataFolderDamaged(_describe_foreign(folder, database, foreign, given_secrets))
+    if foreign_names:
+        raise DataFolderDamaged(_describe_foreign(folder, database, foreign_names, given_secrets))
 
 
 def _check_first_use(folder: DataFolder, database: Database) -> None:

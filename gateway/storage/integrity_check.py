@@ -10,12 +10,12 @@ from pathlib import Path
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.sqlite_database import is_damage
 
-STEPS = 10_000
+STEPS_PER_CHECK = 10_000
 """Instructions of SQLite's virtual machine between two checks of the deadline, about a millisecond."""
 MAX_PROBLEMS = 5
 _REVISION = re.compile(r"[0-9]{4}\Z")
 _FOREIGN_PROBLEM = "is the database of another program"
-_PRAGMAS = ("quick_check", "integrity_check")
+_CHECK_PRAGMAS = ("quick_check", "integrity_check")
 
 
 async def check_before_start(path: Path, within_s: float) -> None:
@@ -42,16 +42,16 @@ async def find_damage(path: Path) -> list[str]:
     """Return the problems of the database at ``path``, table by table, without a time limit."""
     connection = sqlite3.connect(build_read_only_uri(path), uri=True, check_same_thread=False)
     with closing(connection):
-        work = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
+        check_task = asyncio.get_running_loop().run_in_executor(None, _check_tables, connection)
         try:
-            return await asyncio.shield(work)
+            return await asyncio.shield(check_task)
         except asyncio.CancelledError:
             connection.interrupt()
-            await asyncio.wait([work])
+            await asyncio.wait([check_task])
             raise
 
 
-def _check(path: Path, until: float) -> list[str]:
+def _check(path: Path, deadline_s: float) -> list[str]:
     problems: list[str] = []
     if not path.exists():
         return problems
@@ -59,8 +59,8 @@ def _check(path: Path, until: float) -> list[str]:
         with closing(sqlite3.connect(build_read_only_uri(path), uri=True)) as connection:
             if is_foreign(connection):
                 return [_FOREIGN_PROBLEM]
-            connection.set_progress_handler(lambda: time.monotonic() > until, STEPS)
-            for pragma in _PRAGMAS:
+            connection.set_progress_handler(lambda: time.monotonic() > deadline_s, STEPS_PER_CHECK)
+            for pragma in _CHECK_PRAGMAS:
                 problems = problems or read_problems(connection, f"PRAGMA {pragma}({MAX_PROBLEMS})")
     except sqlite3.Error as error:
         if is_damage(error):

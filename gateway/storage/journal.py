@@ -26,7 +26,7 @@ from gateway.errors import StoreUnavailable
 
 ROTATE_BYTES = 4 * 1024 * 1024
 _FIELDS = tuple(field.name for field in attrs.fields(RequestRecord))
-_VALUES = attrgetter(*_FIELDS)
+_READ_VALUES = attrgetter(*_FIELDS)
 _HEAD_LINE = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, option=orjson.OPT_APPEND_NEWLINE)
 _INTERRUPTED_STATE, _SETTLED_STATE, _STARTED_STATE = 0, 1, 2
 _NOTE_BYTES = 512
@@ -84,7 +84,7 @@ class RequestJournal:
 
     def record_end(self, row: RequestRecord) -> None:
         """Record the end of a request. Never raises: the row of a failed write still waits in memory."""
-        note = orjson.dumps((_SETTLED_STATE, *_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
+        note = orjson.dumps((_SETTLED_STATE, *_READ_VALUES(row)), option=orjson.OPT_APPEND_NEWLINE)
         self._open_notes[row.id] = note
         try:
             self._append(note)
@@ -171,7 +171,7 @@ def _fail_partial_write() -> NoReturn:
 
 def _write_note(unfinished: UnfinishedRequest) -> bytes:
     kind = _SETTLED_STATE if unfinished.ended else _INTERRUPTED_STATE
-    return orjson.dumps((kind, *_VALUES(unfinished.row)), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps((kind, *_READ_VALUES(unfinished.row)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:

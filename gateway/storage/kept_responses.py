@@ -21,17 +21,17 @@ from gateway.storage.kept_changes import encode_bytes
 from gateway.storage.schema import kept_responses
 
 _PURPOSE = "responses"
-_LEVEL = 3
-_LENGTH = 4
+_COMPRESSION_LEVEL = 3
+_LENGTH_BYTES = 4
 """Bytes of the length prefix before body and items."""
 ROW_BYTES = 512
 """The least size that a row counts as, so that a limit of bytes also bounds the number of rows."""
-_BYTES = ("sealed", "inputs")
-_EVICTED = 50
+_BYTES_COLUMNS = ("sealed", "inputs")
+_EVICTION_BATCH = 50
 """Responses deleted per step to make room."""
 
 _table = kept_responses
-_FACTS = tuple(_table.c[name] for name in (
+_FACT_COLUMNS = tuple(_table.c[name] for name in (
     "id", "account_id", "created_ms", "expires_ms", "before_id", "body_memory", "inputs_memory", "stored_bytes",
 ))  # fmt: skip
 
@@ -50,62 +50,76 @@ class KeptResponseRepository:
     async def put_response(self, response: KeptResponse) -> KeptResponse | None:
         """Store a response and return it with its size. None if the response that it continues does not exist."""
         row = await asyncio.to_thread(self._pack, response)
-        new = {name: value for name, value in row.items() if name != "id"}
+        new_values = {name: value for name, value in row.items() if name != "id"}
         statement = insert_for(self._database.kind, _table).values(row)
-        statement = statement.on_conflict_do_update(index_elements=["id"], set_=new)
+        statement = statement.on_conflict_do_update(index_elements=["id"], set_=new_values)
 
         async def put(connection: AsyncConnection) -> bool:
             if response.before_id is not None:
-                before = await connection.execute(select(_table.c.id).where(_table.c.id == response.before_id))
-                if before.first() is None:
+                earlier_rows = await connection.execute(select(_table.c.id).where(_table.c.id == response.before_id))
+                if earlier_rows.first() is None:
                     return False
             await connection.execute(statement)
             return True
 
-        if (kept := self._database.kept) is not None:
+        if (kept_changes := self._database.kept) is not None:
             # Before the commit: the client has the response even if the database is lost now.
-            kept.keep("response", response.id, {"row": row | {name: encode_bytes(row[name]) for name in _BYTES}})
-        stored = await self._database.write_shared(put)
-        return attrs.evolve(response, stored_bytes=row["stored_bytes"]) if stored else None
+            kept_changes.keep(
+                "response", response.id, {"row": row | {name: encode_bytes(row[name]) for name in _BYTES_COLUMNS}}
+            )
+        is_stored = await self._database.write_shared(put)
+        return attrs.evolve(response, stored_bytes=row["stored_bytes"]) if is_stored else None
 
     async def find_response(self, response_id: str) -> KeptResponse | None:
-        found = await self.find_responses([response_id])
-        return found[0] if found else None
+        responses = await self.find_responses([response_id])
+        return responses[0] if responses else None
 
     async def find_responses(self, ids: Iterable[str]) -> list[KeptResponse]:
-        wanted = sorted(ids)
-        found = await self._database.read(select(*_FACTS).where(_table.c.id.in_(wanted)))
-        self._database.check_found(found=len(found) == len(wanted))
-        return [_parse(row) for row in found]
+        sorted_ids = sorted(ids)
+        rows = await self._database.read(select(*_FACT_COLUMNS).where(_table.c.id.in_(sorted_ids)))
+        self._database.check_found(found=len(rows) == len(sorted_ids))
+        return [_parse(row) for row in rows]
 
-    async def list_chain(self, response_id: str, most: int) -> list[KeptResponse]:
-        """Return a response and those that it continues, at most ``most``, oldest last, without bodies and items."""
-        first = select(_table.c.id, _table.c.before_id, literal(0).label("depth")).where(_table.c.id == response_id)
-        chain = first.cte("chain", recursive=True)
-        following = select(_table.c.id, _table.c.before_id, chain.c.depth + 1).where(
-            _table.c.id == chain.c.before_id, chain.c.depth < most - 1
+    async def list_chain(self, response_id: str, max_responses: int) -> list[KeptResponse]:
+        """Return a response and those that it continues, the oldest last, without their bodies and items.
+
+        At most ``max_responses`` are returned.
+        """
+        first_query = select(_table.c.id, _table.c.before_id, literal(0).label("depth")).where(
+            _table.c.id == response_id
         )
-        chain = chain.union_all(following)
-        statement = select(*_FACTS).join(chain, chain.c.id == _table.c.id).order_by(chain.c.depth)
-        found = [_parse(row) for row in await self._database.read(statement)]
-        self._database.check_found(found=bool(found) and found[-1].before_id is None)
-        return found
+        chain = first_query.cte("chain", recursive=True)
+        following_query = select(_table.c.id, _table.c.before_id, chain.c.depth + 1).where(
+            _table.c.id == chain.c.before_id, chain.c.depth < max_responses - 1
+        )
+        chain = chain.union_all(following_query)
+        statement = select(*_FACT_COLUMNS).join(chain, chain.c.id == _table.c.id).order_by(chain.c.depth)
+        responses = [_parse(row) for row in await self._database.read(statement)]
+        self._database.check_found(found=bool(responses) and responses[-1].before_id is None)
+        return responses
 
-    async def load(self, responses: Sequence[KeptResponse], room: int, *, items: bool) -> list[KeptResponse]:
+    async def load(self, responses: Sequence[KeptResponse], max_bytes: int, *, items: bool) -> list[KeptResponse]:
         """Return ``responses`` with their bodies and, if asked, their ``items``, in the same order.
 
-        A response that no longer exists is left out, and so are the items of a row of an earlier version. ``room``
-        limits the bytes of a response of unknown size.
+        A response that no longer exists is left out, and so are the items of a row of an earlier version.
+        ``max_bytes`` limits each response after decompression, because a row of an earlier version does not give its
+        size.
 
-        Raises ``DecryptionFailed``: one was encrypted with another secret. Raises ``TooLarge``: one is larger than
-        ``room``.
+        Raises:
+            DecryptionFailed: a response was encrypted with another secret.
+            TooLarge: a response is larger than ``max_bytes``.
+            StoreUnavailable: the database does not answer.
         """
         columns = (_table.c.id, _table.c.sealed, *((_table.c.inputs,) if items else ()))
-        wanted = select(*columns).where(_table.c.id.in_([response.id for response in responses]))
-        rows = {row.id: row for row in await self._database.read(wanted)}
+        statement = select(*columns).where(_table.c.id.in_([response.id for response in responses]))
+        rows = {row.id: row for row in await self._database.read(statement)}
 
         def unpack() -> list[KeptResponse]:
-            return [self._unpack(one, rows[one.id], room, items=items) for one in responses if one.id in rows]
+            return [
+                self._unpack(response, rows[response.id], max_bytes, items=items)
+                for response in responses
+                if response.id in rows
+            ]
 
         return await asyncio.to_thread(unpack)
 
@@ -123,28 +137,31 @@ class KeptResponseRepository:
         total = func.coalesce(func.sum(_table.c.stored_bytes), 0)
         return int((await self._database.read(select(total).where(_table.c.account_id == account_id)))[0][0])
 
-    async def make_room(self, account_id: int, now_ms: int, most_bytes: int) -> int:
-        """Delete an account's oldest responses until ``most_bytes`` or less remain; return the remaining bytes."""
-        living = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
-        oldest = select(_table.c.id).where(*living).order_by(_table.c.created_ms).limit(_EVICTED)
-        while (held := await self.sum_account(account_id)) > most_bytes:
-            ended = update(_table).where(_table.c.id.in_(oldest)).values(expires_ms=now_ms)
-            expired = await self._database.change(ended)
-            gone = await self._sweep(_delete_ended(now_ms).where(_table.c.account_id == account_id))
-            if not expired and not gone:
+    async def make_room(self, account_id: int, now_ms: int, max_bytes: int) -> int:
+        """Delete an account's oldest responses until ``max_bytes`` or less remain; return the remaining bytes."""
+        is_live = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
+        oldest_ids = select(_table.c.id).where(*is_live).order_by(_table.c.created_ms).limit(_EVICTION_BATCH)
+        while (held_bytes := await self.sum_account(account_id)) > max_bytes:
+            expiry_query = update(_table).where(_table.c.id.in_(oldest_ids)).values(expires_ms=now_ms)
+            expired_count = await self._database.change(expiry_query)
+            deleted_count = await self._sweep(_delete_ended(now_ms).where(_table.c.account_id == account_id))
+            if not expired_count and not deleted_count:
                 break
-        return held
+        return held_bytes
 
     async def _sweep(self, statement: Any) -> int:
-        swept = gone = await self._database.change(statement)
-        while gone:  # then the responses before the deleted ones
-            swept += (gone := await self._database.change(statement))
-        return swept
+        total_count = deleted_count = await self._database.change(statement)
+        while deleted_count:  # then the responses before the deleted ones
+            total_count += (deleted_count := await self._database.change(statement))
+        return total_count
 
     def _pack(self, response: KeptResponse) -> dict[str, Any]:
-        about, plain = _build_associated_data(response.id), len(response.body).to_bytes(_LENGTH, "big") + response.body
-        sealed = self._seal.seal(zlib.compress(plain, _LEVEL), context=about)
-        inputs = self._seal.seal(zlib.compress(response.items, _LEVEL), context=f"{about}:inputs")
+        context, plaintext = (
+            _build_associated_data(response.id),
+            len(response.body).to_bytes(_LENGTH_BYTES, "big") + response.body,
+        )
+        sealed = self._seal.seal(zlib.compress(plaintext, _COMPRESSION_LEVEL), context=context)
+        inputs = self._seal.seal(zlib.compress(response.items, _COMPRESSION_LEVEL), context=f"{context}:inputs")
         return {
             "id": response.id,
             "account_id": response.account_id,
@@ -158,21 +175,21 @@ class KeptResponseRepository:
             "stored_bytes": max(ROW_BYTES, len(sealed) + len(inputs)),
         }
 
-    def _unpack(self, response: KeptResponse, row: Row[Any], room: int, *, items: bool) -> KeptResponse:
-        about = _build_associated_data(row.id)
-        plain = self._open(row.sealed, about, room)
-        end = _LENGTH + int.from_bytes(plain[:_LENGTH], "big")
-        inputs = plain[end:]  # of a row of an earlier version
+    def _unpack(self, response: KeptResponse, row: Row[Any], max_bytes: int, *, items: bool) -> KeptResponse:
+        context = _build_associated_data(row.id)
+        plaintext = self._open(row.sealed, context, max_bytes)
+        body_end = _LENGTH_BYTES + int.from_bytes(plaintext[:_LENGTH_BYTES], "big")
+        inputs = plaintext[body_end:]  # of a row of an earlier version
         if items and row.inputs is not None:
-            inputs = self._open(row.inputs, f"{about}:inputs", room)
-        return attrs.evolve(response, body=plain[_LENGTH:end], items=inputs)
+            inputs = self._open(row.inputs, f"{context}:inputs", max_bytes)
+        return attrs.evolve(response, body=plaintext[_LENGTH_BYTES:body_end], items=inputs)
 
-    def _open(self, sealed: bytes, about: str, room: int) -> bytes:
+    def _open(self, sealed: bytes, context: str, max_bytes: int) -> bytes:
         inflation = zlib.decompressobj()
-        plain = inflation.decompress(self._seal.open(sealed, context=about), room + _LENGTH + 1)
+        plaintext = inflation.decompress(self._seal.open(sealed, context=context), max_bytes + _LENGTH_BYTES + 1)
         if not inflation.eof:
             raise TooLarge
-        return plain
+        return plaintext
 
 
 def _delete_ended(now_ms: int) -> Any:

@@ -14,7 +14,13 @@ from gateway.storage.row_mapping import build_request_row
 
 @frozen
 class KeptVideo:
-    """``row``: the request with its charge if the job has ended. ``removed``: it was deleted since."""
+    """The last state of a video job that this node has stored.
+
+    Attributes:
+        row: the request with its charge; None while the job runs.
+        delivery: the webhook delivery of its end; None without one.
+        removed: whether the job was deleted after its end.
+    """
 
     job: VideoJob
     row: RequestRecord | None = None
@@ -23,7 +29,7 @@ class KeptVideo:
 
 
 def build_state(video: KeptVideo) -> Mapping[str, Any]:
-    """Return the fields of ``video``; None for what it does not say. Workers do not know the prompt."""
+    """Return the fields of ``video``. A field is None if this node does not know it, as workers do not know prompts."""
     job, delivery = video.job, video.delivery
     return {
         "job": {**attrs.asdict(job, recurse=False), "receipt": None, "prompt": ""},

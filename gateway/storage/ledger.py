@@ -74,12 +74,12 @@ def _sum_totals() -> Select[Any]:
 
 
 _TOTALS = _sum_totals()
-_LAST_DAYS = union_all(
+_LIST_LAST_DAYS = union_all(
     select(func.max(usage_days.c.day)), select(func.max(entries.c.at_ms) // _DAY_MS).where(entries.c.kind != "charge")
 )
-_OPEN_JOBS = select(func.count().label("number"), func.coalesce(func.sum(videos.c.held_nanos), 0).label("held")).where(
-    videos.c.state.not_in(("completed", "failed"))
-)
+_SUM_OPEN_JOBS = select(
+    func.count().label("number"), func.coalesce(func.sum(videos.c.held_nanos), 0).label("held")
+).where(videos.c.state.not_in(("completed", "failed")))
 
 
 class LedgerRepository:
@@ -118,8 +118,8 @@ class LedgerRepository:
             await self._post_apart(rows, error, self._post_again)
 
     async def _post(self, rows: Sequence[RequestRecord]) -> None:
-        alone = self._notes is None and self._database.credit is None
-        if alone and await self._database.insert(partial(list_inserts, rows)):
+        is_alone = self._notes is None and self._database.credit is None
+        if is_alone and await self._database.insert(partial(list_inserts, rows)):
             return
         try:
             await self._database.write_shared(lambda connection: self._insert(connection, rows))
@@ -128,9 +128,9 @@ class LedgerRepository:
 
     async def _post_again(self, rows: Sequence[RequestRecord]) -> None:
         is_charged: dict[str, bool] = {}
-        while unknown := await self._write(partial(self._insert_again, rows=rows, is_charged=is_charged)):
-            charged_rows = await self._database.read_long(select_charged(unknown))
-            is_charged |= dict.fromkeys(unknown, False) | {row.request_id: True for row in charged_rows}
+        while unknown_ids := await self._write(partial(self._insert_again, rows=rows, is_charged=is_charged)):
+            charged_rows = await self._database.read_long(select_charged(unknown_ids))
+            is_charged |= dict.fromkeys(unknown_ids, False) | {row.request_id: True for row in charged_rows}
 
     async def _insert_again(
         self, connection: AsyncConnection, rows: Sequence[RequestRecord], is_charged: Mapping[str, bool]
@@ -142,16 +142,16 @@ class LedgerRepository:
         ledger entry of its charge proves that a row was stored.
         """
         retired_rows = await connection.execute(select(retired.c.account_id, retired.c.key_id, retired.c.until_ms))
-        until = {(account_id, key_id): until_ms for account_id, key_id, until_ms in retired_rows}
-        old = [row for row in rows if is_retired(row, until.get((row.account_id, row.key_id)))]
+        until_ms_by_key = {(account_id, key_id): until_ms for account_id, key_id, until_ms in retired_rows}
+        old_rows = [row for row in rows if is_retired(row, until_ms_by_key.get((row.account_id, row.key_id)))]
         if self._database.credit is not None:
-            unknown = [row.id for row in old if row.cost_nanos and row.id not in is_charged]
-            if unknown:
-                return unknown[:MAX_LOOKED_UP]
-        known_ids = {row.id for row in old if is_charged.get(row.id, True)}
-        inserted = await self.insert_new(connection, [row for row in rows if row.id not in known_ids])
+            unknown_ids = [row.id for row in old_rows if row.cost_nanos and row.id not in is_charged]
+            if unknown_ids:
+                return unknown_ids[:MAX_LOOKED_UP]
+        known_ids = {row.id for row in old_rows if is_charged.get(row.id, True)}
+        new_rows = await self.insert_new(connection, [row for row in rows if row.id not in known_ids])
         if self._database.credit is not None:
-            await self._database.credit.record_overruns(connection, inserted)
+            await self._database.credit.record_overruns(connection, new_rows)
         await self._delete_notes(connection, rows)
         return ()
 
@@ -264,8 +264,8 @@ class LedgerRepository:
         return None if self._database.credit is None else await self._database.credit.find_figures(balances)
 
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[LedgerEntry]:
-        whose = _is_of(LedgerEntry(0, 0, "top_up", account_id, key_id, 0))
-        statement = select(entries).where(whose).order_by(entries.c.sequence.desc()).limit(limit)
+        is_of_owner = _is_of(LedgerEntry(0, 0, "top_up", account_id, key_id, 0))
+        statement = select(entries).where(is_of_owner).order_by(entries.c.sequence.desc()).limit(limit)
         return [parse_entry(row) for row in await self._database.read(statement)]
 
     async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
@@ -286,7 +286,7 @@ class LedgerRepository:
 
     async def find_last_day(self) -> int | None:
         """Return the last day with a charge or a credit, as days since 1970; None before the first."""
-        days = await self._database.read_long(_LAST_DAYS)
+        days = await self._database.read_long(_LIST_LAST_DAYS)
         return max((int(row[0]) for row in days if row[0] is not None), default=None)
 
     async def list_usage(self, axis: UsageAxis, usage_filter: UsageFilter) -> Sequence[UsageLine]:
@@ -317,7 +317,7 @@ class LedgerRepository:
         """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
         if self._database.credit is None:
             return None
-        problems, overruns, open_jobs = await self._database.credit.list_problems([_TOTALS, _OPEN_JOBS])
+        problems, overruns, open_jobs = await self._database.credit.list_problems([_TOTALS, _SUM_OPEN_JOBS])
         jobs: Row[Any] = open_jobs[1][0]
         totals = [_parse_totals(row) for row in open_jobs[0]]
         return ClusterAudit(problems, overruns, totals, int(jobs.number), int(jobs.held))

@@ -23,11 +23,11 @@ from gateway.storage.schema import entries, requests, retired, usage_days, usage
 MAX_LOOKED_UP = 500
 """Ids per statement, because databases limit the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
-_CHARGE = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
+_CHARGE_COLUMNS = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 
 _REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
-_CHARGES = BulkInsert(entries, _CHARGE)
+_CHARGES = BulkInsert(entries, _CHARGE_COLUMNS)
 _DAYS = BulkAddition(usage_days, _SUMS)
 _HOURS = BulkAddition(usage_hours, SUMS)
 _RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
@@ -78,8 +78,8 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
 async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:
     """Return which of these requests are stored. With ``ended_only``, interrupted ones are left out."""
     known_ids: set[str] = set()
-    for first in range(0, len(ids), MAX_LOOKED_UP):
-        query = select(requests.c.id).where(requests.c.id.in_(ids[first : first + MAX_LOOKED_UP]))
+    for start in range(0, len(ids), MAX_LOOKED_UP):
+        query = select(requests.c.id).where(requests.c.id.in_(ids[start : start + MAX_LOOKED_UP]))
         known_ids.update(
             await connection.scalars(query.where(requests.c.outcome != "interrupted") if ended_only else query)
         )
@@ -104,13 +104,14 @@ async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
 
 
 def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
-    alike: defaultdict[tuple[int, int, int, str], list[RequestRecord]] = defaultdict(list)
+    rows_by_day: defaultdict[tuple[int, int, int, str], list[RequestRecord]] = defaultdict(list)
     for row in rows:
         if counts_as_usage(row):
-            alike[day_of(row), row.account_id, row.key_id, row.model].append(row)
+            rows_by_day[day_of(row), row.account_id, row.key_id, row.model].append(row)
     # All writers use the same order, so that no two of them deadlock in PostgreSQL.
     return [
-        (*group_key, len(alike[group_key]), *add_columns(alike[group_key], _tokens_of)) for group_key in sorted(alike)
+        (*group_key, len(rows_by_day[group_key]), *add_columns(rows_by_day[group_key], _tokens_of))
+        for group_key in sorted(rows_by_day)
     ]
 
 
@@ -118,10 +119,10 @@ async def find_contradicted(connection: AsyncConnection, rows: Sequence[RequestR
     """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
     rows_by_id = {row.id: row for row in rows}
     ids, contradicted = list(rows_by_id), []
-    for first in range(0, len(ids), MAX_LOOKED_UP):
-        requested = requests.c.id.in_(ids[first : first + MAX_LOOKED_UP])
+    for start in range(0, len(ids), MAX_LOOKED_UP):
+        is_requested = requests.c.id.in_(ids[start : start + MAX_LOOKED_UP])
         for stored_row in await connection.execute(
-            select(requests).where(requested, requests.c.outcome == "interrupted")
+            select(requests).where(is_requested, requests.c.outcome == "interrupted")
         ):
             stored_request = parse_request(stored_row).row
             if _build_end_key(stored_request) != _build_end_key(rows_by_id[stored_request.id]):

@@ -14,12 +14,14 @@ from gateway.storage.row_mapping import parse_audit
 from gateway.storage.schema import audit
 
 _NAME = "replaced"
-_MOST = 500
-_READ_AT_ONCE = 2_000
-_OVERLAP = 100
+_MAX_STORED_CHANGES = 500
+_MAX_ROWS = 2_000
+_OVERLAP_ROWS = 100
 """Rows are read again this far back, because commits do not follow the order of their sequences."""
-_READ = text("SELECT convert_from(value, 'UTF8') AS value FROM cluster WHERE name = :name").bindparams(name=_NAME)
-_PUT = text("""
+_READ_CHANGES = text("SELECT convert_from(value, 'UTF8') AS value FROM cluster WHERE name = :name").bindparams(
+    name=_NAME
+)
+_PUT_CHANGES = text("""
 INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """)
 
@@ -30,44 +32,49 @@ class LostChangeRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_newest(self, after: int) -> Sequence[AuditRow]:
-        """Return the audit rows after the sequence ``after``, and some before it."""
-        newest = audit.c.sequence.desc()
-        wanted = select(audit).where(audit.c.sequence > after - _OVERLAP).order_by(newest).limit(_READ_AT_ONCE)
-        return [parse_audit(row) for row in await self._database.read_first(wanted)]
+    async def list_newest(self, after_sequence: int) -> Sequence[AuditRow]:
+        """Return the audit rows after the sequence ``after_sequence``, and some before it."""
+        newest_first = audit.c.sequence.desc()
+        statement = (
+            select(audit)
+            .where(audit.c.sequence > after_sequence - _OVERLAP_ROWS)
+            .order_by(newest_first)
+            .limit(_MAX_ROWS)
+        )
+        return [parse_audit(row) for row in await self._database.read_first(statement)]
 
-    async def list_between(self, first: int, last: int) -> Sequence[AuditRow]:
-        wanted = select(audit).where(audit.c.sequence.between(first, last))
-        return [parse_audit(row) for row in await self._database.read_first(wanted)]
+    async def list_between(self, first_sequence: int, last_sequence: int) -> Sequence[AuditRow]:
+        statement = select(audit).where(audit.c.sequence.between(first_sequence, last_sequence))
+        return [parse_audit(row) for row in await self._database.read_first(statement)]
 
     async def read(self) -> ReplacedStore:
         """Return the last replacement; of a single gateway there is no record."""
         if self._database.kind != "postgresql":
             return ReplacedStore()
-        rows = await self._database.read_first(_READ)
+        rows = await self._database.read_first(_READ_CHANGES)
         return _parse(orjson.loads(rows[0].value)) if rows else ReplacedStore()
 
-    async def put(self, replaced: ReplacedStore) -> None:
+    async def put(self, replaced_store: ReplacedStore) -> None:
         value = orjson.dumps(
             {
-                "generation": replaced.generation,
-                "found_ms": replaced.found_ms,
-                "changes": [_build(change) for change in replaced.changes[-_MOST:]],
+                "generation": replaced_store.generation,
+                "found_ms": replaced_store.found_ms,
+                "changes": [_build(change) for change in replaced_store.changes[-_MAX_STORED_CHANGES:]],
             }
         )
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_PUT.bindparams(name=_NAME, value=value))
+            await connection.execute(_PUT_CHANGES.bindparams(name=_NAME, value=value))
 
         await self._database.write(work)
 
 
 def _build(change: LostChange) -> Mapping[str, object]:
-    row = {name: getattr(change.row, name) for name in _ROW}
+    row = {name: getattr(change.row, name) for name in _ROW_FIELDS}
     return {"row": row, "applied": change.applied, "reason": change.reason, "found_ms": change.found_ms}
 
 
-_ROW = tuple(AuditRow.__annotations__)
+_ROW_FIELDS = tuple(AuditRow.__annotations__)
 
 
 def _parse(value: Mapping[str, Any]) -> ReplacedStore:

@@ -105,20 +105,20 @@ class MediaFiles:
             return await self._sweep(before_s, max_bytes)
 
     async def _sweep(self, before_s: float, max_bytes: int) -> CleanupResult:
-        broom = _FileCleanup()
-        shards = await asyncio.to_thread(broom.sweep_drafts, self._folder, self._clock() - STALE_DRAFT_S)
+        cleanup = _FileCleanup()
+        shards = await asyncio.to_thread(cleanup.sweep_drafts, self._folder, self._clock() - STALE_DRAFT_S)
         for shard in shards:
-            await asyncio.to_thread(broom.sweep_old, shard, before_s)
-        if broom.left_bytes > max_bytes:
-            oldest = OldestFiles(broom.left_bytes - max_bytes)
+            await asyncio.to_thread(cleanup.sweep_old, shard, before_s)
+        if cleanup.left_bytes > max_bytes:
+            oldest_files = OldestFiles(cleanup.left_bytes - max_bytes)
             for shard in shards:
-                await asyncio.to_thread(broom.collect, shard, oldest)
-            doomed = oldest.list_surplus()
-            for start in range(0, len(doomed), REMOVE_BATCH):
-                await asyncio.to_thread(broom.remove_all, doomed[start : start + REMOVE_BATCH])
-        if broom.error:
-            log.warning("media_sweep_failed", error=broom.error)
-        return CleanupResult(broom.files, broom.freed_bytes, broom.left_bytes)
+                await asyncio.to_thread(cleanup.collect, shard, oldest_files)
+            files_to_delete = oldest_files.list_surplus()
+            for start in range(0, len(files_to_delete), REMOVE_BATCH):
+                await asyncio.to_thread(cleanup.remove_all, files_to_delete[start : start + REMOVE_BATCH])
+        if cleanup.error:
+            log.warning("media_sweep_failed", error=cleanup.error)
+        return CleanupResult(cleanup.files, cleanup.freed_bytes, cleanup.left_bytes)
 
 
 class OldestFiles:
@@ -137,7 +137,7 @@ class OldestFiles:
             self._bytes -= heapq.heappop(self._heap)[1]
 
     def list_surplus(self) -> list[StoredFile]:
-        return sorted((-negative, size, path) for negative, size, path in self._heap)
+        return sorted((-negative_s, size, path) for negative_s, size, path in self._heap)
 
 
 class _FileCleanup:
@@ -164,12 +164,12 @@ class _FileCleanup:
             if stored_file[0] >= before_s or not self._remove(stored_file):
                 self.left_bytes += stored_file[1]
 
-    def collect(self, shard: Path, oldest: OldestFiles) -> None:
+    def collect(self, shard: Path, oldest_files: OldestFiles) -> None:
         for stored_file in self._list_media(shard):
-            oldest.add(stored_file)
+            oldest_files.add(stored_file)
 
-    def remove_all(self, doomed: list[StoredFile]) -> None:
-        for stored_file in doomed:
+    def remove_all(self, files_to_delete: list[StoredFile]) -> None:
+        for stored_file in files_to_delete:
             if self._remove(stored_file):
                 self.left_bytes -= stored_file[1]
 

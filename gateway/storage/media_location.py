@@ -8,7 +8,7 @@ import attrs
 
 from gateway.frozen import frozen
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}\Z")
+_BUCKET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}\Z")
 _ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?\Z")
 _OPTIONS = frozenset({"endpoint", "region", "style"})
 _STYLES = frozenset({"path", "virtual"})
@@ -74,7 +74,7 @@ def _parse_bucket(url: str) -> BucketAddress:
     endpoint, style = options.get("endpoint", ""), options.get("style", "path")
     segments = unquote(url_parts.path).strip("/")
     if (
-        not _BUCKET.match(bucket)
+        not _BUCKET_NAME.match(bucket)
         or bool(credentials) != bool(access_key and colon and secret_key)
         or not options.keys() <= _OPTIONS
         or not (not endpoint or _ENDPOINT.match(endpoint))

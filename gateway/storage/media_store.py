@@ -64,10 +64,10 @@ class ResultLines(Protocol):
         ...
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines durably. After an error the same call can be repeated, until ``mark``."""
+        """Append lines durably. After an error the same call can be repeated, until ``make_permanent``."""
         ...
 
-    def mark(self) -> None:
+    def make_permanent(self) -> None:
         """Make the last append permanent."""
         ...
 
@@ -110,7 +110,10 @@ class FileStore(Protocol):
         ...
 
     def adopt(self, name: str, object_id: str) -> int:
-        """Store the appended file ``name`` as the bytes of ``object_id``; return its size. Repeatable. Blocks."""
+        """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
+
+        Blocks. An interrupted call can be repeated.
+        """
         ...
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:

@@ -34,15 +34,15 @@ from gateway.storage.identities import put_identity
 from gateway.storage.passkeys import use_passkey
 from gateway.storage.schema import accounts, links, members, passkeys, sessions
 
-_PASSKEYS = select(func.count()).where(passkeys.c.member_id == members.c.id).correlate(members).scalar_subquery()
-_MEMBER = tuple(
-    (_PASSKEYS if name == "passkeys" else members.c[name]).label(f"member_{name}")
+_COUNT_PASSKEYS = select(func.count()).where(passkeys.c.member_id == members.c.id).correlate(members).scalar_subquery()
+_MEMBER_COLUMNS = tuple(
+    (_COUNT_PASSKEYS if name == "passkeys" else members.c[name]).label(f"member_{name}")
     for name in row_mapping.MEMBER_COLUMNS
 )
-_SESSION = tuple(sessions.c[name].label(f"session_{name}") for name in row_mapping.SESSION_COLUMNS)
-_MEMBERS = select(*_MEMBER)
-_SESSIONS = select(*_SESSION)
-_ADMINISTRATORS = (
+_SESSION_COLUMNS = tuple(sessions.c[name].label(f"session_{name}") for name in row_mapping.SESSION_COLUMNS)
+_LIST_MEMBERS = select(*_MEMBER_COLUMNS)
+_LIST_SESSIONS = select(*_SESSION_COLUMNS)
+_LIST_ADMINISTRATORS = (
     select(members.c.id)
     .join(accounts)
     .where(members.c.role == "administrator", members.c.status == "active", accounts.c.status == "active")
@@ -62,18 +62,20 @@ class MemberRepository:
         self._database = database
 
     async def list_members(self) -> Sequence[Member]:
-        return [row_mapping.parse_member(row) for row in await self._database.read(_MEMBERS.order_by(members.c.id))]
+        return [
+            row_mapping.parse_member(row) for row in await self._database.read(_LIST_MEMBERS.order_by(members.c.id))
+        ]
 
     async def find_member(self, member_id: int) -> Member | None:
-        rows = await self._database.read(_MEMBERS.where(members.c.id == member_id))
+        rows = await self._database.read(_LIST_MEMBERS.where(members.c.id == member_id))
         return row_mapping.parse_member(rows[0]) if rows else None
 
     async def find_member_called(self, name: str) -> Member | None:
-        rows = await self._database.read(_MEMBERS.where(members.c.name == name))
+        rows = await self._database.read(_LIST_MEMBERS.where(members.c.name == name))
         return row_mapping.parse_member(rows[0]) if rows else None
 
     async def is_administered(self) -> bool:
-        return bool(await self._database.read(_ADMINISTRATORS))
+        return bool(await self._database.read(_LIST_ADMINISTRATORS))
 
     async def add_member(
         self,
@@ -119,19 +121,19 @@ class MemberRepository:
         Raises ``NotFound`` if the member or ``link`` does not exist. Raises ``Conflict`` if the name is taken, a field
         that differs was changed meanwhile, or no administrator would be left.
         """
-        different = find_difference(original_member, changed_member)
+        difference = find_difference(original_member, changed_member)
         values = {
-            name: value for name, value in row_mapping.build_member_row(changed_member).items() if name in different
+            name: value for name, value in row_mapping.build_member_row(changed_member).items() if name in difference
         }
 
         async def update_member(connection: AsyncConnection) -> None:
-            now = await _get_member(connection, changed_member.id)
-            if find_difference(original_member, now) & different:
+            current_member = await _get_member(connection, changed_member.id)
+            if find_difference(original_member, current_member) & difference:
                 raise Conflict(CHANGED_MEANWHILE)
             await _consume_link(connection, link)
             if values:
                 await _change(connection, changed_member.id, values)
-            if "passkeys" in different:
+            if "passkeys" in difference:
                 await connection.execute(delete(passkeys).where(passkeys.c.member_id == changed_member.id))
             if end_sessions:
                 await connection.execute(delete(sessions).where(sessions.c.member_id == changed_member.id))
@@ -157,7 +159,9 @@ class MemberRepository:
     async def add_session(
         self, session: Session, proof: Credential, audit: AuditRow | None = None, *, replaces: bytes | None = None
     ) -> None:
-        """Store a new session, set its member's ``signed_in_ms``, and use up ``proof``. ``replaces`` is deleted.
+        """Store a new session, set its member's ``signed_in_ms``, and use up ``proof``.
+
+        ``replaces``: the digest of a session that is deleted; None without one.
 
         Raises ``WrongPassphrase`` if the proof is not valid any more, ``Forbidden`` if the member or account is
         disabled.
@@ -165,7 +169,9 @@ class MemberRepository:
         is_member = members.c.id == session.member_id
 
         async def add(connection: AsyncConnection) -> None:
-            statement = select(accounts.c.status, *_MEMBER).join(accounts).where(is_member).with_for_update(of=members)
+            statement = (
+                select(accounts.c.status, *_MEMBER_COLUMNS).join(accounts).where(is_member).with_for_update(of=members)
+            )
             row = (await connection.execute(statement)).first()
             member = None if row is None else row_mapping.parse_member(row[1:]).accept(proof)
             if row is None or member is None:
@@ -174,8 +180,10 @@ class MemberRepository:
                 raise Forbidden(DISABLED, should_retry=False)
             if proof.passkey is not None and not await use_passkey(connection, member.id, proof.passkey, session):
                 raise WrongPassphrase
-            used = {"totp_step": member.totp_step, "recovery": list(member.recovery)}
-            await connection.execute(update(members).where(is_member).values(signed_in_ms=session.created_ms, **used))
+            used_credentials = {"totp_step": member.totp_step, "recovery": list(member.recovery)}
+            await connection.execute(
+                update(members).where(is_member).values(signed_in_ms=session.created_ms, **used_credentials)
+            )
             if replaces is not None:
                 await connection.execute(delete(sessions).where(sessions.c.digest == replaces))
             await connection.execute(insert(sessions).values(row_mapping.build_session_row(session)))
@@ -184,14 +192,14 @@ class MemberRepository:
 
     async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
         """Return a session with its member and account, even if it is expired or disabled."""
-        query = select(*_SESSION, *_MEMBER, accounts).select_from(sessions.join(members).join(accounts))
+        query = select(*_SESSION_COLUMNS, *_MEMBER_COLUMNS, accounts).select_from(sessions.join(members).join(accounts))
         rows = await self._database.read(query.where(sessions.c.digest == digest))
         if not rows:
             return None
-        row, first, second = rows[0], len(_SESSION), len(_SESSION) + len(_MEMBER)
+        row, member_start, member_end = rows[0], len(_SESSION_COLUMNS), len(_SESSION_COLUMNS) + len(_MEMBER_COLUMNS)
         return (
-            row_mapping.parse_session(row[:first]),
-            row_mapping.parse_member(row[first:second]),
+            row_mapping.parse_session(row[:member_start]),
+            row_mapping.parse_member(row[member_start:member_end]),
             row_mapping.parse_account(row),
         )
 
@@ -201,7 +209,7 @@ class MemberRepository:
         await self._database.change(older.values(seen_ms=seen_ms))
 
     async def list_sessions(self, member_id: int) -> Sequence[Session]:
-        query = _SESSIONS.where(sessions.c.member_id == member_id)
+        query = _LIST_SESSIONS.where(sessions.c.member_id == member_id)
         rows = await self._database.read(query.order_by(sessions.c.created_ms.desc(), sessions.c.digest))
         return [row_mapping.parse_session(row) for row in rows]
 
@@ -213,8 +221,8 @@ class MemberRepository:
 
         async def sweep(connection: AsyncConnection) -> int:
             result = await connection.execute(delete(sessions).where(has_expired))
-            old = await connection.execute(delete(links).where(links.c.expires_ms <= now_ms))
-            return result.rowcount + old.rowcount
+            old_links = await connection.execute(delete(links).where(links.c.expires_ms <= now_ms))
+            return result.rowcount + old_links.rowcount
 
         return await self._database.write(sweep)
 
@@ -239,7 +247,7 @@ class MemberRepository:
 
 async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
     """Return a member and lock its row until the commit. Raises ``NotFound``."""
-    row = (await connection.execute(_MEMBERS.where(members.c.id == member_id).with_for_update())).first()
+    row = (await connection.execute(_LIST_MEMBERS.where(members.c.id == member_id).with_for_update())).first()
     if row is None:
         raise NotFound(f"No member has the id {member_id}")
     return row_mapping.parse_member(row)
@@ -254,7 +262,7 @@ async def _change(connection: AsyncConnection, member_id: int, values: Mapping[s
 
 
 async def _is_administered(connection: AsyncConnection) -> bool:
-    return (await connection.execute(_ADMINISTRATORS)).first() is not None
+    return (await connection.execute(_LIST_ADMINISTRATORS)).first() is not None
 
 
 async def _consume_link(connection: AsyncConnection, link: bytes | None) -> None:

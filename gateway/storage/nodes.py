@@ -19,7 +19,7 @@ from gateway.domain.node import InForce, Node
 from gateway.storage.database import Database
 
 # A row may hold any value that the database accepts: none may make the statement fail or hide the other rows.
-_LIST = text("""
+_LIST_NODES = text("""
 SELECT n.id, n.epoch, n.state, n.url, n.version, n.schema, n.config_digest,
   greatest(0, least(n.started_ms, 253402300799000)) AS started_ms,
   greatest(0, least((extract(epoch FROM clock_timestamp()) * 1000)::numeric - b.at_ms, 9007199254740991))::bigint
@@ -31,10 +31,10 @@ WHERE n.state IN ('live', 'dead') OR b.at_ms > extract(epoch FROM clock_timestam
   OR EXISTS (SELECT 1 FROM credit_leases l WHERE l.node = n.id)
 ORDER BY n.state = 'live' DESC, n.started_ms, n.id
 """)
-_COUNTS = ("clock_offset_ms", "waiting_rows", "active_requests")
+_COUNT_FIELDS = ("clock_offset_ms", "waiting_rows", "active_requests")
 """The counts in the ``detail`` of a beat. The column accepts any JSON; a count that is not an integer is skipped."""
-_NEWEST = text("SELECT coalesce(max(sequence), 0) FROM changes")
-_COUNT = text("""
+_FIND_NEWEST_CHANGE = text("SELECT coalesce(max(sequence), 0) FROM changes")
+_COUNT_NODES = text("""
 SELECT count(*) FILTER (WHERE b.seen_change >= :change) AS nodes, count(*) AS total
 FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'
 """)
@@ -47,7 +47,7 @@ async def list_nodes(database: Database) -> Sequence[Node]:
     """Return nodes that are live or dead, ended within a day, or have credit; empty on SQLite."""
     if database.kind != "postgresql":
         return ()
-    return [_build_node(row) for row in await database.read(_LIST)]
+    return [_build_node(row) for row in await database.read(_LIST_NODES)]
 
 
 def bind_to_machine(url: str) -> str:
@@ -69,7 +69,7 @@ def _build_node(row: Row[Any]) -> Node:
     fields: dict[str, Any] = dict(row._mapping)  # noqa: SLF001 - public
     url, _, machine = row.url.partition("#")
     detail_fields = _parse_detail(fields.pop("detail"))
-    fields |= {name: detail_fields[name] for name in _COUNTS if type(detail_fields.get(name)) is int}
+    fields |= {name: detail_fields[name] for name in _COUNT_FIELDS if type(detail_fields.get(name)) is int}
     fields["leads"] = row.state == "live" and detail_fields.get("leads") is True
     return Node(**fields | {"url": url if machine in {"", read_machine()} else ""})
 
@@ -85,8 +85,8 @@ def _parse_detail(detail: str) -> dict[str, Any]:
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
     """Wait, at most ``wait_s``, until every live node has applied the changes committed so far."""
     started_s = time.monotonic()
-    change = (await database.read(_NEWEST))[0][0]
-    statement, pause_s = _COUNT.bindparams(change=change), _FIRST_PAUSE_S
+    change = (await database.read(_FIND_NEWEST_CHANGE))[0][0]
+    statement, pause_s = _COUNT_NODES.bindparams(change=change), _FIRST_PAUSE_S
     while True:
         (count,) = await database.read(statement)
         took_s = time.monotonic() - started_s

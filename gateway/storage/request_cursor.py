@@ -19,7 +19,7 @@ from gateway.storage.schema import requests
 
 MAX_RUNNING = 100
 """How many running transactions a cursor may contain, because it is sent in a request's URL."""
-STEP = 20_000
+MAX_STEP = 20_000
 """How many transactions a follower's list searches at a time, because a cursor may be days old."""
 _NUMBER, _SNAPSHOT = "[0-9]{1,19}", r"t[0-9]{1,19}(?:\.[0-9]{1,19}){0,200}"
 _CURSOR = re.compile(rf"({_NUMBER}|{_SNAPSHOT})(?:-({_SNAPSHOT})-({_NUMBER})-({_NUMBER}))?", re.ASCII)
@@ -55,11 +55,11 @@ class Window:
     until: str = ""
     is_cut: bool = False
 
-    def build_next_cursor(self, last: int, *, has_more: bool) -> str:
-        """Return the cursor after the sequence ``last``, or after the whole window if it has no ``has_more`` rows."""
+    def build_next_cursor(self, last_sequence: int, *, has_more: bool) -> str:
+        """Return the cursor after row ``last_sequence``; after the whole window unless it ``has_more`` rows."""
         if not self.until:
-            return str(last)
-        return f"{self.since}-{self.until}-{last}-{self.high}" if has_more else self.until
+            return str(last_sequence)
+        return f"{self.since}-{self.until}-{last_sequence}-{self.high}" if has_more else self.until
 
 
 @frozen
@@ -72,11 +72,11 @@ class Snapshot:
     def __str__(self) -> str:
         return "t" + ".".join(map(str, (self.end, *self.running)))
 
-    def bound(self, since: "Snapshot | None" = None) -> "Snapshot":
-        """Leave out the last transactions if there are too many, but none that ``since`` contains."""
+    def bound(self, earlier_snapshot: "Snapshot | None" = None) -> "Snapshot":
+        """Leave out the last transactions if there are too many, but none that ``earlier_snapshot`` contains."""
         end = self.running[MAX_RUNNING] if len(self.running) > MAX_RUNNING else self.end
-        if since is not None:
-            end = max(since.end, min(end, since.end + STEP))
+        if earlier_snapshot is not None:
+            end = max(earlier_snapshot.end, min(end, earlier_snapshot.end + MAX_STEP))
         return Snapshot(min(end, self.end), tuple(transaction for transaction in self.running if transaction < end))
 
     def has(self) -> ColumnElement[bool]:
@@ -92,8 +92,11 @@ class Snapshot:
 class _PageCursor:
     """A parsed ``after``: rows after a sequence, or rows of transactions that a snapshot does not contain.
 
-    ``until`` is the snapshot at the end of a window that was shown in part, or None. ``last`` is the sequence of the
-    last row shown. ``high`` is the end of the window's sequences.
+    Attributes:
+        since: the sequence, or the snapshot, after which rows are shown.
+        until: the snapshot at the end of a window that was shown in part; None if the whole window was shown.
+        last: the sequence of the last row shown.
+        high: the end of the window's sequences.
     """
 
     since: int | Snapshot
@@ -112,10 +115,10 @@ async def open_window(database: Database, cursor_text: str | None) -> Window | N
         (ends,) = await database.read(_ENDS_BY_SEQUENCE)
         return _open_by_sequence(ends, cursor)
     (ends,) = await database.read(_ENDS_BY_TRANSACTION)
-    now = _parse_database_snapshot(ends.snapshot)
+    current_snapshot = _parse_database_snapshot(ends.snapshot)
     if cursor is not None:
-        return await _open_by_transaction(database, cursor, ends, now)
-    snapshot = now.bound()
+        return await _open_by_transaction(database, cursor, ends, current_snapshot)
+    snapshot = current_snapshot.bound()
     # Rows of a restored dump may have transaction ids of another server, ahead of this one's: they are shown.
     is_visible = or_(snapshot.has(), _txid >= _next_txid)
     return Window(ends.first or 0, (ends.newest or 0) + 1, str(snapshot), (is_visible,))
@@ -130,12 +133,16 @@ def _open_by_sequence(ends: Row[Any], cursor: _PageCursor | None) -> Window | No
     return Window(max(ends.first, since + 1), max(ends.newest, since) + 1, str(ends.newest))
 
 
-async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Row[Any], now: Snapshot) -> Window:
+async def _open_by_transaction(
+    database: Database, cursor: _PageCursor, ends: Row[Any], current_snapshot: Snapshot
+) -> Window:
     since = cursor.since
-    if isinstance(since, Snapshot) and since.end > now.end:  # of a server replaced by a standby without its last rows
-        since = attrs.evolve(since, end=now.end)
+    if (
+        isinstance(since, Snapshot) and since.end > current_snapshot.end
+    ):  # of a server replaced by a standby without its last rows
+        since = attrs.evolve(since, end=current_snapshot.end)
     earlier_snapshot = since if isinstance(since, Snapshot) else None
-    until = cursor.until or now.bound(earlier_snapshot)
+    until = cursor.until or current_snapshot.bound(earlier_snapshot)
     conditions = (until.has(),) if earlier_snapshot is None else (earlier_snapshot.misses(), until.has())
     if cursor.until is not None:
         low, high = cursor.last + 1, cursor.high
@@ -146,8 +153,8 @@ async def _open_by_transaction(database: Database, cursor: _PageCursor, ends: Ro
         span = select(sql.min(_sequence + 0).label("first"), sql.max(_sequence + 0).label("last"))
         (sequence,) = await database.read(span.where(*conditions))
         low, high = (0, 0) if sequence.first is None else (sequence.first, sequence.last + 1)
-    newest = str(now.bound())
-    return Window(low, max(low, high), newest, conditions, str(since), str(until), is_cut=until != now)
+    newest = str(current_snapshot.bound())
+    return Window(low, max(low, high), newest, conditions, str(since), str(until), is_cut=until != current_snapshot)
 
 
 def _parse_cursor(text: str) -> _PageCursor:
@@ -162,8 +169,8 @@ def _parse_cursor(text: str) -> _PageCursor:
 
 
 def _parse_snapshot(text: str) -> Snapshot:
-    end, *running = map(_parse_number, text.removeprefix("t").split("."))
-    return Snapshot(end, tuple(sorted(running)))
+    end, *running_transactions = map(_parse_number, text.removeprefix("t").split("."))
+    return Snapshot(end, tuple(sorted(running_transactions)))
 
 
 def _parse_number(text: str) -> int:
@@ -174,8 +181,8 @@ def _parse_number(text: str) -> int:
 
 
 def _parse_database_snapshot(text: str) -> Snapshot:
-    _, end, running = text.split(":")
-    return Snapshot(int(end), tuple(sorted(map(int, filter(None, running.split(","))))))
+    _, end, running_transactions = text.split(":")
+    return Snapshot(int(end), tuple(sorted(map(int, filter(None, running_transactions.split(","))))))
 
 
 def _make_cursor_error() -> InvalidRequest:

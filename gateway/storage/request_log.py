@@ -28,10 +28,10 @@ PROBES = 63
 SLACK_MS = 10_000
 """Milliseconds by which a row may be stored later than rows that were settled after it."""
 
-_EQUAL = ("status", "channel", "outcome", "unpriced", "route", "shadow")
+_EQUAL_FIELDS = ("status", "channel", "outcome", "unpriced", "route", "shadow")
 """Fields of a filter that are compared with a column of their name, which has no index."""
-_C = requests.c
-_sequence = _C.sequence
+_COLUMNS = requests.c
+_sequence = _COLUMNS.sequence
 
 
 @frozen
@@ -52,19 +52,21 @@ class RequestLogRepository:
         self._index_rows = by_index
 
     async def find_request(self, request_id: str) -> StoredRequest | None:
-        rows = await self._database.read(select(requests).where(_C.id == request_id))
+        rows = await self._database.read(select(requests).where(_COLUMNS.id == request_id))
         return parse_request(rows[0]) if rows else None
 
     async def find_by_prefix(self, prefix: str, account_id: int | None, limit: int) -> list[StoredRequest]:
         """Return at most ``limit`` requests whose id begins with ``prefix``, followed by hexadecimal digits."""
-        query = select(requests).where(_C.id >= prefix, _C.id < f"{prefix}g").order_by(_C.id).limit(limit)
+        query = (
+            select(requests).where(_COLUMNS.id >= prefix, _COLUMNS.id < f"{prefix}g").order_by(_COLUMNS.id).limit(limit)
+        )
         if account_id is not None:
-            query = query.where(_C.account_id == account_id)
+            query = query.where(_COLUMNS.account_id == account_id)
         return [parse_request(row) for row in await self._database.read(query)]
 
     async def has_model(self, models: Sequence[str]) -> bool:
         """Return whether any logged request used one of ``models``. The index on ``model`` covers the query."""
-        return bool(await self._database.read(select(_sequence).where(_C.model.in_(models)).limit(1)))
+        return bool(await self._database.read(select(_sequence).where(_COLUMNS.model.in_(models)).limit(1)))
 
     async def list_requests(self, request_filter: RequestFilter, limit: int) -> RequestPage:
         """Return the newest ``limit`` matching rows, oldest first; with the cursor ``after``, the next ones."""
@@ -75,8 +77,8 @@ class RequestLogRepository:
         if request_filter.before is not None:
             whole_query = attrs.evolve(whole_query, high=min(whole_query.high, request_filter.before))
         if request_filter.request_id is None:
-            whole_query = await self._narrow(request_filter, whole_query)
-            query = await self._choose(request_filter, whole_query)
+            whole_query = await self._narrow_to_times(request_filter, whole_query)
+            query = await self._choose_range(request_filter, whole_query)
         else:
             query = attrs.evolve(whole_query, index="id")
         statement = build_list_query(request_filter, query).where(*window.conditions).limit(limit + 1)
@@ -90,54 +92,56 @@ class RequestLogRepository:
     async def _write_page(
         self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, is_full: bool, has_more: bool
     ) -> RequestPage:
-        last = rows[-1] if is_full and rows else None
-        end = query.low if last is None else last.sequence
-        searched_ms = await self._find_searched(last, query.low) if has_more else None
-        return RequestPage(tuple(reversed(rows)), has_more, str(end) if has_more else None, searched_ms, window.newest)
+        last_row = rows[-1] if is_full and rows else None
+        end_sequence = query.low if last_row is None else last_row.sequence
+        searched_ms = await self._find_searched(last_row, query.low) if has_more else None
+        return RequestPage(
+            tuple(reversed(rows)), has_more, str(end_sequence) if has_more else None, searched_ms, window.newest
+        )
 
     async def _write_following_page(
         self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, is_full: bool, has_more: bool
     ) -> RequestPage:
-        last = rows[-1] if is_full and rows else None
-        cursor = window.build_next_cursor(query.high - 1 if last is None else last.sequence, has_more=has_more)
+        last_row = rows[-1] if is_full and rows else None
+        cursor = window.build_next_cursor(query.high - 1 if last_row is None else last_row.sequence, has_more=has_more)
         has_more = has_more or window.is_cut
-        searched_ms = await self._find_searched(last, query.high - 1) if has_more else None
+        searched_ms = await self._find_searched(last_row, query.high - 1) if has_more else None
         return RequestPage(tuple(rows), has_more, cursor, searched_ms, window.newest)
 
-    async def _find_searched(self, last: StoredRequest | None, sequence: int) -> int | None:
+    async def _find_searched(self, last_row: StoredRequest | None, sequence: int) -> int | None:
         """Return the settlement time up to which rows were searched: the last shown row's, or that at ``sequence``."""
-        return await self._find_time(sequence) if last is None else last.row.settled_ms
+        return await self._find_time(sequence) if last_row is None else last_row.row.settled_ms
 
     async def _find_time(self, sequence: int) -> int | None:
         """Return when the row at ``sequence``, or the next one, was settled; None if there is no such row."""
-        query = select(_C.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
+        query = select(_COLUMNS.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
         return next((int(row[0]) for row in await self._database.read(query)), None)
 
-    async def _narrow(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
+    async def _narrow_to_times(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
         """Exclude rows settled too early or too late. Sequences grow with time, except for ``SLACK_MS``."""
         if request_filter.since_ms is not None:
             query = attrs.evolve(
-                query, low=(await self._search(query, request_filter.since_ms - SLACK_MS, _find_first)).low
+                query, low=(await self._search_time(query, request_filter.since_ms - SLACK_MS, _find_first_after)).low
             )
         if request_filter.until_ms is not None:
             query = attrs.evolve(
-                query, high=(await self._search(query, request_filter.until_ms + SLACK_MS, _find_last)).high
+                query, high=(await self._search_time(query, request_filter.until_ms + SLACK_MS, _find_last_before)).high
             )
         return query
 
-    async def _search(self, query: _PageQuery, at_ms: int, find: "_Find") -> _PageQuery:
+    async def _search_time(self, query: _PageQuery, at_ms: int, narrow_range: "_NarrowRange") -> _PageQuery:
         while query.high - query.low > PROBES:
             step = (query.high - query.low) / (PROBES + 1)
             sequences = [query.low + int(step * number) for number in range(1, PROBES + 1)]
-            times_query = select(_sequence, _C.settled_ms).where(_sequence.in_(sequences)).order_by(_sequence)
+            times_query = select(_sequence, _COLUMNS.settled_ms).where(_sequence.in_(sequences)).order_by(_sequence)
             rows = [(row.sequence, row.settled_ms >= at_ms) for row in await self._database.read(times_query)]
-            closer = find(query, rows)
-            if closer == query:  # retention has deleted these rows
+            narrower_query = narrow_range(query, rows)
+            if narrower_query == query:  # retention has deleted these rows
                 break
-            query = closer
+            query = narrower_query
         return query
 
-    async def _choose(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
+    async def _choose_range(self, request_filter: RequestFilter, query: _PageQuery) -> _PageQuery:
         """Return ``query`` narrowed to the longest range that one index can cover."""
         if request_filter.after is None:
             ordered_query = attrs.evolve(query, low=max(query.low, query.high - self._ordered_rows))
@@ -149,34 +153,34 @@ class RequestLogRepository:
         ends = [
             build_reach_query(request_filter, attrs.evolve(query, index=name), self._index_rows) for name in indexes
         ]
-        (reached,) = await self._database.read(select(*(end.scalar_subquery() for end in ends)))
-        for name, end in zip(indexes, reached, strict=True):
+        (end_sequences,) = await self._database.read(select(*(end_query.scalar_subquery() for end_query in ends)))
+        for name, end_query in zip(indexes, end_sequences, strict=True):
             if request_filter.after is None:
-                reach = _PageQuery(query.low if end is None else end, query.high, name)
+                index_query = _PageQuery(query.low if end_query is None else end_query, query.high, name)
             else:
-                reach = _PageQuery(query.low, query.high if end is None else end + 1, name)
-            gain = (reach.high - reach.low) - (ordered_query.high - ordered_query.low)
-            if gain > 0 or (gain == 0 and ordered_query.index is None):
-                ordered_query = reach
+                index_query = _PageQuery(query.low, query.high if end_query is None else end_query + 1, name)
+            gained_rows = (index_query.high - index_query.low) - (ordered_query.high - ordered_query.low)
+            if gained_rows > 0 or (gained_rows == 0 and ordered_query.index is None):
+                ordered_query = index_query
         return ordered_query
 
 
-_Find = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
+_NarrowRange = Callable[[_PageQuery, Sequence[tuple[int, bool]]], _PageQuery]
 
 
-def _find_first(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
+def _find_first_after(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
     low = query.low
-    for sequence, late in rows:
-        if late:
+    for sequence, is_late in rows:
+        if is_late:
             return _PageQuery(low, sequence)
         low = sequence + 1
     return _PageQuery(low, query.high)
 
 
-def _find_last(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
+def _find_last_before(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuery:
     high = query.high
-    for sequence, late in reversed(rows):
-        if not late:
+    for sequence, is_late in reversed(rows):
+        if not is_late:
             return _PageQuery(sequence + 1, high)
         high = sequence
     return _PageQuery(query.low, high)
@@ -184,13 +188,13 @@ def _find_last(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _PageQuer
 
 def _list_indexes(request_filter: RequestFilter) -> list[str]:
     """Return the indexes that may help; among equals the first is used."""
-    useful = {
+    is_useful_by_index = {
         "key_id": request_filter.key_id is not None,
         "wrong": request_filter.asks_for_failures,
         "model": request_filter.model is not None,
         "account_id": request_filter.account_id is not None,
     }
-    return [name for name, applies in useful.items() if applies]
+    return [name for name, is_useful in is_useful_by_index.items() if is_useful]
 
 
 def build_reach_query(request_filter: RequestFilter, query: _PageQuery, max_rows: int) -> Select[tuple[int]]:
@@ -214,28 +218,30 @@ def build_list_query(request_filter: RequestFilter, query: _PageQuery) -> Select
 def _build_index_condition(request_filter: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
     if index == "wrong":
         return NOT_SUCCESSFUL
-    return _C[index or ""] == (request_filter.request_id if index == "id" else getattr(request_filter, index or ""))
+    return _COLUMNS[index or ""] == (
+        request_filter.request_id if index == "id" else getattr(request_filter, index or "")
+    )
 
 
 def _write_conditions(request_filter: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
     """Return the other conditions, written so that SQLite uses no other index."""
     conditions: list[ColumnElement[bool]] = []
-    for name, nothing in (("key_id", 0), ("account_id", 0), ("model", "")):
+    for name, neutral_value in (("key_id", 0), ("account_id", 0), ("model", "")):
         value = getattr(request_filter, name)
         if value is not None and name != index:
-            conditions.append(_C[name] + nothing == value)
-    equal = {name: getattr(request_filter, name) for name in _EQUAL}
-    conditions += [_C[name] == value for name, value in equal.items() if value is not None]
+            conditions.append(_COLUMNS[name] + neutral_value == value)
+    equal_values = {name: getattr(request_filter, name) for name in _EQUAL_FIELDS}
+    conditions += [_COLUMNS[name] == value for name, value in equal_values.items() if value is not None]
     if request_filter.verdict is not None:
-        unharmed = _C.outcome.in_(NON_FAILURES)
-        conditions.append(unharmed if request_filter.verdict == "ok" else ~unharmed)
+        has_not_failed = _COLUMNS.outcome.in_(NON_FAILURES)
+        conditions.append(has_not_failed if request_filter.verdict == "ok" else ~has_not_failed)
     if request_filter.since_ms is not None:
-        conditions.append(_C.settled_ms >= request_filter.since_ms)
+        conditions.append(_COLUMNS.settled_ms >= request_filter.since_ms)
     if request_filter.until_ms is not None:
-        conditions.append(_C.settled_ms < request_filter.until_ms)
+        conditions.append(_COLUMNS.settled_ms < request_filter.until_ms)
     if request_filter.text is not None and request_filter.request_id is None:
         text = lower_ascii(request_filter.text)
         conditions.append(
-            or_(*(FoldedText(_C[name]).contains(text, autoescape=True) for name in ("error", "error_code")))
+            or_(*(FoldedText(_COLUMNS[name]).contains(text, autoescape=True) for name in ("error", "error_code")))
         )
     return conditions

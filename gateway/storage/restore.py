@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import attrs
 import orjson
 
-from gateway.storage.backup import CONFIG, FORMAT, MANIFEST, TOKEN
+from gateway.storage.backup import CONFIG_NAME, FORMAT, MANIFEST_NAME, TOKEN_NAME
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
 from gateway.storage.backup_members import BackupMember, read_members
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
@@ -38,7 +38,7 @@ MIN_LIMIT_BYTES = 256 * 1024 * 1024
 SPARE_BYTES = 64 * 1024 * 1024
 """Bytes that stay free on the disk."""
 _MIB = 1024 * 1024
-_MAX_BYTES = {MANIFEST: 64 * _MIB, CONFIG: 16 * _MIB, **dict.fromkeys((TOKEN, *SECRETS), 65_536)}
+_MAX_BYTES = {MANIFEST_NAME: 64 * _MIB, CONFIG_NAME: 16 * _MIB, **dict.fromkeys((TOKEN_NAME, *SECRETS), 65_536)}
 """Size limits of files that are read into memory."""
 _FIELDS: Mapping[str, type] = {
     "version": str,
@@ -51,8 +51,8 @@ _FIELDS: Mapping[str, type] = {
 _MAX_SHOWN = 1_000
 _REPEAT_HINT = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
-_MEMBER = re.compile(
-    rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG, TOKEN, *SECRETS)))}"
+_MEMBER_NAME = re.compile(
+    rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG_NAME, TOKEN_NAME, *SECRETS)))}"
     rf"|{re.escape(JOURNAL)}\.unread-[0-9]+|(?:media|videos|files)/[0-9a-f]{{2}}/[0-9a-f]{{1,64}}\.[a-z0-9]{{1,8}})\Z"
 )
 """The files that a backup can have. No file with another name is ever created."""
@@ -76,9 +76,9 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
     """
     _check_target(target)
     with _make_draft(target) as draft:
-        free = max(0, shutil.disk_usage(draft).free - SPARE_BYTES)
+        free_bytes = max(0, shutil.disk_usage(draft).free - SPARE_BYTES)
         with _open(backup, passphrase) as source:
-            manifest = _read_through(source, _BackupLimits(backup.stat().st_size, free))
+            manifest = _read_through(source, _BackupLimits(backup.stat().st_size, free_bytes))
         with _open(backup, passphrase) as source:
             _unpack(source, draft, manifest["members"])
         _check_database(draft / DATABASE, manifest)
@@ -118,13 +118,13 @@ def _check_target(target: Path) -> None:
 @contextmanager
 def _make_draft(target: Path) -> Iterator[Path]:
     """Create a draft folder in ``target``, which is created if missing; remove both unless they are published."""
-    missing = [folder for folder in (target, *target.parents) if not folder.exists()]
+    missing_folders = [folder for folder in (target, *target.parents) if not folder.exists()]
     target.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER)
     draft = Path(tempfile.mkdtemp(prefix=".restore-", dir=target))
     try:
         yield draft
     except BaseException:
-        shutil.rmtree(missing[-1] if missing else draft)
+        shutil.rmtree(missing_folders[-1] if missing_folders else draft)
         raise
     draft.rmdir()
 
@@ -139,8 +139,8 @@ def _open(backup: Path, passphrase: str) -> Iterator[IO[bytes]]:
                 source = io.BufferedReader(DecryptingReader(file, passphrase))
             else:
                 file.seek(0)
-            with gzip.GzipFile(fileobj=source, mode="rb") as packed:
-                yield cast("IO[bytes]", packed)
+            with gzip.GzipFile(fileobj=source, mode="rb") as gzip_file:
+                yield cast("IO[bytes]", gzip_file)
     except (BackupUnreadable, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise RestoreRefused(f"The backup {backup} cannot be read: {error}. Nothing was restored") from None
 
@@ -151,14 +151,14 @@ def _read_through(source: IO[bytes], limits: "_BackupLimits") -> dict[str, Any]:
     manifest: dict[str, Any] | None = None
     for member in read_members(source):
         limits.check(member.name, member.size)
-        if member.name in sizes or not (member.name == MANIFEST or _MEMBER.match(member.name)):
+        if member.name in sizes or not (member.name == MANIFEST_NAME or _MEMBER_NAME.match(member.name)):
             raise BackupUnreadable(f"it has {member.name[:200]!r}, which is no file of a backup")
         sizes[member.name] = member.size
-        if member.name == MANIFEST:
+        if member.name == MANIFEST_NAME:
             manifest = _read_manifest(member)
     if manifest is None:
         raise BackupUnreadable("it ends before its manifest")
-    del sizes[MANIFEST]
+    del sizes[MANIFEST_NAME]
     members = manifest["members"]
     for name in sorted(members.keys() | sizes.keys()):
         if name not in sizes or name not in members or members[name]["bytes"] != sizes[name]:
@@ -171,12 +171,12 @@ def _read_through(source: IO[bytes], limits: "_BackupLimits") -> dict[str, Any]:
 def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
     unread_members = dict(members)
     for member in read_members(source):
-        if member.name != MANIFEST:
-            expected = unread_members.pop(member.name, None)  # the file may have changed since the first pass
+        if member.name != MANIFEST_NAME:
+            expected_digest = unread_members.pop(member.name, None)  # the file may have changed since the first pass
             if (
-                expected is None
-                or expected["bytes"] != member.size
-                or expected["sha256"] != _write_member(member, draft / member.name)
+                expected_digest is None
+                or expected_digest["bytes"] != member.size
+                or expected_digest["sha256"] != _write_member(member, draft / member.name)
             ):
                 raise BackupUnreadable(f"its file {member.name[:200]} is not what the manifest says")
 
@@ -254,14 +254,14 @@ def _check_database(path: Path, manifest: Mapping[str, Any]) -> None:
     try:
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA trusted_schema=OFF")
-            foreign = is_foreign(connection) or not path.stat().st_size
-            problems = [] if foreign else read_problems(connection, f"PRAGMA quick_check({MAX_PROBLEMS})")
-            if not problems and not foreign:
+            is_foreign_database = is_foreign(connection) or not path.stat().st_size
+            problems = [] if is_foreign_database else read_problems(connection, f"PRAGMA quick_check({MAX_PROBLEMS})")
+            if not problems and not is_foreign_database:
                 _drop_code(connection)
     except sqlite3.Error as error:
         raise RestoreRefused(f"The database in the backup is damaged: {error}. Nothing was restored") from None
-    if foreign or problems:
-        reason = "is not one of a gateway" if foreign else f"is damaged: {'; '.join(problems)}"
+    if is_foreign_database or problems:
+        reason = "is not one of a gateway" if is_foreign_database else f"is damaged: {'; '.join(problems)}"
         raise RestoreRefused(f"The database in the backup {reason}. Nothing was restored")
 
 

@@ -48,18 +48,18 @@ class FolderLines:
         self._written_bytes = self._size
         if not lines:
             return
-        new = not self.path.exists()
+        is_new = not self.path.exists()
         with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY), "r+b") as file:
             file.truncate(self._size)
             file.seek(self._size)
             file.writelines(lines)
             file.flush()
             os.fsync(file.fileno())
-        if new:
+        if is_new:
             sync_folder(self.path.parent)
         self._written_bytes = self._size + sum(map(len, lines))
 
-    def mark(self) -> None:
+    def make_permanent(self) -> None:
         self._size = self._written_bytes
 
     def remove(self) -> None:

@@ -47,7 +47,7 @@ class RetentionRepository:
         The same commit adds their costs to the totals of their keys. A request stays while its video job is stored: its
         webhook may be pending, and reconciliation compares the two.
         """
-        looked_at = (
+        query = (
             select(
                 requests.c.sequence,
                 requests.c.account_id,
@@ -62,31 +62,35 @@ class RetentionRepository:
         )
 
         async def work(connection: AsyncConnection) -> RetentionBatch:
-            rows = (await connection.execute(looked_at)).all()
-            old = [row for row in rows if row.settled_ms < before_ms]
-            deleted_rows = [row for row in old if not row.kept]
+            rows = (await connection.execute(query)).all()
+            old_rows = [row for row in rows if row.settled_ms < before_ms]
+            deleted_rows = [row for row in old_rows if not row.kept]
             if deleted_rows:
                 await _ADD_RETIRED.run(connection, _sum_up(deleted_rows))
-                doomed = requests.c.sequence.between(deleted_rows[0].sequence, deleted_rows[-1].sequence)
-                await connection.execute(delete(requests).where(doomed, requests.c.settled_ms < before_ms, ~_IS_JOB))
+                is_in_range = requests.c.sequence.between(deleted_rows[0].sequence, deleted_rows[-1].sequence)
+                await connection.execute(
+                    delete(requests).where(is_in_range, requests.c.settled_ms < before_ms, ~_IS_JOB)
+                )
             return RetentionBatch(
-                len(deleted_rows), rows[-1].sequence if rows else after_sequence, ended=not old or len(rows) < max_rows
+                len(deleted_rows),
+                rows[-1].sequence if rows else after_sequence,
+                ended=not old_rows or len(rows) < max_rows,
             )
 
         return await self._database.write(work)
 
     async def retire_hours(self, before_hour: int) -> int:
         """Delete the hourly traffic of the oldest hour before ``before_hour``; return the number of deleted sums."""
-        oldest = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
-        doomed = delete(usage_hours).where(
-            usage_hours.c.span == 1, usage_hours.c.hour == oldest, usage_hours.c.hour < before_hour
+        oldest_hour = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
+        statement = delete(usage_hours).where(
+            usage_hours.c.span == 1, usage_hours.c.hour == oldest_hour, usage_hours.c.hour < before_hour
         )
-        return await self._database.change(doomed)
+        return await self._database.change(statement)
 
 
 def _sum_up(rows: Iterable[Row[Any]]) -> list[tuple[int, ...]]:
     sums: dict[tuple[int, int], tuple[int, int, int]] = {}
     for row in rows:
-        count, cost, until_ms = sums.get((row.account_id, row.key_id), (0, 0, 0))
-        sums[row.account_id, row.key_id] = count + 1, cost + row.cost_nanos, max(until_ms, row.settled_ms)
+        request_count, cost_nanos, until_ms = sums.get((row.account_id, row.key_id), (0, 0, 0))
+        sums[row.account_id, row.key_id] = request_count + 1, cost_nanos + row.cost_nanos, max(until_ms, row.settled_ms)
     return [(*owner, *sums[owner]) for owner in sorted(sums)]

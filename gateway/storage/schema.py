@@ -32,7 +32,7 @@ __all__ = (
     "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0029"
+REVISION = "0030"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -142,6 +142,7 @@ requests = Table(
     Column("served_model", Text, nullable=False, server_default=text("''")),
     Column("units", Text, nullable=False, server_default=text("''")),
     Column("route", Text, nullable=False, server_default=text("''")),
+    Column("saved_nanos", BigInteger, nullable=False, server_default="0"),
     Column("shadow", Boolean, nullable=False, server_default=false()),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
@@ -206,6 +207,7 @@ usage_hours = Table(
     Column("cached_tokens", BigInteger, nullable=False),
     Column("cost_nanos", BigInteger, nullable=False),
     Column("total_ms", BigInteger, nullable=False),
+    Column("saved_nanos", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 """The sums of each hour (``span`` 1; UTC, hours since 1970) and each day (24; its first hour), refused requests too."""

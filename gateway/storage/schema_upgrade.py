@@ -59,8 +59,10 @@ async def _read_version(connection: AsyncConnection) -> str:
 
 async def _check_tables(connection: AsyncConnection) -> None:
     tables = set((await connection.execute(_TABLES[connection.dialect.name])).scalars())
-    if missing := sorted(schema.metadata.tables.keys() - tables):
-        raise DatabaseStartupError(f"The database has lost its tables {', '.join(missing)}. Restore it from a backup")
+    if missing_tables := sorted(schema.metadata.tables.keys() - tables):
+        raise DatabaseStartupError(
+            f"The database has lost its tables {', '.join(missing_tables)}. Restore it from a backup"
+        )
 
 
 def _read_revision(connection: Any) -> str | None:

@@ -17,11 +17,11 @@ _NOW = bindparam("now_ms", type_=BigInteger)
 @cache
 def write_video_claim(*, fetching: bool) -> Update:
     """Claim the longest due jobs of each channel in ``only``, up to ``each`` including those in progress."""
-    fits = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
+    is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_submitted = and_(
         videos.c.state.in_(UNSENT_STATES), videos.c.lease_until_ms > _NOW
     )  # by a request, not by a poller
-    is_claimable = and_(fits, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"), ~is_submitted)
+    is_claimable = and_(is_claimable_state, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"), ~is_submitted)
     return _write_claim(videos, videos.c.channel, is_claimable).returning(
         *(videos.c[name] for name in VIDEO_COLUMNS), videos.c.sequence
     )
@@ -30,8 +30,8 @@ def write_video_claim(*, fetching: bool) -> Update:
 @cache
 def write_some_videos(*, fetching: bool) -> Select[tuple[int]]:
     """Select a job that ``write_video_claim`` may take."""
-    fits = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
-    is_claimable = and_(fits, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"))
+    is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
+    is_claimable = and_(is_claimable_state, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"))
     return select(videos.c.sequence).where(_is_free(videos), is_claimable).limit(1)
 
 
@@ -45,8 +45,8 @@ def write_delivery_claim() -> Update:
 @cache
 def write_due_accounts() -> Select[tuple[int, bool]]:
     """Select the accounts with pending deliveries, and whether a node other than ``by`` is sending some."""
-    elsewhere = and_(deliveries.c.lease_until_ms > _NOW, deliveries.c.owner != bindparam("by"))
-    has_elsewhere = func.max(case((elsewhere, 1), else_=0)) > 0
+    is_claimed_elsewhere = and_(deliveries.c.lease_until_ms > _NOW, deliveries.c.owner != bindparam("by"))
+    has_elsewhere = func.max(case((is_claimed_elsewhere, 1), else_=0)) > 0
     return select(deliveries.c.account_id, has_elsewhere).where(HAS_DUE_TIME).group_by(deliveries.c.account_id)
 
 
@@ -70,5 +70,9 @@ def _write_claim(table: Table, group: ColumnElement[object], is_claimable: Colum
         .order_by(ranked.c.place, ranked.c.due_ms, ranked.c.sequence)
         .limit(bindparam("most"))
     )
-    locked = select(sequence).where(sequence.in_(query), _is_free(table)).with_for_update(skip_locked=True)
-    return update(table).where(sequence.in_(locked)).values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
+    locked_rows = select(sequence).where(sequence.in_(query), _is_free(table)).with_for_update(skip_locked=True)
+    return (
+        update(table)
+        .where(sequence.in_(locked_rows))
+        .values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
+    )

@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 READERS = 4
 BUSY_TIMEOUT_MS = 5_000
-_REFUSALS = (DataError, OverflowError, UnicodeEncodeError)
+_REFUSAL_ERRORS = (DataError, OverflowError, UnicodeEncodeError)
 """Errors for an unstorable value: too many bytes; a number of more than 64 bits; a text with a lone surrogate."""
-_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -87,17 +87,17 @@ class SqliteDatabase(Database):
                     result = await work(connection)
                     if audit is not None:
                         await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
-                    worked = time.perf_counter()
+                    commit_started_s = time.perf_counter()
             except IntegrityError:
                 raise
-            except _REFUSALS as error:
+            except _REFUSAL_ERRORS as error:
                 reason = str(error.__cause__ or error)
                 log.warning("store_row_refused", error=reason)
                 raise RowRefused(reason) from error
             except (DBAPIError, PoolTimeout, OSError) as error:
                 raise self._make_unavailable(error) from error
             if work is not _touch:  # it has nothing to commit
-                self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
+                self.last_commit_ms = round((time.perf_counter() - commit_started_s) * 1000, 2)
             return result
 
     async def _insert(self, build: Callable[[], Inserts]) -> bool:
@@ -106,14 +106,14 @@ class SqliteDatabase(Database):
                 async with self._writer.connect() as connection:
                     driver: Any = (await connection.get_raw_connection()).driver_connection
                     self.last_commit_ms = await driver._execute(partial(_insert, driver._conn, build))  # noqa: SLF001 - not public
-            except (sqlite3.IntegrityError, sqlite3.DataError, *_REFUSALS):
+            except (sqlite3.IntegrityError, sqlite3.DataError, *_REFUSAL_ERRORS):
                 return False
             except (sqlite3.Error, DBAPIError, PoolTimeout, OSError) as error:
                 raise self._make_unavailable(error) from error
             return True
 
     def _make_unavailable(self, error: Exception) -> StoreUnavailable:
-        self._note(error)
+        self._record_error(error)
         log.warning("store_write_failed", error=str(error.__cause__ or error))
         return StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5)
 
@@ -122,11 +122,11 @@ class SqliteDatabase(Database):
             async with self._reader.connect() as connection:
                 return (await connection.execute(statement)).all()
         except (DBAPIError, PoolTimeout, OSError) as error:
-            self._note(error)
+            self._record_error(error)
             log.warning("store_read_failed", error=str(error.__cause__ or error))
             raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
 
-    def _note(self, error: Exception) -> None:
+    def _record_error(self, error: Exception) -> None:
         reason = getattr(error, "orig", error)
         if isinstance(reason, sqlite3.Error) and is_damage(reason):
             self.report_damage(str(reason))
@@ -138,17 +138,17 @@ def _insert(connection: sqlite3.Connection, build: Callable[[], Inserts]) -> flo
     try:
         for table, rows in build():
             table.run_sqlite(connection, rows)
-        inserted = time.perf_counter()
+        commit_started_s = time.perf_counter()
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-    return round((time.perf_counter() - inserted) * 1000, 2)
+    return round((time.perf_counter() - commit_started_s) * 1000, 2)
 
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Return whether SQLite reports that the file is not, or no longer, a database."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES
 
 
 async def _touch(connection: AsyncConnection) -> None:

@@ -27,6 +27,6 @@ class StartupState:
 
 
 async def find_leftovers(database: Database) -> StartupState:
-    """Read the state."""
+    """Return what earlier processes of this gateway have left unfinished."""
     (row,) = await database.read(_STATE_QUERY)
     return StartupState(*map(bool, row))

@@ -32,7 +32,10 @@ class StoredCredit(Protocol):
         ...
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-        """Count the charges of ``rows`` as spent from the node's leases. The last statement before the commit."""
+        """Count the charges of ``rows`` as spent from the node's leases.
+
+        The call comes last before the commit, because its statement locks the balances.
+        """
         ...
 
     async def restore_leases(self, claims: Mapping[BalanceId, LeaseClaim]) -> None:
@@ -51,11 +54,11 @@ class StoredCredit(Protocol):
         """Create the missing balances of accounts and keys that have a limit."""
         ...
 
-    async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
+    async def set_limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
         """Create, change or delete the balance of an account or key whose new quota is ``quota``."""
         ...
 
-    async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
+    async def end_balances(self, connection: AsyncConnection, owner: BalanceId) -> None:
         """Delete the balances of an account and its keys before they are deleted, or that of a key."""
         ...
 

@@ -23,21 +23,21 @@ from gateway.storage.schema import usage_hours
 
 MAX_COUNTED = 40_000
 """How many daily sums facets are counted from: a page waits for them, and older ones need not be included."""
-_C = usage_hours.c
+_COLUMNS = usage_hours.c
 _LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = {
-    "day": _C.hour // DAY_HOURS,
-    "hour": _C.hour,
-    "model": _C.model,
-    "key": _C.key_id,
-    "account": _C.account_id,
-    "status": _C.status,
-    "channel": _C.channel,
+    "day": _COLUMNS.hour // DAY_HOURS,
+    "hour": _COLUMNS.hour,
+    "model": _COLUMNS.model,
+    "key": _COLUMNS.key_id,
+    "account": _COLUMNS.account_id,
+    "status": _COLUMNS.status,
+    "channel": _COLUMNS.channel,
 }
 _FACETS: Mapping[str, tuple[ColumnElement[Any], tuple[str, ...]]] = {
-    "models": (_C.model, ("model",)),
-    "keys": (_C.key_id, ("key_id",)),
-    "statuses": (_C.status, ("status", "verdict")),
-    "channels": (_C.channel, ("channel",)),
+    "models": (_COLUMNS.model, ("model",)),
+    "keys": (_COLUMNS.key_id, ("key_id",)),
+    "statuses": (_COLUMNS.status, ("status", "verdict")),
+    "channels": (_COLUMNS.channel, ("channel",)),
 }
 """For each kind of facet, its column, and the filter fields that select by it."""
 
@@ -55,7 +55,7 @@ class TrafficRepository:
         stretches = hours if axis == "hour" else split_hours(traffic_filter.since, traffic_filter.until)
         if not stretches:
             return []
-        lines = _find(stretches, traffic_filter, _LABELS[axis].label("label"), *(_C[name] for name in SUMS))
+        lines = _find(stretches, traffic_filter, _LABELS[axis].label("label"), *(_COLUMNS[name] for name in SUMS))
         sums = [func.sum(lines.c[name]).label(name) for name in SUMS]
         statement = select(lines.c.label, *sums).group_by(lines.c.label)
         by_cost = (func.sum(lines.c.cost_nanos).desc(), func.sum(lines.c.requests).desc(), lines.c.label)
@@ -64,7 +64,7 @@ class TrafficRepository:
 
     async def list_facets(self, traffic_filter: TrafficFilter) -> Facets:
         """Return the values that occur in requests, and the number of requests with each."""
-        stretches = await self._choose(traffic_filter)
+        stretches = await self._choose_ranges(traffic_filter)
         if not stretches:
             return Facets(traffic_filter.since, traffic_filter.until)
         facets: dict[str, list[Facet]] = {kind: [] for kind in _FACETS}
@@ -73,27 +73,32 @@ class TrafficRepository:
             facets[row.kind].append(Facet(row.value, int(row.total)))
         return Facets(min(stretch.since for stretch in stretches), traffic_filter.until, **facets)
 
-    async def _choose(self, traffic_filter: TrafficFilter) -> list[TimeRange]:
-        """Return the ranges to count. If there are too many daily sums, only the newest days, at least one."""
+    async def _choose_ranges(self, traffic_filter: TrafficFilter) -> list[TimeRange]:
+        """Return the ranges to count.
+
+        If there are more than ``max_counted`` daily sums, the ranges have only the newest days, but at least one.
+        """
         stretches = split_hours(traffic_filter.since, traffic_filter.until)
         days = next((stretch for stretch in stretches if stretch.span == DAY_HOURS), None)
         if days is None:
             return stretches
-        cutoff_query = select(_C.hour).where(_C.span == DAY_HOURS, _C.hour >= days.since, _C.hour < days.until)
-        cutoff_query = cutoff_query.order_by(_C.hour.desc()).limit(1).offset(self._max_counted)
+        cutoff_query = select(_COLUMNS.hour).where(
+            _COLUMNS.span == DAY_HOURS, _COLUMNS.hour >= days.since, _COLUMNS.hour < days.until
+        )
+        cutoff_query = cutoff_query.order_by(_COLUMNS.hour.desc()).limit(1).offset(self._max_counted)
         for (hour,) in await self._database.read(cutoff_query):
-            since = min(hour + DAY_HOURS, days.until - DAY_HOURS)
+            since_hour = min(hour + DAY_HOURS, days.until - DAY_HOURS)
             later_stretches = [stretch for stretch in stretches if stretch.since >= days.until]
-            return [TimeRange(DAY_HOURS, since, days.until), *later_stretches]
+            return [TimeRange(DAY_HOURS, since_hour, days.until), *later_stretches]
         return stretches
 
 
 def _find(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, *columns: ColumnElement[Any]) -> Subquery:
     selects = [
         select(*columns).where(
-            _C.span == stretch.span,
-            _C.hour >= stretch.since,
-            _C.hour < stretch.until,
+            _COLUMNS.span == stretch.span,
+            _COLUMNS.hour >= stretch.since,
+            _COLUMNS.hour < stretch.until,
             *_write_conditions(traffic_filter),
         )
         for stretch in stretches
@@ -102,20 +107,22 @@ def _find(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, *column
 
 
 def _write_conditions(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]]:
-    equal = {name: getattr(traffic_filter, name) for name in ("account_id", "key_id", "model", "channel", "status")}
-    return [_C[name] == value for name, value in equal.items() if value is not None]
+    equal_values = {
+        name: getattr(traffic_filter, name) for name in ("account_id", "key_id", "model", "channel", "status")
+    }
+    return [_COLUMNS[name] == value for name, value in equal_values.items() if value is not None]
 
 
 def _count(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, kind: str) -> Select[Any]:
     column, filter_field = _FACETS[kind]
     nothing_chosen: dict[str, Any] = dict.fromkeys(filter_field)
     traffic_filter = attrs.evolve(traffic_filter, **nothing_chosen)
-    counts = {"error": _C.failed, "ok": _C.requests - _C.failed}
+    counts = {"error": _COLUMNS.failed, "ok": _COLUMNS.requests - _COLUMNS.failed}
     lines = _find(
         stretches,
         traffic_filter,
         column.label("value"),
-        counts.get(traffic_filter.verdict or "", _C.requests).label("n"),
+        counts.get(traffic_filter.verdict or "", _COLUMNS.requests).label("n"),
     )
     total = func.sum(lines.c.n)
     has_name = lines.c.value != "" if isinstance(column.type, String) else true()

@@ -42,7 +42,7 @@ class UploadSpool:
         self._held_bytes = 0
         self._shares: WeakValueDictionary[int, SpoolQuota] = WeakValueDictionary()
         self._prepared = threading.Lock()
-        self._swept = False
+        self._is_swept = False
 
     @property
     def held_bytes(self) -> int:
@@ -55,30 +55,30 @@ class UploadSpool:
             share = self._shares[account_id] = SpoolQuota(self)
         return share
 
-    def acquire(self, count: int, share_bytes: int) -> None:
+    def acquire(self, byte_count: int, share_bytes: int) -> None:
         """Reserve bytes for an account that holds ``share_bytes``. Raises ``Overloaded`` or ``RateLimited``.
 
         An account may not hold more than it leaves for others: a single account gets half of the spool, and a second
         one still finds room.
         """
-        free = self._limit - self._held_bytes - count
-        if free < 0:
+        free_bytes = self._limit - self._held_bytes - byte_count
+        if free_bytes < 0:
             raise Overloaded("Too many uploads are under way at the moment", retry_after_s=FULL_RETRY_S)
-        if share_bytes + count > max(free, self._limit // MIN_SHARES):
+        if share_bytes + byte_count > max(free_bytes, self._limit // MIN_SHARES):
             raise RateLimited(
                 "The account's uploads have reached their size limit: try again later", retry_after_s=FULL_RETRY_S
             )
-        self._held_bytes += count
+        self._held_bytes += byte_count
 
-    def release(self, count: int) -> None:
-        self._held_bytes -= count
+    def release(self, byte_count: int) -> None:
+        self._held_bytes -= byte_count
 
     def open_nameless(self) -> int:
         with self._prepared:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._swept:
+            if not self._is_swept:
                 self._sweep()
-                self._swept = True
+                self._is_swept = True
             with tempfile.TemporaryFile(dir=self._folder, prefix=_PREFIX, buffering=0) as file:
                 return os.dup(file.fileno())
 
@@ -114,13 +114,13 @@ class SpoolQuota:
         finally:
             self._upload_slots.release()
 
-    def acquire(self, count: int) -> None:
-        self._spool.acquire(count, self._held_bytes)
-        self._held_bytes += count
+    def acquire(self, byte_count: int) -> None:
+        self._spool.acquire(byte_count, self._held_bytes)
+        self._held_bytes += byte_count
 
-    def release(self, count: int) -> None:
-        self._spool.release(count)
-        self._held_bytes -= count
+    def release(self, byte_count: int) -> None:
+        self._spool.release(byte_count)
+        self._held_bytes -= byte_count
 
     def open_nameless(self) -> int:
         return self._spool.open_nameless()
@@ -169,7 +169,10 @@ class SpooledFile:
             ) from error
 
     async def read(self, offset: int, size: int) -> bytes:
-        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end. ``ValueError`` after ``close``."""
+        """Return at most ``size`` bytes from ``offset`` on; fewer only at the end.
+
+        Raises ``StoreUnavailable`` if the disk cannot be read, ``ValueError`` after ``close``.
+        """
         self._check_open()
         if self._disk is None:
             return bytes(self._memory[offset : offset + size])

@@ -93,13 +93,13 @@ def _write_claim(*, fetching: bool) -> Update:
 
 
 def _write_sweep(before_ms: int, max_rows: int) -> Delete:
-    old = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
-    old = old.order_by(videos.c.over_ms, videos.c.sequence).limit(max_rows)
-    return delete(videos).where(videos.c.sequence.in_(old))
+    old_videos = select(videos.c.sequence).where(videos.c.over_ms < before_ms)
+    old_videos = old_videos.order_by(videos.c.over_ms, videos.c.sequence).limit(max_rows)
+    return delete(videos).where(videos.c.sequence.in_(old_videos))
 
 
-_HAS_DUE = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
-_CLAIM = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
+_FIND_DUE = tuple(select(videos.c.sequence).where(_is_due(fetching=fetching)).limit(1) for fetching in (False, True))
+_CLAIM_DUE = tuple(_write_claim(fetching=fetching) for fetching in (False, True))
 
 
 class VideoRepository:
@@ -114,11 +114,11 @@ class VideoRepository:
 
     async def create(self, job: VideoJob, max_open: int = _UNLIMITED) -> bool:
         """Store a job with its reservation. In a cluster, return False if its account has ``max_open`` jobs."""
-        of_account = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
+        count_query = select(func.count()).where(videos.c.account_id == job.account_id, ~_HAS_ENDED)
 
         async def work(connection: AsyncConnection) -> bool:
             credit = self._database.credit
-            if credit is not None and (await connection.execute(of_account)).scalar_one() >= max_open:
+            if credit is not None and (await connection.execute(count_query)).scalar_one() >= max_open:
                 return False
             await connection.execute(insert(videos), build_video_row(job))
             await connection.execute(insert(video_prompts), {"video_id": job.id, "prompt": job.prompt})
@@ -183,11 +183,11 @@ class VideoRepository:
             await self._post_end(connection, job, row)
             return True
 
-        dropped = await self._database.write(work)
-        self.check_found(found=dropped)
-        if dropped:
+        is_dropped = await self._database.write(work)
+        self.check_found(found=is_dropped)
+        if is_dropped:
             self._keep(job, row)
-        return dropped
+        return is_dropped
 
     async def _post_end(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
         """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
@@ -201,7 +201,7 @@ class VideoRepository:
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         """Claim due jobs on which no live process works, longest due first, without their prompts."""
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full_channels)}
-        has_due, claim_query = _HAS_DUE[claim.fetching], _CLAIM[claim.fetching]
+        has_due, claim_query = _FIND_DUE[claim.fetching], _CLAIM_DUE[claim.fetching]
         if claim.channels is not None:
             from gateway.storage.shared_claims import write_some_videos, write_video_claim  # noqa: PLC0415 - of a cluster
 
@@ -227,9 +227,14 @@ class VideoRepository:
         return await self._database.change(query.values(lease_until_ms=until_ms))
 
     async def release(self, process: str, *, others_only: bool = False) -> int:
-        """Release the claims of an ended process, or of all ``others_only``; return their number."""
-        whose = videos.c.owner != process if others_only else videos.c.owner == process
-        return await self._database.change(update(videos).where(HAS_OWNER, whose).values(owner="", lease_until_ms=0))
+        """Release the claims of ``process``, which has ended; return their number.
+
+        With ``others_only``, release instead those of all other processes.
+        """
+        is_of_process = videos.c.owner != process if others_only else videos.c.owner == process
+        return await self._database.change(
+            update(videos).where(HAS_OWNER, is_of_process).values(owner="", lease_until_ms=0)
+        )
 
     async def find(self, video_id: str) -> VideoJob | None:
         return await self._find(videos.c.id == video_id)
@@ -304,24 +309,24 @@ class VideoRepository:
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
     """Update jobs, after reading their states: drivers do not report the matched rows of each update in a batch."""
     stored_states: dict[str, tuple[str, str]] = {}
-    for first in range(0, len(pairs), _LOOKUP_BATCH):
-        ids = [job_before.id for job_before, _ in pairs[first : first + _LOOKUP_BATCH]]
+    for start in range(0, len(pairs), _LOOKUP_BATCH):
+        ids = [job_before.id for job_before, _ in pairs[start : start + _LOOKUP_BATCH]]
         stored_states.update((row[0], (row[1], row[2])) for row in await connection.execute(_LOCK_STATES, {"ids": ids}))
-    moves: dict[str, tuple[VideoJob, VideoJob]] = {}
-    answers: list[bool] = []
+    changed_jobs: dict[str, tuple[VideoJob, VideoJob]] = {}
+    is_changed: list[bool] = []
     for job_before, job_after in pairs:
         is_current = stored_states.get(job_before.id) == (job_before.state, job_before.owner)
         if is_current:
             stored_states[job_before.id] = (job_after.state, job_after.owner)
-            moves[job_before.id] = moves.get(job_before.id, (job_before, job_after))[0], job_after
-        answers.append(is_current)
+            changed_jobs[job_before.id] = changed_jobs.get(job_before.id, (job_before, job_after))[0], job_after
+        is_changed.append(is_current)
     changes: defaultdict[tuple[str, ...], list[Values]] = defaultdict(list)
-    for job_before, job_after in moves.values():
+    for job_before, job_after in changed_jobs.values():
         values = _write_change(job_before, job_after)
         changes[tuple(values)].append(values)
-    for alike in changes.values():
-        await connection.execute(_UPDATE_JOB, alike)
-    return answers
+    for values_list in changes.values():
+        await connection.execute(_UPDATE_JOB, values_list)
+    return is_changed
 
 
 def _write_change(job_before: VideoJob, job_after: VideoJob) -> Values:
@@ -334,9 +339,9 @@ def _write_change(job_before: VideoJob, job_after: VideoJob) -> Values:
 
 def _list(video_filter: VideoFilter) -> Select[tuple[object, ...]]:
     statement: Select[tuple[object, ...]] = _WITH_PROMPT
-    is_theirs = videos.c.account_id == video_filter.account_id
+    is_of_account = videos.c.account_id == video_filter.account_id
     if video_filter.account_id is not None:
-        statement = statement.where(is_theirs)
+        statement = statement.where(is_of_account)
     if video_filter.live or video_filter.state not in {None, *ENDED_STATES}:
         statement = statement.where(IS_LIVE)
     if video_filter.state is not None:
@@ -349,8 +354,8 @@ def _list(video_filter: VideoFilter) -> Select[tuple[object, ...]]:
         if video_filter.account_id is not None:
             cursor = cursor.where(other_videos.c.account_id == video_filter.account_id)
         cursor_sequence = cursor.scalar_subquery()
-        follows = (
+        is_following = (
             videos.c.sequence < cursor_sequence if video_filter.newest_first else videos.c.sequence > cursor_sequence
         )
-        statement = statement.where(follows)
+        statement = statement.where(is_following)
     return statement.order_by(videos.c.sequence.desc() if video_filter.newest_first else videos.c.sequence)

@@ -32,15 +32,17 @@ def _write_choice() -> Select[tuple[int]]:
     )
 
 
-_CHOICE = _write_choice()
-_CLAIM = (
+_CHOOSE_DUE = _write_choice()
+_CLAIM_DELIVERY = (
     update(deliveries)
-    .where(deliveries.c.sequence.in_(_CHOICE), _IS_DUE, _IS_FREE)  # repeated, for databases with several writers
+    .where(deliveries.c.sequence.in_(_CHOOSE_DUE), _IS_DUE, _IS_FREE)  # repeated, for databases with several writers
     .values(owner=bindparam("by"), lease_until_ms=bindparam("until_ms"))
     .returning(*_COLUMNS, deliveries.c.sequence)
 )
 
-_NOTE = update(deliveries).where(deliveries.c.id == bindparam("delivery_id"), deliveries.c.status == "pending")
+_UPDATE_DELIVERY = update(deliveries).where(
+    deliveries.c.id == bindparam("delivery_id"), deliveries.c.status == "pending"
+)
 
 
 class WebhookDeliveryRepository:
@@ -77,9 +79,9 @@ class WebhookDeliveryRepository:
                 accounts,
             )
         choice = {"now_ms": now_ms, "most": max_rows, "each": max_per_account}
-        if not await self._database.read(_CHOICE.params(choice)):  # a read needs neither the writer nor a commit
+        if not await self._database.read(_CHOOSE_DUE.params(choice)):  # a read needs neither the writer nor a commit
             return []
-        return await self._claim(_CLAIM, {**choice, "by": process, "until_ms": now_ms + claim_ms})
+        return await self._claim(_CLAIM_DELIVERY, {**choice, "by": process, "until_ms": now_ms + claim_ms})
 
     async def _claim_share(self, values: Values, accounts: frozenset[int]) -> Sequence[WebhookDelivery]:
         from gateway.storage.shared_claims import write_delivery_claim  # noqa: PLC0415 - only in a cluster
@@ -111,7 +113,7 @@ class WebhookDeliveryRepository:
         """Store the result of an attempt. A delivery that has ended is not reopened."""
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(_NOTE, {"delivery_id": delivery.id, **build_delivery_row(delivery)})
+            await connection.execute(_UPDATE_DELIVERY, {"delivery_id": delivery.id, **build_delivery_row(delivery)})
 
         await self._database.write_shared(work)
 
@@ -126,7 +128,10 @@ class WebhookDeliveryRepository:
         return [parse_delivery(row) for row in await self._database.read(statement)]
 
     async def find_next_delivery(self, accounts: frozenset[int] | None = None) -> int | None:
-        """Return when the next delivery (of the accounts ``accounts``) is due, in Unix ms, claimed or not, or None."""
+        """Return when the next delivery of ``accounts`` is due, in Unix ms, claimed or not; None without one.
+
+        ``accounts``: None for all.
+        """
         query = select(func.min(deliveries.c.due_ms)).where(HAS_DUE_TIME)
         if accounts is not None:
             query = query.where(deliveries.c.account_id.in_(sorted(accounts)))

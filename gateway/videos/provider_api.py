@@ -146,7 +146,7 @@ class VideoProviderApi:
         finally:
             response.close()
         try:
-            return backend.parse_submitted(raw, attempt.channel.secrets)
+            return backend.parse_submit_answer(raw, attempt.channel.secrets)
         except ProviderError as fault:
             if fault.declined:
                 raise
@@ -187,9 +187,9 @@ class VideoProviderApi:
             with _reading_answer():
                 if len(raw) > MAX_ANSWER_BYTES:
                     return PollResult(
-                        await run_in_thread(backend.parse_polled, raw, access.channel.secrets), poll_after_s
+                        await run_in_thread(backend.parse_poll_answer, raw, access.channel.secrets), poll_after_s
                     )
-                return PollResult(backend.parse_polled(raw, access.channel.secrets), poll_after_s)
+                return PollResult(backend.parse_poll_answer(raw, access.channel.secrets), poll_after_s)
 
     async def cancel(self, access: ProviderAccess, job: VideoJob) -> bool:
         """Ask the provider to stop a task; return whether it did. Never raises."""
@@ -323,7 +323,7 @@ class VideoProviderApi:
             raw = await response.read(MAX_ERROR_BYTES)
         except ProviderError:
             raw = b""
-        return backend.parse_refused(
+        return backend.parse_error_answer(
             response.status, raw, channel.secrets, provider_retry_after_s=provider_retry_after_s
         )
 

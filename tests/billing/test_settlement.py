@@ -11,7 +11,7 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price, nanos
 from gateway.domain.request_log import FailedAttempt, Outcome, RequestRecord
-from gateway.domain.usage import Usage
+from gateway.domain.usage import Usage, UsageDetails
 from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, ProviderTimeout, QuotaExceeded
 from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.request_context import RequestContext
@@ -151,6 +151,34 @@ async def test_the_multiplier_of_the_option_counts(billing: BillingServices) -> 
         attempts = attempted(2, attrs.evolve(OPTION, multiplier_ppm=multiplier_ppm))
         costs.append((await settle(billing, attempts, "completed", **ANSWERED)).cost_nanos)
     assert costs == [3_000_000, 6_000_000, 0]
+
+
+CACHING = attrs.evolve(
+    PRICE, cached_input_nanos_per_million=nanos(Decimal("0.3")), cache_write_nanos_per_million=nanos(Decimal(3))
+)
+
+
+@pytest.mark.parametrize(
+    ("usage", "saved"),
+    [
+        (Usage(1_000, 100, 900, "upstream"), 900 * 1_700),
+        (Usage(1_000, 100, 0, "upstream", written_tokens=900), -900 * 1_000),
+        (Usage(1_000, 100, 500, "upstream", written_tokens=400), 500 * 1_700 - 400 * 1_000),
+        (Usage(1_000, 100, 0, "upstream"), 0),
+    ],
+)
+async def test_what_the_prompt_cache_saved_is_in_the_row(billing: BillingServices, usage: Usage, saved: int) -> None:
+    caching = attrs.evolve(OPTION, price=CACHING)
+    row = await settle(billing, attempted(1, caching), "completed", usage=usage, first_byte_at=10.25)
+    assert row.saved_nanos == saved
+    assert row.cost_nanos + saved == 1_000 * 2_000 + 100 * 10_000
+
+
+async def test_nothing_is_said_to_be_saved_if_the_provider_reports_the_cost(billing: BillingServices) -> None:
+    reporting = attrs.evolve(OPTION, price=attrs.evolve(CACHING, built_in=True), reports_cost=True)
+    usage = Usage(1_000, 100, 900, "upstream", details=UsageDetails(cost_nanos=77))
+    row = await settle(billing, attempted(1, reporting), "completed", usage=usage, first_byte_at=10.25)
+    assert (row.cost_nanos, row.saved_nanos) == (77, 0)
 
 
 async def test_what_is_charged_is_the_channel_that_answered_and_not_the_most_expensive_that_was_asked(

@@ -267,6 +267,8 @@ def test_usage_is_by_what_was_asked_the_highest_cost_first(server: Server) -> No
         "cached_tokens": 120,
         "cost_nanos": 6_500_000_000,
         "cost_usd": 6.5,
+        "saved_nanos": 0,
+        "saved_usd": 0.0,
         "failed": 0,
         "total_ms": 8,
     }
@@ -396,7 +398,8 @@ def test_bars_are_as_long_as_their_share_and_never_longer_than_the_room(
 def test_columns_and_bars_fit_whatever_is_counted(label: str, count: int, width: int) -> None:
     line = {"requests": count, "prompt_tokens": count, "completion_tokens": 0, "cached_tokens": count}
     lines = [{"model": name, "cost_usd": 0.0001, **line} for name in (label, "total")]
-    numbers = {"REQUESTS": f"{count:,}", "IN": f"{count:,}", "OUT": "0", "CACHED": f"{count:,}", "COST": "$0.0001"}
+    cached = f"{count:,} (100%)" if count else "0"
+    numbers = {"REQUESTS": f"{count:,}", "IN": f"{count:,}", "OUT": "0", "CACHED": cached, "COST": "$0.0001"}
     filled, bar = fit_usage(fill_columns(list_usage_columns("model", 4), lines), width)
     columns = [one.column.title for one in filled]
     assert columns[0] == "MODEL"
@@ -409,6 +412,19 @@ def test_columns_and_bars_fit_whatever_is_counted(label: str, count: int, width:
     else:
         assert columns == ["MODEL", "COST"]
         assert width < least + 6 + len("$0.0001") + 2 * 2
+
+
+@pytest.mark.parametrize(
+    ("cached", "saved", "cells"),
+    [(80, 1.5, ["80 (80%)", "$1.5000"]), (0, -0.00001, ["0", "-<$0.0001"]), (0, -2.0, ["0", "-$2.0000"])],
+)
+def test_what_caches_saved_has_a_column(cached: int, saved: float, cells: list[str]) -> None:
+    line = {"day": "2026-01-31", "requests": 1, "prompt_tokens": 100, "completion_tokens": 0, "cost_usd": 1.0}
+    filled = fill_columns(
+        list_usage_columns("day", 4, saves=True), [{**line, "cached_tokens": cached, "saved_usd": saved}]
+    )
+    assert [column.column.title for column in filled][-3:] == ["CACHED", "SAVED", "COST"]
+    assert [column.cells[0] for column in filled][-3:-1] == cells
 
 
 @given(st.sets(st.integers(0, 90), min_size=1))

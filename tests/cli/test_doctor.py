@@ -22,7 +22,7 @@ from gateway.cli.main import main
 from gateway.storage.channels import PURPOSE, build_associated_data
 from gateway.storage.data_folder import JOURNAL, SECRETS
 from gateway.storage.encryption import SecretBox
-from gateway.storage.identity import MASTER
+from gateway.storage.identity import MASTER_KEY_NAME
 from gateway.storage.schema import REVISION
 from tests.support.certificates import write_certificate
 from tests.support.gateway import start_gateway
@@ -259,7 +259,7 @@ async def test_the_clock_is_compared_with_a_providers(
 async def test_a_stored_channel_is_asked_unless_it_has_a_proxy(
     folder: Path, ask_at: Callable[[float], Any], proxy: str | None
 ) -> None:
-    box = SecretBox((folder / MASTER).read_bytes()).derive(PURPOSE)
+    box = SecretBox((folder / MASTER_KEY_NAME).read_bytes()).derive(PURPOSE)
     with closing(sqlite3.connect(folder / "gateway.db")) as database:
         ((channel_id,),) = database.execute("SELECT id FROM channels")
         sealed = box.seal(orjson.dumps({"api_keys": ["sk"], "proxy": proxy}), context=build_associated_data(channel_id))

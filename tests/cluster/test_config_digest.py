@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cluster.config_digest import find_digest
+from gateway.cluster.config_digest import compute_digest
 from gateway.config.loader import read_config
 
 MASTER_KEY = "5a" * 32
@@ -41,7 +41,7 @@ def digest(tmp_path: Path) -> Any:
         assert old in FILE
         listed.write_text(words)
         config.write_text(FILE.format(words=listed).replace(old, new) if old else FILE.format(words=listed))
-        return find_digest(read_config(config, {"GATEWAY_STORE__MASTER_KEY": master_key}))
+        return compute_digest(read_config(config, {"GATEWAY_STORE__MASTER_KEY": master_key}))
 
     return find
 

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.background import TaskSet
-from gateway.cluster.changes import MOST_FAILURES, ChangeFollower
+from gateway.cluster.changes import MAX_FAILURES, ChangeFollower
 from gateway.domain.node import Change
 from gateway.errors import StoreUnavailable
 
@@ -23,7 +23,7 @@ class Store:
         self._away = away
         self.background = TaskSet()
         self.follower = self.follow(None, None)
-        self.follower.again_s = self.follower.slow_s = 0.0
+        self.follower.retry_s = self.follower.slow_retry_s = 0.0
 
     def follow(self, storage: Any, api_keys: Any) -> ChangeFollower:
         node, routing = cast("Any", self), cast("Any", SimpleNamespace(model_lists=self, channels=self))
@@ -73,22 +73,22 @@ async def test_a_node_that_reads_everything_anew_makes_the_balances_that_are_mis
 
 @pytest.mark.parametrize(("kind", "job"), [("channel", "follow_channels"), ("model_list", "load_models")])
 async def test_what_cannot_be_read_is_logged_once_and_tried_again_until_it_can(kind: str, job: str) -> None:
-    store = Store(good=3 * MOST_FAILURES)
+    store = Store(good=3 * MAX_FAILURES)
     assert await store.change(kind) == [job]
-    assert len(store.names) >= 3 * MOST_FAILURES
+    assert len(store.names) >= 3 * MAX_FAILURES
     assert await store.change(kind) == []
 
 
 async def test_after_many_failures_it_is_tried_less_often() -> None:
     store = Store(good=1000)
-    store.follower.slow_s = 3600.0
+    store.follower.slow_retry_s = 3600.0
     await store.follower.apply([Change(1, "channel", "up")])
     async with asyncio.timeout(30):
-        while len(store.names) < MOST_FAILURES:  # noqa: ASYNC110 - the follower has no event of ours
+        while len(store.names) < MAX_FAILURES:  # noqa: ASYNC110 - the follower has no event of ours
             await asyncio.sleep(0)
     for _ in range(10):
         await asyncio.sleep(0)
-    assert len(store.names) == MOST_FAILURES
+    assert len(store.names) == MAX_FAILURES
     await store.background.close(0.0)
 
 

@@ -304,7 +304,7 @@ async def test_a_malformed_row_stops_no_work_of_others(
         with capture_logs() as logs:
             for _ in range(2):
                 answers = await peers.ask_all("GET", ("running",), OPERATOR)
-                assert (set(answers.found), set(answers.unanswered)) == ({OTHER}, set(urls))
+                assert (set(answers.by_node), set(answers.unanswered)) == ({OTHER}, set(urls))
         assert [each["event"] for each in logs].count("node_skipped") == 3, (
             "one line each, however often they are skipped"
         )

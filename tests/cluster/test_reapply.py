@@ -8,7 +8,15 @@ import orjson
 import pytest
 
 from gateway.auth.account_register import AccountRegister
-from gateway.cluster.reapply import FORMER_KEY, FORMER_PHRASE, GONE, LISTED, NOTHING, PARTLY, Reapplication
+from gateway.cluster.reapply import (
+    FORMER_KEY,
+    FORMER_PHRASE,
+    KIND_NOT_REAPPLIED,
+    NOTHING_TO_REAPPLY,
+    OBJECT_MISSING,
+    OTHER_FIELDS_SKIPPED,
+    Reapplication,
+)
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.audit_log import Actor
@@ -94,7 +102,7 @@ async def test_a_key_gets_its_lower_limits_and_the_row_names_its_author_and_time
     assert key is not None
     assert (key.status, key.limits, key.models, key.name) == ("disabled", Limits(6, 100), ("m-1",), "k")
     assert (key.expires_s, key.webhook_url, key.digest) == (2_000_000_000, None, KEY.digest)
-    assert (first.reason, second.reason) == (PARTLY, PARTLY)
+    assert (first.reason, second.reason) == (OTHER_FIELDS_SKIPPED, OTHER_FIELDS_SKIPPED)
     row = (await new.services.list_audit_trail())[-2]
     assert (row.action, row.actor, row.address, row.at_ms) == ("key.edited", "boss", "192.0.2.9", lost.services.now_ms)
     detail = orjson.loads(row.detail)
@@ -102,7 +110,10 @@ async def test_a_key_gets_its_lower_limits_and_the_row_names_its_author_and_time
     assert detail == orjson.loads(first.applied)
     assert detail["status"] == ["active", "disabled"]
     written = len(await new.services.list_audit_trail())
-    assert [each.reason for each in await reapply(lost, new)] == [NOTHING, NOTHING]  # as after a crash in between
+    assert [each.reason for each in await reapply(lost, new)] == [
+        NOTHING_TO_REAPPLY,
+        NOTHING_TO_REAPPLY,
+    ]  # as after a crash in between
     assert len(await new.services.list_audit_trail()) == written
 
 
@@ -157,7 +168,11 @@ async def test_what_takes_rights_away_is_applied(lost: Store, new: Store) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "reasons"), [(sign_out, [LISTED, ""]), (change_passphrase, [LISTED, FORMER_PHRASE, LISTED])]
+    ("change", "reasons"),
+    [
+        (sign_out, [KIND_NOT_REAPPLIED, ""]),
+        (change_passphrase, [KIND_NOT_REAPPLIED, FORMER_PHRASE, KIND_NOT_REAPPLIED]),
+    ],
 )
 async def test_ended_sessions_end_again(lost: Store, new: Store, change: Change, reasons: list[str]) -> None:
     await change(lost)
@@ -168,12 +183,12 @@ async def test_ended_sessions_end_again(lost: Store, new: Store, change: Change,
 @pytest.mark.parametrize(
     ("change", "reasons"),
     [
-        (add_key, [LISTED]),
-        (toggle, [NOTHING, NOTHING]),
-        (lambda store: store.edit_key(limits=Limits(600), status="active", models=()), [NOTHING]),
-        (lambda store: store.edit_account(quota=Quota()), [NOTHING]),
-        (lambda store: store.edit_ann(role="administrator"), [NOTHING]),
-        (lambda store: store.register.add_account(AccountSpec("more"), BOSS), [LISTED]),
+        (add_key, [KIND_NOT_REAPPLIED]),
+        (toggle, [NOTHING_TO_REAPPLY, NOTHING_TO_REAPPLY]),
+        (lambda store: store.edit_key(limits=Limits(600), status="active", models=()), [NOTHING_TO_REAPPLY]),
+        (lambda store: store.edit_account(quota=Quota()), [NOTHING_TO_REAPPLY]),
+        (lambda store: store.edit_ann(role="administrator"), [NOTHING_TO_REAPPLY]),
+        (lambda store: store.register.add_account(AccountSpec("more"), BOSS), [KIND_NOT_REAPPLIED]),
         (lambda store: store.edit_account(status="disabled"), [LAST_ADMINISTRATOR]),
     ],
 )  # fmt: skip
@@ -189,7 +204,7 @@ async def test_what_was_created_after_the_loss_is_not_taken_for_what_was_lost(lo
     key = await new.find_key()
     assert key is not None
     await new.repositories.put_key(attrs.evolve(key, created_ms=lost.services.now_ms + 1))
-    assert [each.reason for each in await reapply(lost, new)] == [GONE]
+    assert [each.reason for each in await reapply(lost, new)] == [OBJECT_MISSING]
     assert await new.find_key() is not None
 
 

@@ -28,8 +28,8 @@ def row_at(hour: int, number: int = 0, **values: object) -> RequestRecord:
 
 
 def test_a_row_is_in_the_sums_of_its_hour_and_of_its_day() -> None:
-    row = row_at(49, account_id=3, key_id=5, model="m", channel="up", status=200, cached_tokens=3)
-    sums = (1, 0, row.prompt_tokens, row.completion_tokens, 3, row.cost_nanos, row.total_ms)
+    row = row_at(49, account_id=3, key_id=5, model="m", channel="up", status=200, cached_tokens=3, saved_nanos=-2)
+    sums = (1, 0, row.prompt_tokens, row.completion_tokens, 3, row.cost_nanos, row.total_ms, -2)
     assert sum_rows([row]) == {(1, 49, 3, 5, "m", "up", 200): sums, (24, 48, 3, 5, "m", "up", 200): sums}
     assert len(sums) == len(SUMS)
 

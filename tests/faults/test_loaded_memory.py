@@ -13,7 +13,7 @@ import pytest
 from gateway.domain.kept_response import KeptResponse
 from gateway.memory_budget import estimate_memory
 from gateway.storage.encryption import SecretBox
-from gateway.storage.identity import MASTER
+from gateway.storage.identity import MASTER_KEY_NAME
 from gateway.storage.kept_responses import KeptResponseRepository
 from gateway.storage.open import open_database
 from tests.support.gateway import KEY, channel
@@ -78,7 +78,7 @@ ALLOWED = {"input": [ASK], "previous_response_id": name(2003)}
 async def prepare(data: Path, responses: Sequence[KeptResponse]) -> None:
     database = await open_database(f"sqlite:///{data / 'gateway.db'}")
     try:
-        store = KeptResponseRepository(database, SecretBox((data / MASTER).read_bytes()))
+        store = KeptResponseRepository(database, SecretBox((data / MASTER_KEY_NAME).read_bytes()))
         for response in responses:
             await store.put_response(response)
     finally:

@@ -246,7 +246,7 @@ def test_a_later_count_replaces_an_earlier() -> None:
 )
 def test_everything_that_is_said_counts(event: Event, text: str) -> None:
     meter = UsageCounter()
-    meter.note(event)
+    meter.count_event(event)
     assert meter.events == 1
     assert meter.parse_usage(call_of(40)) == Usage(PROMPT, estimate_text(text), 0, "estimate")
 
@@ -254,7 +254,7 @@ def test_everything_that_is_said_counts(event: Event, text: str) -> None:
 def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
     meter = UsageCounter()
     for _ in range(5_000):
-        meter.note(TextDelta("我是一种"))
+        meter.count_event(TextDelta("我是一种"))
     usage = meter.parse_usage(call_of(40))
     assert usage.completion_tokens == pytest.approx(5_000 * estimate_text("我是一种" * 50) / 50, rel=0.05)
 
@@ -262,7 +262,7 @@ def test_of_a_long_stream_the_last_that_was_said_stands_for_all() -> None:
 def test_large_texts_of_a_stream_are_counted_beside_the_sample() -> None:
     meter, large = UsageCounter(), "word " * 20_000
     for text in [large, *["word "] * 200, large]:
-        meter.note(ToolCallDelta(0, text) if text is large else TextDelta(text))
+        meter.count_event(ToolCallDelta(0, text) if text is large else TextDelta(text))
     usage = meter.parse_usage(call_of(40))
     assert usage.completion_tokens == pytest.approx(estimate_text("word " * 40_200), rel=0.05)
 
@@ -284,9 +284,9 @@ class Lines(PassthroughStream):
     """Lets every event through but those that say 0, ends at one that says 200, and fails at one that says 500."""
 
     def feed(self, data: bytes) -> bytes:
-        return self._feed_slowly(data)
+        return self._feed_by_event(data)
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         if payload == b"500":
             self.error = BROKE
             return b""

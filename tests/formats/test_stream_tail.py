@@ -41,7 +41,7 @@ def test_it_knows_whether_the_tail_is_everything(sizes: list[int]) -> None:
     tap = HeadTailBuffer()
     for piece in make_pieces(sizes):
         tap.feed(piece)
-    assert tap.whole == (len(tap.tail) == sum(sizes))
+    assert tap.is_whole == (len(tap.tail) == sum(sizes))
 
 
 def test_a_long_stream_of_small_pieces_forgets_its_middle() -> None:
@@ -51,7 +51,7 @@ def test_a_long_stream_of_small_pieces_forgets_its_middle() -> None:
     assert tap.head.startswith(b"000000;000001;")
     assert tap.tail.endswith(b"099998;099999;")
     assert len(tap.head) + len(tap.tail) <= HEAD_BYTES + TAIL_BYTES + 14
-    assert not tap.whole
+    assert not tap.is_whole
 
 
 @given(PIECES)

@@ -10,7 +10,13 @@ from gateway.domain.capability import UNKNOWN
 from gateway.domain.image import ImageRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest
-from gateway.formats.images.aspect_ratios import FIRST_SIZES, SMALL_SIZES, USUAL_SIZES, WIDE_SIZES, WIDEST_SIZES
+from gateway.formats.images.aspect_ratios import (
+    FIRST_GENERATION_SIZES,
+    SMALL_SIZES,
+    USUAL_SIZES,
+    WIDE_SIZES,
+    WIDEST_SIZES,
+)
 from gateway.formats.images.openai import parse_images_inference
 from gateway.formats.images.openai_backend import OpenAiImageBackend
 from gateway.formats.images.replicate import MODELS as REPLICATE_MODELS
@@ -204,7 +210,7 @@ def test_replicate_has_every_model_in_every_version() -> None:
         for called in (name, f"{name}:0123abcd"):
             able = REPLICATE.find_capability(called)
             assert able is not None
-            assert (able.max_n, able.edits, able.masks) == (model.maximum, model.source_field is not None, False)
+            assert (able.max_n, able.edits, able.masks) == (model.max_images, model.source_field is not None, False)
     unknown = REPLICATE.find_capability("somebody/flux-schnell")
     assert unknown is not None
     assert (unknown.name, unknown.max_n, unknown.edits) == ("*", 1, False)
@@ -213,7 +219,7 @@ def test_replicate_has_every_model_in_every_version() -> None:
 @table_rows(
     ("model", "sizes", "sources"),
     [
-        ("gemini-2.5-flash-image", FIRST_SIZES, 3),
+        ("gemini-2.5-flash-image", FIRST_GENERATION_SIZES, 3),
         ("gemini-3-pro-image", USUAL_SIZES, 14),
         ("gemini-3-pro-image-preview", USUAL_SIZES, 14),
         ("gemini-3.1-flash-image", WIDEST_SIZES, 14),

@@ -182,14 +182,14 @@ async def test_results_that_one_node_has_begun_are_continued_by_the_other(files:
     assert (first.name, await run(first.recover)) == (name, [])
     for lines in ([b"1\n", b"2\n"], [], [b"3\n"]):
         await run(first.append, lines)
-        await run(first.mark)
+        await run(first.make_permanent)
     await run(first.append, [b"9\n"])
     await run(first.append, [b"4\n"])  # the same again, after an error
-    await run(first.mark)
+    await run(first.make_permanent)
     second = there.open_lines(name, parse)
     assert await run(second.recover) == [1, 2, 3, 4]
     await run(second.append, [b"5\n"])
-    await run(second.mark)
+    await run(second.make_permanent)
     assert await run(there.adopt, name, file_id) == 10
     assert await read_all(await here.find(file_id)) == b"1\n2\n3\n4\n5\n"
     assert await run(here.adopt, name, file_id) == 10  # a call that was interrupted after its last step but one
@@ -204,14 +204,14 @@ async def test_a_node_that_takes_over_goes_on_in_a_copy(files: tuple[FileStore, 
     first = here.open_lines(names[0], parse)
     for number in (b"1\n", b"2\n"):
         await run(first.append, [number])
-        await run(first.mark)
+        await run(first.make_permanent)
     await run(there.copy_lines, names[1::-1], names[2])
     second = there.open_lines(names[2], parse)
     assert await run(second.recover) == [1, 2]
     await run(first.append, [b"3\n"])  # the node before is not dead
-    await run(first.mark)
+    await run(first.make_permanent)
     await run(second.append, [b"4\n"])
-    await run(second.mark)
+    await run(second.make_permanent)
     await run(there.copy_lines, names[1::-1], names[2])  # a call that is repeated
     assert await run(there.open_lines(names[2], parse).recover) == [1, 2, 4]
     assert await run(here.open_lines(names[0], parse).recover) == [1, 2, 3]

@@ -19,7 +19,7 @@ from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.identity import check_secrets
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.database import LONG_READERS, open_address
+from gateway.storage.postgres.database import MAX_LONG_READERS, open_address
 from gateway.storage.postgres.sole_user import DatabaseInUse, SoleUser
 from tests.support.database_kinds import POSTGRES_ONLY
 from tests.support.postgres import PostgresServer, SharedPostgres
@@ -219,7 +219,7 @@ async def test_an_upgrade_may_pause_longer_than_a_request(url: str) -> None:
 async def test_long_reads_have_more_time_and_hold_up_no_other(url: str) -> None:
     database = await open_database(url)
     slow = text("SELECT current_setting('statement_timeout'), pg_sleep(0.5)")
-    long = [asyncio.create_task(database.read_long(slow)) for _ in range(LONG_READERS + 1)]
+    long = [asyncio.create_task(database.read_long(slow)) for _ in range(MAX_LONG_READERS + 1)]
     await asyncio.sleep(0)
     bounds = [(await database.read(text("SHOW statement_timeout")))[0][0] for _ in range(2)]
     assert not any(task.done() for task in long)

@@ -18,7 +18,7 @@ from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.ledger_rows import post_rows
 from gateway.storage.open import open_database
-from gateway.storage.request_cursor import MAX_RUNNING, STEP, Snapshot
+from gateway.storage.request_cursor import MAX_RUNNING, MAX_STEP, Snapshot
 from gateway.storage.request_log import RequestLogRepository
 from tests.support.postgres import SharedPostgres
 from tests.support.request_records import make_rows
@@ -188,7 +188,7 @@ async def test_an_old_cursor_is_caught_up_with_in_steps(url: str, database: Data
     await ledger.post(make_rows(1))
     connection = await asyncpg.connect(url)
     await connection.execute(
-        f"DO $$ BEGIN FOR one IN 1..{STEP} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
+        f"DO $$ BEGIN FOR one IN 1..{MAX_STEP} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
     )
     await connection.close()
     await ledger.post(make_rows(2))
@@ -237,6 +237,6 @@ def test_a_snapshot_names_a_bounded_number_of_transactions() -> None:
     assert Snapshot(9, ()).bound() == Snapshot(9)
     since = Snapshot(500, running[:5])
     assert Snapshot(600, running[:5]).bound(since) == Snapshot(600, running[:5])
-    assert Snapshot(500 + STEP + 9, (12, 500 + STEP + 3)).bound(since) == Snapshot(500 + STEP, (12,))
+    assert Snapshot(500 + MAX_STEP + 9, (12, 500 + MAX_STEP + 3)).bound(since) == Snapshot(500 + MAX_STEP, (12,))
     crowded = Snapshot(1_000, (12, *range(600, 600 + MAX_RUNNING)))
     assert crowded.bound(since) == Snapshot(600 + MAX_RUNNING - 1, crowded.running[:MAX_RUNNING])

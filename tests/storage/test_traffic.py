@@ -26,8 +26,8 @@ def at(hour: int, name: object, cost: int = 0, *, key: int = 11, **values: Any) 
 
 HISTORY = [
     at(-1, 1, 7, model="a"),
-    at(0, 2, 5, model="a"),
-    at(0, 3, 5, model="b", key=21),
+    at(0, 2, 5, model="a", saved_nanos=2**53 + 1),
+    at(0, 3, 5, model="b", key=21, saved_nanos=-3),
     at(1, 4, 1, model="b", channel="other"),
     at(23, 5, 2, model="a", status=502, outcome="failed"),
     refuse(at(23, 6, model="a")),
@@ -75,7 +75,7 @@ async def test_traffic_is_summed_along_every_axis_of_what_is_asked_for(used: Sto
 
 async def test_a_line_has_every_sum(used: Stores) -> None:
     (line,) = await used.traffic.list_traffic("day", TrafficFilter(TODAY, TODAY + 24))
-    assert attrs.astuple(line)[1:] == (5, 2, 500, 50, 5, 13, 25)
+    assert attrs.astuple(line)[1:] == (5, 2, 500, 50, 5, 13, 25, 2**53 - 2)
 
 
 async def test_a_row_that_is_posted_again_is_summed_no_second_time(used: Stores) -> None:

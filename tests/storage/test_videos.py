@@ -17,7 +17,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
 from gateway.storage.open import open_database
 from gateway.storage.schema import deliveries, entries, requests, usage_days, video_prompts, videos
-from gateway.storage.videos import _CLAIM, _HAS_DUE, _list, _write_sweep
+from gateway.storage.videos import _CLAIM_DUE, _FIND_DUE, _list, _write_sweep
 from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.ledger_balances import read_ids
 from tests.support.ledger_model import LedgerModel
@@ -91,7 +91,7 @@ async def explain(database: Database, statement: Any) -> list[str]:
 @SQLITE_ONLY
 @pytest.mark.parametrize("fetching", [False, True])
 async def test_no_claim_looks_at_jobs_that_are_not_due(database: Database, *, fetching: bool) -> None:
-    steps = [step for part in (_CLAIM, _HAS_DUE) for step in await explain(database, part[fetching])]
+    steps = [step for part in (_CLAIM_DUE, _FIND_DUE) for step in await explain(database, part[fetching])]
     assert [step for step in steps if " videos" in step] == [
         "SEARCH videos USING INTEGER PRIMARY KEY (rowid=?)",
         "SEARCH videos USING INDEX videos_due (due_ms<?)",

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from gateway.cluster.credit.balances import LeasedBalances
-from gateway.cluster.credit.keeper import PAUSES_S, CreditKeeper
+from gateway.cluster.credit.keeper import RECALL_PAUSES_S, CreditKeeper
 from gateway.domain.account import Caller
 from gateway.domain.balance import Reservation
 from gateway.domain.credit import BalanceId
@@ -30,8 +30,8 @@ class MemoryNode:
             self._find_unposted,
             today=lambda: self.balances.today,
             now=lambda: self.pulse,
-            pauses_s=PAUSES_S,
-            reach=lambda _: None,
+            pauses_s=RECALL_PAUSES_S,
+            advance_clock=lambda _: None,
         )
         self.balances = LeasedBalances(lambda: self.now, self.keeper)
 

@@ -56,8 +56,8 @@ class Holder:
 class AnyUser:
     """Of a database that several use."""
 
-    def lock(self, *, alone: bool) -> Executable:
-        return WRITE_ALONE if alone else WRITE_SHARED
+    def lock(self, *, is_exclusive: bool) -> Executable:
+        return WRITE_ALONE if is_exclusive else WRITE_SHARED
 
     async def acquire(self, wait_s: float = 0.0) -> None: ...
 

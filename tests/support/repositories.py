@@ -101,7 +101,7 @@ class LazyDatabase(Database):
     @property
     def is_working(self) -> bool:
         """Whether a thread has a statement of it."""
-        return self._opening or (self._opened is not None and bool(self._opened._running))
+        return self._opening or (self._opened is not None and bool(self._opened._running_tasks))
 
     @override
     async def close(self) -> None:

@@ -25,22 +25,22 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
 from gateway.storage.postgres.incarnation import read_generation
 
-STATEMENT_S = 2.0
+STATEMENT_TIMEOUT_S = 2.0
 """Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""
-FOLD_S = 10.0
+END_LEASES_TIMEOUT_S = 10.0
 CHANNEL = "gateway_credit"
-_NOTIFY = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
-_AFTER_WRITES = "SELECT pg_advisory_xact_lock_shared($1)"
-_END = """
+_NOTIFY_NODES = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) payload"
+_AWAIT_WRITES = "SELECT pg_advisory_xact_lock_shared($1)"
+_TERMINATE_CONNECTION = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2
 """
-_NAMED = 200
+_BALANCES_PER_NOTIFICATION = 200
 """Balances per notification: PostgreSQL limits a notification to 8,000 bytes."""
-_OWNERS: dict[str, Owner] = {"a": "account", "k": "key"}
+_OWNERS_BY_LETTER: dict[str, Owner] = {"a": "account", "k": "key"}
 OVERDRAFT_LOCKS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
 """The first keys of the advisory locks for overdrafts; the second key is the id of the account or key."""
-_CLAIM = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
-_UNLOCK = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
+_LOCK_OVERDRAFT = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
+_UNLOCK_OVERDRAFT = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -72,56 +72,58 @@ class PostgresCreditAuthority:
         self._events = events
         self._gate = gate
         self._generation = ""
-        self._granting = gate is None
+        self._is_granting = gate is None
 
     async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
-        async with self._work() as connection:
-            if self._gate is not None and not self._granting:
+        async with self._use_connection() as connection:
+            if self._gate is not None and not self._is_granting:
                 await self._gate.check_granting(connection, self._generation)
-                self._granting = True
+                self._is_granting = True
             return await take_credit(connection, self._node, self._count_live(), day, wants)
 
-    async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
-        async with self._work() as connection:
-            messages = self._write_messages("returned", reported)
+    async def return_credit(
+        self, amounts: Mapping[BalanceId, int], reported_balances: Collection[BalanceId] = ()
+    ) -> None:
+        async with self._use_connection() as connection:
+            messages = self._write_messages("returned", reported_balances)
             await return_credit(connection, self._node, amounts, CHANNEL, messages)
 
     async def report_kept(self, balances: Collection[BalanceId]) -> None:
-        async with self._work() as connection:
+        async with self._use_connection() as connection:
             await self._notify(connection, "kept", balances)
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
-        async with self._work() as connection:
+        async with self._use_connection() as connection:
             await self._notify(connection, "recall", balances)
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
         """Get overdrafts of all ``balances``, or of none. Each is an advisory lock, which ends with the connection."""
-        async with self._work() as connection:
-            locked = [each for each in sorted(balances) if await _lock(connection, each)]
-            if len(locked) < len(balances):
-                await _unlock(connection, locked)
+        async with self._use_connection() as connection:
+            locked_balances = [balance for balance in sorted(balances) if await _lock(connection, balance)]
+            if len(locked_balances) < len(balances):
+                await _unlock(connection, locked_balances)
                 return False
-            self._overdrafts |= set(locked)
+            self._overdrafts |= set(locked_balances)
             return True
 
     async def end_overdrafts(self, balances: Collection[BalanceId]) -> None:
-        ended = self._overdrafts.intersection(balances)
-        self._overdrafts -= ended
-        if ended:
-            async with self._work() as connection:
-                await _unlock(connection, ended)
+        ended_balances = self._overdrafts.intersection(balances)
+        self._overdrafts -= ended_balances
+        if ended_balances:
+            async with self._use_connection() as connection:
+                await _unlock(connection, ended_balances)
 
     async def find_leases(self) -> Sequence[StoredLease]:
-        async with self._work() as connection, connection.transaction():
-            await connection.execute(_AFTER_WRITES, LIMITS_LOCK)  # a job may be about to take its credit
+        async with self._use_connection() as connection, connection.transaction():
+            await connection.execute(_AWAIT_WRITES, LIMITS_LOCK)  # a job may be about to take its credit
             return await find_leases(connection, self._node)
 
     async def end_leases(self) -> None:
-        async with self._work(FOLD_S) as connection:
+        async with self._use_connection(END_LEASES_TIMEOUT_S) as connection:
             await end_leases(connection, self._node)
 
     async def listen(self) -> None:
-        async with self._work():
+        async with self._use_connection():
             pass
 
     async def close(self) -> None:
@@ -131,14 +133,14 @@ class PostgresCreditAuthority:
                 connection.terminate()
 
     @asynccontextmanager
-    async def _work(self, most_s: float = STATEMENT_S) -> AsyncIterator[Connection]:
-        """Hold the connection exclusively for one operation.
+    async def _use_connection(self, timeout_s: float = STATEMENT_TIMEOUT_S) -> AsyncIterator[Connection]:
+        """Hold the connection exclusively for one operation. Raises ``StoreUnavailable``.
 
-        Any exception but ``CreditHeldBack``, including cancellation, closes it.
+        Any exception but ``CreditHeldBack``, including cancellation, closes the connection.
         """
         async with self._lock:
             try:
-                async with asyncio.timeout(most_s):
+                async with asyncio.timeout(timeout_s):
                     connection = await self._connect()
                     if self._gate is not None:
                         self._gate.check_restored(self._generation)
@@ -158,32 +160,32 @@ class PostgresCreditAuthority:
     async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             connection = await self._address.connect(
-                statement_timeout=f"{int(FOLD_S * 1000)}ms",
+                statement_timeout=f"{int(END_LEASES_TIMEOUT_S * 1000)}ms",
                 lock_timeout="1500ms",
                 idle_in_transaction_session_timeout="10s",
             )
             if self._former_pid:  # no statement of the former connection may take effect after the leases are read
-                await connection.execute(_END, self._former_pid, self._address.user)
+                await connection.execute(_TERMINATE_CONNECTION, self._former_pid, self._address.user)
                 self._former_pid = 0
-            self._overdrafts = {each for each in sorted(self._overdrafts) if await _lock(connection, each)}
+            self._overdrafts = {balance for balance in sorted(self._overdrafts) if await _lock(connection, balance)}
             await connection.add_listener(CHANNEL, self._on_notification)
             if self._gate is not None:
-                self._generation, self._granting = await read_generation(connection), False
+                self._generation, self._is_granting = await read_generation(connection), False
             self._connection = connection
         return self._connection
 
     async def _notify(self, connection: Connection, verb: str, balances: Iterable[BalanceId]) -> None:
-        await connection.execute(_NOTIFY, CHANNEL, self._write_messages(verb, balances))
+        await connection.execute(_NOTIFY_NODES, CHANNEL, self._write_messages(verb, balances))
 
     def _write_messages(self, verb: str, balances: Iterable[BalanceId]) -> Sequence[str]:
         names = [f"{owner[0]}{number}" for owner, number in sorted(balances)]
-        return [f"{verb} {self._node} {' '.join(some)}" for some in _batch(names, _NAMED)]
+        return [f"{verb} {self._node} {' '.join(batch)}" for batch in _batch(names, _BALANCES_PER_NOTIFICATION)]
 
     def _on_notification(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         verb, node, *names = payload.split()
         if node == self._node:
             return
-        balances = [(_OWNERS[name[0]], int(name[1:])) for name in names]
+        balances = [(_OWNERS_BY_LETTER[name[0]], int(name[1:])) for name in names]
         if verb == "recall":
             self._events.publish(CreditRecalled(balances))
             return
@@ -193,13 +195,13 @@ class PostgresCreditAuthority:
 
 
 async def _lock(connection: Connection, balance: BalanceId) -> bool:
-    return bool(await connection.fetchval(_CLAIM, OVERDRAFT_LOCKS[balance[0]], balance[1]))
+    return bool(await connection.fetchval(_LOCK_OVERDRAFT, OVERDRAFT_LOCKS[balance[0]], balance[1]))
 
 
 async def _unlock(connection: Connection, balances: Iterable[BalanceId]) -> None:
     for owner, number in balances:
-        await connection.execute(_UNLOCK, OVERDRAFT_LOCKS[owner], number)
+        await connection.execute(_UNLOCK_OVERDRAFT, OVERDRAFT_LOCKS[owner], number)
 
 
 def _batch(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (names[first : first + size] for first in range(0, len(names), size))
+    return (names[start : start + size] for start in range(0, len(names), size))

@@ -11,7 +11,7 @@ from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, 
 from gateway.domain.leased_balance import LeasedBalance, is_low
 from gateway.errors import StoreUnavailable
 
-Pair = tuple[LeasedBalance, LeasedBalance]
+BalancePair = tuple[LeasedBalance, LeasedBalance]
 
 
 class LeasedBalances(Balances):
@@ -43,7 +43,7 @@ class LeasedBalances(Balances):
         while reservation is None:
             self._raise_if_refused(pair, nanos)
             reservation = await self._credit_keeper.wait(pair, nanos, reserve, release=self.release)
-        reservation.left_nanos = _find_left(pair)  # other requests were served meanwhile
+        reservation.left_nanos = _compute_room_nanos(pair)  # other requests were served meanwhile
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
@@ -53,30 +53,34 @@ class LeasedBalances(Balances):
         cluster. Raises ``QuotaExceeded`` if another request does, ``StoreUnavailable`` if that is unknown.
         """
         now_s = self._credit_keeper.now()
-        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance) and each.leased]
+        balances = [
+            balance for balance in reservation.balances if isinstance(balance, LeasedBalance) and balance.leased
+        ]
         if not balances or nanos <= reservation.nanos:
             return False
         reservation.shrink()  # until it gets all, or is the only one: two requests must not wait for each other
-        if not any(now_s < each.demand.no_credit_until_s for each in balances):
+        if not any(now_s < balance.demand.no_credit_until_s for balance in balances):
             with suppress(StoreUnavailable):
                 await self._wait_for(reservation, balances, nanos, recalling=False)
-        if short := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
-            await self._extend_exclusively(reservation, short, nanos)
+        if short_balances := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
+            await self._extend_exclusively(reservation, short_balances, nanos)
         _extend(reservation, nanos)
         return True
 
-    async def _extend_exclusively(self, reservation: Reservation, short: Sequence[LeasedBalance], nanos: int) -> None:
-        if self._take_overdrafts(reservation, short) and await self._credit_keeper.take_overdrafts(
-            [each.id for each in short]
+    async def _extend_exclusively(
+        self, reservation: Reservation, short_balances: Sequence[LeasedBalance], nanos: int
+    ) -> None:
+        if self._take_overdrafts(reservation, short_balances) and await self._credit_keeper.take_overdrafts(
+            [balance.id for balance in short_balances]
         ):
             with suppress(StoreUnavailable):  # the request has enough credit anyway
-                await self._wait_for(reservation, short, nanos, alone=True)
+                await self._wait_for(reservation, short_balances, nanos, is_alone=True)
             return
         super()._end_overdrafts(reservation)  # another node has the overdraft
-        if not self._list_refusing(short, nanos - reservation.nanos):
-            await self._wait_for(reservation, short, nanos)
+        if not self._list_refusing(short_balances, nanos - reservation.nanos):
+            await self._wait_for(reservation, short_balances, nanos)
         if reservation.list_short(nanos, self._day):
-            self._raise_exceeded(reservation, short, nanos)
+            self._raise_exceeded(reservation, short_balances, nanos)
 
     async def _wait_for(
         self,
@@ -84,39 +88,43 @@ class LeasedBalances(Balances):
         balances: Sequence[LeasedBalance],
         nanos: int,
         *,
-        alone: bool = False,
+        is_alone: bool = False,
         recalling: bool = True,
     ) -> None:
         """Wait until the balances have room for ``nanos`` in total, or the store has no more.
 
-        ``alone``: the request is the only one that may exceed the balances. Its reservation takes all free credit
+        ``is_alone``: the request is the only one that may exceed the balances. Its reservation takes all free credit
         meanwhile, since other nodes ask for it.
         """
 
-        def look() -> Reservation | None:
-            if alone:
+        def try_extend() -> Reservation | None:
+            if is_alone:
                 _extend(reservation, nanos)
-            missing = nanos - reservation.nanos
-            return reservation if all(each.covers(missing) for each in balances) else None
+            missing_nanos = nanos - reservation.nanos
+            return reservation if all(balance.covers(missing_nanos) for balance in balances) else None
 
-        missing = nanos - reservation.nanos
-        await self._credit_keeper.wait(balances, missing, look, release=None, partial=alone, recalling=recalling)
+        missing_nanos = nanos - reservation.nanos
+        await self._credit_keeper.wait(
+            balances, missing_nanos, try_extend, release=None, partial=is_alone, recalling=recalling
+        )
 
     def _end_overdrafts(self, reservation: Reservation) -> None:
         self._credit_keeper.end_overdrafts(
-            [each.id for each in reservation.overdrafts if isinstance(each, LeasedBalance)]
+            [balance.id for balance in reservation.overdrafts if isinstance(balance, LeasedBalance)]
         )
         super()._end_overdrafts(reservation)
 
     def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
-        return [each.describe(self._day) if isinstance(each, LeasedBalance) else each for each in balances]
+        return [balance.describe(self._day) if isinstance(balance, LeasedBalance) else balance for balance in balances]
 
     def check(self, caller: Caller) -> None:
         now_s = self._clock()
         day, at_s = self._find_day(now_s), self._credit_keeper.now()
-        refusing = [each for each in self._find_pair(caller) if each.leased and each.find_refusal(day, at_s)]
-        wholes = [each.describe(day) for each in refusing]
-        reserve_all([whole for whole in wholes if (whole.find_balance(day) or 0) <= 0], 1, day, now_s)
+        refusing_balances = [
+            balance for balance in self._find_pair(caller) if balance.leased and balance.find_refusal(day, at_s)
+        ]
+        whole_balances = [balance.describe(day) for balance in refusing_balances]
+        reserve_all([balance for balance in whole_balances if (balance.find_balance(day) or 0) <= 0], 1, day, now_s)
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Note a credit entry: all nodes forget the store's last refusal. After a debit they return idle credit."""
@@ -131,16 +139,16 @@ class LeasedBalances(Balances):
     @asynccontextmanager
     async def hand_over(self, reservation: Reservation) -> AsyncIterator[None]:
         """Hand a reservation over to the job that the block stores. If the block fails, the leases are read again."""
-        balances = [each for each in reservation.balances if isinstance(each, LeasedBalance)]
-        async with self._credit_keeper.correcting:
+        balances = [balance for balance in reservation.balances if isinstance(balance, LeasedBalance)]
+        async with self._credit_keeper.correction_lock:
             for balance in balances:
                 balance.detach(reservation.nanos)
-            stored = False
+            is_stored = False
             try:
                 yield
-                stored = True
+                is_stored = True
             finally:
-                if not stored:
+                if not is_stored:
                     for balance in balances:
                         balance.hold(reservation.nanos)
                     self._credit_keeper.reread_leases()
@@ -149,7 +157,7 @@ class LeasedBalances(Balances):
         if self._gone:
             self._drop_idle(balances)
 
-    def _reserve_locally(self, pair: Pair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
+    def _reserve_locally(self, pair: BalancePair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
         if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
             return None
         reservation = reserve_all(pair, nanos, day, now_s)
@@ -158,20 +166,22 @@ class LeasedBalances(Balances):
             self._record_demand(pair, nanos)
         return reservation
 
-    def _raise_if_refused(self, pair: Pair, nanos: int) -> None:
+    def _raise_if_refused(self, pair: BalancePair, nanos: int) -> None:
         now_s = self._clock()
         day = self._find_day(now_s)
-        reserve_all([each.describe(day) for each in self._list_refusing(pair, nanos)], nanos, day, now_s)
+        reserve_all([balance.describe(day) for balance in self._list_refusing(pair, nanos)], nanos, day, now_s)
 
     def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
         day, at_s = self._day, self._credit_keeper.now()
         return [
-            each
-            for each in balances
-            if each.leased and (refusal := each.find_refusal(day, at_s)) is not None and nanos >= refusal.min_nanos
+            balance
+            for balance in balances
+            if balance.leased
+            and (refusal := balance.find_refusal(day, at_s)) is not None
+            and nanos >= refusal.min_nanos
         ]
 
-    def _record_demand(self, pair: Pair, nanos: int) -> None:
+    def _record_demand(self, pair: BalancePair, nanos: int) -> None:
         at_s = self._credit_keeper.now()
         for balance in pair:
             if balance.leased:
@@ -179,16 +189,16 @@ class LeasedBalances(Balances):
                 if is_low(balance):
                     self._credit_keeper.ask_ahead(balance)
 
-    def _find_pair(self, caller: Caller) -> Pair:
+    def _find_pair(self, caller: Caller) -> BalancePair:
         """Return the balances with their current quotas. If a limit has changed, return that balance's idle credit."""
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
-            before = [] if pair is None else [balance.quota for balance in pair]
+            former_quotas = [] if pair is None else [balance.quota for balance in pair]
             pair = self._open(caller, self._day)
-            for balance, quota in zip(cast("Pair", pair), before, strict=False):
+            for balance, quota in zip(cast("BalancePair", pair), former_quotas, strict=False):
                 if balance.quota != quota:
                     self._credit_keeper.return_idle(balance)
-        return cast("Pair", pair)
+        return cast("BalancePair", pair)
 
     def _drop(self, balance: Balance, owner_id: int) -> None:
         if isinstance(balance, LeasedBalance) and balance.leased:
@@ -200,10 +210,14 @@ class LeasedBalances(Balances):
 
 
 def _extend(reservation: Reservation, nanos: int) -> None:
-    reservation.left_nanos = _find_left([each for each in reservation.balances if isinstance(each, LeasedBalance)])
+    reservation.left_nanos = _compute_room_nanos(
+        [balance for balance in reservation.balances if isinstance(balance, LeasedBalance)]
+    )
     reservation.extend(nanos)
 
 
-def _find_left(balances: Sequence[LeasedBalance]) -> int | None:
+def _compute_room_nanos(balances: Sequence[LeasedBalance]) -> int | None:
     """Return the amount that all ``balances`` still have room for; None if no balance is leased."""
-    return min((0 if each.lease_unknown else each.room_nanos for each in balances if each.leased), default=None)
+    return min(
+        (0 if balance.lease_unknown else balance.room_nanos for balance in balances if balance.leased), default=None
+    )

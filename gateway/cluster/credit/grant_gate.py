@@ -11,22 +11,22 @@ from typing import Protocol
 
 import structlog
 
-from gateway.cluster.credit.rows import RESTORING, Connection
+from gateway.cluster.credit.rows import LIST_RESTORING_NODES, Connection
 from gateway.cluster.membership.times import RESTORE_S
 from gateway.errors import StoreUnavailable
 
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+_NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # The row in ``cluster``: from when credit is granted (Unix milliseconds), a space, and the generation of the server.
-_READ = f"""
-SELECT value, split_part(convert_from(value, 'UTF8'), ' ', 1)::bigint - {_NOW} AS wait_ms,
+_READ_GRANT = f"""
+SELECT value, split_part(convert_from(value, 'UTF8'), ' ', 1)::bigint - {_NOW_MS} AS wait_ms,
   substr(convert_from(value, 'UTF8'), strpos(convert_from(value, 'UTF8'), ' ') + 1) AS generation
 FROM cluster WHERE name = 'granting'
 """  # noqa: S608 - our own words
-_BEGIN = (
+_INSERT_GRANT = (
     "INSERT INTO cluster (name, value) VALUES ('granting', convert_to('0 ' || $1::text, 'UTF8')) ON CONFLICT DO NOTHING"
 )
-_REPLACE = f"""
-UPDATE cluster SET value = convert_to(({_NOW} + $3::bigint) || ' ' || $1::text, 'UTF8')
+_REPLACE_GRANT = f"""
+UPDATE cluster SET value = convert_to(({_NOW_MS} + $3::bigint) || ' ' || $1::text, 'UTF8')
 WHERE name = 'granting' AND value = $2
 """  # noqa: S608 - our own words
 
@@ -55,7 +55,7 @@ class RestoringNode(Protocol):
     def restored_generation(self) -> str: ...
 
     @property
-    def expected(self) -> Collection[str]: ...
+    def expected_nodes(self) -> Collection[str]: ...
 
 
 class GrantGate:
@@ -71,18 +71,18 @@ class GrantGate:
 
     async def check_granting(self, connection: Connection, generation: str) -> None:
         """Raise ``CreditHeldBack`` unless the server of ``connection``, which is this ``generation``, grants credit."""
-        row = await connection.fetchrow(_READ)
+        row = await connection.fetchrow(_READ_GRANT)
         if row is None:
-            await connection.execute(_BEGIN, generation)
+            await connection.execute(_INSERT_GRANT, generation)
             return
         value = row["value"]
         if row["generation"] != generation:
-            if await connection.execute(_REPLACE, generation, value, int(RESTORE_S * 1000)) == "UPDATE 1":
+            if await connection.execute(_REPLACE_GRANT, generation, value, int(RESTORE_S * 1000)) == "UPDATE 1":
                 log.warning("credit_held_back", node=self._node.id)
             raise CreditHeldBack
         if row["wait_ms"] <= 0:
             return
-        if await connection.fetch(RESTORING, list(self._node.expected), self._node.id, generation):
+        if await connection.fetch(LIST_RESTORING_NODES, list(self._node.expected_nodes), self._node.id, generation):
             raise CreditHeldBack
-        await connection.execute(_REPLACE, generation, value, 0)
+        await connection.execute(_REPLACE_GRANT, generation, value, 0)
         log.info("credit_granted_again", node=self._node.id)

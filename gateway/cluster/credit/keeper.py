@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from gateway.cluster.credit.queue import CreditQueue, Verdict, WaitingRequest, collect
+from gateway.cluster.credit.queue import CreditQueue, Verdict, WaitingRequest, collect_reservations
 from gateway.cluster.credit.recalls import Recalls
 from gateway.cluster.membership.times import TIMES
 from gateway.domain.balance import DAY_S, Reservation, UtcDay
@@ -37,14 +37,14 @@ from gateway.domain.leased_balance import (
 from gateway.errors import StoreUnavailable
 from gateway.events import Events
 
-PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
+RECALL_PAUSES_S = (0.1, 0.1, 0.2, 0.4, 0.8)
 """How long to wait after each recall for nodes that do not answer, in seconds."""
 RETRY_S = 0.1
-SWEEP_S = 5.0
-SLICE = 500
+SWEEP_INTERVAL_S = 5.0
+BALANCES_PER_STATEMENT = 500
 """Balances per statement, because a statement has a time limit."""
-_AHEAD_EVERY_S, _DRY_S = 0.1, 1.0
-_SHORT_MEMORY_S, _LONG_MEMORY_S = 0.25, 5.0
+_AHEAD_INTERVAL_S, _NO_CREDIT_PAUSE_S = 0.1, 1.0
+_MIN_REFUSAL_S, _MAX_REFUSAL_S = 0.25, 5.0
 
 FindUnposted = Callable[[], AbstractAsyncContextManager[Callable[[], Mapping[BalanceId, int]]]]
 """Blocks the flush of rows, and returns the function that adds up settled charges that are not stored."""
@@ -60,8 +60,8 @@ class CreditKeeper:
 
     Args:
         events: what the other nodes do, as ``authority`` publishes it.
-        reach: advances the node's clock to a time (Unix seconds) if it is behind, so that the credit of a window is
-            spent in that window.
+        advance_clock: advances the node's clock to a time (Unix seconds) if it is behind: the credit of a window must
+            be spent in that window.
 
     Attributes:
         now: seconds of a monotonic clock.
@@ -76,8 +76,8 @@ class CreditKeeper:
         *,
         today: Callable[[], UtcDay],
         now: Callable[[], float],
-        reach: Callable[[float], object],
-        pauses_s: Sequence[float] = PAUSES_S,
+        advance_clock: Callable[[float], object],
+        pauses_s: Sequence[float] = RECALL_PAUSES_S,
         wait_s: float = TIMES.credit_wait_s,
     ) -> None:
         self._authority = authority
@@ -86,23 +86,23 @@ class CreditKeeper:
         self.now = now
         self._recalls = Recalls()
         self._queue = CreditQueue(pauses_s, self._recalls)
-        self._known: dict[BalanceId, LeasedBalance] = {}
-        self._low: set[LeasedBalance] = set()
-        self._recalled: set[LeasedBalance] = set()
-        self._returns: Counter[BalanceId] = Counter()
-        self._to_recall: set[BalanceId] = set()
-        self._credited: set[BalanceId] = set()
-        self._wanted_overdrafts: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
+        self._balances: dict[BalanceId, LeasedBalance] = {}
+        self._low_balances: set[LeasedBalance] = set()
+        self._recalled_balances: set[LeasedBalance] = set()
+        self._returned_nanos: Counter[BalanceId] = Counter()
+        self._balances_to_recall: set[BalanceId] = set()
+        self._balances_to_announce: set[BalanceId] = set()
+        self._overdraft_requests: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
         self._ended_overdrafts: set[BalanceId] = set()
         self._wake = asyncio.Event()
-        self._sweep_s = now() + SWEEP_S
-        self._lost = False
-        self.correcting = asyncio.Lock()
+        self._next_sweep_s = now() + SWEEP_INTERVAL_S
+        self._leases_unknown = False
+        self.correction_lock = asyncio.Lock()
         self.wait_s = wait_s
-        self._reach = reach
-        events.subscribe(CreditRecalled, self._note_recalled)
-        events.subscribe(CreditReturned, self._note_returned)
-        events.subscribe(RecallAnswered, self._note_answered)
+        self._advance_clock = advance_clock
+        events.subscribe(CreditRecalled, self._handle_recall)
+        events.subscribe(CreditReturned, self._handle_return)
+        events.subscribe(RecallAnswered, self._handle_answer)
 
     async def wait(
         self,
@@ -130,7 +130,7 @@ class CreditKeeper:
         """
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
         for balance in balances:
-            self._known[balance.id] = balance
+            self._balances[balance.id] = balance
             balance.demand.update_large(nanos)
         self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial, recalling))
         self._wake.set()
@@ -138,16 +138,19 @@ class CreditKeeper:
             async with asyncio.timeout(self.wait_s):
                 return await answer
         except TimeoutError:
-            self._discard(answer, release)
+            self._discard_answer(answer, release)
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
         except asyncio.CancelledError:
-            self._discard(answer, release)
+            self._discard_answer(answer, release)
             raise
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
-        """Get overdrafts of ``balances`` until ``end_overdrafts``; return False if another node has one."""
+        """Get overdrafts of ``balances`` until ``end_overdrafts``; return False if another node has one.
+
+        Raises ``StoreUnavailable`` if the store does not answer in time.
+        """
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._wanted_overdrafts.append((balances, answer))
+        self._overdraft_requests.append((balances, answer))
         self._wake.set()
         try:
             async with asyncio.timeout(self.wait_s):
@@ -157,8 +160,8 @@ class CreditKeeper:
 
     def end_waits(self) -> None:
         """Refuse every waiting request, because the node has lost touch with the store."""
-        waiting: list[asyncio.Future[Any]] = [request.answer for request in self._queue.list_waiting()]
-        for answer in (*waiting, *(answer for _, answer in self._wanted_overdrafts)):
+        answers: list[asyncio.Future[Any]] = [request.answer for request in self._queue.list_waiting()]
+        for answer in (*answers, *(answer for _, answer in self._overdraft_requests)):
             if not answer.done():
                 answer.set_exception(StoreUnavailable("The gateway has lost touch with its store", retry_after_s=2))
 
@@ -167,37 +170,39 @@ class CreditKeeper:
         self._wake.set()
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
-        if balance not in self._low and self.now() >= max(balance.demand.ahead_s, balance.demand.no_credit_until_s):
-            self._known[balance.id] = balance
-            self._low.add(balance)
+        if balance not in self._low_balances and self.now() >= max(
+            balance.demand.ahead_s, balance.demand.no_credit_until_s
+        ):
+            self._balances[balance.id] = balance
+            self._low_balances.add(balance)
             self._wake.set()
 
     def return_idle(self, balance: LeasedBalance) -> None:
         """Return the idle credit of a balance whose limit has changed."""
-        if given := balance.return_credit(balance.room_nanos):
-            self._returns[balance.id] += given
+        if nanos := balance.return_credit(balance.room_nanos):
+            self._returned_nanos[balance.id] += nanos
             self._wake.set()
 
     def recall(self, balance: LeasedBalance) -> None:
         """Return the idle credit of a balance that was reduced, and ask the other nodes to do the same."""
-        self._known[balance.id] = balance
-        self._to_recall.add(balance.id)
+        self._balances[balance.id] = balance
+        self._balances_to_recall.add(balance.id)
         self.return_idle(balance)
         self._wake.set()
 
     def announce_credit(self, balance: LeasedBalance) -> None:
         """Announce that a refused balance has more credit: every node may ask for it again."""
-        self._credited.add(balance.id)
+        self._balances_to_announce.add(balance.id)
         self._queue.resume({balance})
         self._wake.set()
 
     def reread_leases(self) -> None:
-        self._lost = True
+        self._leases_unknown = True
         self._wake.set()
 
     def distrust_leases(self) -> None:
         """Like ``reread_leases``, but spend nothing from the leases until then: the store may have ended them."""
-        for balance in self._known.values():
+        for balance in self._balances.values():
             balance.lease_unknown = True
         self.reread_leases()
 
@@ -206,24 +211,27 @@ class CreditKeeper:
 
         Until they are read again, nothing more is spent.
         """
-        async with self.correcting, self._find_unposted() as add_up:
+        async with self.correction_lock, self._find_unposted() as add_up:
             unposted = add_up()
-            leased = [balance for balance in self._known.values() if balance.leased]
-            await store({each.id: each.claim(unposted.get(each.id, 0)) for each in leased})
-            self._returns.clear()
+            leased_balances = [balance for balance in self._balances.values() if balance.leased]
+            await store({balance.id: balance.claim(unposted.get(balance.id, 0)) for balance in leased_balances})
+            self._returned_nanos.clear()
         self.reread_leases()
 
     async def check(self) -> Sequence[str]:
-        """Return errors in the leases: more held than granted, or less set aside in the store than granted here."""
-        async with self.correcting, self._find_unposted() as add_up:
-            stored = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
-            unposted = {} if self._lost else add_up()
+        """Return errors in the leases: more held than granted, or less set aside in the store than granted here.
+
+        Raises ``StoreUnavailable``.
+        """
+        async with self.correction_lock, self._find_unposted() as add_up:
+            stored_nanos = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
+            unposted = {} if self._leases_unknown else add_up()
             problems = []
-            for balance in () if self._lost else self._known.values():
+            for balance in () if self._leases_unknown else self._balances.values():
                 if balance.leased and not balance.lease_unknown:
-                    here = balance.granted_nanos - balance.used_nanos + unposted.get(balance.id, 0)
-                    there = stored.get(balance.id, 0)
-                    problems += describe_lease(balance, here + self._returns[balance.id], there)
+                    node_nanos = balance.granted_nanos - balance.used_nanos + unposted.get(balance.id, 0)
+                    store_nanos = stored_nanos.get(balance.id, 0)
+                    problems += describe_lease(balance, node_nanos + self._returned_nanos[balance.id], store_nanos)
         return problems
 
     async def run(self) -> None:
@@ -232,45 +240,45 @@ class CreditKeeper:
             try:
                 await self.step()
             except StoreUnavailable as error:
-                if not self._lost:
+                if not self._leases_unknown:
                     log.warning("credit_unknown", error=error.message)
-                self._lost = True
+                self._leases_unknown = True
                 await asyncio.sleep(RETRY_S)
 
     async def step(self) -> None:
         """Do the pending work. Raises ``StoreUnavailable``: it may or may not have taken effect in the store."""
         self._wake.clear()
-        if self._lost or self._queue.awaits_unknown_lease:
-            await self._read_back()
+        if self._leases_unknown or self._queue.awaits_unknown_lease:
+            await self._read_leases()
         self._queue.serve()
         await self._return_credit()
         await self._update_overdrafts()
         now_s = self.now()
-        due = self._queue.list_due(now_s)
-        requested = collect(due)
-        wants = merge_wants(requested, now_s)
+        due_requests = self._queue.list_due(now_s)
+        requested_nanos = collect_reservations(due_requests)
+        wants = merge_wants(requested_nanos, now_s)
         wants += self._collect_ahead({want.balance for want in wants}, now_s)
         if not wants:
             return
         answers: dict[BalanceId, CreditGrant] = {}
-        for first in range(0, len(wants), SLICE):
-            answers |= await self._take(wants[first : first + SLICE])
+        for start in range(0, len(wants), BALANCES_PER_STATEMENT):
+            answers |= await self._take_credit(wants[start : start + BALANCES_PER_STATEMENT])
             self._queue.serve()
-        await self._apply(self._queue.judge(due, answers, self.now()), answers)
+        await self._apply_verdict(self._queue.make_verdict(due_requests, answers, self.now()), answers)
 
-    async def _take(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
-        quotas = {want.balance: self._known[want.balance].quota for want in wants}
+    async def _take_credit(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
+        quotas = {want.balance: self._balances[want.balance].quota for want in wants}
         grants = await self._authority.take(wants, self._today())
-        self._reach(max((grant.since_day for grant in grants), default=0) * DAY_S)
+        self._advance_clock(max((grant.since_day for grant in grants), default=0) * DAY_S)
         for grant in grants:
-            balance = self._known[grant.balance]
+            balance = self._balances[grant.balance]
             if not grant.limited:
                 balance.unlimited = quotas[grant.balance]
             elif grant.granted_nanos:
                 balance.grant(grant.granted_nanos)
                 balance.refusal = None
             else:
-                balance.demand.no_credit_until_s = self.now() + _DRY_S
+                balance.demand.no_credit_until_s = self.now() + _NO_CREDIT_PAUSE_S
             if grant.limited and balance.exceeds(grant.outstanding_nanos):
                 known_nanos = balance.granted_nanos - balance.used_nanos
                 problems = describe_lease(balance, known_nanos, grant.outstanding_nanos)
@@ -279,120 +287,128 @@ class CreditKeeper:
                 self.reread_leases()
         return {grant.balance: grant for grant in grants}
 
-    def _collect_ahead(self, requested: Collection[BalanceId], now_s: float) -> list[CreditWant]:
-        low, self._low = self._low, set()
+    def _collect_ahead(self, requested_ids: Collection[BalanceId], now_s: float) -> list[CreditWant]:
+        low_balances, self._low_balances = self._low_balances, set()
         wants = []
-        for balance in low:
-            more = balance.demand.find_slice(now_s) - balance.room_nanos
-            if balance.id not in requested and balance.leased and not balance.lease_unknown and more > 0:
-                balance.demand.ahead_s = now_s + _AHEAD_EVERY_S
-                wants.append(CreditWant(balance.id, 1, 1, more))
+        for balance in low_balances:
+            missing_nanos = balance.demand.find_slice(now_s) - balance.room_nanos
+            if balance.id not in requested_ids and balance.leased and not balance.lease_unknown and missing_nanos > 0:
+                balance.demand.ahead_s = now_s + _AHEAD_INTERVAL_S
+                wants.append(CreditWant(balance.id, 1, 1, missing_nanos))
         return wants
 
-    async def _apply(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
+    async def _apply_verdict(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
         now_s, day = self.now(), self._today()
-        for balance, nanos in verdict.short.items():
-            answer, before = answers[balance.id], balance.refusal
-            memory_s = _SHORT_MEMORY_S if before is None else min(2 * before.memory_s, _LONG_MEMORY_S)
-            left = min((answer.room_nanos or 0) + balance.room_nanos, nanos - 1)
-            balance.refusal = CreditRefusal(nanos, left, answer.others_nanos, day.number, now_s + memory_s, memory_s)
-        for request in verdict.refused:
+        for balance, nanos in verdict.short_balances.items():
+            answer, former_refusal = answers[balance.id], balance.refusal
+            memory_s = _MIN_REFUSAL_S if former_refusal is None else min(2 * former_refusal.memory_s, _MAX_REFUSAL_S)
+            left_nanos = min((answer.room_nanos or 0) + balance.room_nanos, nanos - 1)
+            balance.refusal = CreditRefusal(
+                nanos, left_nanos, answer.others_nanos, day.number, now_s + memory_s, memory_s
+            )
+        for request in verdict.refused_requests:
             if not request.answer.done():
                 request.answer.set_result(None)
-        if verdict.recalled:
-            self._recalls.note_sent(verdict.recalled, now_s)
-            await self._authority.recall([each.id for each in verdict.recalled])
+        if verdict.recalled_balances:
+            self._recalls.note_sent(verdict.recalled_balances, now_s)
+            await self._authority.recall([balance.id for balance in verdict.recalled_balances])
 
     async def _return_credit(self) -> None:
         """Return recalled credit, and from time to time idle credit: first in memory, then in the store."""
-        recalled, self._recalled = self._recalled, set()
-        returned: set[BalanceId] = set()
-        kept: set[BalanceId] = set()
-        for balance in recalled:
-            given = balance.return_credit(balance.room_nanos)
-            self._returns[balance.id] += given
-            (returned if given else kept).add(balance.id)
+        recalled_balances, self._recalled_balances = self._recalled_balances, set()
+        returned_balances: set[BalanceId] = set()
+        kept_balances: set[BalanceId] = set()
+        for balance in recalled_balances:
+            nanos = balance.return_credit(balance.room_nanos)
+            self._returned_nanos[balance.id] += nanos
+            (returned_balances if nanos else kept_balances).add(balance.id)
         now_s = self.now()
-        if now_s >= self._sweep_s:
-            self._sweep_s = now_s + SWEEP_S
+        if now_s >= self._next_sweep_s:
+            self._next_sweep_s = now_s + SWEEP_INTERVAL_S
             self._sweep(now_s)
-        amounts, self._returns = +self._returns, Counter()
-        places = list(amounts)
-        for first in range(0, len(places), SLICE):
-            some = places[first : first + SLICE]
-            await self._authority.return_credit({each: amounts[each] for each in some}, returned.intersection(some))
-        if kept:
-            await self._authority.report_kept(kept)
-        if credited := set(self._credited):
-            await self._authority.return_credit({}, credited)
-            self._credited -= credited
-        if called_in := set(self._to_recall):
-            await self._authority.recall(called_in)
-            self._to_recall -= called_in
+        amounts, self._returned_nanos = +self._returned_nanos, Counter()
+        balances = list(amounts)
+        for start in range(0, len(balances), BALANCES_PER_STATEMENT):
+            batch = balances[start : start + BALANCES_PER_STATEMENT]
+            await self._authority.return_credit(
+                {balance_id: amounts[balance_id] for balance_id in batch}, returned_balances.intersection(batch)
+            )
+        if kept_balances:
+            await self._authority.report_kept(kept_balances)
+        if announced_balances := set(self._balances_to_announce):
+            await self._authority.return_credit({}, announced_balances)
+            self._balances_to_announce -= announced_balances
+        if balances_to_recall := set(self._balances_to_recall):
+            await self._authority.recall(balances_to_recall)
+            self._balances_to_recall -= balances_to_recall
 
     async def _update_overdrafts(self) -> None:
         """End overdrafts in the store, and take those that requests wait for."""
-        if ended := set(self._ended_overdrafts):
-            await self._authority.end_overdrafts(ended)
-            self._ended_overdrafts -= ended
-        while self._wanted_overdrafts:
-            balances, answer = self._wanted_overdrafts[0]
-            taken = not answer.done() and await self._authority.take_overdrafts(balances)
-            del self._wanted_overdrafts[0]
+        if ended_overdrafts := set(self._ended_overdrafts):
+            await self._authority.end_overdrafts(ended_overdrafts)
+            self._ended_overdrafts -= ended_overdrafts
+        while self._overdraft_requests:
+            balances, answer = self._overdraft_requests[0]
+            is_taken = not answer.done() and await self._authority.take_overdrafts(balances)
+            del self._overdraft_requests[0]
             if not answer.done():
-                answer.set_result(taken)
-            elif taken:  # the client has disconnected meanwhile
+                answer.set_result(is_taken)
+            elif is_taken:  # the client has disconnected meanwhile
                 await self._authority.end_overdrafts(balances)
 
     def _sweep(self, now_s: float) -> None:
-        for balance in self._known.values():
-            if given := balance.return_credit(find_surplus(balance, now_s)):
-                self._returns[balance.id] += given
-        wanted = self._queue.find_balances() | self._low | self._find(self._returns)
-        self._known = {
-            number: each for number, each in self._known.items() if each in wanted or not is_unused(each, now_s)
+        for balance in self._balances.values():
+            if nanos := balance.return_credit(find_surplus(balance, now_s)):
+                self._returned_nanos[balance.id] += nanos
+        used_balances = self._queue.find_balances() | self._low_balances | self._find_balances(self._returned_nanos)
+        self._balances = {
+            balance_id: balance
+            for balance_id, balance in self._balances.items()
+            if balance in used_balances or not is_unused(balance, now_s)
         }
         self._recalls.sweep(now_s)
 
-    async def _read_back(self) -> None:
+    async def _read_leases(self) -> None:
         """Copy every lease from the store. Meanwhile no row is stored and no job takes its credit."""
-        async with self.correcting, self._find_unposted() as add_up:
-            stored = {lease.balance: lease for lease in await self._authority.find_leases()}
+        async with self.correction_lock, self._find_unposted() as add_up:
+            stored_leases = {lease.balance: lease for lease in await self._authority.find_leases()}
             unposted = add_up()
-            for balance in self._known.values():
-                self._returns.pop(balance.id, None)  # the store has this credit, and so does the node again
-                balance.resync(stored.get(balance.id), unposted.get(balance.id, 0))
-        self._lost = False
+            for balance in self._balances.values():
+                self._returned_nanos.pop(balance.id, None)  # the store has this credit, and so does the node again
+                balance.resync(stored_leases.get(balance.id), unposted.get(balance.id, 0))
+        self._leases_unknown = False
 
     async def _sleep(self) -> None:
         next_s = self._queue.find_next_s()
-        until_s = min(self._sweep_s, self._sweep_s if next_s is None else next_s)
+        until_s = min(self._next_sweep_s, self._next_sweep_s if next_s is None else next_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - self.now())):
                 await self._wake.wait()
 
-    def _note_recalled(self, recalled: CreditRecalled) -> None:
-        self._recalled |= self._find(recalled.balances)
+    def _handle_recall(self, event: CreditRecalled) -> None:
+        self._recalled_balances |= self._find_balances(event.balances)
         self._wake.set()
 
-    def _note_returned(self, returned: CreditReturned) -> None:
-        found = self._find(returned.balances)
-        for balance in found:
+    def _handle_return(self, event: CreditReturned) -> None:
+        balances = self._find_balances(event.balances)
+        for balance in balances:
             balance.refusal = None
-        self._queue.resume(found)
+        self._queue.resume(balances)
         self._wake.set()
 
-    def _note_answered(self, answer: RecallAnswered) -> None:
-        found = self._find(answer.balances)
-        if complete := {each for each in found if self._recalls.note_answer(each, answer.node)}:
-            self._queue.resume(complete)
+    def _handle_answer(self, answer: RecallAnswered) -> None:
+        balances = self._find_balances(answer.balances)
+        if complete_recalls := {balance for balance in balances if self._recalls.note_answer(balance, answer.node)}:
+            self._queue.resume(complete_recalls)
             self._wake.set()
 
-    def _find(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
-        return {self._known[each] for each in balances if each in self._known}
+    def _find_balances(self, balances: Iterable[BalanceId]) -> set[LeasedBalance]:
+        return {self._balances[balance_id] for balance_id in balances if balance_id in self._balances}
 
     @staticmethod
-    def _discard(answer: "asyncio.Future[Reservation | None]", release: Callable[[Reservation], object] | None) -> None:
+    def _discard_answer(
+        answer: "asyncio.Future[Reservation | None]", release: Callable[[Reservation], object] | None
+    ) -> None:
         """Release the reservation of a request that no longer waits."""
         if release is not None and answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()

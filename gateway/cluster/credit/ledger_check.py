@@ -8,9 +8,9 @@ import structlog
 
 from gateway.errors import StoreUnavailable
 
-FIRST_AFTER_S = 600.0
-CHECK_EVERY_S = 86_400.0
-SHOWN = 5
+FIRST_DELAY_S = 600.0
+CHECK_INTERVAL_S = 86_400.0
+MAX_SHOWN = 5
 """How many differences a log line shows; ``gateway verify`` lists all of them."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -25,10 +25,10 @@ class LedgerCheck:
 
     async def run(self) -> None:
         try:
-            await asyncio.sleep(FIRST_AFTER_S)
+            await asyncio.sleep(FIRST_DELAY_S)
             while True:
                 await self.check()
-                await asyncio.sleep(CHECK_EVERY_S)
+                await asyncio.sleep(CHECK_INTERVAL_S)
         finally:
             self.problems = 0  # the new leader reports the differences
 
@@ -40,4 +40,4 @@ class LedgerCheck:
             return
         self.problems = len(problems)
         if problems:
-            log.error("ledger_incorrect", failures=len(problems), reason="; ".join(problems[:SHOWN]))
+            log.error("ledger_incorrect", failures=len(problems), reason="; ".join(problems[:MAX_SHOWN]))

@@ -51,14 +51,14 @@ class NodeCredit:
         self._clock = clock
         self._queue = queue
         self._jobs = JobRunner()
-        unposted = partial(find_unposted, queue, ledger)
+        find_own_unposted = partial(find_unposted, queue, ledger)
         self.keeper = CreditKeeper(
             self._authority,
             events,
-            unposted,
+            find_own_unposted,
             today=self._find_today,
             now=time.monotonic,
-            reach=node.clock.advance_to,
+            advance_clock=node.clock.advance_to,
             wait_s=wait_s,
         )
         self.balances = LeasedBalances(clock, self.keeper)

@@ -10,8 +10,8 @@ from gateway.cluster.membership.registered_node import RegisteredNode
 from gateway.domain.ledger import OnCrash
 from gateway.errors import Conflict, NotFound, StoreUnavailable
 
-MOST_PAUSE_S = 15.0
-LEAST_PAUSE_S = 0.25
+MAX_PAUSE_S = 15.0
+MIN_PAUSE_S = 0.25
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class OrphanWorker:
         self._process = node.process
 
     async def run(self) -> None:
-        pause_s = min(MOST_PAUSE_S, max(LEAST_PAUSE_S, self._after_s / 8)) if self._after_s else MOST_PAUSE_S
+        pause_s = min(MAX_PAUSE_S, max(MIN_PAUSE_S, self._after_s / 8)) if self._after_s else MAX_PAUSE_S
         while True:
             await asyncio.sleep(pause_s)
             try:
@@ -58,14 +58,14 @@ class OrphanWorker:
                 log.warning("orphans_not_settled", error=error.message)
 
     async def step(self) -> None:
-        owner = self._node.process
-        if owner != self._process and self._has_posted():  # this node was declared dead
+        process = self._node.process
+        if process != self._process and self._has_posted():  # this node was declared dead
             await self._store.reverse_charges()
-            self._process = owner
+            self._process = process
         if self._after_s and self._node.leads:
-            await self.end_due()
+            await self.end_due_leases()
 
-    async def end_due(self) -> None:
+    async def end_due_leases(self) -> None:
         for node in await self._store.list_orphaned(self._after_s):
             try:
                 nanos = await self._store.end_leases(node, self._verdict)

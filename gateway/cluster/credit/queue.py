@@ -14,7 +14,7 @@ from gateway.domain.credit import BalanceId, CreditGrant
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.errors import GatewayError
 
-ROUNDS = 2
+MIN_RECALL_ROUNDS = 2
 """How often every node must have answered before a request is refused: a node may have been granted more meanwhile."""
 
 
@@ -38,31 +38,33 @@ class WaitingRequest:
     answer: asyncio.Future[Reservation | None]
     partial: bool = False
     recalling: bool = True
-    recalls: int = 0
+    recall_count: int = 0
     refused_s: float = math.inf
     after_s: float = 0.0
 
     @property
     def short_balances(self) -> list[LeasedBalance]:
-        return [each for each in self.balances if not each.covers(self.nanos)]
+        return [balance for balance in self.balances if not balance.covers(self.nanos)]
 
 
 @attrs.define
 class Verdict:
     """The decisions that follow from the store's answers.
 
-    ``refused``: the requests that get no credit. ``short``: for each balance that refused requests, the smallest of
-    them. ``recalled``: the balances to recall from other nodes, with the number of nodes that have idle credit.
+    Attributes:
+        refused_requests: the requests that get no credit.
+        short_balances: for each balance that refused requests, the nano-USD of the smallest of them.
+        recalled_balances: the balances to recall from other nodes, with the number of nodes that have idle credit.
     """
 
-    refused: list[WaitingRequest] = attrs.Factory(list)
-    short: dict[LeasedBalance, int] = attrs.Factory(dict)
-    recalled: dict[LeasedBalance, int] = attrs.Factory(dict)
+    refused_requests: list[WaitingRequest] = attrs.Factory(list)
+    short_balances: dict[LeasedBalance, int] = attrs.Factory(dict)
+    recalled_balances: dict[LeasedBalance, int] = attrs.Factory(dict)
 
     def refuse(self, request: WaitingRequest, balances: Iterable[LeasedBalance]) -> None:
-        self.refused.append(request)
+        self.refused_requests.append(request)
         for balance in balances:
-            self.short[balance] = min(request.nanos, self.short.get(balance, request.nanos))
+            self.short_balances[balance] = min(request.nanos, self.short_balances.get(balance, request.nanos))
 
 
 class CreditQueue:
@@ -71,10 +73,10 @@ class CreditQueue:
     def __init__(self, pauses_s: Sequence[float], recalls: Recalls) -> None:
         self._pauses_s = pauses_s
         self._recalls = recalls
-        self._waiting: list[WaitingRequest] = []
+        self._requests: list[WaitingRequest] = []
 
     def put(self, request: WaitingRequest) -> None:
-        self._waiting.append(request)
+        self._requests.append(request)
 
     @property
     def awaits_unknown_lease(self) -> bool:
@@ -99,10 +101,10 @@ class CreditQueue:
                 continue
             if reservation is not None:
                 request.answer.set_result(reservation)
-        self._waiting = list(self.list_waiting())
+        self._requests = list(self.list_waiting())
 
     def list_waiting(self) -> Iterator[WaitingRequest]:
-        return (request for request in self._waiting if not request.answer.done())
+        return (request for request in self._requests if not request.answer.done())
 
     def list_due(self, now_s: float) -> list[WaitingRequest]:
         return [request for request in self.list_waiting() if request.after_s <= now_s]
@@ -113,51 +115,51 @@ class CreditQueue:
             if not balances.isdisjoint(request.balances):
                 request.after_s = 0.0
 
-    def judge(
-        self, requested: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
+    def make_verdict(
+        self, requests: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
     ) -> Verdict:
-        """Refuse requests that the store refused, unless other nodes have credit: that is to be recalled first."""
+        """Refuse the requests that the store refused, except those for which other nodes have idle credit to recall."""
         verdict = Verdict()
-        for request in requested:
+        for request in requests:
             if request.answer.done():
                 continue
             if not request.recalling:
-                verdict.refused.append(request)
+                verdict.refused_requests.append(request)
                 continue
-            refusing = [each for each in request.short_balances if _is_refused(answers.get(each.id))]
-            if not refusing:
+            refusing_balances = [balance for balance in request.short_balances if _is_refused(answers.get(balance.id))]
+            if not refusing_balances:
                 continue
             request.refused_s = min(request.refused_s, now_s)
-            holders = {each: answers[each.id].holders for each in refusing}
-            if not all(holders.values()) or self._is_recall_complete(request, refusing):
-                verdict.refuse(request, refusing)
+            holders = {balance: answers[balance.id].holders for balance in refusing_balances}
+            if not all(holders.values()) or self._is_recall_complete(request, refusing_balances):
+                verdict.refuse(request, refusing_balances)
                 continue
-            next_s = max(map(self._recalls.find_next_s, refusing))
+            next_s = max(map(self._recalls.find_next_s, refusing_balances))
             if next_s > now_s:
                 request.after_s = next_s
                 continue
-            request.after_s = now_s + self._pauses_s[request.recalls]
-            request.recalls += 1
-            verdict.recalled |= holders
+            request.after_s = now_s + self._pauses_s[request.recall_count]
+            request.recall_count += 1
+            verdict.recalled_balances |= holders
         return verdict
 
-    def _is_recall_complete(self, request: WaitingRequest, refusing: Iterable[LeasedBalance]) -> bool:
+    def _is_recall_complete(self, request: WaitingRequest, refusing_balances: Iterable[LeasedBalance]) -> bool:
         """Return whether the other nodes have returned their idle credit, or do not answer."""
-        if request.recalls < ROUNDS:
+        if request.recall_count < MIN_RECALL_ROUNDS:
             return False
-        answered = all(self._recalls.is_answered(each, request.refused_s) for each in refusing)
-        return answered or request.recalls == len(self._pauses_s)
+        all_answered = all(self._recalls.is_answered(balance, request.refused_s) for balance in refusing_balances)
+        return all_answered or request.recall_count == len(self._pauses_s)
 
 
-def collect(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
+def collect_reservations(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
     """Return the waiting reservations of each balance that needs credit."""
-    requested: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
+    reserved_nanos: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
     for request in requests:
         for balance in request.balances:
             if balance.leased and not balance.lease_unknown:
                 # A request that accepts any amount needs at least one nano-USD.
-                requested[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
-    return requested
+                reserved_nanos[balance] += [1, request.nanos - 1] if request.partial else [request.nanos]
+    return reserved_nanos
 
 
 def _is_refused(answer: CreditGrant | None) -> bool:

@@ -6,49 +6,57 @@ import attrs
 
 from gateway.domain.leased_balance import LeasedBalance
 
-EVERY_S = 0.1
+MIN_INTERVAL_S = 0.1
 """The least time between two recalls of a balance."""
-_KEPT_S = 5.0
+_MAX_AGE_S = 5.0
 
 
 @attrs.define
 class Recall:
-    """The last recall of a balance. ``holders``: the number of nodes with credit; ``answered``: nodes that replied."""
+    """The last recall of a balance.
+
+    Attributes:
+        sent_s: when it was sent, in seconds of a monotonic clock.
+        holder_count: the number of nodes that had idle credit.
+        answered_nodes: the nodes that have answered.
+    """
 
     sent_s: float
-    holders: int
-    answered: set[str] = attrs.Factory(set)
+    holder_count: int
+    answered_nodes: set[str] = attrs.Factory(set)
 
     @property
-    def complete(self) -> bool:
-        return len(self.answered) >= self.holders
+    def is_complete(self) -> bool:
+        return len(self.answered_nodes) >= self.holder_count
 
 
 class Recalls:
     """The last recall of each balance."""
 
     def __init__(self) -> None:
-        self._last: dict[LeasedBalance, Recall] = {}
+        self._last_recalls: dict[LeasedBalance, Recall] = {}
 
     def find_next_s(self, balance: LeasedBalance) -> float:
-        last = self._last.get(balance)
-        return 0.0 if last is None else last.sent_s + EVERY_S
+        recall = self._last_recalls.get(balance)
+        return 0.0 if recall is None else recall.sent_s + MIN_INTERVAL_S
 
     def note_sent(self, holders: Mapping[LeasedBalance, int], now_s: float) -> None:
-        """Record that balances are recalled now. ``holders``: the number of nodes that should answer for each."""
-        self._last |= {balance: Recall(now_s, count) for balance, count in holders.items()}
+        """Record that balances are recalled now. ``holder_count``: the number of nodes that should answer for each."""
+        self._last_recalls |= {balance: Recall(now_s, node_count) for balance, node_count in holders.items()}
 
     def note_answer(self, balance: LeasedBalance, node: str) -> bool:
-        last = self._last.get(balance)
-        if last is None:
+        recall = self._last_recalls.get(balance)
+        if recall is None:
             return False
-        last.answered.add(node)
-        return last.complete
+        recall.answered_nodes.add(node)
+        return recall.is_complete
 
     def is_answered(self, balance: LeasedBalance, since_s: float) -> bool:
         """Return whether a recall was sent since then and every node has answered."""
-        last = self._last.get(balance)
-        return last is not None and last.sent_s >= since_s and last.complete
+        recall = self._last_recalls.get(balance)
+        return recall is not None and recall.sent_s >= since_s and recall.is_complete
 
     def sweep(self, now_s: float) -> None:
-        self._last = {balance: last for balance, last in self._last.items() if last.sent_s + _KEPT_S > now_s}
+        self._last_recalls = {
+            balance: recall for balance, recall in self._last_recalls.items() if recall.sent_s + _MAX_AGE_S > now_s
+        }

@@ -10,13 +10,13 @@ from gateway.cluster.credit.rows import OWNERS, Connection, build_arrays, build_
 from gateway.domain.balance import DAY_S, UtcDay
 from gateway.domain.credit import BalanceId, LeaseClaim
 
-_OWN = "SELECT owner, owner_id FROM credit_leases WHERE node = $1"
+_LIST_OWN_LEASES = "SELECT owner, owner_id FROM credit_leases WHERE node = $1"
 # The calls lock the balances, in their order.
-_TURN = """
+_TURN_BALANCES = """
 SELECT turn_balance(a.owner, a.owner_id, $1, $2) FROM unnest($3::smallint[], $4::bigint[]) AS a(owner, owner_id)
 """
 # ``room`` is what the limit leaves for this lease beside the others. An exceeded lease counts as its ``posted``.
-_SET = """
+_SET_LEASES = """
 INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted)
 SELECT owner, owner_id, $1, start, greatest(need, least(need + idle, room)) FROM (
   SELECT a.*, b.start, credit_limit(a.owner, a.owner_id) + b.credit - b.settled - b.reserved - coalesce((
@@ -27,12 +27,12 @@ SELECT owner, owner_id, $1, start, greatest(need, least(need + idle, room)) FROM
 ORDER BY 1, 2
 ON CONFLICT (node, owner, owner_id) DO UPDATE SET granted = l.posted + l.late + excluded.granted
 """
-_COUNT = """
+_SUM_LEASES = """
 UPDATE credit_balances b SET leased = coalesce(
   (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = b.owner AND l.owner_id = b.owner_id), 0)
 FROM unnest($1::smallint[], $2::bigint[]) AS a(owner, owner_id) WHERE b.owner = a.owner AND b.owner_id = a.owner_id
 """
-_EXCESS = """
+_FIND_EXCESS = """
 SELECT * FROM (
   SELECT b.owner, b.owner_id, b.start, b.settled + b.reserved - b.credit - credit_limit(b.owner, b.owner_id)
     + coalesce((SELECT sum(greatest(l.granted, l.posted)) FROM credit_leases l
@@ -41,7 +41,7 @@ SELECT * FROM (
 WHERE nanos > 0 ORDER BY owner DESC, owner_id
 """
 # The newest requests have the overrun, each up to its cost.
-_RECORD = """
+_RECORD_OVERRUNS = """
 UPDATE requests r SET overrun_nanos = r.overrun_nanos + n.more FROM (
   SELECT id, greatest(0, least(free, missing - before)) AS more FROM (
     SELECT id, free, $3::bigint - coalesce((
@@ -60,22 +60,28 @@ async def set_leases(
 
     A lease that is not among the claims has no credit left.
     """
-    lost = {(OWNERS[row["owner"]], row["owner_id"]) for row in await connection.fetch(_OWN, node)}
-    every = {**dict.fromkeys(lost, LeaseClaim(0, 0)), **claims}
-    balances = sorted(every, key=build_key)
+    stored_balances = {
+        (OWNERS[row["owner"]], row["owner_id"]) for row in await connection.fetch(_LIST_OWN_LEASES, node)
+    }
+    all_claims = {**dict.fromkeys(stored_balances, LeaseClaim(0, 0)), **claims}
+    balances = sorted(all_claims, key=build_key)
     columns = build_arrays(balances)
-    await connection.execute(_TURN, day.number, day.month_number, *columns)
-    needs, idle = [every[each].need_nanos for each in balances], [every[each].idle_nanos for each in balances]
-    await connection.execute(_SET, node, *columns, needs, idle)
-    await connection.execute(_COUNT, *columns)
+    await connection.execute(_TURN_BALANCES, day.number, day.month_number, *columns)
+    need_nanos, idle_nanos = (
+        [all_claims[balance].need_nanos for balance in balances],
+        [all_claims[balance].idle_nanos for balance in balances],
+    )
+    await connection.execute(_SET_LEASES, node, *columns, need_nanos, idle_nanos)
+    await connection.execute(_SUM_LEASES, *columns)
     return balances
 
 
 async def record_excess(connection: Connection, balances: Collection[BalanceId], *, since_ms: int) -> None:
-    """Record what is spent and set aside above a limit, and not on record yet, as overruns of stored requests.
+    """Record by how much the limits of ``balances`` are exceeded, as overruns of stored requests.
 
-    ``since_ms``: only requests that were settled since then get an overrun (Unix milliseconds).
+    What is spent and what is set aside count; overruns on record are not recorded twice. ``since_ms``: only requests
+    settled since then get an overrun (Unix milliseconds).
     """
-    for row in await connection.fetch(_EXCESS, *build_arrays(sorted(balances, key=build_key))):
-        statement = _RECORD.replace("COLUMN", f"{OWNERS[row['owner']]}_id")
+    for row in await connection.fetch(_FIND_EXCESS, *build_arrays(sorted(balances, key=build_key))):
+        statement = _RECORD_OVERRUNS.replace("COLUMN", f"{OWNERS[row['owner']]}_id")
         await connection.execute(statement, row["owner_id"], since_ms, row["nanos"], row["start"] * DAY_S * 1000)

@@ -8,7 +8,7 @@ from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLeas
 
 LIMITS_LOCK = 7_130_001
 """An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
-RESTORING = """
+LIST_RESTORING_NODES = """
 SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest($1::text[])) e
 LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS DISTINCT FROM $3 ORDER BY 1
 """
@@ -17,38 +17,38 @@ OWNER_NUMBERS: Mapping[Owner, int] = {"account": 0, "key": 1}
 OWNERS: Mapping[int, Owner] = {0: "account", 1: "key"}
 
 # Columns are listed by name: a newer version may return more, while nodes of this version continue.
-_TAKE = """
+_TAKE_CREDIT = """
 SELECT o, i, limited, g, room, others, since, outstanding, holders
 FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 # One statement, because the balance is locked until the commit: a slow node would hold the lock over round trips.
-_GIVE = """
+_RETURN_CREDIT = """
 SELECT give_credit($1, $2, $3, $4),
   (SELECT bool_and(pg_notify($5, payload) IS NULL) FROM unnest($6::text[]) payload) AS sent
 """
-_POST = "SELECT post_spending($1, $2, $3, $4, $5, $6)"
-_FOLD = "SELECT fold_leases($1)"
-_LEASES = "SELECT owner, owner_id, granted, posted, late FROM credit_leases WHERE node = $1"
+_POST_SPENDING = "SELECT post_spending($1, $2, $3, $4, $5, $6)"
+_FOLD_LEASES = "SELECT fold_leases($1)"
+_LIST_LEASES = "SELECT owner, owner_id, granted, posted, late FROM credit_leases WHERE node = $1"
 
 Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which is untyped."""
 
 
 async def take_credit(
-    connection: Connection, node: str, live: int, day: UtcDay, wants: Iterable[CreditWant]
+    connection: Connection, node: str, live_nodes: int, day: UtcDay, wants: Iterable[CreditWant]
 ) -> Sequence[CreditGrant]:
     """Request credit for all ``wants``, outside any transaction. Return the answers in the order of balances."""
-    requested = sorted(wants, key=lambda want: build_key(want.balance))
+    sorted_wants = sorted(wants, key=lambda want: build_key(want.balance))
     rows = await connection.fetch(
-        _TAKE,
+        _TAKE_CREDIT,
         node,
-        live,
+        live_nodes,
         day.number,
         day.month_number,
-        *build_arrays([want.balance for want in requested]),
-        [want.min_nanos for want in requested],
-        [want.need_nanos for want in requested],
-        [want.want_nanos for want in requested],
+        *build_arrays([want.balance for want in sorted_wants]),
+        [want.min_nanos for want in sorted_wants],
+        [want.need_nanos for want in sorted_wants],
+        [want.want_nanos for want in sorted_wants],
     )
     return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
 
@@ -59,7 +59,7 @@ async def return_credit(
     """Return credit that the node has already removed from its leases, and notify ``channel`` of ``messages``."""
     balances = sorted(amounts, key=build_key)
     nanos = [amounts[balance] for balance in balances]
-    await connection.execute(_GIVE, node, *build_arrays(balances), nanos, channel, messages)
+    await connection.execute(_RETURN_CREDIT, node, *build_arrays(balances), nanos, channel, messages)
 
 
 async def post_spending(connection: Connection, node: str, day: UtcDay, amounts: Mapping[BalanceId, int]) -> None:
@@ -67,7 +67,7 @@ async def post_spending(connection: Connection, node: str, day: UtcDay, amounts:
     balances = sorted(amounts, key=build_key)
     columns = build_arrays(balances)
     await connection.execute(
-        _POST, node, day.number, day.month_number, *columns, [amounts[balance] for balance in balances]
+        _POST_SPENDING, node, day.number, day.month_number, *columns, [amounts[balance] for balance in balances]
     )
 
 
@@ -75,13 +75,16 @@ async def find_leases(connection: Connection, node: str) -> Sequence[StoredLease
     """Return the credit that the store has set aside for a node."""
     return [
         StoredLease((OWNERS[row["owner"]], row["owner_id"]), row["granted"], row["posted"], row["late"])
-        for row in await connection.fetch(_LEASES, node)
+        for row in await connection.fetch(_LIST_LEASES, node)
     ]
 
 
 async def end_leases(connection: Connection, node: str) -> None:
-    """End every lease of a node: spent credit stays spent, the remainder becomes free. Its journal is posted before."""
-    await connection.execute(_FOLD, node)
+    """End every lease of a node: spent credit stays spent, the remainder becomes free.
+
+    The caller has stored the charges of the node's journal before.
+    """
+    await connection.execute(_FOLD_LEASES, node)
 
 
 def build_key(balance: BalanceId) -> tuple[int, int]:

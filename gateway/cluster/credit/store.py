@@ -19,12 +19,12 @@ from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.schema import keys
 
 _PERIODS: Mapping[QuotaPeriod, int] = {"lifetime": 0, "daily": 1, "monthly": 2}
-_OPEN = "SELECT open_balance($1, $2, $3, $4, $5)"
-_END_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_id = $2"
-_ADD = "SELECT add_credit($1, $2, $3, $4, $5)"
-_RESERVE = "SELECT reserve_job($1, $2, $3, $4)"
-_FINISH = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
-_UNOPENED = """
+_OPEN_BALANCE = "SELECT open_balance($1, $2, $3, $4, $5)"
+_DELETE_BALANCE_LEASES = "DELETE FROM credit_leases WHERE owner = $1 AND owner_id = $2"
+_ADD_CREDIT = "SELECT add_credit($1, $2, $3, $4, $5)"
+_RESERVE_JOB = "SELECT reserve_job($1, $2, $3, $4)"
+_FINISH_JOB = "SELECT finish_job($1, $2, $3, $4, $5, $6)"
+_LIST_UNOPENED = """
   SELECT k.owner::smallint AS owner, k.id AS owner_id,
     array_position(ARRAY['lifetime', 'daily', 'monthly'], k.quota_period::text) - 1 AS period
   FROM (SELECT 0 AS owner, id, quota_nanos, quota_period FROM accounts
@@ -33,10 +33,10 @@ _UNOPENED = """
     AND NOT EXISTS (SELECT 1 FROM credit_balances b WHERE b.owner = k.owner AND b.owner_id = k.id)
   ORDER BY 1, 2
 """
-_OPEN_ALL = f"SELECT open_balance(o.owner, o.owner_id, o.period::smallint, $1, $2) FROM ({_UNOPENED}) o"  # noqa: S608
+_OPEN_ALL_BALANCES = f"SELECT open_balance(o.owner, o.owner_id, o.period::smallint, $1, $2) FROM ({_LIST_UNOPENED}) o"  # noqa: S608
 # One pass over each table for all balances: there may be thousands. A balance without a write in the current period has
 # spent nothing in it. A balance without a limit sums all charges ever made.
-_SUMS = """
+_WITH_SUMS = """
 spans AS (SELECT owner, owner_id, start FROM asked WHERE summed),
 charged AS (
   SELECT s.owner, s.owner_id, sum(u.cost_nanos)::bigint AS nanos FROM spans s
@@ -61,12 +61,12 @@ leases AS (
     sum(greatest(granted - posted - late, 0))::bigint AS outstanding
   FROM credit_leases JOIN asked USING (owner, owner_id) GROUP BY 1, 2)
 """
-_JOINED = """
+_FROM_SUMS = """
 FROM asked a LEFT JOIN credit_balances b USING (owner, owner_id) LEFT JOIN charged c USING (owner, owner_id)
 LEFT JOIN credited d USING (owner, owner_id) LEFT JOIN jobs j USING (owner, owner_id)
 LEFT JOIN leases l USING (owner, owner_id)
 """
-_FIGURES = text(
+_FIGURES_QUERY = text(
     f"""
 WITH asked AS (
   SELECT o.owner, o.owner_id, b.owner IS NULL OR n.start > b.start AS summed, coalesce(n.start, 0) AS start
@@ -74,32 +74,32 @@ WITH asked AS (
   LEFT JOIN credit_balances b ON b.owner = o.owner AND b.owner_id = o.owner_id
   CROSS JOIN LATERAL (SELECT CASE WHEN b.owner IS NOT NULL THEN
     credit_start(b.period, CAST(:day AS integer), CAST(:month AS integer)) END AS start) n),
-{_SUMS}
+{_WITH_SUMS}
 SELECT owner, owner_id,
   CASE WHEN b.owner IS NULL THEN coalesce(c.nanos, 0) WHEN a.summed THEN 0 ELSE b.settled + coalesce(l.posted, 0) END
     AS spent,
   CASE WHEN a.summed THEN coalesce(d.nanos, 0) ELSE b.credit END AS credit,
   CASE WHEN b.owner IS NULL THEN coalesce(j.nanos, 0)
     ELSE b.reserved + coalesce(l.outstanding, 0) END AS held
-{_JOINED}
+{_FROM_SUMS}
 """  # noqa: S608 - our own words
 )
-_PROBLEMS = text(
+_DIFFERENCES_QUERY = text(
     f"""
 WITH asked AS (SELECT owner, owner_id, true AS summed, start FROM credit_balances),
-{_SUMS}
+{_WITH_SUMS}
 SELECT owner, owner_id, b.settled, b.leased, b.reserved, b.credit, coalesce(c.nanos, 0) AS charged,
   coalesce(d.nanos, 0) AS credited, coalesce(j.nanos, 0) AS held, coalesce(l.granted, 0) AS granted,
   coalesce(l.posted, 0) AS posted, credit_limit(owner, owner_id) AS cap
-{_JOINED}
+{_FROM_SUMS}
 ORDER BY owner, owner_id
 """  # noqa: S608 - our own words
 )
-_MISSING = text(f"SELECT o.owner, o.owner_id FROM ({_UNOPENED}) o ORDER BY 1, 2")  # noqa: S608 - our own words
-_CLEAR = text("DELETE FROM credit_balances")
+_MISSING_BALANCES_QUERY = text(f"SELECT o.owner, o.owner_id FROM ({_LIST_UNOPENED}) o ORDER BY 1, 2")  # noqa: S608 - our own words
+_DELETE_BALANCES = text("DELETE FROM credit_balances")
 # A live node may have an old last beat: it could not beat while the server was down. A beat in the future dates from
 # before a change of the server's clock.
-_LIVE = text("""
+_FIND_LIVE_NODE = text("""
 SELECT n.id, n.url FROM nodes n JOIN beats b ON b.node = n.id
 CROSS JOIN (SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS ms,
   (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint AS started_ms) now
@@ -123,38 +123,40 @@ class PostgresCredit:
     ) -> Mapping[BalanceId, CreditFigures]:
         day = self._today()
         values = {"owners": [OWNER_NUMBERS[owner] for owner, _ in balances], "ids": [number for _, number in balances]}
-        statement = _FIGURES.params(**values, day=day.number, month=day.month_number)
-        read = self._database.read(statement) if connection is None else connection.execute(statement)
-        rows = await read
+        statement = _FIGURES_QUERY.params(**values, day=day.number, month=day.month_number)
+        reading = self._database.read(statement) if connection is None else connection.execute(statement)
+        rows = await reading
         return {
             (OWNERS[row.owner], row.owner_id): CreditFigures(int(row.spent), int(row.credit), int(row.held))
             for row in rows
         }
 
     async def list_problems(
-        self, beside: Sequence[Executable] = ()
+        self, more_queries: Sequence[Executable] = ()
     ) -> tuple[Sequence[str], Sequence[str], Sequence[Sequence[Row[Any]]]]:
-        found, missing, *others = await self._database.read_snapshot([_PROBLEMS, _MISSING, *beside])
+        balance_rows, missing_rows, *more_rows = await self._database.read_snapshot(
+            [_DIFFERENCES_QUERY, _MISSING_BALANCES_QUERY, *more_queries]
+        )
         problems = [
-            f"{OWNERS[row.owner]} {row.owner_id}: {name} is {here}, {why} {there} (nano-USD)"
-            for row in found
-            for name, here, why, there in (
+            f"{OWNERS[row.owner]} {row.owner_id}: {name} is {balance_nanos}, {source} {sum_nanos} (nano-USD)"
+            for row in balance_rows
+            for name, balance_nanos, source, sum_nanos in (
                 ("set aside", row.leased, "its leases say", row.granted),
                 ("spent in the period", row.settled + row.posted, "its charges say", row.charged),
                 ("credited in the period", row.credit, "its entries say", row.credited),
                 ("reserved", row.reserved, "its open jobs say", row.held),
             )
-            if here != there
+            if balance_nanos != sum_nanos
         ]
         problems += [
-            f"{OWNERS[row.owner]} {row.owner_id}: its limit is not enforced, it has no balance" for row in missing
+            f"{OWNERS[row.owner]} {row.owner_id}: its limit is not enforced, it has no balance" for row in missing_rows
         ]
         overruns = [
-            describe_overrun(OWNERS[row.owner], row.owner_id, over)
-            for row in found
-            if (over := row.settled + row.posted - row.credit - (row.cap or 0)) > 0
+            describe_overrun(OWNERS[row.owner], row.owner_id, overrun_nanos)
+            for row in balance_rows
+            if (overrun_nanos := row.settled + row.posted - row.credit - (row.cap or 0)) > 0
         ]
-        return problems, overruns, others
+        return problems, overruns, more_rows
 
     async def post(self, connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
         """Count the charges of ``rows`` for each day. The newest day's statement takes all locks."""
@@ -166,8 +168,10 @@ class PostgresCredit:
                 )
         driver = await _find_driver(connection)
         for number, amounts in sorted(days.items(), reverse=True):
-            every = chain.from_iterable(days.values()) if number == max(days) else ()
-            await post_spending(driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(every, 0), **amounts})
+            balances = chain.from_iterable(days.values()) if number == max(days) else ()
+            await post_spending(
+                driver, self._node, parse_day(number * DAY_S), {**dict.fromkeys(balances, 0), **amounts}
+            )
 
     async def restore_leases(self, claims: Mapping[BalanceId, LeaseClaim]) -> None:
         day = self._today()
@@ -191,43 +195,45 @@ class PostgresCredit:
         for row in rows:
             if row.cost_nanos:
                 day, owners = parse_day(row.settled_ms / 1000), [row.account_id, row.key_id]
-                await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
+                await driver.execute(_FINISH_JOB, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
 
     async def open_missing(self, connection: AsyncConnection) -> None:
         driver = await _find_driver(connection)
         day = self._today()
-        await driver.execute(_OPEN_ALL, day.number, day.month_number)
+        await driver.execute(_OPEN_ALL_BALANCES, day.number, day.month_number)
 
-    async def limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
+    async def set_limit(self, connection: AsyncConnection, balance: BalanceId, quota: Quota) -> None:
         day, (owner, owner_id) = self._today(), balance
         period = _PERIODS[quota.period] if quota.capped else None
         driver = await _find_driver(connection)
-        await driver.execute(_OPEN, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
+        await driver.execute(_OPEN_BALANCE, OWNER_NUMBERS[owner], owner_id, period, day.number, day.month_number)
 
-    async def remove(self, connection: AsyncConnection, owner: BalanceId) -> None:
+    async def end_balances(self, connection: AsyncConnection, owner: BalanceId) -> None:
         owners: list[BalanceId] = [owner]
         if owner[0] == "account":
-            found = await connection.scalars(select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id))
-            owners += [("key", key_id) for key_id in found]
+            key_ids = await connection.scalars(
+                select(keys.c.id).where(keys.c.account_id == owner[1]).order_by(keys.c.id)
+            )
+            owners += [("key", key_id) for key_id in key_ids]
         driver = await _find_driver(connection)
-        for each in owners:
-            await self.limit(connection, each, Quota())
-            await driver.execute(_END_LEASES, OWNER_NUMBERS[each[0]], each[1])
+        for balance in owners:
+            await self.set_limit(connection, balance, Quota())
+            await driver.execute(_DELETE_BALANCE_LEASES, OWNER_NUMBERS[balance[0]], balance[1])
 
     async def add_credit(self, connection: AsyncConnection, entry: LedgerEntry) -> None:
         day = parse_day(entry.at_ms / 1000)
-        place = (0, entry.account_id) if entry.key_id is None else (1, entry.key_id)
+        owner_key = (0, entry.account_id) if entry.key_id is None else (1, entry.key_id)
         driver = await _find_driver(connection)
-        await driver.execute(_ADD, *place, day.number, day.month_number, entry.amount_nanos)
+        await driver.execute(_ADD_CREDIT, *owner_key, day.number, day.month_number, entry.amount_nanos)
 
     async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
         driver = await _find_driver(connection)
-        await driver.execute(_RESERVE, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
+        await driver.execute(_RESERVE_JOB, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
 
     async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
         day, owners = parse_day(row.settled_ms / 1000), [job.account_id, job.key_id]
         driver = await _find_driver(connection)
-        await driver.execute(_FINISH, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
+        await driver.execute(_FINISH_JOB, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
 
 
 async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
@@ -238,14 +244,14 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
     Raises ``DatabaseStartupError`` if a node runs, that is, has beaten in the last ``dead_s`` seconds. A running node
     may lack its lock while it reconnects.
     """
-    live = (await connection.execute(_LIVE, {"dead_ms": round(dead_s * 1000)})).first()
-    if live is not None:
+    live_node = (await connection.execute(_FIND_LIVE_NODE, {"dead_ms": round(dead_s * 1000)})).first()
+    if live_node is not None:
         raise DatabaseStartupError(
-            f"The node {live.id} of a cluster ({live.url or 'without an address'}) uses the database. Stop every node "
-            "first, or set cluster.enabled for this gateway. If the node was killed, or the database has just started, "
-            f"try again in {dead_s:.0f} seconds"
+            f"The node {live_node.id} of a cluster ({live_node.url or 'without an address'}) uses the database. "
+            "Stop every node first, or set cluster.enabled for this gateway. If the node was killed, or the database "
+            f"has just started, try again in {dead_s:.0f} seconds"
         )
-    await connection.execute(_CLEAR)
+    await connection.execute(_DELETE_BALANCES)
 
 
 async def delete_leases(connection: AsyncConnection, node: str) -> None:

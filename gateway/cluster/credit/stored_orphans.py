@@ -14,30 +14,30 @@ from gateway.storage.database import Database
 EndNodeLeases = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]
 """``end_orphans`` for a fixed database."""
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-_FIND = text(f"""
+_LIST_ORPHANED_NODES = text(f"""
 SELECT l.node FROM (SELECT DISTINCT node FROM credit_leases) l
 LEFT JOIN nodes n ON n.id = l.node LEFT JOIN beats b ON b.node = l.node
 WHERE n.state IS DISTINCT FROM 'live' AND {_NOW_MS} - coalesce(n.ended_ms, b.at_ms, 0) >= CAST(:after_ms AS bigint)
 ORDER BY l.node
 """)  # noqa: S608 - our own words
 # The row keeps the node from registering before the commit, even if the node has no row yet.
-_PLACE = text("""
+_INSERT_NODE_ROW = text("""
 INSERT INTO nodes (id, epoch, state, url, version, schema, config_digest, started_ms)
 SELECT :node, 0, 'gone', '', '', '', '', 0 WHERE EXISTS (SELECT 1 FROM credit_leases WHERE node = :node)
 ON CONFLICT (id) DO NOTHING
 """)
-_STATE = text("SELECT state FROM nodes WHERE id = :node FOR UPDATE")
-_SIGN_OFF = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
-_SUM = text("""
+_LOCK_NODE_STATE = text("SELECT state FROM nodes WHERE id = :node FOR UPDATE")
+_MARK_NODE_GONE = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
+_SUM_OUTSTANDING = text("""
 SELECT coalesce(sum(granted - posted - late) FILTER (WHERE owner = 0), 0)::bigint AS accounts,
   coalesce(sum(granted - posted - late) FILTER (WHERE owner = 1), 0)::bigint AS keys
 FROM credit_leases JOIN credit_balances USING (owner, owner_id) WHERE node = :node AND granted > posted + late
 """)
-_TURN = text("""
+_TURN_BALANCES = text("""
 SELECT turn_balance(b.owner, b.owner_id, CAST(:day AS integer), CAST(:month AS integer))
 FROM credit_balances b JOIN credit_leases l USING (owner, owner_id) WHERE l.node = :node ORDER BY owner, owner_id
 """)
-_CHARGE = text("""
+_INSERT_CHARGES = text("""
 INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos, reference, note)
 SELECT CAST(:now_ms AS bigint), 'orphan', coalesce(k.account_id, l.owner_id), k.id,
   l.posted + l.late - l.granted, :node, :note
@@ -46,27 +46,27 @@ WHERE l.node = :node AND l.granted > l.posted + l.late AND (l.owner = 0 OR k.id 
 ORDER BY l.owner, l.owner_id
 """)
 # The reversal counts in the window of the charge that it reverses.
-_TAKE_BACK = text("""
+_INSERT_REVERSALS = text("""
 INSERT INTO entries (at_ms, kind, account_id, key_id, amount_nanos, reference, note)
 SELECT max(at_ms), 'orphan', account_id, key_id, -sum(amount_nanos), reference, :note FROM entries
 WHERE kind = 'orphan' AND reference = :node GROUP BY account_id, key_id, reference HAVING sum(amount_nanos) <> 0
 ORDER BY account_id, key_id NULLS FIRST
 RETURNING amount_nanos
 """)
-_COUNT_AGAIN = text("""
+_UPDATE_CREDIT = text("""
 UPDATE credit_balances b SET credit = credited_since(b.owner, b.owner_id, b.start) FROM (
   SELECT x.owner, x.owner_id FROM credit_balances x JOIN entries e ON e.kind = 'orphan' AND e.reference = :node AND
     CASE x.owner WHEN 1 THEN e.key_id = x.owner_id ELSE e.key_id IS NULL AND e.account_id = x.owner_id END
   GROUP BY 1, 2) found
 WHERE b.owner = found.owner AND b.owner_id = found.owner_id
 """)
-_CHARGED = "a node that was lost had it set aside"
-_RETURNED = "the node has come back and posted what it had spent"
+_CHARGE_NOTE = "a node that was lost had it set aside"
+_REVERSAL_NOTE = "the node has come back and posted what it had spent"
 
 
 async def list_orphaned(database: Database, after_s: float) -> Sequence[str]:
     """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""
-    return [row.node for row in await database.read(_FIND.bindparams(after_ms=int(after_s * 1000)))]
+    return [row.node for row in await database.read(_LIST_ORPHANED_NODES.bindparams(after_ms=int(after_s * 1000)))]
 
 
 async def end_orphans(
@@ -89,19 +89,19 @@ async def end_orphans(
     day = parse_day(now_s)
 
     async def work(connection: AsyncConnection) -> int:
-        await connection.execute(_PLACE.bindparams(node=node))
-        state = await connection.scalar(_STATE.bindparams(node=node))
+        await connection.execute(_INSERT_NODE_ROW.bindparams(node=node))
+        state = await connection.scalar(_LOCK_NODE_STATE.bindparams(node=node))
         if state is None:
             raise NotFound(f"There is no node {node}")
         if state == "live":
             raise Conflict(f"The node {node} lives. Stop it first")
-        await connection.execute(_TURN.bindparams(node=node, day=day.number, month=day.month_number))
-        outstanding = (await connection.execute(_SUM.bindparams(node=node))).one()
+        await connection.execute(_TURN_BALANCES.bindparams(node=node, day=day.number, month=day.month_number))
+        outstanding = (await connection.execute(_SUM_OUTSTANDING.bindparams(node=node))).one()
         if verdict == "charge":
-            await connection.execute(_CHARGE.bindparams(node=node, note=_CHARGED, now_ms=int(now_s * 1000)))
-            await connection.execute(_COUNT_AGAIN.bindparams(node=node))
+            await connection.execute(_INSERT_CHARGES.bindparams(node=node, note=_CHARGE_NOTE, now_ms=int(now_s * 1000)))
+            await connection.execute(_UPDATE_CREDIT.bindparams(node=node))
         await connection.execute(text("SELECT fold_leases(:node)").bindparams(node=node))
-        await connection.execute(_SIGN_OFF.bindparams(node=node))
+        await connection.execute(_MARK_NODE_GONE.bindparams(node=node))
         return max(int(outstanding.accounts), int(outstanding.keys))
 
     return await database.write(work, audit)
@@ -111,9 +111,9 @@ async def reverse_orphan_charges(database: Database, node: str) -> int:
     """Reverse the charges for a lost node that came back and posted its spending. Return the number of entries."""
 
     async def work(connection: AsyncConnection) -> int:
-        added = (await connection.execute(_TAKE_BACK.bindparams(node=node, note=_RETURNED))).all()
-        if added:
-            await connection.execute(_COUNT_AGAIN.bindparams(node=node))
-        return len(added)
+        entries = (await connection.execute(_INSERT_REVERSALS.bindparams(node=node, note=_REVERSAL_NOTE))).all()
+        if entries:
+            await connection.execute(_UPDATE_CREDIT.bindparams(node=node))
+        return len(entries)
 
     return await database.write(work)

@@ -16,12 +16,12 @@ async def find_unposted(
     """Keep rows from being stored; yield a function that adds up the charges not stored at that moment."""
     async with queue.writing:
         # After a failed batch some rows may be stored: the answer to its commit may have been lost.
-        stored = await ledger.find_stored([row.id for row in queue.list_rows()]) if queue.failing else frozenset()
+        stored_ids = await ledger.find_stored([row.id for row in queue.list_rows()]) if queue.failing else frozenset()
 
         def add_up() -> Mapping[BalanceId, int]:
             sums: Counter[BalanceId] = Counter()
             for row in queue.list_rows():
-                if row.id not in stored:
+                if row.id not in stored_ids:
                     sums["account", row.account_id] += row.cost_nanos
                     sums["key", row.key_id] += row.cost_nanos
             return sums

@@ -18,17 +18,17 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 
-_ENDED = text("""
+_LIST_ENDED_NODES = text("""
 SELECT n.id FROM nodes n WHERE n.state = 'dead' AND n.journal = 'store'
   OR n.state <> 'live' AND EXISTS (SELECT 1 FROM request_notes r WHERE r.node = n.id)
 ORDER BY n.id
 """)
 # The node cannot register before the commit. Its earlier writes are complete, because each write shares this lock.
-_LOCK = text("SELECT journal FROM nodes WHERE id = :node AND state <> 'live' FOR UPDATE")
-_TAKE = text("DELETE FROM request_notes WHERE node = :node RETURNING note")
-_FOLD = text("SELECT fold_other_leases(:node, CAST(:owners AS smallint[]), CAST(:ids AS bigint[]))")
-_SIGN_OFF = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
-_SAY = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <> :journal")
+_LOCK_ENDED_NODE = text("SELECT journal FROM nodes WHERE id = :node AND state <> 'live' FOR UPDATE")
+_DELETE_NOTES = text("DELETE FROM request_notes WHERE node = :node RETURNING note")
+_END_LEASES = text("SELECT fold_other_leases(:node, CAST(:owners AS smallint[]), CAST(:ids AS bigint[]))")
+_MARK_NODE_GONE = text("UPDATE nodes SET state = 'gone' WHERE id = :node")
+_RECORD_JOURNAL = text("UPDATE nodes SET journal = :journal WHERE id = :node AND journal <> :journal")
 
 
 class EndedNodeNotes:
@@ -39,38 +39,38 @@ class EndedNodeNotes:
         self._today = today
 
     async def find_nodes(self) -> Sequence[str]:
-        return [row.id for row in await self._database.read(_ENDED)]
+        return [row.id for row in await self._database.read(_LIST_ENDED_NODES)]
 
     async def interrupt_requests(
         self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
     ) -> Sequence[RequestRecord]:
-        """Store the rows of the open requests of ``node``, and sign it off, in one transaction.
+        """Store the rows of the open requests of ``node``, and sign it off, in one transaction; return the new rows.
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
-        reservation, those of its account and key stay. A node that has registered again keeps everything. ``node``: its
-        id. ``interrupt``: returns the row of an interrupted request.
+        reservation, those of its account and key stay. A node that has registered again keeps everything.
+        ``node``: its id. ``interrupt``: returns the row of an interrupted request.
         """
         return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))
 
     async def _interrupt_requests(
         self, connection: AsyncConnection, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
     ) -> Sequence[RequestRecord]:
-        journal = (await connection.execute(_LOCK, {"node": node})).scalar()
+        journal = (await connection.execute(_LOCK_ENDED_NODE, {"node": node})).scalar()
         if journal is None:
             return ()
-        notes = await connection.execute(_TAKE, {"node": node})
-        rows = [interrupt(parse_note(bytes(found.note))) for found in notes]
+        note_rows = await connection.execute(_DELETE_NOTES, {"node": node})
+        rows = [interrupt(parse_note(bytes(note_row.note))) for note_row in note_rows]
         credit = PostgresCredit(self._database, node, self._today)
-        stored = await LedgerRepository(self._database).insert_new(connection, rows, credit)
+        stored_rows = await LedgerRepository(self._database).insert_new(connection, rows, credit)
         if journal == "store":
-            kept = {(0, row.account_id) for row in rows if row.cost_nanos < row.reserved_nanos}
-            kept |= {(1, row.key_id) for row in rows if row.cost_nanos < row.reserved_nanos}
-            owners, ids = [owner for owner, _ in kept], [number for _, number in kept]
-            await connection.execute(_FOLD, {"node": node, "owners": owners, "ids": ids})
-            await connection.execute(_SIGN_OFF, {"node": node})
-        return stored
+            kept_balances = {(0, row.account_id) for row in rows if row.cost_nanos < row.reserved_nanos}
+            kept_balances |= {(1, row.key_id) for row in rows if row.cost_nanos < row.reserved_nanos}
+            owners, ids = [owner for owner, _ in kept_balances], [owner_id for _, owner_id in kept_balances]
+            await connection.execute(_END_LEASES, {"node": node, "owners": owners, "ids": ids})
+            await connection.execute(_MARK_NODE_GONE, {"node": node})
+        return stored_rows
 
 
 async def record_journal(database: Database, node: str, journal: str) -> None:
     """Record the location of the journal of ``node``: "disk" or "store"."""
-    await database.change(_SAY.bindparams(node=node, journal=journal))
+    await database.change(_RECORD_JOURNAL.bindparams(node=node, journal=journal))

@@ -37,14 +37,14 @@ class NoteCollector:
 
     def __init__(
         self,
-        ended: EndedNodes,
+        ended_nodes: EndedNodes,
         leads: Callable[[], bool],
         on_crash: OnCrash,
         clock: Callable[[], float],
         pause_s: float,
     ) -> None:
         self._pause_s = pause_s
-        self._ended = ended
+        self._ended_nodes = ended_nodes
         self._leads = leads
         self._on_crash = on_crash
         self._clock = clock
@@ -60,8 +60,8 @@ class NoteCollector:
                     log.warning("notes_not_collected", error=error.message)
 
     async def step(self) -> None:
-        for node in await self._ended.find_nodes():
-            end = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
-            rows = await self._ended.interrupt_requests(node, end)
+        for node in await self._ended_nodes.find_nodes():
+            interrupt_request = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
+            rows = await self._ended_nodes.interrupt_requests(node, interrupt_request)
             log_interrupted(rows)
             log.warning("node_settled", node=node, interrupted=len(rows))

@@ -16,10 +16,10 @@ async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
     """Store the rows of the last minutes that the store has lost. No-op if the journal keeps no stored rows."""
     if not isinstance(journal, KeptJournal):
         return
-    posted = 0
+    row_count = 0
     for path in journal.keep_all():
         rows = journal.select_stored(await asyncio.to_thread(read_ended, path))
-        for first in range(0, len(rows), BATCH):
-            await ledger.post_again(rows[first : first + BATCH])
-        posted += len(rows)
-    log.warning("records_posted_again", rows=posted)
+        for start in range(0, len(rows), BATCH):
+            await ledger.post_again(rows[start : start + BATCH])
+        row_count += len(rows)
+    log.warning("records_posted_again", rows=row_count)

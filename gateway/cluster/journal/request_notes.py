@@ -22,18 +22,18 @@ from gateway.storage.database import Database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
 
-STATEMENT_S = 2.0
+STATEMENT_TIMEOUT_S = 2.0
 """Time limit of a statement. Then the connection is closed, because the server may or may not have finished it."""
 WAIT_S = 10.0
 """How long a request waits for its note, which is enough for a restart of the server."""
 RETRY_S = 0.1
-MOST = 1_000
+MAX_NOTES = 1_000
 """Notes per statement."""
 REFUSED = "refused"
 """Stored instead of a node's id: the note is a row that the database refused."""
 
 # The lock on the node's row orders this insert and the node's death: either all notes are collected, or it is refused.
-_ADD = """
+_INSERT_NOTES = """
 WITH live AS (SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2 AND state = 'live' FOR SHARE),
 added AS (
   INSERT INTO request_notes (request_id, node, note, at_ms)
@@ -42,27 +42,27 @@ added AS (
   ON CONFLICT (request_id) DO NOTHING)
 SELECT count(*) FROM live
 """
-_DELETE = "DELETE FROM request_notes WHERE request_id = ANY($1)"
-_DELETE_SOME = text("DELETE FROM request_notes WHERE request_id = ANY(CAST(:ids AS text[]))")
-_KEEP = text("""
+_DELETE_NOTES = "DELETE FROM request_notes WHERE request_id = ANY($1)"
+_DELETE_STORED_NOTES = text("DELETE FROM request_notes WHERE request_id = ANY(CAST(:ids AS text[]))")
+_PUT_REFUSED_ROW = text("""
 INSERT INTO request_notes AS n (request_id, node, note, at_ms) VALUES (:id, :node, :note, :at_ms)
 ON CONFLICT (request_id) DO UPDATE SET node = excluded.node, note = excluded.note
 """)
-_END_FORMER = """
+_TERMINATE_CONNECTION = """
 SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND application_name = $2
 """
-_OWN = text("SELECT note FROM request_notes WHERE node = :node")
+_LIST_NODE_NOTES = text("SELECT note FROM request_notes WHERE node = :node")
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 @attrs.define(eq=False)
 class _WaitingNote:
-    """A note that is not committed yet. ``written``: a future, resolved by the commit."""
+    """A note that is not committed yet. ``commit``: a future, resolved by the commit."""
 
     id: str
-    note: bytes
-    written: "asyncio.Future[None]"
+    data: bytes
+    commit: "asyncio.Future[None]"
 
 
 class NoteWriter:
@@ -73,17 +73,17 @@ class NoteWriter:
         self._find_process = find_process
         self._connection: Connection | None = None
         self._pid = self._former_pid = 0
-        self._waiting: list[_WaitingNote] = []
-        self._withdrawn: set[str] = set()
-        self._woken = asyncio.Event()
+        self._pending_notes: list[_WaitingNote] = []
+        self._withdrawn_ids: set[str] = set()
+        self._wake = asyncio.Event()
         self._failing = False
 
     async def write(self, start: RequestStart) -> None:
         """Return once the note of ``start`` is committed. Raises ``StoreUnavailable``: the note will not stay."""
-        written = self.write_soon(start)
+        commit = self.write_soon(start)
         try:
             async with asyncio.timeout(WAIT_S):
-                await written
+                await commit
         except BaseException as error:
             self.withdraw(start.id)
             if isinstance(error, TimeoutError):
@@ -91,18 +91,18 @@ class NoteWriter:
             raise
 
     def withdraw(self, request_id: str) -> None:
-        self._withdrawn.add(request_id)
-        self._woken.set()
+        self._withdrawn_ids.add(request_id)
+        self._wake.set()
 
     def write_soon(self, start: RequestStart) -> "asyncio.Future[None]":
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_WaitingNote(start.id, orjson.dumps(start._asdict()), written))
-        self._woken.set()
-        return written
+        commit: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending_notes.append(_WaitingNote(start.id, orjson.dumps(start._asdict()), commit))
+        self._wake.set()
+        return commit
 
     async def run(self) -> None:
         while True:
-            await self._woken.wait()
+            await self._wake.wait()
             try:
                 await self.step()
             except StoreUnavailable:
@@ -110,22 +110,22 @@ class NoteWriter:
 
     async def step(self) -> None:
         """Write waiting notes, and delete withdrawn ones. Raises ``StoreUnavailable``; both then stay pending."""
-        self._woken.clear()
-        batch = [each for each in self._waiting[:MOST] if not each.written.done()]
-        withdrawn = frozenset(self._withdrawn)
-        if len(self._waiting) > MOST:
-            self._woken.set()
-        self._waiting = self._waiting[MOST:]
+        self._wake.clear()
+        batch = [note for note in self._pending_notes[:MAX_NOTES] if not note.commit.done()]
+        withdrawn_ids = frozenset(self._withdrawn_ids)
+        if len(self._pending_notes) > MAX_NOTES:
+            self._wake.set()
+        self._pending_notes = self._pending_notes[MAX_NOTES:]
         try:
-            async with asyncio.timeout(STATEMENT_S):
+            async with asyncio.timeout(STATEMENT_TIMEOUT_S):
                 if batch:
-                    await self._add(batch)
-                if withdrawn:
-                    await (await self._connect()).execute(_DELETE, list(withdrawn))
-                    self._withdrawn -= withdrawn
+                    await self._insert(batch)
+                if withdrawn_ids:
+                    await (await self._connect()).execute(_DELETE_NOTES, list(withdrawn_ids))
+                    self._withdrawn_ids -= withdrawn_ids
         except BaseException as error:
-            self._waiting = batch + self._waiting
-            self._woken.set()
+            self._pending_notes = batch + self._pending_notes
+            self._wake.set()
             self._disconnect()
             if not isinstance(error, FAILURES):
                 raise
@@ -139,37 +139,37 @@ class NoteWriter:
 
     async def close(self) -> None:
         """Delete withdrawn notes if the database answers, and close the connection."""
-        if self._withdrawn:
+        if self._withdrawn_ids:
             try:
                 await self.step()
             except StoreUnavailable:
-                log.warning("notes_not_deleted", rows=len(self._withdrawn))
+                log.warning("notes_not_deleted", rows=len(self._withdrawn_ids))
         self._disconnect()
 
-    async def _add(self, batch: Sequence[_WaitingNote]) -> None:
+    async def _insert(self, batch: Sequence[_WaitingNote]) -> None:
         node, _, epoch = self._find_process().rpartition(":")
         connection = await self._connect()
-        live = await connection.fetchval(
-            _ADD, node, int(epoch), [each.id for each in batch], [each.note for each in batch]
+        is_live = await connection.fetchval(
+            _INSERT_NOTES, node, int(epoch), [note.id for note in batch], [note.data for note in batch]
         )
-        for each in batch:
-            if not each.written.done():
-                if live:
-                    each.written.set_result(None)
+        for note in batch:
+            if not note.commit.done():
+                if is_live:
+                    note.commit.set_result(None)
                 else:  # another node has declared this one dead
-                    each.written.set_exception(_make_unavailable())
-                    each.written.exception()  # marks the error as retrieved even if no caller waits for it
+                    note.commit.set_exception(_make_unavailable())
+                    note.commit.exception()  # marks the error as retrieved even if no caller waits for it
 
     async def _connect(self) -> Connection:
         if self._connection is None or self._connection.is_closed():
             connection = await self._address.connect(
-                statement_timeout=f"{STATEMENT_S:.0f}s",
+                statement_timeout=f"{STATEMENT_TIMEOUT_S:.0f}s",
                 lock_timeout="1500ms",
                 idle_in_transaction_session_timeout="10s",
             )
             try:
                 if self._former_pid:  # the former connection must not write a note after its deletion
-                    await connection.execute(_END_FORMER, self._former_pid, self._address.user)
+                    await connection.execute(_TERMINATE_CONNECTION, self._former_pid, self._address.user)
             except BaseException:
                 connection.terminate()
                 raise
@@ -189,13 +189,13 @@ class PostgresNotes:
     """The changes of notes in transactions that store rows."""
 
     async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
-        await connection.execute(_DELETE_SOME, {"ids": list(ids)})
+        await connection.execute(_DELETE_STORED_NOTES, {"ids": list(ids)})
 
     async def store_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
         # Unlike orjson, json serializes any number and any text; the column accepts any bytes.
         note = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr).encode()
         values = {"id": row.id, "node": REFUSED, "note": note, "at_ms": row.settled_ms}
-        await connection.execute(_KEEP, values)
+        await connection.execute(_PUT_REFUSED_ROW, values)
 
 
 def parse_note(note: bytes) -> RequestRecord:
@@ -206,7 +206,7 @@ def parse_note(note: bytes) -> RequestRecord:
 
 async def find_own_notes(database: Database, node: str) -> Sequence[RequestRecord]:
     """Return the rows of the requests that a node has started and not ended."""
-    return [parse_note(bytes(row.note)) for row in await database.read(_OWN.bindparams(node=node))]
+    return [parse_note(bytes(row.note)) for row in await database.read(_LIST_NODE_NOTES.bindparams(node=node))]
 
 
 def _make_unavailable() -> StoreUnavailable:

@@ -12,8 +12,8 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import batches
 
-_CHANGING = ("status", "claimed", "detail", "owner")
-_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing": 3, **dict.fromkeys(ENDED_STATES, 4)}
+_CHANGING_COLUMNS = ("status", "claimed", "detail", "owner")
+_STATE_ORDER = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing": 3, **dict.fromkeys(ENDED_STATES, 4)}
 
 
 async def restore_batch(database: Database, state: Mapping[str, Any], process: str) -> bool:
@@ -21,8 +21,8 @@ async def restore_batch(database: Database, state: Mapping[str, Any], process: s
 
     Of several nodes that have run a batch, the last one counts. A batch of an earlier process of this node is free.
     """
-    if removed := state.get("removed"):
-        return bool(await database.change(delete(batches).where(batches.c.id == removed)))
+    if removed_id := state.get("removed"):
+        return bool(await database.change(delete(batches).where(batches.c.id == removed_id)))
     row = dict(state["row"])
     if is_former(row["owner"], process):
         row["owner"] = ""
@@ -32,28 +32,28 @@ async def restore_batch(database: Database, state: Mapping[str, Any], process: s
 
 async def _put(connection: AsyncConnection, row: dict[str, Any], *, cancelled: bool) -> bool:
     """Insert a batch, or advance it. ``cancelled``: the row is that of a node that has only cancelled the batch."""
-    added = insert(batches).values(**row).on_conflict_do_nothing(index_elements=["id"])
-    if (await connection.execute(added)).rowcount:
+    insertion = insert(batches).values(**row).on_conflict_do_nothing(index_elements=["id"])
+    if (await connection.execute(insertion)).rowcount:
         return True
-    columns = (batches.c[name] for name in _CHANGING)
-    found = (await connection.execute(select(*columns).where(batches.c.id == row["id"]).with_for_update())).first()
-    if found is None:  # deleted meanwhile
+    columns = (batches.c[name] for name in _CHANGING_COLUMNS)
+    stored_row = (await connection.execute(select(*columns).where(batches.c.id == row["id"]).with_for_update())).first()
+    if stored_row is None:  # deleted meanwhile
         return False
-    stored = dict(zip(_CHANGING, found, strict=True))
-    newest = stored
-    if not cancelled and _measure(row) >= _measure(stored):
-        newest = {name: row[name] for name in _CHANGING}
-    if newest["status"] in RUNNING and "cancelling" in {row["status"], stored["status"]}:
-        newest = {**newest, "status": "cancelling"}
-    if newest == stored:
+    stored_values = dict(zip(_CHANGING_COLUMNS, stored_row, strict=True))
+    new_values = stored_values
+    if not cancelled and _measure_progress(row) >= _measure_progress(stored_values):
+        new_values = {name: row[name] for name in _CHANGING_COLUMNS}
+    if new_values["status"] in RUNNING and "cancelling" in {row["status"], stored_values["status"]}:
+        new_values = {**new_values, "status": "cancelling"}
+    if new_values == stored_values:
         return False
-    await connection.execute(update(batches).where(batches.c.id == row["id"]).values(newest))
+    await connection.execute(update(batches).where(batches.c.id == row["id"]).values(new_values))
     return True
 
 
-def _measure(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
+def _measure_progress(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
     """Return how far a batch is: it has no field that grows with each change."""
     detail = row["detail"]
     tally = detail["tally"]
-    results = sum(tally[name] for name in ("completed", "failed", "cancelled", "expired"))
-    return detail["moves"], row["claimed"], results, _ORDER[row["status"]]
+    result_count = sum(tally[name] for name in ("completed", "failed", "cancelled", "expired"))
+    return detail["moves"], row["claimed"], result_count, _STATE_ORDER[row["status"]]

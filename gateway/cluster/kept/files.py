@@ -16,7 +16,7 @@ async def restore_file(database: Database, state: Mapping[str, Any], _process: s
     row = state["row"]
     if state.get("removed"):
         return bool(await database.change(delete(files).where(files.c.id == row["id"])))
-    return await database.write_shared(lambda connection: _add(connection, files, row))
+    return await database.write_shared(lambda connection: _insert_if_missing(connection, files, row))
 
 
 async def restore_upload(database: Database, state: Mapping[str, Any], _process: str) -> bool:
@@ -24,12 +24,12 @@ async def restore_upload(database: Database, state: Mapping[str, Any], _process:
     row = state["row"]
 
     async def put(connection: AsyncConnection) -> bool:
-        added = await _add(connection, uploads, row)
+        is_added = await _insert_if_missing(connection, uploads, row)
         if row["status"] == "pending":
-            return added
-        ended = update(uploads).where(uploads.c.id == row["id"], uploads.c.status == "pending").values(row)
+            return is_added
+        end_query = update(uploads).where(uploads.c.id == row["id"], uploads.c.status == "pending").values(row)
         await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == row["id"]))
-        return bool((await connection.execute(ended)).rowcount) or added
+        return bool((await connection.execute(end_query)).rowcount) or is_added
 
     return await database.write_shared(put)
 
@@ -39,15 +39,15 @@ async def restore_part(database: Database, state: Mapping[str, Any], _process: s
     row = state["row"]
 
     async def put(connection: AsyncConnection) -> bool:
-        await _add(connection, uploads, state["upload"])
-        pending = select(uploads.c.id).where(uploads.c.id == row["upload_id"], uploads.c.status == "pending")
-        if (await connection.execute(pending.with_for_update())).first() is None:
+        await _insert_if_missing(connection, uploads, state["upload"])
+        pending_query = select(uploads.c.id).where(uploads.c.id == row["upload_id"], uploads.c.status == "pending")
+        if (await connection.execute(pending_query.with_for_update())).first() is None:
             return False
-        return await _add(connection, upload_parts, row)
+        return await _insert_if_missing(connection, upload_parts, row)
 
     return await database.write_shared(put)
 
 
-async def _add(connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-    added = insert(table).values(**row).on_conflict_do_nothing(index_elements=["id"])
-    return bool((await connection.execute(added)).rowcount)
+async def _insert_if_missing(connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+    insertion = insert(table).values(**row).on_conflict_do_nothing(index_elements=["id"])
+    return bool((await connection.execute(insertion)).rowcount)

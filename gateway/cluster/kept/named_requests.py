@@ -13,7 +13,7 @@ from gateway.storage.database import Database
 from gateway.storage.kept_changes import decode_bytes
 from gateway.storage.schema import replays
 
-_ORDER = get_args(ReplayState)
+_STATE_ORDER = get_args(ReplayState)
 
 
 async def restore_named(database: Database, state: Mapping[str, Any], process: str) -> bool:
@@ -24,24 +24,26 @@ async def restore_named(database: Database, state: Mapping[str, Any], process: s
     row = {**state["row"], "body": decode_bytes(state["row"]["body"])}
     if row["state"] == "running" and is_former(row["owner"], process):
         row["state"] = "lost"
-    call = (replays.c.key_id == row["key_id"], replays.c.name == row["name"])
+    conditions = (replays.c.key_id == row["key_id"], replays.c.name == row["name"])
     if state["removed"]:
-        return bool(await database.change(delete(replays).where(*call, replays.c.request_id == row["request_id"])))
+        return bool(
+            await database.change(delete(replays).where(*conditions, replays.c.request_id == row["request_id"]))
+        )
 
     async def put(connection: AsyncConnection) -> bool:
-        added = insert(replays).values(**row).on_conflict_do_nothing(index_elements=["key_id", "name"])
-        if (await connection.execute(added)).rowcount:
+        insertion = insert(replays).values(**row).on_conflict_do_nothing(index_elements=["key_id", "name"])
+        if (await connection.execute(insertion)).rowcount:
             return True
         columns = select(replays.c.request_id, replays.c.created_ms, replays.c.state)
-        found = (await connection.execute(columns.where(*call).with_for_update())).first()
-        if found is None:  # deleted meanwhile
+        stored_row = (await connection.execute(columns.where(*conditions).with_for_update())).first()
+        if stored_row is None:  # deleted meanwhile
             return False
-        if found.request_id == row["request_id"]:
-            newer = _ORDER.index(row["state"]) > _ORDER.index(found.state)
+        if stored_row.request_id == row["request_id"]:
+            is_newer = _STATE_ORDER.index(row["state"]) > _STATE_ORDER.index(stored_row.state)
         else:  # the name has expired, or a lost request was repeated
-            newer = row["created_ms"] > found.created_ms
-        if newer:
-            await connection.execute(update(replays).where(and_(*call)).values(row))
-        return newer
+            is_newer = row["created_ms"] > stored_row.created_ms
+        if is_newer:
+            await connection.execute(update(replays).where(and_(*conditions)).values(row))
+        return is_newer
 
     return await database.write_shared(put)

@@ -5,5 +5,10 @@ from gateway.domain.node import parse_process
 
 def is_former(owner: str, process: str) -> bool:
     """Return whether ``owner`` is an earlier process of the node of ``process``."""
-    theirs, ours = parse_process(owner), parse_process(process)
-    return theirs is not None and ours is not None and theirs[0] == ours[0] and theirs[1] < ours[1]
+    owner_process, own_process = parse_process(owner), parse_process(process)
+    return (
+        owner_process is not None
+        and own_process is not None
+        and owner_process[0] == own_process[0]
+        and owner_process[1] < own_process[1]
+    )

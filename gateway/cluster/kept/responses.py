@@ -16,25 +16,25 @@ async def restore_response(database: Database, state: Mapping[str, Any], _proces
 
     A deleted response is hidden: others may continue it.
     """
-    table, changed = kept_responses, 0
+    table, changed_rows = kept_responses, 0
     if row := state.get("row"):
         values = {**row, "sealed": decode_bytes(row["sealed"]), "inputs": decode_bytes(row["inputs"])}
-        put = insert(table).values(**values)
-        put = put.on_conflict_do_update(
-            index_elements=["id"], set_=values, where=table.c.created_ms < put.excluded.created_ms
+        upsert = insert(table).values(**values)
+        upsert = upsert.on_conflict_do_update(
+            index_elements=["id"], set_=values, where=table.c.created_ms < upsert.excluded.created_ms
         )
-        changed = await database.change(put)
-    if deleted := state.get("deleted"):
-        living = table.c.id == deleted, table.c.expires_ms > state["deleted_ms"]
-        changed += await database.change(update(table).where(*living).values(expires_ms=state["deleted_ms"]))
-    return bool(changed)
+        changed_rows = await database.change(upsert)
+    if deleted_id := state.get("deleted"):
+        conditions = table.c.id == deleted_id, table.c.expires_ms > state["deleted_ms"]
+        changed_rows += await database.change(update(table).where(*conditions).values(expires_ms=state["deleted_ms"]))
+    return bool(changed_rows)
 
 
 async def restore_owners(database: Database, state: Mapping[str, Any], _process: str) -> bool:
     """Store who owns a response and the objects in it. Raises ``StoreUnavailable``."""
-    table, changed = response_owners, 0
+    table, changed_rows = response_owners, 0
     if rows := state.get("rows"):
-        changed = await database.change(insert(table).values(rows).on_conflict_do_nothing(index_elements=["id"]))
-    if deleted := state.get("deleted"):
-        changed += await database.change(delete(table).where(table.c.id == deleted))
-    return bool(changed)
+        changed_rows = await database.change(insert(table).values(rows).on_conflict_do_nothing(index_elements=["id"]))
+    if deleted_id := state.get("deleted"):
+        changed_rows += await database.change(delete(table).where(table.c.id == deleted_id))
+    return bool(changed_rows)

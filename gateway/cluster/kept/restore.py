@@ -17,7 +17,7 @@ from gateway.storage.kept_changes import KeptKind
 
 Restore = Callable[[Database, Mapping[str, Any], str], Awaitable[bool]]
 """Brings one state back for the process that is named; returns whether the database lacked something."""
-KINDS: Mapping[KeptKind, Restore] = {
+RESTORE_BY_KIND: Mapping[KeptKind, Restore] = {
     "batch": restore_batch,
     "file": restore_file,
     "named_request": restore_named,
@@ -33,17 +33,17 @@ log = structlog.stdlib.get_logger(__name__)
 
 async def restore_changes(database: Database, timeline: str, process: str) -> None:
     """Bring all kept changes back into the database on this ``timeline``. Raises ``StoreUnavailable``."""
-    changes, restored, last = database.kept, 0, 0
-    if not isinstance(changes, ChangeFile):
+    change_file, restored_count, last_number = database.kept, 0, 0
+    if not isinstance(change_file, ChangeFile):
         return
     for _ in range(2):  # a change of a row that is not back yet has found no row
-        for change in changes.list_changes(last):
-            last = max(last, change.number)
+        for change in change_file.list_changes(last_number):
+            last_number = max(last_number, change.number)
             try:
-                restored += await KINDS[change.kind](database, change.state, process)
+                restored_count += await RESTORE_BY_KIND[change.kind](database, change.state, process)
             except (IntegrityError, RowRefused, TypeError, LookupError) as error:  # no account, or another version
                 name, reason = f"{change.kind} {change.key}", str(error).partition("\n")[0]
                 log.error("job_not_restored", job=name, error=reason)  # noqa: TRY400 - not a bug here
-    changes.confirm(timeline)
-    if restored:
-        log.warning("jobs_restored", rows=restored)
+    change_file.confirm(timeline)
+    if restored_count:
+        log.warning("jobs_restored", rows=restored_count)

@@ -15,12 +15,12 @@ from gateway.storage.row_mapping import build_progress, build_receipt, build_vid
 from gateway.storage.schema import requests, videos
 from gateway.storage.videos import VideoRepository
 
-_ORDER = tuple(TRANSITIONS)
-_RESERVE = text("""
+_STATE_ORDER = tuple(TRANSITIONS)
+_ADD_RESERVATION = text("""
 UPDATE credit_balances SET reserved = reserved + :held
 WHERE owner = 0 AND owner_id = :account_id OR owner = 1 AND owner_id = :key_id
 """)
-_PROMPT = text("""
+_PUT_PROMPT = text("""
 INSERT INTO video_prompts AS p (video_id, prompt) VALUES (:video_id, :prompt)
 ON CONFLICT (video_id) DO UPDATE SET prompt = excluded.prompt WHERE p.prompt = ''
 """)
@@ -39,19 +39,19 @@ async def restore_video(database: Database, state: Mapping[str, Any], process: s
     Of several nodes that have worked on a job, the one that knows its latest state counts. A job that another process
     was submitting when it ended is free, and is then found to be abandoned.
     """
-    kept = parse_state(state)
-    job, row, repository = kept.job, kept.row, _RestoringRepository(database)
-    changed = await database.write(lambda connection: _put(connection, _free(job, process)))
+    kept_state = parse_state(state)
+    job, row, repository = kept_state.job, kept_state.row, _RestoringRepository(database)
+    is_changed = await database.write(lambda connection: _put(connection, _free_job(job, process)))
     if row is not None and not job.ended:
-        changed = await repository.drop(job, row) or changed
+        is_changed = await repository.drop(job, row) or is_changed
     elif row is not None:
-        changed = await repository.finish(job, row, kept.delivery) or changed
-    if kept.removed:
+        is_changed = await repository.finish(job, row, kept_state.delivery) or is_changed
+    if kept_state.removed:
         await repository.remove(job)
-    return changed
+    return is_changed
 
 
-def _free(job: VideoJob, process: str) -> VideoJob:
+def _free_job(job: VideoJob, process: str) -> VideoJob:
     """Return the job as it was before its end, without an owner unless this process is submitting it."""
     if job.ended:
         job = attrs.evolve(job, state="processing", completed_ms=None)
@@ -62,26 +62,29 @@ def _free(job: VideoJob, process: str) -> VideoJob:
 
 async def _put(connection: AsyncConnection, job: VideoJob) -> bool:
     """Insert a job, or advance it to a later state. Return whether it was changed."""
-    known = select(videos.c.state, videos.c.updated_ms).where(videos.c.id == job.id).with_for_update()
-    found = (await connection.execute(known)).first()
-    if found is None:
+    state_query = select(videos.c.state, videos.c.updated_ms).where(videos.c.id == job.id).with_for_update()
+    stored_row = (await connection.execute(state_query)).first()
+    if stored_row is None:
         if await _has_ended(connection, job.receipt):
             return False
         await connection.execute(insert(videos), build_video_row(job))
-        held = {"held": job.held_nanos, "account_id": job.account_id, "key_id": job.key_id}
-        await connection.execute(_RESERVE, held)
-    elif (_ORDER.index(job.state), job.updated_ms) > (_ORDER.index(found.state), found.updated_ms):
+        reservation = {"held": job.held_nanos, "account_id": job.account_id, "key_id": job.key_id}
+        await connection.execute(_ADD_RESERVATION, reservation)
+    elif (_STATE_ORDER.index(job.state), job.updated_ms) > (
+        _STATE_ORDER.index(stored_row.state),
+        stored_row.updated_ms,
+    ):
         values = {**build_progress(job), **build_receipt(job)}
         await connection.execute(update(videos).where(videos.c.id == job.id).values(values))
     elif not job.prompt:
         return False
     else:
-        return bool((await connection.execute(_PROMPT, {"video_id": job.id, "prompt": job.prompt})).rowcount)
-    await connection.execute(_PROMPT, {"video_id": job.id, "prompt": job.prompt})
+        return bool((await connection.execute(_PUT_PROMPT, {"video_id": job.id, "prompt": job.prompt})).rowcount)
+    await connection.execute(_PUT_PROMPT, {"video_id": job.id, "prompt": job.prompt})
     return True
 
 
 async def _has_ended(connection: AsyncConnection, receipt: RequestRecord) -> bool:
     """Return whether the request of a job is stored: the job has ended, and was deleted since."""
-    ended = select(requests.c.id).where(requests.c.id == receipt.id, requests.c.outcome != "interrupted")
-    return (await connection.execute(ended)).first() is not None
+    query = select(requests.c.id).where(requests.c.id == receipt.id, requests.c.outcome != "interrupted")
+    return (await connection.execute(query)).first() is not None

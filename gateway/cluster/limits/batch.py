@@ -7,13 +7,13 @@ import orjson
 
 from gateway.domain.rate_limit import Limits
 
-LOOK, PART, FULL = 0, 1, 2
-"""Kinds of calls: check only; take units; take units and places."""
+KIND_CHECK, KIND_UNITS, KIND_PERMIT = 0, 1, 2
+"""Kinds of calls: check only; take units; take units and count the running request."""
 REQUESTS: Literal[0] = 0
 TOKENS: Literal[1] = 1
 
-Wish = tuple[Any, int, int, int, int]
-"""A name and, for units ahead: the rate, units, limit, burst."""
+AheadRequest = tuple[Any, int, int, int, int]
+"""The name of a subject, ``REQUESTS`` or ``TOKENS``, the units to take ahead, the limit per minute and the burst."""
 
 
 class LimitBatch:
@@ -22,16 +22,16 @@ class LimitBatch:
     def __init__(self) -> None:
         self._running: dict[str, int] = {}
         self._limits: dict[tuple[str, Limits], int] = {}
-        self._fixes: list[tuple[str, int, int, int]] = []
+        self._corrections: list[tuple[str, int, int, int]] = []
         self._checks: list[tuple[int, int, list[int]]] = []
-        self._ahead: list[tuple[str, int, int, int, int]] = []
+        self._ahead_requests: list[tuple[str, int, int, int, int]] = []
 
     def report(self, name: str, running: int) -> None:
         self._running[name] = running
 
-    def add_correction(self, name: str, what: int, units: int, limit: int) -> None:
+    def add_correction(self, name: str, dimension: int, units: int, limit: int) -> None:
         self._running.setdefault(name, -1)
-        self._fixes.append((name, what, units, limit))
+        self._corrections.append((name, dimension, units, limit))
 
     def add_check(self, kind: int, tokens: int, subjects: Sequence[tuple[str, Limits]]) -> None:
         for name, _ in subjects:
@@ -39,21 +39,21 @@ class LimitBatch:
         positions = [self._limits.setdefault(subject, len(self._limits) + 1) for subject in subjects]
         self._checks.append((kind, tokens, positions))
 
-    def add_wish(self, name: str, what: int, units: int, rate: tuple[int, int]) -> None:
-        """Request units ahead. ``rate`` consists of limit and burst."""
-        self._ahead.append((name, what, units, *rate))
+    def request_ahead(self, name: str, dimension: int, units: int, rate: tuple[int, int]) -> None:
+        """Request units ahead. ``dimension``: ``REQUESTS`` or ``TOKENS``. ``rate``: the limit per minute, the burst."""
+        self._ahead_requests.append((name, dimension, units, *rate))
 
-    def build(self, head: dict[str, object]) -> bytes:
+    def build(self, header: dict[str, object]) -> bytes:
         names = sorted(self._running)
-        place = {name: number for number, name in enumerate(names, 1)}
+        position_by_name = {name: position for position, name in enumerate(names, 1)}
         return orjson.dumps(
             {
-                **head,
+                **header,
                 "names": [(name, self._running[name]) for name in names],
-                "limits": [(place[name], *_list_numbers(limits)) for name, limits in self._limits],
-                "fixes": [(place[name], *fix) for name, *fix in self._fixes],
+                "limits": [(position_by_name[name], *_list_numbers(limits)) for name, limits in self._limits],
+                "fixes": [(position_by_name[name], *correction) for name, *correction in self._corrections],
                 "calls": self._checks,
-                "ahead": [(place[name], *wish) for name, *wish in self._ahead],
+                "ahead": [(position_by_name[name], *ahead_request) for name, *ahead_request in self._ahead_requests],
             }
         )
 

@@ -21,7 +21,7 @@ from gateway.errors import Overloaded, RateLimited
 from gateway.routing.channel_state import ChannelSlot, ChannelState
 
 _Subjects = tuple[RateLimitSubject]
-MOST_CHANNELS = 1_000
+MAX_CHANNELS = 1_000
 """How many channels' limits are cached."""
 
 
@@ -43,7 +43,7 @@ class SharedChannelLimits:
         subjects = self._find_subjects(slot.state.channel)
         if subjects is None:
             return True
-        permit = await self._take(subjects)
+        permit = await self._take_permit(subjects)
         if permit is None:
             if (rpm := slot.state.channel.rpm) is not None:
                 slot.state.tat -= MINUTE_S / rpm
@@ -58,18 +58,18 @@ class SharedChannelLimits:
         if subjects is None:
             return places
 
-        async def take_one() -> None:
-            permit = await self._take(subjects)
+        async def take_place() -> None:
+            permit = await self._take_permit(subjects)
             if permit is not None and slot.ended:
                 self._limiter.release(permit, 0)
             elif permit is not None:
                 slot.permits += (permit,)
 
-        before = len(slot.permits)
-        await asyncio.gather(*(take_one() for _ in range(places)))
-        taken = len(slot.permits) - before
-        self._limiter.add_requests(subjects, parts - taken)
-        return taken
+        former_count = len(slot.permits)
+        await asyncio.gather(*(take_place() for _ in range(places)))
+        taken_places = len(slot.permits) - former_count
+        self._limiter.add_requests(subjects, parts - taken_places)
+        return taken_places
 
     def release(self, slot: ChannelSlot) -> None:
         permits, slot.permits = slot.permits, ()
@@ -86,7 +86,7 @@ class SharedChannelLimits:
             return False
         return True
 
-    async def _take(self, subjects: _Subjects) -> RateLimitPermit | None:
+    async def _take_permit(self, subjects: _Subjects) -> RateLimitPermit | None:
         try:
             return self._limiter.take_now(subjects, 0) or await self._limiter.take(subjects, 0)
         except (RateLimited, Overloaded):
@@ -94,13 +94,13 @@ class SharedChannelLimits:
 
     def _find_subjects(self, channel: Channel) -> _Subjects | None:
         """Return the channel's subject, the same object for the same limits; None without limits."""
-        rpm, most = channel.rpm, channel.max_concurrency
-        if rpm is None and most is None:
+        rpm, max_concurrency = channel.rpm, channel.max_concurrency
+        if rpm is None and max_concurrency is None:
             return None
-        limits = Limits(rpm, None, most, None if rpm is None else compute_smooth_burst(rpm))
-        known = self._subjects.get(channel.name)
-        if known is None or known[0].limits != limits:
-            if len(self._subjects) >= MOST_CHANNELS:  # most of them belong to removed channels
+        limits = Limits(rpm, None, max_concurrency, None if rpm is None else compute_smooth_burst(rpm))
+        subjects = self._subjects.get(channel.name)
+        if subjects is None or subjects[0].limits != limits:
+            if len(self._subjects) >= MAX_CHANNELS:  # most of them belong to removed channels
                 self._subjects.clear()
-            known = self._subjects[channel.name] = (RateLimitSubject("channel", channel.name, limits),)
-        return known
+            subjects = self._subjects[channel.name] = (RateLimitSubject("channel", channel.name, limits),)
+        return subjects

@@ -18,7 +18,7 @@ from gateway.domain.rate_limit import (
 from gateway.errors import Overloaded, RateLimited
 
 WhenDown = Literal["share", "open", "closed"]
-RECENT_S = 2.0
+COUNT_VALID_S = 2.0
 """How long the server's last count of requests at other gateways is used: an answer may only be late."""
 
 
@@ -36,25 +36,25 @@ class LocalFallbackLimiter:
         self._when_down = when_down
         self._count_gateways = count_gateways
         self._limiter = InMemoryRateLimiter(clock)
-        self._used: dict[SharedSubject, RateLimitSubject] = {}
+        self._used_shares: dict[SharedSubject, RateLimitSubject] = {}
         self._absence = 0
         self._ahead_of_clock = 0.0
-        self._since = float("-inf")
+        self._absent_since = float("-inf")
 
     def begin_absence(self, ahead_of_clock: float) -> None:
         """Begin anew; until now the server decided, whose clock is ``ahead_of_clock``."""
         self._absence += 1
-        self._since = self._clock()
+        self._absent_since = self._clock()
         self._ahead_of_clock = ahead_of_clock
 
-    def take(self, caller: SharedCaller, tokens: int, *, places: bool) -> RateLimitPermit:
-        if places:
+    def take(self, caller: SharedCaller, tokens: int, *, counts_running: bool) -> RateLimitPermit:
+        if counts_running:
             self._check_places(caller, lambda _: 0)
         elif self._when_down == "closed":
-            raise _make_closed()
+            raise _make_closed_error()
         shares = self._find_shares(caller)
         permit = self._limiter.take_now(shares, tokens)
-        self._used.update(zip(caller.shared, shares, strict=True))
+        self._used_shares.update(zip(caller.shared_subjects, shares, strict=True))
         return permit
 
     async def check(self, caller: SharedCaller) -> None:
@@ -72,48 +72,53 @@ class LocalFallbackLimiter:
     @property
     def has_unreported(self) -> bool:
         """Whether usage was recorded here since the last ``list_unreported``."""
-        return bool(self._used)
+        return bool(self._used_shares)
 
     def list_unreported(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield the usage that is still owed to the server, once each: name, rate, units and limit."""
-        now, used = self._clock(), self._used
-        self._used = {}
-        for subject, share in used.items():
+        now, used_shares = self._clock(), self._used_shares
+        self._used_shares = {}
+        for subject, share in used_shares.items():
             debts, limits = self._limiter.find_debts(share), subject.buckets.limits
-            for what, rate, debt, part, whole in (
+            for dimension, rate, debt, share_limit, whole_limit in (
                 (REQUESTS, subject.requests, debts[0], share.limits.rpm, limits.rpm),
                 (TOKENS, subject.tokens, debts[1], share.limits.tpm, limits.tpm),
             ):
-                since = max(now, rate.bucket.tat - self._ahead_of_clock, rate.reported)
-                if part is not None and whole is not None and debt > since:
+                start = max(now, rate.bucket.tat - self._ahead_of_clock, rate.reported)
+                if share_limit is not None and whole_limit is not None and debt > start:
                     rate.reported = debt
-                    if units := round((debt - since) * part / MINUTE_S):
-                        yield subject.name, what, units, whole
+                    if units := round((debt - start) * share_limit / MINUTE_S):
+                        yield subject.name, dimension, units, whole_limit
 
     def _find_shares(self, caller: SharedCaller) -> tuple[RateLimitSubject, ...]:
-        shares = caller.find_shares(self._count())
+        shares = caller.find_shares(self._count_sharing())
         if caller.absence != self._absence:
-            caller.absence, ahead = self._absence, self._ahead_of_clock
-            debts = [(its.buckets.requests.tat - ahead, its.buckets.tokens.tat - ahead) for its in caller.shared]
+            caller.absence, ahead_s = self._absence, self._ahead_of_clock
+            debts = [
+                (shared_subject.buckets.requests.tat - ahead_s, shared_subject.buckets.tokens.tat - ahead_s)
+                for shared_subject in caller.shared_subjects
+            ]
             self._limiter.raise_debts(shares, debts)
         return shares
 
-    def _count(self) -> int:
+    def _count_sharing(self) -> int:
         return self._count_gateways() if self._when_down == "share" else 1
 
-    def _check_places(self, caller: SharedCaller, spare: Callable[[int], int]) -> None:
+    def _check_places(self, caller: SharedCaller, compute_spare: Callable[[int], int]) -> None:
         if self._when_down == "closed":
-            raise _make_closed()
-        recent = self._clock() < self._since + RECENT_S
-        for subject, shared in zip(caller.subjects, caller.shared, strict=True):
-            whole = subject.limits.max_concurrency
-            most = divide_limit(whole, self._count())
-            if whole is None or most is None:
+            raise _make_closed_error()
+        is_recent = self._clock() < self._absent_since + COUNT_VALID_S
+        for subject, shared_subject in zip(caller.subjects, caller.shared_subjects, strict=True):
+            whole_limit = subject.limits.max_concurrency
+            max_running = divide_limit(whole_limit, self._count_sharing())
+            if whole_limit is None or max_running is None:
                 continue
-            if shared.mine >= most - spare(most) or (recent and shared.buckets.running >= whole - spare(whole)):
-                refusal = LimitExceeded(subject, "concurrent requests", most, FULL_WAIT_S)
+            if shared_subject.own_running >= max_running - compute_spare(max_running) or (
+                is_recent and shared_subject.buckets.running >= whole_limit - compute_spare(whole_limit)
+            ):
+                refusal = LimitExceeded(subject, "concurrent requests", max_running, FULL_WAIT_S)
                 raise RateLimited(refusal.message, limit_status=RateLimitStatus())
 
 
-def _make_closed() -> Overloaded:
+def _make_closed_error() -> Overloaded:
     return Overloaded("The rate limits cannot be read at the moment; retry in a second", retry_after_s=1)

@@ -5,13 +5,13 @@ import time
 from statistics import median
 from typing import Any
 
-from gateway.cluster.limits.postgres_sql import CLOCK, LOCK, TABLES, build_functions
+from gateway.cluster.limits.postgres_sql import CREATE_CLOCK, CREATE_TABLES, TABLES_LOCK, build_functions
 from gateway.domain.limit_server import LimitServerState
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
 
-SWEEP_S = 60.0
+SWEEP_INTERVAL_S = 60.0
 _TRIES = 5
 
 
@@ -21,15 +21,15 @@ class PostgresLimitServer:
     ``url``: the URL of the database, possibly the gateway's own. ``clock``: the SQL function that returns the time.
     """
 
-    def __init__(self, url: str, clock: str = CLOCK) -> None:
+    def __init__(self, url: str, clock: str = CREATE_CLOCK) -> None:
         self._address = Address(url)
         self.name = self._address.name
         version, self._functions = build_functions(clock)
-        self._decide = f"SELECT decide_limits_{version}($1::jsonb)::text"
-        self._sweep = f"SELECT sweep_limits_{version}()"
-        self._has_functions = f"SELECT to_regproc('decide_limits_{version}') IS NOT NULL"
+        self._decide_query = f"SELECT decide_limits_{version}($1::jsonb)::text"
+        self._sweep_query = f"SELECT sweep_limits_{version}()"
+        self._check_query = f"SELECT to_regproc('decide_limits_{version}') IS NOT NULL"
         self._connection: Any = None
-        self._sweep_at = 0.0
+        self._next_sweep_s = 0.0
 
     async def connect(self) -> None:
         await self.close()
@@ -37,9 +37,9 @@ class PostgresLimitServer:
             self._connection = await self._address.connect(synchronous_commit="off", statement_timeout="3s")
             async with self._connection.transaction():
                 await self._connection.execute("SET LOCAL synchronous_commit = on")
-                await self._connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
-                await self._connection.execute(TABLES)
-                if not await self._connection.fetchval(self._has_functions):
+                await self._connection.execute(f"SELECT pg_advisory_xact_lock({TABLES_LOCK})")
+                await self._connection.execute(CREATE_TABLES)
+                if not await self._connection.fetchval(self._check_query):
                     for statement in self._functions:
                         await self._connection.execute(statement)
         except (*FAILURES, ValueError) as error:
@@ -47,10 +47,10 @@ class PostgresLimitServer:
 
     async def run(self, command: bytes) -> bytes:
         try:
-            answer = await self._connection.fetchval(self._decide, command.decode())
-            if time.monotonic() > self._sweep_at:
-                self._sweep_at = time.monotonic() + SWEEP_S
-                await self._connection.execute(self._sweep)
+            answer = await self._connection.fetchval(self._decide_query, command.decode())
+            if time.monotonic() > self._next_sweep_s:
+                self._next_sweep_s = time.monotonic() + SWEEP_INTERVAL_S
+                await self._connection.execute(self._sweep_query)
         except (*FAILURES, asyncio.IncompleteReadError) as error:
             raise StoreUnavailable(f"{self.name} cannot be used: {error}") from error
         return str(answer).encode()
@@ -62,19 +62,19 @@ class PostgresLimitServer:
 
 
 async def inspect_database(url: str) -> LimitServerState:
-    """Return the state of the database at ``url``."""
+    """Return the state of the database at ``url``. Raises ``StoreUnavailable``."""
     address = Address(url)
     try:
         connection = await address.connect(statement_timeout="3s")
         try:
             version = str(await connection.fetchval("SHOW server_version"))
-            took_ms = []
+            durations_ms = []
             for _ in range(_TRIES):
-                began = time.perf_counter()
+                started_s = time.perf_counter()
                 await connection.fetchval("SELECT 1")
-                took_ms.append((time.perf_counter() - began) * 1000)
+                durations_ms.append((time.perf_counter() - started_s) * 1000)
         finally:
             connection.terminate()
     except (*FAILURES, ValueError) as error:
         raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
-    return LimitServerState(address.name, f"PostgreSQL {version.partition(' ')[0]}", median(took_ms))
+    return LimitServerState(address.name, f"PostgreSQL {version.partition(' ')[0]}", median(durations_ms))

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from gateway.domain.limit_server import ALIVE_S, EPOCH_S
 
-LOCK = 7_130_031
+TABLES_LOCK = 7_130_031
 """The advisory lock for creating the tables and functions."""
 
-TABLES = """
+CREATE_TABLES = """
 CREATE UNLOGGED TABLE IF NOT EXISTS limit_buckets (
   name text COLLATE "C" PRIMARY KEY,
   requests double precision NOT NULL DEFAULT 0, requests_limit double precision NOT NULL DEFAULT 0,
@@ -31,13 +31,13 @@ CREATE UNLOGGED TABLE IF NOT EXISTS limit_nodes (
 CREATE UNLOGGED TABLE IF NOT EXISTS limit_state (one boolean PRIMARY KEY DEFAULT true CHECK (one), token text NOT NULL);
 """
 
-CLOCK = """
+CREATE_CLOCK = """
 CREATE FUNCTION read_limit_clock_VERSION() RETURNS double precision LANGUAGE sql VOLATILE AS $$
   SELECT extract(epoch FROM clock_timestamp() - to_timestamp(START_OF_2026))::double precision
 $$
 """.replace("START_OF_2026", str(EPOCH_S))
 
-_WAIT = """
+_CREATE_FIND_WAIT = """
 CREATE FUNCTION find_limit_wait_VERSION(_tat double precision, _limit double precision, _burst double precision,
   _cost double precision, _now double precision) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN _tat <= _now THEN 0
@@ -46,7 +46,7 @@ CREATE FUNCTION find_limit_wait_VERSION(_tat double precision, _limit double pre
 $$
 """
 
-_CHANGE = """
+_CREATE_CHANGE_LIMIT = """
 CREATE FUNCTION change_limit_VERSION(_tat double precision, _old double precision, _new double precision,
   _now double precision) RETURNS double precision LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN _old = 0 OR _new <= _old THEN _tat ELSE _now + (_tat - _now) * _old / _new END
@@ -54,7 +54,7 @@ $$
 """
 
 # The running requests of a silent gateway no longer count.
-_OTHERS = """
+_CREATE_COUNT_OTHERS = """
 CREATE FUNCTION count_others_running_VERSION(_prefix text, _name text, _node text, _now double precision)
 RETURNS double precision LANGUAGE sql STABLE AS $$
   SELECT coalesce(sum(r.running), 0)::double precision FROM limit_running r
@@ -63,7 +63,7 @@ RETURNS double precision LANGUAGE sql STABLE AS $$
 $$
 """.replace("ALIVE_S", str(ALIVE_S))
 
-_DECIDE = """
+_CREATE_DECIDE = """
 CREATE FUNCTION decide_limits_VERSION(_command jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   _prefix text := _command ->> 'prefix'; _node text := _command ->> 'node';
@@ -175,7 +175,7 @@ END $$
 """.replace("ALIVE_S", str(ALIVE_S))
 
 # A bucket is deleted an hour after it has become idle; the requests of a gateway after a day of silence.
-_SWEEP = """
+_CREATE_SWEEP = """
 CREATE FUNCTION sweep_limits_VERSION() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE _now double precision := read_limit_clock_VERSION();
 BEGIN
@@ -190,6 +190,6 @@ END $$
 
 def build_functions(clock: str) -> tuple[str, Sequence[str]]:
     """Return the version with which the functions' names end, and the statements that create them."""
-    statements = (clock, _WAIT, _CHANGE, _OTHERS, _DECIDE, _SWEEP)
+    statements = (clock, _CREATE_FIND_WAIT, _CREATE_CHANGE_LIMIT, _CREATE_COUNT_OTHERS, _CREATE_DECIDE, _CREATE_SWEEP)
     version = hashlib.sha256("".join(statements).encode()).hexdigest()[:12]
     return version, [statement.replace("VERSION", version) for statement in statements]

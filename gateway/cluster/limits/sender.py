@@ -13,10 +13,10 @@ TIMEOUT_S = 0.05
 """How long a request waits for the server's answer, in seconds."""
 BEAT_S = 2.0
 """How often a gateway without commands contacts the server, in seconds."""
-_LONGEST_S = 1.0
-_PROBE_EVERY_S = 1.0
-_CONNECT_S = 5.0
-_LATE_IN_A_ROW = 3
+_MAX_ANSWER_S = 1.0
+_PROBE_INTERVAL_S = 1.0
+_CONNECT_TIMEOUT_S = 5.0
+_MAX_LATE_ANSWERS = 3
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -54,9 +54,9 @@ class LimitSender:
         self._timeout_s = timeout_s
         self._wake = asyncio.Event()
         self._state: Literal["new", "reached", "lost"] = "new"
-        self._late = False
-        self._late_in_a_row = 0
-        self._linger: asyncio.TimerHandle | None = None
+        self._is_late = False
+        self._late_answers = 0
+        self._linger_timer: asyncio.TimerHandle | None = None
         self.away = True
 
     @property
@@ -74,8 +74,8 @@ class LimitSender:
 
     def wake_within(self, seconds: float) -> None:
         """Send waiting work with the next command, after ``seconds`` at the latest."""
-        if self._linger is None:
-            self._linger = asyncio.get_running_loop().call_later(seconds, self._end_linger)
+        if self._linger_timer is None:
+            self._linger_timer = asyncio.get_running_loop().call_later(seconds, self._end_linger)
 
     async def run(self) -> None:
         try:
@@ -83,21 +83,21 @@ class LimitSender:
                 if await self._connect():
                     await self._send_while_reached()
                 _check_cancelled()
-                await asyncio.sleep(_PROBE_EVERY_S)
+                await asyncio.sleep(_PROBE_INTERVAL_S)
         finally:
-            self._note_lost("")
+            self._switch_to_local("")
             await self._leave()
 
     async def _connect(self) -> bool:
         """Open the connection and test it; return whether the server answers in time."""
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 await self._server.connect()
         except (StoreUnavailable, TimeoutError) as error:
-            self._note_lost(str(error) or "no connection in time")
+            self._switch_to_local(str(error) or "no connection in time")
             return False
-        self._late_in_a_row = 0
-        return await self._send() and not self._late_in_a_row
+        self._late_answers = 0
+        return await self._send() and not self._late_answers
 
     async def _send_while_reached(self) -> None:
         self.away = False
@@ -113,36 +113,36 @@ class LimitSender:
             if not await self._send():
                 return
             _check_cancelled()
-            if self._late_in_a_row >= _LATE_IN_A_ROW:
-                self._note_lost("its answers are late")
+            if self._late_answers >= _MAX_LATE_ANSWERS:
+                self._switch_to_local("its answers are late")
                 return
 
     async def _send(self) -> bool:
         self._wake.clear()
         command = self._work.collect()
-        self._late = False
-        timer = asyncio.get_running_loop().call_later(self._timeout_s, self._note_timeout)
+        self._is_late = False
+        timer = asyncio.get_running_loop().call_later(self._timeout_s, self._decide_late_requests)
         try:
-            async with asyncio.timeout(max(_LONGEST_S, self._timeout_s)):
+            async with asyncio.timeout(max(_MAX_ANSWER_S, self._timeout_s)):
                 answer = await self._server.run(command)
         except (StoreUnavailable, TimeoutError) as error:
-            self._note_lost(str(error) or "no answer in time")
+            self._switch_to_local(str(error) or "no answer in time")
             self._work.drop()
             return False
         finally:
             timer.cancel()
-        self._late_in_a_row = self._late_in_a_row + 1 if self._late else 0
+        self._late_answers = self._late_answers + 1 if self._is_late else 0
         self._work.deliver(answer)
         if self._state == "reached":
             self.away = False
         return True
 
-    def _note_timeout(self) -> None:
-        self._late = True
+    def _decide_late_requests(self) -> None:
+        self._is_late = True
         self._begin_absence()
         self._work.decide_locally()
 
-    def _note_lost(self, reason: str) -> None:
+    def _switch_to_local(self, reason: str) -> None:
         """Switch to decisions without the server."""
         self._begin_absence()
         self._work.decide_locally()
@@ -156,18 +156,18 @@ class LimitSender:
             self._work.begin_absence()
 
     def _end_linger(self) -> None:
-        self._linger = None
+        self._linger_timer = None
         self.wake()
 
     async def _leave(self) -> None:
-        if self._linger is not None:
-            self._linger.cancel()
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
         with contextlib.suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(_MAX_ANSWER_S):
                 if self._state == "reached":
                     await self._server.run(self._work.collect(leaves=True))
         with contextlib.suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(_MAX_ANSWER_S):
                 await self._server.close()
 
 

@@ -11,16 +11,19 @@ from gateway.frozen import frozen
 
 
 class SharedSubject:
-    """A subject: its buckets as the server last reported them (in its time), and its requests at this gateway."""
+    """A subject: its buckets as the server last reported them, and its requests at this gateway.
 
-    __slots__ = ("buckets", "mine", "name", "requests", "tokens")
+    The buckets' times are those of the server's clock.
+    """
+
+    __slots__ = ("buckets", "name", "own_running", "requests", "tokens")
 
     def __init__(self, subject: RateLimitSubject) -> None:
         self.name = f"{subject.kind}:{subject.id}"
         self.buckets = SubjectBuckets(subject.limits, 0.0)
         self.requests = UnitsAhead(self.buckets.requests)
         self.tokens = UnitsAhead(self.buckets.tokens)
-        self.mine = 0
+        self.own_running = 0
 
     def update(self, requests: float, tokens: float, running: int) -> None:
         self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
@@ -33,35 +36,40 @@ class SharedCaller:
     Attributes:
         crowded: the subjects with a limit of concurrent requests, and that limit.
         named: names and limits, as sent to the server.
-        alone: the number of gateways for which ``shares`` are computed.
+        share_count: the number of gateways for which ``shares`` are computed.
         absence: the absence of the server for which the debts of ``shares`` are known.
     """
 
     subjects: Sequence[RateLimitSubject]
-    shared: tuple[SharedSubject, ...]
+    shared_subjects: tuple[SharedSubject, ...]
     buckets: CallerBuckets
     limited: bool
-    crowded: tuple[tuple[SharedSubject, int], ...]
-    named: tuple[tuple[str, Limits], ...]
-    alone: int = 0
+    concurrency_limits: tuple[tuple[SharedSubject, int], ...]
+    named_limits: tuple[tuple[str, Limits], ...]
+    share_count: int = 0
     shares: tuple[RateLimitSubject, ...] = ()
     absence: int = 0
 
     def find_shares(self, gateways: int) -> tuple[RateLimitSubject, ...]:
         """Return the subjects with a share of each rate; concurrent requests are counted elsewhere."""
-        if self.alone != gateways:
-            self.alone = gateways
+        if self.share_count != gateways:
+            self.share_count = gateways
             self.shares = tuple([_find_share(subject, gateways) for subject in self.subjects])
         return self.shares
 
 
 @frozen
 class PermitHolder:
-    """The resources of a permit. ``alone``: the permit of the local limiter, if the server was not asked."""
+    """The resources of a permit.
+
+    Attributes:
+        counted_subjects: the subjects whose running requests include the permit's.
+        local_permit: the permit of the local limiter; None if the server has decided.
+    """
 
     caller: SharedCaller
-    counted: tuple[SharedSubject, ...]
-    alone: RateLimitPermit | None = None
+    counted_subjects: tuple[SharedSubject, ...]
+    local_permit: RateLimitPermit | None = None
 
 
 def _find_share(subject: RateLimitSubject, gateways: int) -> RateLimitSubject:

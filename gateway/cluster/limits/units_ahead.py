@@ -17,31 +17,31 @@ class UnitsAhead:
     the server was away that has been reported since; see ``LocalFallbackLimiter``.
     """
 
-    __slots__ = ("_per_s", "_seen", "bucket", "limit", "reported", "units", "until")
+    __slots__ = ("_last_use", "_use_per_s", "bucket", "limit", "reported", "units", "valid_until")
 
     def __init__(self, bucket: GcraBucket) -> None:
         self.bucket = bucket
         self.units = self.limit = 0
-        self.until = self.reported = 0.0
-        self._per_s = self._seen = 0.0
+        self.valid_until = self.reported = 0.0
+        self._use_per_s = self._last_use = 0.0
 
     def covers(self, cost: int, limit: int, now: float) -> bool:
         """Return whether ``cost`` units taken under ``limit`` are available. ``now`` is the gateway's own clock."""
-        return self.units >= cost and self.until > now and self.limit == limit
+        return self.units >= cost and self.valid_until > now and self.limit == limit
 
-    def note_use(self, cost: int, now: float) -> None:
-        """Count ``cost`` in the rate of use, which is averaged over a second."""
-        self._per_s = self._per_s * math.exp(self._seen - now) + cost
-        self._seen = now
+    def record_use(self, cost: int, now: float) -> None:
+        """Count ``cost`` units in the rate of use, which is averaged over a second."""
+        self._use_per_s = self._use_per_s * math.exp(self._last_use - now) + cost
+        self._last_use = now
 
-    def find_wish(self, cost: int, most: int, now: float) -> int:
+    def compute_ahead_units(self, cost: int, max_units: int, now: float) -> int:
         """Return how many units to take ahead, at most ``most``; 0 if a request of ``cost`` could not use them."""
-        units = min(int(self._per_s * math.exp(self._seen - now) * AHEAD_S), most)
+        units = min(int(self._use_per_s * math.exp(self._last_use - now) * AHEAD_S), max_units)
         return units if units >= cost else 0
 
     def put(self, units: int, limit: int, now: float) -> None:
-        self.units, self.limit, self.until = units, limit, now + KEPT_S
+        self.units, self.limit, self.valid_until = units, limit, now + KEPT_S
 
     def return_units(self, now: float) -> int:
         units, self.units = self.units, 0
-        return units if self.until > now else 0
+        return units if self.valid_until > now else 0

@@ -13,26 +13,26 @@ class DeathWatch:
 
     def __init__(self, times: ClusterTimes) -> None:
         self._times = times
-        self._seen: dict[Registration, tuple[int, float]] = {}
-        self._last_s = float("-inf")
+        self._last_beats: dict[Registration, tuple[int, float]] = {}
+        self._last_check_s = float("-inf")
 
     def forget(self) -> None:
-        self._seen.clear()
+        self._last_beats.clear()
 
-    def observe(self, beats: Mapping[Registration, int], now_s: float) -> Sequence[Registration]:
-        """Record the ``beats`` of the live nodes, and return the nodes without a beat for ``dead_s`` seconds.
+    def record_beats(self, beats: Mapping[Registration, int], now_s: float) -> Sequence[Registration]:
+        """Record the ``beats`` of the live nodes; return those that have sent none for ``ClusterTimes.dead_s`` seconds.
 
         ``now_s``: seconds of a monotonic clock that includes the time while this machine sleeps.
         """
-        if now_s - self._last_s > self._times.lost_s:
+        if now_s - self._last_check_s > self._times.lost_s:
             self.forget()
-        self._last_s = now_s
-        dead = []
-        seen: dict[Registration, tuple[int, float]] = {}
+        self._last_check_s = now_s
+        dead_nodes = []
+        last_beats: dict[Registration, tuple[int, float]] = {}
         for node, beat in beats.items():
-            before, since_s = self._seen.get(node, (beat, now_s))
-            seen[node] = (beat, now_s if beat != before else since_s)
-            if now_s - seen[node][1] >= self._times.dead_s:
-                dead.append(node)
-        self._seen = seen
-        return dead
+            former_beat, since_s = self._last_beats.get(node, (beat, now_s))
+            last_beats[node] = (beat, now_s if beat != former_beat else since_s)
+            if now_s - last_beats[node][1] >= self._times.dead_s:
+                dead_nodes.append(node)
+        self._last_beats = last_beats
+        return dead_nodes

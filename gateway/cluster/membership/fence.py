@@ -84,12 +84,12 @@ class FencedWriteQueue(WriteQueue):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        left_s = self.valid_until_s - read_boot_time()
-        if left_s > 0:
-            self._timer = asyncio.get_running_loop().call_later(left_s, self._watch)
+        remaining_s = self.valid_until_s - read_boot_time()
+        if remaining_s > 0:
+            self._timer = asyncio.get_running_loop().call_later(remaining_s, self._watch)
             return
-        for call in self.when_fenced:
-            call()
+        for callback in self.when_fenced:
+            callback()
 
     @property
     def _is_failing_long(self) -> bool:

@@ -29,13 +29,13 @@ class Leadership:
         """Run ``job``, which never returns, while this node leads; cancel it when another leads. Raises its error."""
         while True:
             await self._leading.wait()
-            running = asyncio.ensure_future(job())
-            following = asyncio.ensure_future(self._following.wait())
+            job_task = asyncio.ensure_future(job())
+            following_task = asyncio.ensure_future(self._following.wait())
             try:
-                await asyncio.wait({running, following}, return_when=asyncio.FIRST_COMPLETED)
-                if running.done():
-                    return running.result()
+                await asyncio.wait({job_task, following_task}, return_when=asyncio.FIRST_COMPLETED)
+                if job_task.done():
+                    return job_task.result()
             finally:
-                running.cancel()
-                following.cancel()
-                await asyncio.gather(running, following, return_exceptions=True)
+                job_task.cancel()
+                following_task.cancel()
+                await asyncio.gather(job_task, following_task, return_exceptions=True)

@@ -21,14 +21,14 @@ from gateway.domain.partition import pick_node
 from gateway.errors import StoreUnavailable
 from gateway.storage.postgres.address import Address
 
-CHECKERS = 4
+CHECKING_NODES = 4
 """How many nodes check for stuck transactions and a stuck leader within a beat, whatever the cluster's size."""
-CLEAN_S = 3600.0
-_OUTDATED = "its node ended before it stored again what this server lacks: another may do again what it did last"
-WRONG_CLOCK_S = 60.0
+CLEANUP_INTERVAL_S = 3600.0
+_OUTDATED_REASON = "its node ended before it stored again what this server lacks: another may do again what it did last"
+MAX_CLOCK_OFFSET_S = 60.0
 """If this machine's clock is off the store's by more, the difference is logged and marked in the list of nodes."""
 
-Apply = Callable[[Sequence[Change]], Awaitable[None]]
+ApplyChanges = Callable[[Sequence[Change]], Awaitable[None]]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,7 +42,8 @@ class ClusterNode:
     Attributes:
         times: the times of the cluster.
         members: the live nodes as of the last beat: id to epoch.
-        expected: those that were live when the database was last replaced: they have to store their last rows again.
+        expected_nodes: the nodes that were live when the database was last replaced. They have to store their last
+            rows again.
     """
 
     def __init__(
@@ -57,28 +58,28 @@ class ClusterNode:
         self.times = session.times
         self._queue = queue
         self.clock = clock
-        self._watch = DeathWatch(session.times)
-        self._current = asyncio.Event()
-        self._apply: Apply | None = None
+        self._death_watch = DeathWatch(session.times)
+        self._is_current = asyncio.Event()
+        self._apply: ApplyChanges | None = None
         self._reload: Callable[[], Awaitable[None]] | None = None
         self._restore: Callable[[], Awaitable[None]] | None = None
-        self._note: Callable[[], Awaitable[None]] | None = None
+        self._keep_rows: Callable[[], Awaitable[None]] | None = None
         self._history = ("", 0)
-        self._seen = 0
-        self._stale = self._outdated = False
+        self._seen_change = 0
+        self._is_stale = self._is_outdated = False
         self._jobs = JobRunner()
         self.members: Mapping[str, int] = {}
-        self.expected: Collection[str] = ()
-        self._others_until_s = 0.0
-        self._dead = 0
-        self._beat_s = read_boot_time()
-        self._sharing: set[str] = set()
+        self.expected_nodes: Collection[str] = ()
+        self._restore_deadline_s = 0.0
+        self._dead_count = 0
+        self._last_beat_s = read_boot_time()
+        self._sharing_nodes: set[str] = set()
         self.leadership = Leadership()
         self.count_requests = count_requests
         self.notifications = notifications
-        self._beats = 0
-        self._clock_wrong = False
-        self._clean_s = 0.0
+        self._beat_count = 0
+        self._is_clock_wrong = False
+        self._next_cleanup_s = 0.0
 
     @property
     def id(self) -> str:
@@ -105,7 +106,7 @@ class ClusterNode:
     @property
     def others_restore(self) -> bool:
         """Whether other nodes may still bring back what the database lacks."""
-        return read_boot_time() < self._others_until_s
+        return read_boot_time() < self._restore_deadline_s
 
     @property
     def live(self) -> int:
@@ -119,16 +120,16 @@ class ClusterNode:
     def figures(self) -> NodeFigures:
         return NodeFigures(
             live=self.live,
-            dead=self._dead,
-            beat_age_s=read_boot_time() - self._beat_s,
+            dead=self._dead_count,
+            beat_age_s=read_boot_time() - self._last_beat_s,
             fenced=self._queue.fenced,
             leads=self.leads,
             config_digest=self._session.node.config_digest,
         )
 
-    def call_when_fenced(self, call: Callable[[], object]) -> None:
-        """Call ``call`` each time that this node stops taking requests because it has lost touch with the store."""
-        self._queue.when_fenced.append(call)
+    def call_when_fenced(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` each time that this node stops taking requests because it has lost touch with the store."""
+        self._queue.when_fenced.append(callback)
 
     def learn_timeline(self, text: str) -> None:
         """Take no more requests if another node knows a newer timeline, until this node reaches a server with it."""
@@ -138,19 +139,23 @@ class ClusterNode:
 
     def owns(self, name: str) -> bool:
         """Return whether this node is responsible for ``name``. A node with late beats is responsible for nothing."""
-        return pick_node(name, self._sharing) == self.id
+        return pick_node(name, self._sharing_nodes) == self.id
 
-    def may_live(self, process: str) -> bool:
+    def may_be_alive(self, process: str) -> bool:
         """Return whether the process with this ``Node.process`` may be live: it was at the last beat, or is newer."""
-        known = parse_process(process)
-        return known is not None and known[0] in self.members and known[1] >= self.members[known[0]]
+        registration = parse_process(process)
+        return (
+            registration is not None
+            and registration[0] in self.members
+            and registration[1] >= self.members[registration[0]]
+        )
 
     async def open(self) -> None:
         """Register, and start to beat. State that is read from the store afterwards is newer than the changes seen.
 
         The claims of this node's former process are freed later, by ``follow``.
         """
-        self._seen = await self._session.register(frees=False)
+        self._seen_change = await self._session.register(frees=False)
         self._history = self._session.history
         await self._beat()
         log.info("node_registered", node=self.process)
@@ -160,10 +165,10 @@ class ClusterNode:
 
     async def follow(
         self,
-        apply: Apply,
+        apply: ApplyChanges,
         reload: Callable[[], Awaitable[None]],
         restore: Callable[[], Awaitable[None]] | None = None,
-        note: Callable[[], Awaitable[None]] | None = None,
+        keep_rows: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Apply the changes since ``open``, and all later ones. Until the first are applied, no request is accepted.
 
@@ -174,17 +179,17 @@ class ClusterNode:
             reload: the same for everything that may have changed; the node may no longer own its credit.
             restore: stores again the rows stored recently, because another server has replaced the store, or a backup
                 was restored. May raise ``StoreUnavailable``.
-            note: called with each beat, to remember what the store has. May raise ``StoreUnavailable``.
+            keep_rows: called with each beat, to remember what the store has. May raise ``StoreUnavailable``.
 
         Raises:
             StoreUnavailable: the database does not answer.
         """
         await self._session.free_former()
-        self._apply, self._reload, self._restore, self._note = apply, reload, restore, note
-        self._session.woken.set()
+        self._apply, self._reload, self._restore, self._keep_rows = apply, reload, restore, keep_rows
+        self._session.wake_event.set()
         try:
             async with asyncio.timeout(self.times.fence_s):
-                await self._current.wait()
+                await self._is_current.wait()
         except TimeoutError:
             raise StoreUnavailable("The gateway's store does not answer") from None
 
@@ -223,11 +228,11 @@ class ClusterNode:
             else:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.times.beat_s):  # ``wait_for`` may ignore a cancellation
-                        await self._session.woken.wait()
+                        await self._session.wake_event.wait()
 
     async def _run_lead(self) -> None:
         """Lead if no other node does. Separate from the beats, since freeing a dead node's claims takes time."""
-        while not self._outdated:
+        while not self._is_outdated:
             try:
                 await self._update_leadership()
             except StoreUnavailable:  # the beat logs it
@@ -237,61 +242,61 @@ class ClusterNode:
             await self._session.stop_leading()
 
     async def _beat(self) -> None:
-        began_s = read_boot_time()
-        self._session.woken.clear()
-        if self._outdated:
+        started_s = read_boot_time()
+        self._session.wake_event.clear()
+        if self._is_outdated:
             await self._beat_outdated()
             return
-        follows = self._apply is not None
-        seen = await self._catch_up()
-        if self._note is not None and self._session.history == self._history:
-            await self._note()
-        asked_s = read_boot_time()
-        heartbeat = await self._session.heartbeat(seen, self._describe())
+        is_following = self._apply is not None
+        seen_change = await self._catch_up()
+        if self._keep_rows is not None and self._session.history == self._history:
+            await self._keep_rows()
+        request_s = read_boot_time()
+        heartbeat = await self._session.heartbeat(seen_change, self._describe())
         if heartbeat is None:
             await self._register_again()
             return
         if heartbeat.oldest > self._session.node.schema:
-            self._end(heartbeat.oldest)
+            self._stop_outdated(heartbeat.oldest)
             return
         if self._session.history != self._history:
             await self._restore_store()
             return
-        if self._others_until_s:
+        if self._restore_deadline_s:
             await self._watch_others()
-        self._seen, self._dead, self._beat_s = seen, heartbeat.dead, began_s
+        self._seen_change, self._dead_count, self._last_beat_s = seen_change, heartbeat.dead, started_s
         members = dict(filter(None, map(parse_process, heartbeat.live)))
-        sharing = members.keys() - heartbeat.late
-        if self.members != members or self._sharing != sharing:
-            self.members, self._sharing = members, sharing
+        sharing_nodes = members.keys() - heartbeat.late
+        if self.members != members or self._sharing_nodes != sharing_nodes:
+            self.members, self._sharing_nodes = members, sharing_nodes
             self.notifications.deliver(MEMBERS)
-        self.clock.observe(heartbeat.now_ms, read_boot_time() - asked_s)
+        self.clock.adjust(heartbeat.now_ms, read_boot_time() - request_s)
         self._warn_if_clock_differs()
-        if follows:
-            self._queue.open_until(began_s + self.times.fence_s)
-            self._current.set()
+        if is_following:
+            self._queue.open_until(started_s + self.times.fence_s)
+            self._is_current.set()
 
     async def _watch_others(self) -> None:
         """End the wait for other nodes if all have stored their last rows again, or it has taken too long."""
-        missing = await self._session.list_restoring(self.expected)
-        if missing and self.others_restore:
+        missing_nodes = await self._session.list_restoring(self.expected_nodes)
+        if missing_nodes and self.others_restore:
             return
-        self._others_until_s = 0.0
-        for node in missing:
+        self._restore_deadline_s = 0.0
+        for node in missing_nodes:
             log.error("node_not_restored", node=node, reason="what it stored last may be lost until it starts again")
 
     def _warn_if_clock_differs(self) -> None:
-        """Log once if the clocks of this machine and of the database differ by more than ``WRONG_CLOCK_S``.
+        """Log once if the clocks of this machine and of the database differ by more than ``MAX_CLOCK_OFFSET_S``.
 
         Money, limits and times in the database follow the database's clock; this machine's clock is used for the times
         of log lines and to check certificates.
         """
-        wrong = abs(self.clock.offset_s) > WRONG_CLOCK_S
-        if wrong and not self._clock_wrong:
+        is_wrong = abs(self.clock.offset_s) > MAX_CLOCK_OFFSET_S
+        if is_wrong and not self._is_clock_wrong:
             offset_s = self.clock.offset_s
             reason = f"the database's clock is {abs(offset_s):.0f} s {'ahead' if offset_s > 0 else 'behind'}"
             log.warning("clock_differs", node=self.process, reason=reason)
-        self._clock_wrong = wrong
+        self._is_clock_wrong = is_wrong
 
     def _describe(self) -> str:
         """Return the details of the node for a beat. Beats are frequent: nothing here may take time."""
@@ -306,80 +311,82 @@ class ClusterNode:
 
     async def _catch_up(self) -> int:
         if self._apply is None or self._reload is None:
-            return self._seen
-        if self._stale:
+            return self._seen_change
+        if self._is_stale:
             await self._reload()
-            self._stale = False
-        seen = self._seen
-        while changes := await self._session.read_changes(seen):
+            self._is_stale = False
+        seen_change = self._seen_change
+        while changes := await self._session.read_changes(seen_change):
             await self._apply(changes)
-            seen = changes[-1].sequence
-        return seen
+            seen_change = changes[-1].sequence
+        return seen_change
 
-    def _end(self, oldest: str) -> None:
+    def _stop_outdated(self, oldest_schema: str) -> None:
         """Stop accepting requests and shares of work, permanently. Requests in progress finish, and are stored."""
-        self._outdated = True
+        self._is_outdated = True
         self._queue.close()
         self.leadership.end()
-        self._sharing = set()
+        self._sharing_nodes = set()
         self.notifications.deliver(MEMBERS)
-        why = f"the database needs a gateway that knows its schema {oldest}: start the new version"
-        log.error("node_outdated", node=self.process, schema=self._session.node.schema, reason=why)
+        reason = f"the database needs a gateway that knows its schema {oldest_schema}: start the new version"
+        log.error("node_outdated", node=self.process, schema=self._session.node.schema, reason=reason)
 
     async def _beat_outdated(self) -> None:
         """Beat, without moving the fence, until every request is stored: a dead node cannot store rows."""
         if self.count_requests() or self._queue or self._queue.failing:
-            await self._session.heartbeat(self._seen, self._describe(), serves=False)
+            await self._session.heartbeat(self._seen_change, self._describe(), serves=False)
 
     async def _register_again(self) -> None:
         """Register again: another node has declared this one dead, and changes since may have left the log."""
         self._queue.close()
         self.leadership.end()
-        self._watch.forget()
-        self._seen, self._stale = await self._session.register(), True
+        self._death_watch.forget()
+        self._seen_change, self._is_stale = await self._session.register(), True
         log.warning("node_registered_again", node=self.process)
-        self._session.woken.set()
+        self._session.wake_event.set()
 
     async def _restore_store(self) -> None:
         """Store the rows that the store may have lost, and read everything again. Meanwhile the fence does not move."""
         history = self._session.history
         log.warning("store_replaced", node=self.process)
-        self.expected = tuple(self.members)
-        self._others_until_s = read_boot_time() + RESTORE_S
+        self.expected_nodes = tuple(self.members)
+        self._restore_deadline_s = read_boot_time() + RESTORE_S
         if self._restore is not None:
             await self._restore()
-        self._seen, self._stale = await self._session.find_newest(), True
+        self._seen_change, self._is_stale = await self._session.find_newest_change(), True
         self._history = history
-        self._session.woken.set()
+        self._session.wake_event.set()
 
     async def _update_leadership(self) -> None:
         """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""
-        leads = await self._session.try_lead() and not self._outdated
+        leads = await self._session.try_lead() and not self._is_outdated
         if leads and not self.leads:
             log.info("node_leads", node=self.process)
         self.leadership.begin() if leads else self.leadership.end()
-        self._beats += 1
-        checks = self._beats % max(1, self.live // CHECKERS) == 0
-        leader = await self._session.find_leader() if checks and not leads else None
+        self._beat_count += 1
+        is_checking = self._beat_count % max(1, self.live // CHECKING_NODES) == 0
+        leader = await self._session.find_leader() if is_checking and not leads else None
         beats = await self._session.list_beats()
-        dead = self._watch.observe(beats, read_boot_time())
+        dead_nodes = self._death_watch.record_beats(beats, read_boot_time())
         if leads:
-            await self._declare_dead(dead)
-        elif leader is not None and await self._session.end_leader(leader, {node for node, _ in beats.keys() - dead}):
+            await self._declare_dead(dead_nodes)
+        elif leader is not None and await self._session.end_leader(
+            leader, {node for node, _ in beats.keys() - dead_nodes}
+        ):
             log.warning("leader_ended")
-        if checks:
+        if is_checking:
             for name in await self._session.end_stuck():
                 log.warning("stuck_write_ended", node=name)
 
-    async def _declare_dead(self, dead: Sequence[Registration]) -> None:
-        for node, epoch in dead:
-            outdated = await self._session.list_outdated_jobs(node)
+    async def _declare_dead(self, dead_nodes: Sequence[Registration]) -> None:
+        for node, epoch in dead_nodes:
+            outdated_jobs = await self._session.list_outdated_jobs(node)
             if await self._session.declare_dead(node, epoch):
                 log.warning("node_dead", node=f"{node}:{epoch}")
-                for job in outdated:
-                    log.error("job_outdated", job=job, node=f"{node}:{epoch}", reason=_OUTDATED)
+                for job in outdated_jobs:
+                    log.error("job_outdated", job=job, node=f"{node}:{epoch}", reason=_OUTDATED_REASON)
         now_s = read_boot_time()
-        if now_s >= self._clean_s:
-            self._clean_s = now_s + CLEAN_S
-            for name in await self._session.delete_old():
+        if now_s >= self._next_cleanup_s:
+            self._next_cleanup_s = now_s + CLEANUP_INTERVAL_S
+            for name in await self._session.delete_old_nodes():
                 log.info("node_deleted", node=name)

@@ -29,7 +29,7 @@ class NodeNotifications:
     def __init__(self, node: str) -> None:
         self._node = node
         self._handlers: defaultdict[str, list[Callable[[str], object]]] = defaultdict(list)
-        self._waiting: dict[Notification, None] = {}
+        self._unsent_notifications: dict[Notification, None] = {}
         self._pending = asyncio.Event()
 
     def subscribe(self, kind: str, handler: Callable[[str], object]) -> None:
@@ -37,7 +37,7 @@ class NodeNotifications:
 
     def publish(self, kind: str, name: str = "") -> None:
         """Notify the other nodes within ``PAUSE_S``."""
-        self._waiting[kind, name] = None
+        self._unsent_notifications[kind, name] = None
         self._pending.set()
 
     def deliver(self, kind: str, name: str = "") -> None:
@@ -55,7 +55,7 @@ class NodeNotifications:
             await self._pending.wait()
             await asyncio.sleep(PAUSE_S)
             self._pending.clear()
-            notifications, self._waiting = self._waiting, {}
+            notifications, self._unsent_notifications = self._unsent_notifications, {}
             try:
                 await send(build_messages(self._node, notifications))
             except StoreUnavailable:

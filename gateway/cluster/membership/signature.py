@@ -43,7 +43,7 @@ class NodeSigner:
     def __init__(self, master_key: bytes, clock: Callable[[], float]) -> None:
         self._key = hmac.digest(master_key, _PURPOSE, hashlib.sha256)
         self._clock = clock
-        self._used: dict[str, float] = {}
+        self._used_numbers: dict[str, float] = {}
 
     def sign(self, node_request: NodeRequest) -> str:
         """Return the value of ``SIGNATURE_HEADER``: time in ms, random number and signature."""
@@ -52,20 +52,20 @@ class NodeSigner:
 
     def check(self, signature: str, node_request: NodeRequest) -> bool:
         """Return whether a node of the cluster signed ``node_request`` within ``WINDOW_S``. A signature counts once."""
-        found = _SIGNATURE.fullmatch(signature)
-        if found is None or not hmac.compare_digest(found[3], self._compute(node_request, found[1], found[2])):
+        match = _SIGNATURE.fullmatch(signature)
+        if match is None or not hmac.compare_digest(match[3], self._compute(node_request, match[1], match[2])):
             return False
-        now_s, sent_s = self._clock(), int(found[1]) / 1000
-        self._used = {number: until_s for number, until_s in self._used.items() if until_s >= now_s}
-        if abs(now_s - sent_s) > WINDOW_S or found[2] in self._used:
+        now_s, sent_s = self._clock(), int(match[1]) / 1000
+        self._used_numbers = {number: until_s for number, until_s in self._used_numbers.items() if until_s >= now_s}
+        if abs(now_s - sent_s) > WINDOW_S or match[2] in self._used_numbers:
             return False
-        self._used[found[2]] = sent_s + 2 * WINDOW_S  # the clock may be set back by as much as nodes may differ
+        self._used_numbers[match[2]] = sent_s + 2 * WINDOW_S  # the clock may be set back by as much as nodes may differ
         return True
 
     def _compute(self, node_request: NodeRequest, time_ms: str, number: str) -> str:
         body = hashlib.sha256(node_request.body).hexdigest()
         # In JSON no field can run into the next one, and bytes that are not UTF-8 are escaped.
-        signed = json.dumps(
+        signed_text = json.dumps(
             [time_ms, number, node_request.receiver, node_request.method, node_request.path, node_request.actor, body]
         )
-        return hmac.digest(self._key, signed.encode(), hashlib.sha256).hex()
+        return hmac.digest(self._key, signed_text.encode(), hashlib.sha256).hex()

@@ -2,60 +2,62 @@
 
 from collections.abc import Callable
 
-_SLEW = 0.01
+_SLEW_RATE = 0.01
 """How much faster or slower the clock runs to approach the store's clock, so that days and claims see no jump."""
-STEP_S = 60.0
+MAX_SLEW_DIFFERENCE_S = 60.0
 """A larger difference is corrected at once: this machine was suspended, or the store's clock was set."""
-SLOW_S = 0.2
+MAX_ROUND_TRIP_S = 0.2
 """The beat of a longer round trip is too imprecise and is ignored."""
 
 
 class StoreClock:
     """Unix seconds by the store. Between two beats, this machine's monotonic clock measures the time.
 
-    ``base``: Unix seconds of this machine, for the time before the first beat. It may be set at any moment without
-    effect here. ``steady``: seconds of a monotonic clock that includes the time while this machine sleeps.
+    Args:
+        machine_clock: returns Unix seconds of this machine, for the time before the first beat. If it is set later,
+            nothing changes here.
+        monotonic: returns seconds of a monotonic clock that includes the time while this machine sleeps.
     """
 
-    def __init__(self, base: Callable[[], float], steady: Callable[[], float]) -> None:
-        self._base = base
-        self._steady = steady
-        self._wanted_s: float | None = None
-        self._began_s = 0.0
-        self._since_s = 0.0
-        self._least_s = 0.0
+    def __init__(self, machine_clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
+        self._machine_clock = machine_clock
+        self._monotonic = monotonic
+        self._target_start_s: float | None = None
+        self._start_s = 0.0
+        self._last_slew_s = 0.0
+        self._min_s = 0.0
 
     @property
     def offset_s(self) -> float:
         """How far the store's clock is ahead of this machine's."""
-        return 0.0 if self._wanted_s is None else self._wanted_s + self._steady() - self._base()
+        return 0.0 if self._target_start_s is None else self._target_start_s + self._monotonic() - self._machine_clock()
 
-    def observe(self, now_ms: int, round_trip_s: float) -> None:
+    def adjust(self, now_ms: int, round_trip_s: float) -> None:
         """Adopt the store's time of a beat, measured in the middle of its round trip. The first beat counts at once."""
-        if round_trip_s > SLOW_S and self._wanted_s is not None:
+        if round_trip_s > MAX_ROUND_TRIP_S and self._target_start_s is not None:
             return
-        now_s = self._steady()
-        began_s = now_ms / 1000 + round_trip_s / 2 - now_s
-        if self._wanted_s is None or abs(began_s - self._began_s) > STEP_S:
-            self._began_s = began_s
+        now_s = self._monotonic()
+        start_s = now_ms / 1000 + round_trip_s / 2 - now_s
+        if self._target_start_s is None or abs(start_s - self._start_s) > MAX_SLEW_DIFFERENCE_S:
+            self._start_s = start_s
         else:
             self._slew(now_s)
-        self._wanted_s, self._since_s = began_s, now_s
+        self._target_start_s, self._last_slew_s = start_s, now_s
 
     def now(self) -> float:
-        if self._wanted_s is None:
-            return max(self._base(), self._least_s)
-        now_s = self._steady()
-        if self._began_s != self._wanted_s:
+        if self._target_start_s is None:
+            return max(self._machine_clock(), self._min_s)
+        now_s = self._monotonic()
+        if self._start_s != self._target_start_s:
             self._slew(now_s)
-        return max(self._began_s + now_s, self._least_s)
+        return max(self._start_s + now_s, self._min_s)
 
     def advance_to(self, at_s: float) -> None:
         """Never return a time before ``at_s`` from now on, because another node has already begun that day."""
-        self._least_s = max(self._least_s, at_s)
+        self._min_s = max(self._min_s, at_s)
 
     def _slew(self, now_s: float) -> None:
-        if self._wanted_s is not None:
-            most_s = (now_s - self._since_s) * _SLEW
-            self._began_s += max(-most_s, min(self._wanted_s - self._began_s, most_s))
-        self._since_s = now_s
+        if self._target_start_s is not None:
+            max_step_s = (now_s - self._last_slew_s) * _SLEW_RATE
+            self._start_s += max(-max_step_s, min(self._target_start_s - self._start_s, max_step_s))
+        self._last_slew_s = now_s

@@ -11,9 +11,9 @@ from sqlalchemy import text
 from gateway.storage.database import Database
 
 _NAME = "declared"
-_MOST = 100
-_READ = text("SELECT value FROM cluster WHERE name = :name").bindparams(name=_NAME)
-_PUT = text("""
+_MAX_DIGESTS = 100
+_READ_DIGESTS = text("SELECT value FROM cluster WHERE name = :name").bindparams(name=_NAME)
+_PUT_DIGESTS = text("""
 INSERT INTO cluster (name, value) VALUES (:name, :value) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """).bindparams(name=_NAME)
 
@@ -25,10 +25,12 @@ class Declarations:
         self._database = database
 
     async def list_digests(self) -> Sequence[str]:
-        for row in await self._database.read(_READ):
+        for row in await self._database.read(_READ_DIGESTS):
             return list(orjson.loads(bytes(row.value)))
         return []
 
     async def add(self, digest: str) -> None:
-        kept = [known for known in await self.list_digests() if known != digest]
-        await self._database.change(_PUT.bindparams(value=orjson.dumps([*kept, digest][-_MOST:])))
+        other_digests = [stored_digest for stored_digest in await self.list_digests() if stored_digest != digest]
+        await self._database.change(
+            _PUT_DIGESTS.bindparams(value=orjson.dumps([*other_digests, digest][-_MAX_DIGESTS:]))
+        )

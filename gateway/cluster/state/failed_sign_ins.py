@@ -9,16 +9,18 @@ from gateway.frozen import quick_frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
-_FIND = text("SELECT name, failures, at_ms FROM failed_sign_ins WHERE name IN :names AND at_ms > :since_ms").bindparams(
-    bindparam("names", expanding=True)
-)
-_PUT = text("""
+_FIND_FAILURES = text(
+    "SELECT name, failures, at_ms FROM failed_sign_ins WHERE name IN :names AND at_ms > :since_ms"
+).bindparams(bindparam("names", expanding=True))
+_PUT_FAILURES = text("""
 INSERT INTO failed_sign_ins (name, failures, at_ms) VALUES (:name, :failures, :at_ms)
 ON CONFLICT (name) DO UPDATE SET failures = excluded.failures, at_ms = excluded.at_ms
 """)
-_DELETE = text("DELETE FROM failed_sign_ins WHERE name IN :names").bindparams(bindparam("names", expanding=True))
-_PURGE = text("DELETE FROM failed_sign_ins WHERE at_ms <= :since_ms")
-_PURGED_EVERY_MS = 60_000
+_DELETE_FAILURES = text("DELETE FROM failed_sign_ins WHERE name IN :names").bindparams(
+    bindparam("names", expanding=True)
+)
+_DELETE_OLD_FAILURES = text("DELETE FROM failed_sign_ins WHERE at_ms <= :since_ms")
+_PURGE_INTERVAL_MS = 60_000
 
 
 @quick_frozen
@@ -29,7 +31,7 @@ class Failures:
     at_ms: int
 
 
-Counts = Mapping[bytes, Failures]
+FailureCounts = Mapping[bytes, Failures]
 """Counts by the digests of names and addresses."""
 
 
@@ -41,57 +43,63 @@ class FailedSignIns:
         self._kept_ms = kept_ms
         self._purged_ms = 0
 
-    async def find(self, names: Collection[bytes], now_ms: int) -> Counts:
-        rows = await self._database.read(_FIND.bindparams(names=list(names), since_ms=now_ms - self._kept_ms))
+    async def find(self, names: Collection[bytes], now_ms: int) -> FailureCounts:
+        rows = await self._database.read(_FIND_FAILURES.bindparams(names=list(names), since_ms=now_ms - self._kept_ms))
         return _read(rows)
 
-    async def count(self, names: Collection[bytes], now_ms: int, judge: Callable[[Counts], None]) -> Counts:
-        """Count one more failure for each name, unless ``judge`` raises; return the previous counts."""
+    async def count(
+        self, names: Collection[bytes], now_ms: int, check_counts: Callable[[FailureCounts], None]
+    ) -> FailureCounts:
+        """Count one more failure for each name, unless ``check_counts`` raises an error; return the former counts."""
 
-        async def work(connection: AsyncConnection) -> Counts:
+        async def work(connection: AsyncConnection) -> FailureCounts:
             await self._purge(connection, now_ms)
-            before = await self._find(connection, names, now_ms)
-            judge(before)
+            former_counts = await self._find(connection, names, now_ms)
+            check_counts(former_counts)
             for name in sorted(names):
-                known = before.get(name)
-                await _put(connection, name, Failures(1 if known is None else known.count + 1, now_ms))
-            return before
+                failures = former_counts.get(name)
+                await _put(connection, name, Failures(1 if failures is None else failures.count + 1, now_ms))
+            return former_counts
 
         return await self._database.write(work)
 
-    async def take_back(self, names: Collection[bytes], before: Counts, counted_ms: int, now_ms: int) -> None:
-        """Undo the ``count`` of ``counted_ms``; ``before`` is its result."""
+    async def take_back(
+        self, names: Collection[bytes], former_counts: FailureCounts, counted_ms: int, now_ms: int
+    ) -> None:
+        """Undo the ``count`` that was made at ``counted_ms`` (Unix ms) and returned ``former_counts``."""
 
         async def work(connection: AsyncConnection) -> None:
-            now = await self._find(connection, names, now_ms)
-            for name in sorted(now):
-                known = before.get(name)
-                counted = Failures(1 if known is None else known.count + 1, counted_ms)
-                if now[name] != counted:  # other attempts have failed since
-                    await _put(connection, name, Failures(max(now[name].count - 1, 0), now[name].at_ms))
-                elif known is not None:
-                    await _put(connection, name, known)
+            current_counts = await self._find(connection, names, now_ms)
+            for name in sorted(current_counts):
+                former_failures = former_counts.get(name)
+                own_count = Failures(1 if former_failures is None else former_failures.count + 1, counted_ms)
+                if current_counts[name] != own_count:  # other attempts have failed since
+                    await _put(
+                        connection, name, Failures(max(current_counts[name].count - 1, 0), current_counts[name].at_ms)
+                    )
+                elif former_failures is not None:
+                    await _put(connection, name, former_failures)
                 else:
-                    await connection.execute(_DELETE, {"names": [name]})
+                    await connection.execute(_DELETE_FAILURES, {"names": [name]})
 
         await self._database.write(work)
 
     async def forget(self, name: bytes) -> None:
-        await self._database.change(_DELETE.bindparams(names=[name]))
+        await self._database.change(_DELETE_FAILURES.bindparams(names=[name]))
 
-    async def _find(self, connection: AsyncConnection, names: Collection[bytes], now_ms: int) -> Counts:
-        rows = await connection.execute(_FIND, {"names": list(names), "since_ms": now_ms - self._kept_ms})
+    async def _find(self, connection: AsyncConnection, names: Collection[bytes], now_ms: int) -> FailureCounts:
+        rows = await connection.execute(_FIND_FAILURES, {"names": list(names), "since_ms": now_ms - self._kept_ms})
         return _read(rows)
 
     async def _purge(self, connection: AsyncConnection, now_ms: int) -> None:
-        if now_ms - self._purged_ms > _PURGED_EVERY_MS:
+        if now_ms - self._purged_ms > _PURGE_INTERVAL_MS:
             self._purged_ms = now_ms
-            await connection.execute(_PURGE, {"since_ms": now_ms - self._kept_ms})
+            await connection.execute(_DELETE_OLD_FAILURES, {"since_ms": now_ms - self._kept_ms})
 
 
-def _read(rows: Any) -> Counts:
+def _read(rows: Any) -> FailureCounts:
     return {bytes(row.name): Failures(row.failures, row.at_ms) for row in rows}
 
 
 async def _put(connection: AsyncConnection, name: bytes, failures: Failures) -> None:
-    await connection.execute(_PUT, {"name": name, "failures": failures.count, "at_ms": failures.at_ms})
+    await connection.execute(_PUT_FAILURES, {"name": name, "failures": failures.count, "at_ms": failures.at_ms})

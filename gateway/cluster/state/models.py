@@ -13,16 +13,16 @@ from gateway.errors import StoreUnavailable
 from gateway.routing.channel_tester import Answer
 from gateway.routing.model_catalog import ModelCatalog
 
-LOOK_EVERY_S = 1.0
-SWEEP_EVERY_S = 3_600.0
+CHECK_INTERVAL_S = 1.0
+SWEEP_INTERVAL_S = 3_600.0
 FIRST_TIMEOUT_S = 30.0
 """How long a node that does not lead waits for the first list of a channel before it asks the provider itself."""
 ADDED_TIMEOUT_S = 5.0
 """The same for the leader and a channel that was added at run time: the node that has added the channel asks first."""
-_OWN = frozenset({"environment", "local", "demo"})
+_NODE_ORIGINS = frozenset({"environment", "local", "demo"})
 """Origins of channels that exist on one node only."""
 
-Sync = Callable[[Channel], Awaitable[object]]
+SyncChannel = Callable[[Channel], Awaitable[object]]
 """Asks the provider of a channel for its models."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -57,76 +57,85 @@ class SharedModelLists:
         self._interval = interval
         self._clock = clock
         self._start = start
-        self._asked_ms: dict[str, int] = {}
-        self._seen_s: dict[Channel, float] = {}
+        self._last_request_ms: dict[str, int] = {}
+        self._first_seen_s: dict[Channel, float] = {}
 
     async def load(self, names: Collection[str] | None = None) -> None:
-        for listed in await self._store.list_models(names):
-            channel = self._catalog.find_channel(listed.channel)
-            if channel is not None and (channel.provider, channel.base_url) == (listed.provider, listed.base_url):
-                self._apply(channel, listed)
+        for model_list in await self._store.list_models(names):
+            channel = self._catalog.find_channel(model_list.channel)
+            if channel is not None and (channel.provider, channel.base_url) == (
+                model_list.provider,
+                model_list.base_url,
+            ):
+                self._apply_list(channel, model_list)
 
-    def _apply(self, channel: Channel, listed: ModelList) -> None:
-        unknown = self._catalog.find_offer(channel) is None
+    def _apply_list(self, channel: Channel, model_list: ModelList) -> None:
+        is_unknown = self._catalog.find_offer(channel) is None
         if (
             not channel.sync
-            or channel.origin in _OWN
-            or (not unknown and listed.fetched_ms <= self._asked_ms.get(channel.name, 0))
+            or channel.origin in _NODE_ORIGINS
+            or (not is_unknown and model_list.fetched_ms <= self._last_request_ms.get(channel.name, 0))
         ):
             return
-        self._asked_ms[channel.name] = listed.fetched_ms
-        if listed.models is not None and (unknown or listed.error is None):
-            added, removed = self._catalog.apply_listing(channel, listed.models)
-            if added or removed:
+        self._last_request_ms[channel.name] = model_list.fetched_ms
+        if model_list.models is not None and (is_unknown or model_list.error is None):
+            models_added, models_removed = self._catalog.apply_listing(channel, model_list.models)
+            if models_added or models_removed:
                 log.info(
-                    "models_synced", channel=channel.name, models=len(listed.models), came=len(added), went=len(removed)
+                    "models_synced",
+                    channel=channel.name,
+                    models=len(model_list.models),
+                    came=len(models_added),
+                    went=len(models_removed),
                 )
-        if listed.error is not None:
-            self._catalog.note_failure(channel, listed.error)
+        if model_list.error is not None:
+            self._catalog.note_failure(channel, model_list.error)
 
     def store_answer(self, channel: Channel, answer: Answer) -> None:
         now_ms = int(self._clock() * 1000)
-        self._asked_ms[channel.name] = now_ms
-        if channel.origin in _OWN:
+        self._last_request_ms[channel.name] = now_ms
+        if channel.origin in _NODE_ORIGINS:
             return
         models = None if answer.listing is None else tuple(answer.listing)
         error = None if answer.error is None else answer.error.message
-        self._start(self._put(ModelList(channel.name, channel.provider, channel.base_url, models, now_ms, error)))
+        self._start(
+            self._store_list(ModelList(channel.name, channel.provider, channel.base_url, models, now_ms, error))
+        )
 
-    async def _put(self, listed: ModelList) -> None:
+    async def _store_list(self, model_list: ModelList) -> None:
         try:
-            await self._store.put_list(listed)
+            await self._store.put_list(model_list)
         except StoreUnavailable as error:
-            log.warning("models_not_stored", channel=listed.channel, error=error.message)
+            log.warning("models_not_stored", channel=model_list.channel, error=error.message)
 
-    async def run(self, sync: Sync) -> None:
+    async def run(self, sync: SyncChannel) -> None:
         while True:
             await self.sync_due(sync)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
-    async def sync_due(self, sync: Sync) -> None:
+    async def sync_due(self, sync: SyncChannel) -> None:
         await asyncio.gather(*map(sync, self._list_due()))
 
     async def sweep(self) -> None:
         while True:
-            await asyncio.sleep(SWEEP_EVERY_S)
+            await asyncio.sleep(SWEEP_INTERVAL_S)
             try:
                 await self._store.sweep(int(self._clock() * 1000))
             except StoreUnavailable as error:
                 log.warning("models_not_swept", error=error.message)
 
     def _list_due(self) -> list[Channel]:
-        requested = [channel for channel in self._catalog.channels if channel.sync and channel.status == "active"]
+        active_channels = [channel for channel in self._catalog.channels if channel.sync and channel.status == "active"]
         names = {channel.name for channel in self._catalog.channels}
-        self._asked_ms = {name: asked_ms for name, asked_ms in self._asked_ms.items() if name in names}
+        self._last_request_ms = {name: asked_ms for name, asked_ms in self._last_request_ms.items() if name in names}
         now_s = self._clock()
-        self._seen_s = {channel: self._seen_s.get(channel, now_s) for channel in requested}
-        return [channel for channel in requested if self._is_due(channel, now_s)]
+        self._first_seen_s = {channel: self._first_seen_s.get(channel, now_s) for channel in active_channels}
+        return [channel for channel in active_channels if self._is_due(channel, now_s)]
 
     def _is_due(self, channel: Channel, now_s: float) -> bool:
-        is_own = channel.origin in _OWN or self._leads()
-        asked_ms, interval_s = self._asked_ms.get(channel.name), self._interval()
+        is_own = channel.origin in _NODE_ORIGINS or self._leads()
+        asked_ms, interval_s = self._last_request_ms.get(channel.name), self._interval()
         if asked_ms is None:
             wait_s = ADDED_TIMEOUT_S if is_own and channel.origin == "stored" else 0.0 if is_own else FIRST_TIMEOUT_S
-            return now_s - self._seen_s[channel] >= wait_s
+            return now_s - self._first_seen_s[channel] >= wait_s
         return now_s - asked_ms / 1000 >= (interval_s if is_own else 2 * interval_s + FIRST_TIMEOUT_S)

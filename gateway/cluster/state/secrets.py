@@ -17,16 +17,16 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.data_folder import ADMIN_TOKEN, SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
-from gateway.storage.identity import MASTER, check_known, check_secrets
+from gateway.storage.identity import MASTER_KEY_NAME, check_known, check_secrets
 from gateway.storage.schema import fingerprints
 
-SHARED = (*(name for name in SECRETS if name != MASTER), ADMIN_TOKEN)
-_PROOF = "proof"
+SHARED_SECRETS = (*(name for name in SECRETS if name != MASTER_KEY_NAME), ADMIN_TOKEN)
+_PROOF_NAME = "proof"
 _PURPOSE = "cluster"
-_READ = text("SELECT name, value FROM cluster WHERE name IN :names").bindparams(
-    bindparam("names", (_PROOF, *SHARED), expanding=True)
+_READ_SECRETS = text("SELECT name, value FROM cluster WHERE name IN :names").bindparams(
+    bindparam("names", (_PROOF_NAME, *SHARED_SECRETS), expanding=True)
 )
-_ADD = text("INSERT INTO cluster (name, value) VALUES (:name, :value)")
+_INSERT_SECRETS = text("INSERT INTO cluster (name, value) VALUES (:name, :value)")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -37,12 +37,12 @@ async def check_shared(connection: AsyncConnection, folder: DataFolder, database
     Before the first node starts, the database has at most the fingerprints of one gateway. It may have an earlier
     schema.
     """
-    tables = set(await connection.run_sync(lambda each: inspect(each).get_table_names()))
-    if "cluster" in tables and (rows := (await connection.execute(_READ)).all()):
+    tables = set(await connection.run_sync(lambda sync_connection: inspect(sync_connection).get_table_names()))
+    if "cluster" in tables and (rows := (await connection.execute(_READ_SECRETS)).all()):
         _open_shared({row.name: bytes(row.value) for row in rows}, folder, database, master_key)
     elif fingerprints.name in tables:
-        known = {row.name: row.fingerprint for row in await connection.execute(select(fingerprints))}
-        check_known(folder, database, known, master_key)
+        fingerprint_by_name = {row.name: row.fingerprint for row in await connection.execute(select(fingerprints))}
+        check_known(folder, database, fingerprint_by_name, master_key)
 
 
 async def share_secrets(folder: DataFolder, database: Database, master_key: bytes) -> None:
@@ -51,51 +51,51 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
     Raises ``DataFolderDamaged``: the master key or a file of the folder is not the cluster's; nothing was written.
     Raises ``StoreUnavailable``: the database does not answer.
     """
-    stored: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ)}
-    if not stored:
-        bring_in = partial(_store_secrets, folder=folder, master_key=master_key)
-        await check_secrets(folder, database, master_key=master_key, store_rows=bring_in)
+    stored_secrets: dict[str, bytes] = {row.name: bytes(row.value) for row in await database.read(_READ_SECRETS)}
+    if not stored_secrets:
+        store_rows = partial(_store_secrets, folder=folder, master_key=master_key)
+        await check_secrets(folder, database, master_key=master_key, store_rows=store_rows)
         log.info("secrets_shared", path=str(folder.path))
         return
-    for name, secret in _open_shared(stored, folder, database.name, master_key).items():
+    for name, secret in _open_shared(stored_secrets, folder, database.name, master_key).items():
         path = folder.path / name
         if not path.exists() or path.read_bytes() != secret:
             folder.put_secret(name, secret)
 
 
 def _open_shared(
-    stored: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
+    stored_secrets: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
 ) -> Mapping[str, bytes]:
     """Return the cluster's secrets by name. Raises ``DataFolderDamaged`` if this node's differ."""
-    if not hmac.compare_digest(stored.get(_PROOF, b""), _fingerprint_key(master_key)):
+    if not hmac.compare_digest(stored_secrets.get(_PROOF_NAME, b""), _fingerprint_key(master_key)):
         raise DataFolderDamaged(
             f"store.master_key is not the one that the other nodes on the database {database} have. Give every "
             "node the same"
         )
     box = SecretBox(master_key).derive(_PURPOSE)
     try:
-        shared = {name: box.open(stored[name], context=name) for name in SHARED}
+        shared_secrets = {name: box.open(stored_secrets[name], context=name) for name in SHARED_SECRETS}
     except (DecryptionFailed, KeyError):
         raise DataFolderDamaged(
             f"The secrets that nodes share in the database {database} were changed. Restore it from a backup"
         ) from None
-    for name in SHARED:
+    for name in SHARED_SECRETS:
         path = folder.path / name
-        if name != ADMIN_TOKEN and path.exists() and path.read_bytes() != shared[name]:
+        if name != ADMIN_TOKEN and path.exists() and path.read_bytes() != shared_secrets[name]:
             raise DataFolderDamaged(
                 f"{path} is not the one that the other nodes on the database {database} have. Start this node "
                 "with an empty data folder (--data)"
             )
-    return shared
+    return shared_secrets
 
 
 async def _store_secrets(connection: AsyncConnection, folder: DataFolder, master_key: bytes) -> None:
     box = SecretBox(master_key).derive(_PURPOSE)
-    rows = [{"name": _PROOF, "value": _fingerprint_key(master_key)}]
-    for name in SHARED:
+    rows = [{"name": _PROOF_NAME, "value": _fingerprint_key(master_key)}]
+    for name in SHARED_SECRETS:
         secret = folder.admin_token().encode() if name == ADMIN_TOKEN else folder.secret(name)
         rows.append({"name": name, "value": box.seal(secret, context=name)})
-    await connection.execute(_ADD, rows)
+    await connection.execute(_INSERT_SECRETS, rows)
 
 
 def _fingerprint_key(master_key: bytes) -> bytes:

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager, suppress
 
 from gateway.auth.login_throttle import ADDRESS_PACE, MAX_COUNTERS, NAME_PACE, PAIR_PACE, check_wait, make_counter_key
 from gateway.auth.short_lived import ShortLived
-from gateway.cluster.state.failed_sign_ins import Counts, FailedSignIns
+from gateway.cluster.state.failed_sign_ins import FailedSignIns, FailureCounts
 from gateway.domain.ip_address import find_subnet
 from gateway.domain.member import WrongPassphrase
 from gateway.errors import StoreUnavailable
 
-_HOME = "signed_in_from"
-_HOME_MS = 30 * 24 * 3_600_000
+_KNOWN_ADDRESS = "signed_in_from"
+_KNOWN_ADDRESS_TTL_MS = 30 * 24 * 3_600_000
 """How long after a sign-in a member's address is exempt from waiting for failures of other names and addresses."""
 
 
@@ -27,7 +27,7 @@ class SharedThrottle:
         self._values = values
         self._clock = clock
         self._space = space
-        self._refused: OrderedDict[bytes, float] = OrderedDict()
+        self._wait_ends: OrderedDict[bytes, float] = OrderedDict()
         """When the wait of a name at an address ends (Unix s): refused guesses cause no query meanwhile."""
 
     @asynccontextmanager
@@ -37,51 +37,55 @@ class SharedThrottle:
         """Run the block as one attempt, as ``LoginThrottle.attempt`` does. Raises ``RateLimited``."""
         network = find_subnet(address)
         parts = ((self._space, name, network), (self._space, "name", name), (self._space, "address", network))
-        pair, named, placed = names = tuple(make_counter_key(*each) for each in parts)
-        check_wait(self._refused.get(pair, 0.0) - self._clock())
-        at_home = await self._values.find(_HOME, pair) is not None
-        paces = {pair: PAIR_PACE} if at_home else {pair: PAIR_PACE, named: NAME_PACE, placed: ADDRESS_PACE}
+        pair_key, name_key, address_key = names = tuple(make_counter_key(*part) for part in parts)
+        check_wait(self._wait_ends.get(pair_key, 0.0) - self._clock())
+        is_known_address = await self._values.find(_KNOWN_ADDRESS, pair_key) is not None
+        pace_by_key = (
+            {pair_key: PAIR_PACE}
+            if is_known_address
+            else {pair_key: PAIR_PACE, name_key: NAME_PACE, address_key: ADDRESS_PACE}
+        )
 
-        def judge(counts: Counts) -> None:
+        def check_counts(counts: FailureCounts) -> None:
             until_s = (
-                found.at_ms / 1000 + pace.compute_wait_s(found.count)
-                for key, pace in paces.items()
-                if (found := counts.get(key)) is not None
+                failures.at_ms / 1000 + pace.compute_wait_s(failures.count)
+                for key, pace in pace_by_key.items()
+                if (failures := counts.get(key)) is not None
             )
-            self._raise_if_waiting(pair, max(until_s, default=0.0))
+            self._raise_if_waiting(pair_key, max(until_s, default=0.0))
 
-        judge(await self._failures.find(names, self._now_ms()))  # a refused attempt needs no write
+        check_counts(await self._failures.find(names, self._now_ms()))  # a refused attempt needs no write
         counted_ms = self._now_ms()
-        before = await self._failures.count(names, counted_ms, judge)
-        failed = False
+        former_counts = await self._failures.count(names, counted_ms, check_counts)
+        has_failed = False
         try:
             yield
         except fails:
-            failed = True
+            has_failed = True
             raise
         finally:
-            if not failed:
-                await asyncio.shield(self._take_back(names, before, counted_ms))
+            if not has_failed:
+                await asyncio.shield(self._take_back(names, former_counts, counted_ms))
         if is_whole:
-            await self._record_known(pair, at_home=at_home)
+            await self._record_address(pair_key, is_known_address=is_known_address)
 
-    def _raise_if_waiting(self, pair: bytes, until_s: float) -> None:
+    def _raise_if_waiting(self, pair_key: bytes, until_s: float) -> None:
         wait_s = until_s - self._clock()
         if wait_s > 0:
-            self._refused[pair] = until_s
-            if len(self._refused) > MAX_COUNTERS:
-                self._refused.popitem(last=False)
+            self._wait_ends[pair_key] = until_s
+            if len(self._wait_ends) > MAX_COUNTERS:
+                self._wait_ends.popitem(last=False)
         check_wait(wait_s)
 
-    async def _take_back(self, names: tuple[bytes, ...], before: Counts, counted_ms: int) -> None:
+    async def _take_back(self, names: tuple[bytes, ...], former_counts: FailureCounts, counted_ms: int) -> None:
         with suppress(StoreUnavailable):  # otherwise the attempt counts as failed for some minutes
-            await self._failures.take_back(names, before, counted_ms, self._now_ms())
+            await self._failures.take_back(names, former_counts, counted_ms, self._now_ms())
 
-    async def _record_known(self, pair: bytes, *, at_home: bool) -> None:
+    async def _record_address(self, pair_key: bytes, *, is_known_address: bool) -> None:
         with suppress(StoreUnavailable):
-            await self._failures.forget(pair)
-            if not at_home:
-                await self._values.put(_HOME, pair, b"", self._now_ms() + _HOME_MS)
+            await self._failures.forget(pair_key)
+            if not is_known_address:
+                await self._values.put(_KNOWN_ADDRESS, pair_key, b"", self._now_ms() + _KNOWN_ADDRESS_TTL_MS)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -27,16 +27,16 @@ _DEFAULT_VALUES = {"response_format": "mp3", "stream_format": "audio", "speed": 
 
 def build_speech_body(inference: InferenceRequest, _model: str) -> Body:
     """Build the body, without the client's ``voice``: each voice is a model. Raises ``InvalidRequest``."""
-    for field, normal in _DEFAULT_VALUES.items():
-        if inference.body.get(field) not in (None, normal):
-            raise InvalidRequest(f"'{field}' can only be {normal} here", param=field)
+    for field, default_value in _DEFAULT_VALUES.items():
+        if inference.body.get(field) not in (None, default_value):
+            raise InvalidRequest(f"'{field}' can only be {default_value} here", param=field)
     if inference.body.get("instructions"):
         raise InvalidRequest("'instructions' are not supported here", param="instructions")
     return {"text": inference.body["input"]}
 
 
 def build_file(inference: InferenceRequest, _model: str) -> RawFile:
-    """Return the file. Raises ``InvalidRequest`` for options that the API does not support."""
+    """Build the body, which is the file. Raises ``InvalidRequest`` for options that the API does not support."""
     check_format(inference)
     return RawFile(inference.files[0])
 
@@ -46,11 +46,11 @@ def find_listen_path(inference: InferenceRequest, model: str) -> str:
     language = inference.body.get("language")
     query = [("model", model), ("smart_format", "true")]
     query.append(("language", language) if language else ("detect_language", "true"))
-    query += [("keyterm", word) for word in as_list(inference.body.get("keywords")) if isinstance(word, str)]
+    query += [("keyterm", keyword) for keyword in as_list(inference.body.get("keywords")) if isinstance(keyword, str)]
     return f"/listen?{urlencode(query)}"
 
 
-def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
+def _convert_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
     value = parse_answer_object(raw, secrets)
     channel = next(iter(list_objects(as_object(value.get("results")).get("channels"))), {})
     alternative = next(iter(list_objects(channel.get("alternatives"))), {})
@@ -69,12 +69,12 @@ def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the bytes for the client and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.parse_transcription_answer(_convert(raw, inference, secrets), inference, secrets)
+    return transcriptions.parse_transcription_answer(_convert_answer(raw, inference, secrets), inference, secrets)
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.build_whole(_convert(raw, inference, secrets), inference, secrets)
+    return transcriptions.build_whole(_convert_answer(raw, inference, secrets), inference, secrets)
 
 
 SPEECH = PassthroughFormat(build_speech_body, reject_unstreamed, open_speech_transform, find_mode=find_speech_mode)

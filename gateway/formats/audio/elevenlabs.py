@@ -23,7 +23,7 @@ from gateway.formats.wire.fields import Body
 from gateway.formats.wire.json_values import as_text, list_objects
 from gateway.formats.wire.request_body import Form
 
-_FORMATS: Mapping[str, str] = {"mp3": "mp3_44100_128", "opus": "opus_48000_64", "pcm": "pcm_24000"}
+_AUDIO_FORMATS: Mapping[str, str] = {"mp3": "mp3_44100_128", "opus": "opus_48000_64", "pcm": "pcm_24000"}
 _SPEECH_FIELDS = ("language_code", "seed", "previous_text", "next_text", "apply_text_normalization")
 """ElevenLabs' own fields, which clients may send."""
 
@@ -31,27 +31,29 @@ _SPEECH_FIELDS = ("language_code", "seed", "previous_text", "next_text", "apply_
 def build_speech_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body. Raises ``InvalidRequest`` for options that the API does not support."""
     body = inference.body
-    if _find_format(inference) not in _FORMATS:
-        raise InvalidRequest(f"'response_format' must be one of {', '.join(_FORMATS)} here", param="response_format")
+    if _find_format(inference) not in _AUDIO_FORMATS:
+        raise InvalidRequest(
+            f"'response_format' must be one of {', '.join(_AUDIO_FORMATS)} here", param="response_format"
+        )
     if body.get("stream_format") not in (None, "audio"):
         raise InvalidRequest("'stream_format' can only be audio here", param="stream_format")
     if body.get("instructions"):
         raise InvalidRequest("'instructions' are not supported here", param="instructions")
     vendor_body: Body = {"text": body["input"], "model_id": model}
     vendor_body |= {name: body[name] for name in _SPEECH_FIELDS if body.get(name) is not None}
-    settings = body.get("voice_settings")
-    if settings is not None and not isinstance(settings, dict):
+    voice_settings = body.get("voice_settings")
+    if voice_settings is not None and not isinstance(voice_settings, dict):
         raise InvalidRequest("'voice_settings' must be an object", param="voice_settings")
     speed = body.get("speed")
-    settings = {**(settings or {}), **({} if speed in (None, 1) else {"speed": speed})}
-    return vendor_body | ({"voice_settings": settings} if settings else {})
+    voice_settings = {**(voice_settings or {}), **({} if speed in (None, 1) else {"speed": speed})}
+    return vendor_body | ({"voice_settings": voice_settings} if voice_settings else {})
 
 
 def find_speech_path(inference: InferenceRequest, _model: str) -> str:
     """Return the path with voice and audio format. The request must have passed ``build_speech_body``."""
     voice = inference.body["voice"]
-    name = voice if isinstance(voice, str) else voice["id"]
-    return f"/text-to-speech/{quote(name, safe='')}/stream?output_format={_FORMATS[_find_format(inference)]}"
+    voice_id = voice if isinstance(voice, str) else voice["id"]
+    return f"/text-to-speech/{quote(voice_id, safe='')}/stream?output_format={_AUDIO_FORMATS[_find_format(inference)]}"
 
 
 def _find_format(inference: InferenceRequest) -> str:
@@ -76,7 +78,7 @@ def build_form(inference: InferenceRequest, model: str) -> Form:
     return Form(fields, tuple(("file", upload) for upload in inference.files))
 
 
-def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
+def _convert_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes:
     value = parse_answer_object(raw, secrets)
     text = value.get("text")
     if not isinstance(text, str):
@@ -92,12 +94,12 @@ def _convert(raw: bytes, inference: InferenceRequest, secrets: Secrets) -> bytes
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the bytes for the client and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.parse_transcription_answer(_convert(raw, inference, secrets), inference, secrets)
+    return transcriptions.parse_transcription_answer(_convert_answer(raw, inference, secrets), inference, secrets)
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Return the answer as the events of a stream, and the usage. Raises ``ProviderBadResponse``."""
-    return transcriptions.build_whole(_convert(raw, inference, secrets), inference, secrets)
+    return transcriptions.build_whole(_convert_answer(raw, inference, secrets), inference, secrets)
 
 
 SPEECH = PassthroughFormat(

@@ -49,8 +49,8 @@ def parse_speech_inference(body: Body) -> InferenceRequest:
     instructions = read_text(body, "instructions") or ""
     _check_voice(body)
     speed = parse_number(body, "speed", 0.25, 4.0) or 1.0
-    _check_word(body, "response_format", tuple(MEDIA_TYPES))
-    _check_word(body, "stream_format", _STREAM_FORMATS)
+    _check_choice(body, "response_format", tuple(MEDIA_TYPES))
+    _check_choice(body, "stream_format", _STREAM_FORMATS)
     return InferenceRequest(
         operation="speech",
         model=model,
@@ -87,10 +87,10 @@ def _check_voice(body: Body) -> None:
         raise InvalidRequest("'voice.id' must be a string", param="voice.id")
 
 
-def _check_word(body: Body, name: str, allowed_words: tuple[str, ...]) -> None:
+def _check_choice(body: Body, name: str, choices: tuple[str, ...]) -> None:
     value = read_text(body, name)
-    if value is not None and value not in allowed_words:
-        raise InvalidRequest(f"'{name}' must be one of {', '.join(allowed_words)}", param=name)
+    if value is not None and value not in choices:
+        raise InvalidRequest(f"'{name}' must be one of {', '.join(choices)}", param=name)
 
 
 def build_speech_body(inference: InferenceRequest, model: str) -> Body:
@@ -125,7 +125,7 @@ def _find_format(inference: InferenceRequest) -> str:
     return inference.body.get("response_format") or "mp3"
 
 
-def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
+def _estimate_usage(inference: InferenceRequest, length_ms: int | None) -> Usage:
     length_ms = inference.sound_ms if length_ms is None else min(length_ms, bound_speech_ms(inference.sound_ms))
     return Usage(
         estimate_prompt(inference),
@@ -137,20 +137,20 @@ def _estimate(inference: InferenceRequest, length_ms: int | None) -> Usage:
 
 
 class SpeechPassthrough(StreamState):
-    """Forwards each piece of audio; the stream ends when the connection closes.
+    """Forwards raw audio. The stream ends when the connection closes.
 
     Attributes:
-        events: number of pieces so far.
+        events: number of pieces of audio so far.
     """
 
-    __slots__ = ("_head", "_inference", "_secrets", "_size", "events")
+    __slots__ = ("_audio_bytes", "_first_bytes", "_inference", "_secrets", "events")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__()
         self._inference = inference
         self._secrets = secrets
-        self._head = b""
-        self._size = 0
+        self._first_bytes = b""
+        self._audio_bytes = 0
         self.events = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -161,9 +161,9 @@ class SpeechPassthrough(StreamState):
             if error is not None:
                 self.error = build_reported(error)
                 return b""
-        if len(self._head) < _HEAD_BYTES:
-            self._head += data[:_HEAD_BYTES]
-        self._size += len(data)
+        if len(self._first_bytes) < _HEAD_BYTES:
+            self._first_bytes += data[:_HEAD_BYTES]
+        self._audio_bytes += len(data)
         self.events += 1
         return data
 
@@ -179,11 +179,13 @@ class SpeechPassthrough(StreamState):
         """Estimate tokens and length from the input and the forwarded audio: OpenAI reports no usage for raw audio."""
         if not self.events:
             return Usage()
-        return _estimate(self._inference, find_speech_ms(self._head, self._size, _find_format(self._inference)))
+        return _estimate_usage(
+            self._inference, find_speech_ms(self._first_bytes, self._audio_bytes, _find_format(self._inference))
+        )
 
 
 class SpeechEventsPassthrough(AudioEventsPassthrough):
-    """Passthrough of speech in events."""
+    """Forwards speech that is streamed as events."""
 
     __slots__ = ("_inference", "_usage")
 
@@ -194,25 +196,31 @@ class SpeechEventsPassthrough(AudioEventsPassthrough):
         self._inference = inference
         self._usage: Usage | None = None
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         if _DELTA_TYPE in payload and b'"error"' not in payload:  # skip parsing: a delta may have megabytes of base64
             self.events += 1
             return event
-        return super()._judge(event, payload)
+        return super()._filter_event(event, payload)
 
-    def _note(self, value: dict[str, Any]) -> None:
+    def _record_event(self, value: dict[str, Any]) -> None:
         self._usage = _parse_usage(value.get("usage"), self._inference) or self._usage
 
     def parse_usage(self) -> Usage:
         if self._usage is not None:
             return self._usage
-        return _estimate(self._inference, None) if self.events or self.ended else Usage()
+        return _estimate_usage(self._inference, None) if self.events or self.ended else Usage()
 
 
 def _parse_usage(raw: object, inference: InferenceRequest) -> Usage | None:
     if not isinstance(raw, Mapping):
         return None
-    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
-    if prompt is None or completion is None:
+    prompt_tokens, completion_tokens = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt_tokens is None or completion_tokens is None:
         return None
-    return Usage(prompt, completion, source="upstream", duration_ms=inference.sound_ms, characters=inference.characters)
+    return Usage(
+        prompt_tokens,
+        completion_tokens,
+        source="upstream",
+        duration_ms=inference.sound_ms,
+        characters=inference.characters,
+    )

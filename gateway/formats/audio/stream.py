@@ -23,15 +23,19 @@ class AudioEventsPassthrough(PassthroughStream):
     """The type of the event that ends the stream."""
 
     def feed(self, data: bytes) -> bytes:
-        return self._feed_slowly(data)
+        return self._feed_by_event(data)
 
     def finish(self) -> bytes:
         """Return the remaining bytes, with the last event's blank line.
 
         Raises ``ProviderBadResponse`` if the stream is incomplete.
         """
-        events, rest = self.events, self._splitter.take().rstrip(b"\r\n")
-        output = self._pass(rest + b"\n\n") if rest.endswith(_EVENT_ENDINGS) and not self.closed else b""
+        events, last_event = self.events, self._splitter.take().rstrip(b"\r\n")
+        output = (
+            self._forward_event(last_event + b"\n\n")
+            if last_event.endswith(_EVENT_ENDINGS) and not self.closed
+            else b""
+        )
         if self.error is not None:
             raise self.error
         if not self.ended:
@@ -39,7 +43,7 @@ class AudioEventsPassthrough(PassthroughStream):
             raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
         return output
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         if payload.startswith(DONE_MARK):
             self.ended = True
             return event
@@ -51,11 +55,11 @@ class AudioEventsPassthrough(PassthroughStream):
             self.ended = True
         else:
             self.events += 1
-        self._note(value)
+        self._record_event(value)
         return event
 
-    def _note(self, value: dict[str, Any]) -> None:
-        """Process a forwarded event. ``value`` is empty if the event's data is not a JSON object."""
+    def _record_event(self, value: dict[str, Any]) -> None:
+        """Process the data of a forwarded event. ``value`` is empty if the data is not a JSON object."""
         raise NotImplementedError
 
 

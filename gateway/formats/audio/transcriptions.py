@@ -34,10 +34,10 @@ _LIST_FIELDS = (
     "known_speaker_names",
     "known_speaker_references",
 )
-_KINDS = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LIST_FIELDS)
-_TEXTS = ("language", "prompt", "response_format")
+_FIELD_TYPES = FieldTypes(numbers=("temperature",), flags=("stream",), lists=_LIST_FIELDS)
+_STRING_FIELDS = ("language", "prompt", "response_format")
 _TRANSLATION_FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
-_FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
+_TRANSCRIPTION_FORMATS = (*_TRANSLATION_FORMATS, "diarized_json")
 _TEXT_FORMATS = frozenset({"text", "srt", "vtt"})
 """Response formats other than JSON."""
 _GRANULARITIES = frozenset({"word", "segment"})
@@ -57,8 +57,8 @@ _EXTENSIONS: Mapping[str, str] = {
 
 def parse_transcription_inference(form: ReceivedForm) -> InferenceRequest:
     """Check a form and return the request. Raises ``InvalidRequest`` naming the field."""
-    body = parse_fields(form, _KINDS)
-    inference = _parse_inference(form, body, "transcriptions", _FORMATS)
+    body = parse_fields(form, _FIELD_TYPES)
+    inference = _parse_inference(form, body, "transcriptions", _TRANSCRIPTION_FORMATS)
     unknown_granularity = next(
         (granularity for granularity in body.get("timestamp_granularities", ()) if granularity not in _GRANULARITIES),
         None,
@@ -78,7 +78,7 @@ def parse_translation_inference(form: ReceivedForm) -> InferenceRequest:
 
     Translations are never streamed. Raises ``InvalidRequest`` naming the field.
     """
-    body = parse_fields(form, _KINDS)
+    body = parse_fields(form, _FIELD_TYPES)
     if body.pop("stream", False):
         raise InvalidRequest("'stream' is not supported for translations", param="stream")
     return _parse_inference(form, body, "translations", _TRANSLATION_FORMATS)
@@ -95,24 +95,24 @@ def _parse_inference(
         raise InvalidRequest(message, param="file")
     if "file" in body:
         raise InvalidRequest("'file' is there more than once", param="file")
-    for name in _TEXTS:
+    for name in _STRING_FIELDS:
         read_text(body, name)
     parse_number(body, "temperature", 0.0, 1.0)
     if body.get("response_format", "json") not in formats:
         raise InvalidRequest(f"'response_format' must be one of {', '.join(formats)}", param="response_format")
-    hints = _list_hints(body)
+    prompt_texts = _list_prompt_texts(body)
     return InferenceRequest(
         operation=operation,
         model=model,
         body=body,
-        prompt_chars=sum(map(len, hints)),
-        max_prompt_tokens=MESSAGE_TOKENS + sum(map(bound_text, hints)),
+        prompt_chars=sum(map(len, prompt_texts)),
+        max_prompt_tokens=MESSAGE_TOKENS + sum(map(bound_text, prompt_texts)),
         max_output_tokens=MAX_RESERVED_OUTPUT,
         files=files,
     )
 
 
-def _list_hints(body: Body) -> list[str]:
+def _list_prompt_texts(body: Body) -> list[str]:
     return [body.get("prompt", ""), *body.get("keywords", ())]
 
 
@@ -145,33 +145,33 @@ def parse_transcription_answer(raw: bytes, inference: InferenceRequest, secrets:
     """Return the bytes for the client and the usage of an unstreamed answer. Raises ``ProviderBadResponse``."""
     kind = _find_format(inference)
     if kind not in _TEXT_FORMATS:
-        value = _parse_object(raw, secrets)
+        value = _parse_transcript(raw, secrets)
         return raw, _parse_usage(value, inference, value["text"])
-    if _is_object(raw):
-        value = _parse_object(raw, secrets)
-        return _write_text(value, kind).encode(), _parse_usage(value, inference, value["text"])
+    if _is_json_object(raw):
+        value = _parse_transcript(raw, secrets)
+        return _format_transcript(value, kind).encode(), _parse_usage(value, inference, value["text"])
     if raw.lstrip()[:16].lower().startswith(_HTML_STARTS):
         raise ProviderBadResponse("The provider answered with a page")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         raise ProviderBadResponse("The provider's answer is not text") from None
-    return raw, _estimate(inference, text, cue_ms=None if kind == "text" else parse_last_cue_ms(text))
+    return raw, _estimate_usage(inference, text, cue_ms=None if kind == "text" else parse_last_cue_ms(text))
 
 
-def _is_object(raw: bytes) -> bool:
+def _is_json_object(raw: bytes) -> bool:
     """Return whether ``raw`` is a JSON object. A plain transcript may also begin with a brace."""
     return raw.lstrip().startswith(b"{") and loads_or_none(raw) is not None
 
 
-def _parse_object(raw: bytes, secrets: Secrets) -> dict[str, Any]:
+def _parse_transcript(raw: bytes, secrets: Secrets) -> dict[str, Any]:
     value = parse_answer_object(raw, secrets)
     if not isinstance(value.get("text"), str):
         raise ProviderBadResponse("The provider's answer has no text")
     return value
 
 
-def _write_text(value: Mapping[str, Any], kind: str) -> str:
+def _format_transcript(value: Mapping[str, Any], kind: str) -> str:
     if kind == "text":
         return f"{value['text']}\n"
     cues = list(_list_cues(value.get("segments")))
@@ -182,8 +182,10 @@ def _write_text(value: Mapping[str, Any], kind: str) -> str:
     decimal_mark = "," if kind == "srt" else "."
     lines = [] if kind == "srt" else ["WEBVTT\n"]
     for number, (start_ms, end_ms, text) in enumerate(cues, 1):
-        head = f"{number}\n" if kind == "srt" else ""
-        lines.append(f"{head}{_build_clock(start_ms, decimal_mark)} --> {_build_clock(end_ms, decimal_mark)}\n{text}\n")
+        cue_number = f"{number}\n" if kind == "srt" else ""
+        lines.append(
+            f"{cue_number}{_format_time(start_ms, decimal_mark)} --> {_format_time(end_ms, decimal_mark)}\n{text}\n"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -197,7 +199,7 @@ def _list_cues(segments: object) -> Iterator[tuple[int, int, str]]:
                 yield start_ms, end_ms, " ".join(segment["text"].split()).replace("-->", "->")
 
 
-def _build_clock(length_ms: int, decimal_mark: str) -> str:
+def _format_time(length_ms: int, decimal_mark: str) -> str:
     seconds, millis = divmod(length_ms, 1_000)
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}{decimal_mark}{millis:03}"
 
@@ -208,56 +210,58 @@ def _parse_usage(value: Mapping[str, Any], inference: InferenceRequest, text: st
     A provider that bills by length reports no tokens, and a price uses only one of them.
     """
     usage_field = as_object(value.get("usage"))
-    length_ms = _pick_first(
+    length_ms = _find_first_known(
         parse_length_ms(usage_field.get("seconds")), parse_length_ms(usage_field.get("prompt_audio_seconds"))
     )
-    by_length = usage_field.get("type") == "duration" and length_ms is not None
+    is_billed_by_length = usage_field.get("type") == "duration" and length_ms is not None
     if length_ms is None:
         length_ms = parse_length_ms(value.get("duration"))
     tokens = _parse_tokens(usage_field)
-    if tokens is None and not by_length:
-        return _estimate(inference, text, length_ms)
-    prompt, completion = tokens or (0, 0)
-    usage = Usage(prompt, completion, source="upstream", duration_ms=_compute_length_ms(inference, length_ms))
+    if tokens is None and not is_billed_by_length:
+        return _estimate_usage(inference, text, length_ms)
+    prompt_tokens, completion_tokens = tokens or (0, 0)
+    usage = Usage(
+        prompt_tokens, completion_tokens, source="upstream", duration_ms=_compute_length_ms(inference, length_ms)
+    )
     details = usage_field.get("input_token_details") or usage_field.get("prompt_tokens_details")
     return attach_details(usage, find_modalities(details, None))
 
 
 def _parse_tokens(usage: Mapping[str, Any]) -> tuple[int, int] | None:
     for prompt_name, completion_name in (("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens")):
-        prompt, completion = parse_count(usage.get(prompt_name)), parse_count(usage.get(completion_name))
-        if prompt is not None and completion is not None:
-            return prompt, completion
+        prompt_tokens, completion_tokens = parse_count(usage.get(prompt_name)), parse_count(usage.get(completion_name))
+        if prompt_tokens is not None and completion_tokens is not None:
+            return prompt_tokens, completion_tokens
     return None
 
 
-def _pick_first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
+def _find_first_known(*lengths_ms: int | None) -> int | None:
+    return next((length_ms for length_ms in lengths_ms if length_ms is not None), None)
 
 
 def _compute_length_ms(inference: InferenceRequest, reported_ms: int | None, cue_ms: int | None = None) -> int:
-    """Return the length of the audio in milliseconds: as reported, within the file's bound, else the file's own."""
-    size = sum(upload.size for upload in inference.files)
+    """Return the audio's length in milliseconds: the reported one, limited by the file's size, else an estimate."""
+    file_bytes = sum(upload.size for upload in inference.files)
     if reported_ms is not None:
-        return min(reported_ms, limit_length_ms(size))
-    file_ms = _pick_first(*(upload.duration_ms for upload in inference.files))
+        return min(reported_ms, limit_length_ms(file_bytes))
+    file_ms = _find_first_known(*(upload.duration_ms for upload in inference.files))
     if file_ms is None and cue_ms is None:
         return inference.sound_ms
-    least_ms = compute_min_ms(size) if file_ms is None else file_ms
-    return max(least_ms, min(cue_ms or 0, limit_length_ms(size)))
+    min_ms = compute_min_ms(file_bytes) if file_ms is None else file_ms
+    return max(min_ms, min(cue_ms or 0, limit_length_ms(file_bytes)))
 
 
-def _estimate(
+def _estimate_usage(
     inference: InferenceRequest, text: str, reported_ms: int | None = None, cue_ms: int | None = None
 ) -> Usage:
     length_ms = _compute_length_ms(inference, reported_ms, cue_ms)
-    prompt = estimate_text("\n".join(_list_hints(inference.body))) + count_audio_tokens(length_ms)
-    return Usage(prompt, estimate_text(text), source="estimate", duration_ms=length_ms)
+    prompt_tokens = estimate_text("\n".join(_list_prompt_texts(inference.body))) + count_audio_tokens(length_ms)
+    return Usage(prompt_tokens, estimate_text(text), source="estimate", duration_ms=length_ms)
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert an unstreamed JSON answer into events. Return them with the usage. Raises ``ProviderBadResponse``."""
-    value = _parse_object(raw, secrets)
+    value = _parse_transcript(raw, secrets)
     text, usage = value["text"], _parse_usage(value, inference, value["text"])
     final_event: Body = {"type": "transcript.text.done", "text": text}
     usage_field = value.get("usage")
@@ -271,24 +275,28 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 
 class TranscriptPassthrough(AudioEventsPassthrough):
-    """Passthrough of a transcript streamed as events."""
+    """Forwards a transcript that is streamed as events."""
 
-    __slots__ = ("_inference", "_last", "_texts")
+    __slots__ = ("_deltas", "_final_event", "_inference")
 
     LAST_EVENT = "transcript.text.done"
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._inference = inference
-        self._texts: list[str] = []
-        self._last: Mapping[str, Any] = {}
+        self._deltas: list[str] = []
+        self._final_event: Mapping[str, Any] = {}
 
-    def _note(self, value: dict[str, Any]) -> None:
+    def _record_event(self, value: dict[str, Any]) -> None:
         if self.ended:
-            self._last = value
+            self._final_event = value
         delta = value.get("delta")
         if isinstance(delta, str):
-            self._texts.append(delta)
+            self._deltas.append(delta)
 
     def parse_usage(self) -> Usage:
-        return _parse_usage(self._last, self._inference, "".join(self._texts)) if self.events or self.ended else Usage()
+        return (
+            _parse_usage(self._final_event, self._inference, "".join(self._deltas))
+            if self.events or self.ended
+            else Usage()
+        )

@@ -22,7 +22,7 @@ _TIMED_FORMATS = frozenset({"verbose_json", "srt", "vtt"})
 
 @frozen
 class Word:
-    """A word with its punctuation; times in seconds."""
+    """A word with its punctuation, and the seconds at which it starts and ends."""
 
     text: str
     start_s: float
@@ -50,7 +50,7 @@ def check_format(inference: InferenceRequest) -> None:
 
 
 def parse_word(text: object, start: object, end: object) -> Word | None:
-    """Return a word with its times; None if any of them is missing."""
+    """Return a word with its times; None if the text or a time is missing."""
     start_s, end_s = parse_seconds(start), parse_seconds(end)
     if isinstance(text, str) and text.strip() and start_s is not None and end_s is not None:
         return Word(text.strip(), start_s, end_s)
@@ -58,7 +58,7 @@ def parse_word(text: object, start: object, end: object) -> Word | None:
 
 
 def parse_seconds(value: object) -> float | None:
-    """Return a time in seconds; None if implausible."""
+    """Return a time in seconds; None if ``value`` is not a plausible number of seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= _MAX_DURATION_S else None
@@ -70,7 +70,7 @@ def build_answer(transcript: Transcript, inference: InferenceRequest) -> bytes:
     if transcript.duration_s is not None:
         body["usage"] = {"type": "duration", "seconds": transcript.duration_s}
     if inference.body.get("response_format") in _TIMED_FORMATS:
-        segments = _split(transcript.words)
+        segments = _split_into_segments(transcript.words)
         body |= {"task": "transcribe", "language": transcript.language, "segments": list(map(_build_segment, segments))}
         body |= {"duration": transcript.duration_s} if transcript.duration_s is not None else {}
         for number, segment in enumerate(body["segments"]):
@@ -80,20 +80,20 @@ def build_answer(transcript: Transcript, inference: InferenceRequest) -> bytes:
     return orjson.dumps(body)
 
 
-def _split(words: Sequence[Word]) -> list[list[Word]]:
-    """Split words into segments: after a sentence, at a pause, and before a segment becomes too long."""
+def _split_into_segments(words: Sequence[Word]) -> list[list[Word]]:
+    """Split words into segments: after each sentence, at a pause, and before a segment becomes too long."""
     segments: list[list[Word]] = []
     for word in words:
-        last = segments[-1] if segments else []
+        segment = segments[-1] if segments else []
         if (
-            not last
-            or last[-1].text.endswith(_SENTENCE_ENDS)
-            or word.start_s - last[-1].end_s > _PAUSE_S
-            or word.end_s - last[0].start_s > _MAX_SEGMENT_S
+            not segment
+            or segment[-1].text.endswith(_SENTENCE_ENDS)
+            or word.start_s - segment[-1].end_s > _PAUSE_S
+            or word.end_s - segment[0].start_s > _MAX_SEGMENT_S
         ):
             segments.append([word])
         else:
-            last.append(word)
+            segment.append(word)
     return segments
 
 

@@ -15,8 +15,8 @@ from gateway.formats.batches.openai import find_tokens, join_lines
 from gateway.formats.wire.json_values import loads_or_none
 from gateway.formats.wire.request_body import Body
 
-_CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_BETA = "anthropic-beta"
+_CUSTOM_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_BETA_HEADER = "anthropic-beta"
 _BATCH_FEATURE_PREFIX = "message-batches-"
 _UNSENT_RESULTS = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 """Result type of a request that was not sent, by its error code."""
@@ -28,18 +28,18 @@ def parse_requests(body: Body) -> list[dict[str, Any]]:
     if not isinstance(requests, list) or not 0 < len(requests) <= MAX_LINES:
         raise InvalidRequest(f"'requests' must be a list of 1 to {MAX_LINES} requests", param="requests")
     custom_ids = set[str]()
-    for number, request in enumerate(requests):
-        problem = _find_problem(request, custom_ids)
+    for index, request in enumerate(requests):
+        problem = _check_request(request, custom_ids)
         if problem is not None:
-            name, words = problem
-            raise InvalidRequest(f"requests.{number}.{name}: {words}", param=f"requests.{number}.{name}")
+            name, rule = problem
+            raise InvalidRequest(f"requests.{index}.{name}: {rule}", param=f"requests.{index}.{name}")
     return requests
 
 
-def _find_problem(request: object, custom_ids: set[str]) -> tuple[str, str] | None:
+def _check_request(request: object, custom_ids: set[str]) -> tuple[str, str] | None:
     fields = request if isinstance(request, dict) else {}
     custom_id, params = fields.get("custom_id"), fields.get("params")
-    if not isinstance(custom_id, str) or not _CUSTOM_ID.fullmatch(custom_id):
+    if not isinstance(custom_id, str) or not _CUSTOM_ID_PATTERN.fullmatch(custom_id):
         return "custom_id", "must be 1 to 64 letters, digits, hyphens and underscores"
     if custom_id in custom_ids:
         return "custom_id", "must be unique within the batch"
@@ -53,19 +53,19 @@ def _find_problem(request: object, custom_ids: set[str]) -> tuple[str, str] | No
 
 def keep_headers(headers: Mapping[str, str]) -> dict[str, str]:
     """Return the headers for the requests of a batch: its own headers without the beta feature for batches."""
-    features = [name.strip() for name in headers.get(_BETA, "").split(",")]
+    features = [name.strip() for name in headers.get(_BETA_HEADER, "").split(",")]
     kept_features = ",".join(name for name in features if name and not name.startswith(_BATCH_FEATURE_PREFIX))
-    other_headers = {name: value for name, value in headers.items() if name != _BETA}
-    return other_headers | {_BETA: kept_features} if kept_features else other_headers
+    other_headers = {name: value for name, value in headers.items() if name != _BETA_HEADER}
+    return other_headers | {_BETA_HEADER: kept_features} if kept_features else other_headers
 
 
 def build_lines(requests: Sequence[dict[str, Any]], headers: Mapping[str, str] = {}) -> bytes:
     """Build the lines that are stored as the input of a batch. ``headers`` apply to every request."""
     header_field = {"headers": dict(headers)} if headers else {}
-    pairs = ((request["custom_id"], request["params"]) for request in requests)
+    requests_by_id = ((request["custom_id"], request["params"]) for request in requests)
     lines = (
-        {"custom_id": name, "method": "POST", "url": MESSAGES_ENDPOINT, **header_field, "body": body}
-        for name, body in pairs
+        {"custom_id": custom_id, "method": "POST", "url": MESSAGES_ENDPOINT, **header_field, "body": body}
+        for custom_id, body in requests_by_id
     )
     return b"".join(exact_json.dumps(line) + b"\n" for line in lines)
 
@@ -115,19 +115,19 @@ def build_message_batch(batch: Batch, origin: str) -> Body:
     tally, cancelling_s = batch.tally, batch.times.get("cancelling_at")
     ended_s = max(batch.times.values(), default=batch.created_ms // 1000) if batch.ended else None
     unsent_count = tally.cancelled + tally.expired
-    counts = {
+    request_counts = {
         "processing": 0 if batch.ended else batch.total,
         "succeeded": tally.completed if batch.ended else 0,
         "errored": batch.total - tally.completed - unsent_count if batch.ended else 0,
         "canceled": tally.cancelled if batch.ended else 0,
         "expired": tally.expired if batch.ended else 0,
     }
-    running = "in_progress" if cancelling_s is None else "canceling"
+    unfinished_status = "in_progress" if cancelling_s is None else "canceling"
     return {
         "id": batch.id,
         "type": "message_batch",
-        "processing_status": "ended" if batch.ended else running,
-        "request_counts": counts,
+        "processing_status": "ended" if batch.ended else unfinished_status,
+        "request_counts": request_counts,
         "created_at": build_time(batch.created_ms // 1000),
         "expires_at": build_time(batch.expires_ms // 1000),
         "ended_at": None if ended_s is None else build_time(ended_s),

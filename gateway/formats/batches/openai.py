@@ -24,18 +24,18 @@ from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
 MAX_ID_CHARS = 512
-MAX_PAIRS, MAX_NAME_CHARS, MAX_VALUE_CHARS = 16, 64, 512
+MAX_METADATA_PAIRS, MAX_METADATA_NAME_CHARS, MAX_METADATA_VALUE_CHARS = 16, 64, 512
 """Limits of ``metadata`` (OpenAI's OpenAPI document, ``Metadata``)."""
 _OK_STATUS = 200
 _TIME_FIELDS = (
     "in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at",
     "cancelled_at",
 )  # fmt: skip
-_REFUSED_FLAGS = {"stream": "A batch has no streams", "background": "A batch has no background responses"}
+_UNSUPPORTED_FLAGS = {"stream": "A batch has no streams", "background": "A batch has no background responses"}
 
 
 class LineError(Exception):
-    """An input line is invalid."""
+    """Raised for an invalid input line of a batch."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class NewBatch:
     """A checked ``CreateBatchRequest``.
 
     Attributes:
-        kept_s: the seconds of ``output_expires_after``; None if not set.
+        kept_s: the seconds for which output files are kept; None if ``output_expires_after`` is not set.
     """
 
     input_file_id: str
@@ -77,12 +77,14 @@ def parse_batch(body: Body) -> NewBatch:
 def _parse_metadata(value: object) -> dict[str, str] | None:
     if value is None:
         return None
-    if not isinstance(value, dict) or len(value) > MAX_PAIRS:
-        raise InvalidRequest(f"'metadata' must be an object of at most {MAX_PAIRS} pairs", param="metadata")
+    if not isinstance(value, dict) or len(value) > MAX_METADATA_PAIRS:
+        raise InvalidRequest(f"'metadata' must be an object of at most {MAX_METADATA_PAIRS} pairs", param="metadata")
     for name, text in value.items():
-        if len(name) > MAX_NAME_CHARS or not isinstance(text, str) or len(text) > MAX_VALUE_CHARS:
-            limits = f"names of at most {MAX_NAME_CHARS} and texts of at most {MAX_VALUE_CHARS} characters"
-            raise InvalidRequest(f"'metadata' must have {limits}", param="metadata")
+        if len(name) > MAX_METADATA_NAME_CHARS or not isinstance(text, str) or len(text) > MAX_METADATA_VALUE_CHARS:
+            rule = (
+                f"names of at most {MAX_METADATA_NAME_CHARS} and texts of at most {MAX_METADATA_VALUE_CHARS} characters"
+            )
+            raise InvalidRequest(f"'metadata' must have {rule}", param="metadata")
     return value
 
 
@@ -104,7 +106,7 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
         raise LineError("missing_required_parameter", "'body' must be an object.", "body")
     if not isinstance(body.get("model"), str) or not body["model"]:
         raise LineError("missing_required_parameter", "'body.model' must be the name of a model.", "body.model")
-    for name, reason in _REFUSED_FLAGS.items():
+    for name, reason in _UNSUPPORTED_FLAGS.items():
         if body.get(name):
             raise LineError("invalid_request", f"{reason}.", f"body.{name}")
     # Headers are safe to accept here: only the gateway itself writes lines for this endpoint.
@@ -120,7 +122,7 @@ def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: st
 
 
 def join_lines(body: bytes) -> bytes:
-    """Return JSON on one line, as result lines require. Inside JSON strings line breaks are escaped anyway."""
+    """Return JSON on one line, as result lines require. Line breaks inside JSON strings are escaped already."""
     return body.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
@@ -160,13 +162,15 @@ def parse_result(raw: bytes) -> tuple[str, BatchTally] | None:
 def find_tokens(body: object) -> BatchTally:
     """Return the tokens that an answer reports, whichever endpoint's field names it uses."""
     usage = _find_object(body, "usage")
-    details_in = _find_object(usage, "prompt_tokens_details") or _find_object(usage, "input_tokens_details")
-    details_out = _find_object(usage, "completion_tokens_details") or _find_object(usage, "output_tokens_details")
+    prompt_details = _find_object(usage, "prompt_tokens_details") or _find_object(usage, "input_tokens_details")
+    completion_details = _find_object(usage, "completion_tokens_details") or _find_object(
+        usage, "output_tokens_details"
+    )
     return BatchTally(
         input_tokens=_find_count(usage, "prompt_tokens") or _find_count(usage, "input_tokens"),
-        cached_tokens=_find_count(details_in, "cached_tokens"),
+        cached_tokens=_find_count(prompt_details, "cached_tokens"),
         output_tokens=_find_count(usage, "completion_tokens") or _find_count(usage, "output_tokens"),
-        reasoning_tokens=_find_count(details_out, "reasoning_tokens"),
+        reasoning_tokens=_find_count(completion_details, "reasoning_tokens"),
     )
 
 

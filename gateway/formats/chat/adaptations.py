@@ -15,20 +15,21 @@ from gateway.formats.chat.model import ForcedTool, TextPart, Tool, ToolChoice
 LEFT_OUT_PREFIX = "tools."
 """Prefix of the recorded name of a dropped tool."""
 
-_OPAQUE_FIELDS = frozenset(
+_UNREADABLE_FIELDS = frozenset(
     {"type", "id", "status", "caller", "cache_control", "annotations", "signature", "data", "logprobs"}
 )
 """Fields that are useless to another model: markers and file contents."""
 _EMPTY_VALUES: tuple[Any, ...] = (None, "", [], {})
-_MAX_LEVELS = 32
+_MAX_DEPTH = 32
 
 
 @attrs.define
 class Adaptations:
-    """Names of the adapted parts, in the order of first use.
+    """Records the parts of one request that are adapted.
 
     Attributes:
-        is_past: the reader is in an earlier turn, where an unreadable file is replaced instead of rejected.
+        names: names of the adapted parts, in the order of first use.
+        is_past: whether the reader is in an earlier turn, where an unreadable file is replaced instead of rejected.
     """
 
     names: dict[str, None] = attrs.Factory(dict)
@@ -50,42 +51,46 @@ class Adaptations:
 
 
 def write_text(kind: str, part: Mapping[str, Any]) -> str:
-    """Write a part of a history as ``[kind] {...}`` without opaque fields; return "" if nothing is left."""
-    rest = _keep_readable(part, _MAX_LEVELS)
-    if rest in _EMPTY_VALUES:
+    """Return a part of a history as ``[kind] {...}``, without unreadable fields; "" if no other field has content."""
+    readable = _keep_readable(part, _MAX_DEPTH)
+    if readable in _EMPTY_VALUES:
         return ""
-    inner = next(iter(rest.values())) if len(rest) == 1 else rest
-    return f"[{kind}] {inner if isinstance(inner, str) else exact_json.dumps(inner).decode()}"
+    content = next(iter(readable.values())) if len(readable) == 1 else readable
+    return f"[{kind}] {content if isinstance(content, str) else exact_json.dumps(content).decode()}"
 
 
-def _keep_readable(value: Any, levels: int) -> Any:
-    if isinstance(value, Mapping) and levels:
+def _keep_readable(value: Any, max_depth: int) -> Any:
+    if isinstance(value, Mapping) and max_depth:
         readable = {
-            name: _keep_readable(inner, levels - 1) for name, inner in value.items() if not _is_opaque(name, inner)
+            name: _keep_readable(member, max_depth - 1)
+            for name, member in value.items()
+            if not _is_unreadable(name, member)
         }
-        return {name: inner for name, inner in readable.items() if inner not in _EMPTY_VALUES}
-    if isinstance(value, list) and levels:
-        return [readable for inner in value if (readable := _keep_readable(inner, levels - 1)) not in _EMPTY_VALUES]
+        return {name: member for name, member in readable.items() if member not in _EMPTY_VALUES}
+    if isinstance(value, list) and max_depth:
+        return [
+            readable for member in value if (readable := _keep_readable(member, max_depth - 1)) not in _EMPTY_VALUES
+        ]
     return None if isinstance(value, Mapping | list) else value
 
 
-def _is_opaque(name: str, value: Any) -> bool:
-    stands_for_data = isinstance(value, str) and value.startswith("data:")
-    return stands_for_data or name in _OPAQUE_FIELDS or name.endswith("_id") or name.startswith("encrypted")
+def _is_unreadable(name: str, value: Any) -> bool:
+    is_data_url = isinstance(value, str) and value.startswith("data:")
+    return is_data_url or name in _UNREADABLE_FIELDS or name.endswith("_id") or name.startswith("encrypted")
 
 
 def check_choice(choice: ToolChoice | None, tools: Sequence[Tool], adaptations: Adaptations) -> ToolChoice | None:
     """Return the tool choice; None if all tools were dropped and the choice was ``auto``. Raises ``InvalidRequest``."""
     if choice in {None, "none"} or not adaptations.names:
         return choice
-    left_out = [name for name in adaptations.names if name.startswith(LEFT_OUT_PREFIX)]
-    if not left_out or (tools and not isinstance(choice, ForcedTool)):
+    dropped_tools = [name for name in adaptations.names if name.startswith(LEFT_OUT_PREFIX)]
+    if not dropped_tools or (tools and not isinstance(choice, ForcedTool)):
         return choice
     if isinstance(choice, ForcedTool) and any(tool.name == choice.name for tool in tools):
         return choice
     if choice == "auto":
         return None
-    names = ", ".join(left_out)
+    names = ", ".join(dropped_tools)
     raise InvalidRequest(
         f"'tool_choice' requires a tool that no channel of this model runs ({names}): choose another tool, or 'auto'",
         param="tool_choice",

@@ -3,10 +3,10 @@
 from collections.abc import Container
 
 
-def find_unused_id(name: str, used_ids: Container[str]) -> str:
-    """Return ``name`` if unused, else ``name`` with the lowest numeric suffix, from ``_2``, that is unused."""
-    candidate, number = name, 1
+def find_unused_id(call_id: str, used_ids: Container[str]) -> str:
+    """Return ``call_id`` if unused, else ``call_id`` with the lowest unused numeric suffix, beginning with ``_2``."""
+    candidate, suffix = call_id, 1
     while candidate in used_ids:
-        number += 1
-        candidate = f"{name}_{number}"
+        suffix += 1
+        candidate = f"{call_id}_{suffix}"
     return candidate

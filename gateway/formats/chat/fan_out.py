@@ -36,10 +36,10 @@ def make_single(inference: InferenceRequest) -> InferenceRequest:
 
 def merge_answers(answers: Sequence[bytes]) -> bytes:
     """Merge unstreamed answers with one choice each. Raises ``ProviderBadResponse`` if an answer has no choice."""
-    values = [exact_json.loads(answer) for answer in answers]
-    choices = [_find_choice(value) | {"index": index} for index, value in enumerate(values)]
-    joint_answer = values[0] | {"choices": choices}
-    if usages := [value["usage"] for value in values if isinstance(value.get("usage"), dict)]:
+    answer_bodies = [exact_json.loads(answer) for answer in answers]
+    choices = [_find_choice(body) | {"index": index} for index, body in enumerate(answer_bodies)]
+    joint_answer = answer_bodies[0] | {"choices": choices}
+    if usages := [body["usage"] for body in answer_bodies if isinstance(body.get("usage"), dict)]:
         joint_answer["usage"] = _add_counts(usages)
     return exact_json.dumps(joint_answer)
 
@@ -51,15 +51,15 @@ def _find_choice(answer: Json) -> Json:
     return choice
 
 
-def _add_counts(objects: Sequence[Mapping[str, Any]]) -> Json:
+def _add_counts(usages: Sequence[Mapping[str, Any]]) -> Json:
     """Add the numbers of the same fields, nested objects included; for other values keep the first."""
     sums: Json = {}
-    for name in dict.fromkeys(name for counts in objects for name in counts):
-        values = [counts[name] for counts in objects if counts.get(name) is not None]
+    for name in dict.fromkeys(name for counts in usages for name in counts):
+        values = [counts[name] for counts in usages if counts.get(name) is not None]
         numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-        inner = [value for value in values if isinstance(value, dict)]
-        if inner:
-            sums[name] = _add_counts(inner)
+        nested_counts = [value for value in values if isinstance(value, dict)]
+        if nested_counts:
+            sums[name] = _add_counts(nested_counts)
         elif numbers:
             sums[name] = sum(numbers)
         else:
@@ -85,7 +85,7 @@ class ChoiceMerger:
             events = self._splitters[index].split(data)
         except sse.EventTooLong as error:
             raise ProviderBadResponse(str(error), phase="stream") from None
-        return b"".join([self._convert(index, event) for event in events])
+        return b"".join([self._convert_event(index, event) for event in events])
 
     def end(self) -> bytes:
         """Record that a stream is complete. After the last stream, return the end of the merged stream."""
@@ -93,10 +93,10 @@ class ChoiceMerger:
         if self._open_count:
             return b""
         usages = [usage for _, usage in sorted(self._usages.items())]
-        frame = {**self._identity, "object": "chat.completion.chunk", "choices": [], "usage": _add_counts(usages)}
-        return (_build_event(frame) if usages else b"") + DONE_EVENT
+        usage_chunk = {**self._identity, "object": "chat.completion.chunk", "choices": [], "usage": _add_counts(usages)}
+        return (_build_event(usage_chunk) if usages else b"") + DONE_EVENT
 
-    def _convert(self, index: int, event: bytes) -> bytes:
+    def _convert_event(self, index: int, event: bytes) -> bytes:
         payload = sse.parse_data(event)
         if not payload or payload.startswith(DONE_MARK):  # a comment, or an end mark
             return b""
@@ -119,7 +119,7 @@ def _build_event(value: Json) -> bytes:
 
 
 class MergedStream(ChatPassthrough):
-    """The transform of a merged stream. Its usage is the sum over ``parts``."""
+    """The transform of a merged stream, whose usage is the sum of the usages of ``parts``."""
 
     __slots__ = ("_parts",)
 
@@ -132,9 +132,12 @@ class MergedStream(ChatPassthrough):
 
 
 def add_parts(usages: Iterable[Usage], inference: InferenceRequest) -> Usage:
-    """Add the usages of sent requests. One without a report counts as the estimated prompt, unless all have none."""
+    """Add the usages of sent requests.
+
+    A request without a reported usage counts as its estimated prompt. If no request has one, the sum is empty.
+    """
     usages = list(usages)
     if all(usage.source == "none" for usage in usages):
         return Usage()
-    prompt = Usage(estimate_prompt(inference), source="estimate")
-    return add_usages([prompt if usage.source == "none" else usage for usage in usages])
+    prompt_usage = Usage(estimate_prompt(inference), source="estimate")
+    return add_usages([prompt_usage if usage.source == "none" else usage for usage in usages])

@@ -23,11 +23,11 @@ class TextPart:
     """A text.
 
     Attributes:
-        cache: Anthropic's cache control (``{"type": "ephemeral"}``), or None.
+        cache_control: Anthropic's cache control (``{"type": "ephemeral"}``), or None.
     """
 
     text: str
-    cache: Json | None = None
+    cache_control: Json | None = None
 
 
 @frozen
@@ -45,7 +45,7 @@ class MediaPart:
     url: str | None = None
     name: str | None = None
     detail: str | None = None
-    cache: Json | None = None
+    cache_control: Json | None = None
     param: str = attrs.field(default="messages", eq=False, repr=False)
 
 
@@ -54,12 +54,12 @@ class ReasoningPart:
     """A model's reasoning in an earlier message.
 
     Attributes:
-        redacted: its encrypted form, without text.
+        redacted_data: its encrypted form, without text.
     """
 
     text: str = ""
     signature: str | None = None
-    redacted: str | None = None
+    redacted_data: str | None = None
 
 
 @frozen
@@ -75,7 +75,7 @@ class ToolCallPart:
     name: str
     arguments: str
     signature: str | None = None
-    cache: Json | None = None
+    cache_control: Json | None = None
 
 
 @frozen
@@ -85,7 +85,7 @@ class ToolResultPart:
     id: str
     parts: tuple["TextPart | MediaPart", ...]
     failed: bool = False
-    cache: Json | None = None
+    cache_control: Json | None = None
 
 
 Part = TextPart | MediaPart | ReasoningPart | ToolCallPart | ToolResultPart
@@ -111,7 +111,7 @@ class Tool:
     description: str | None = None
     schema: Json | None = None
     strict: bool | None = None
-    cache: Json | None = None
+    cache_control: Json | None = None
 
 
 @frozen
@@ -270,7 +270,7 @@ class TokenLogprob:
 
     token: str
     logprob: float
-    top: tuple["TokenLogprob", ...] = ()
+    alternatives: tuple["TokenLogprob", ...] = ()
 
 
 @frozen

@@ -19,7 +19,7 @@ class ClientFormat:
     """An API format that clients use.
 
     Attributes:
-        fields: its names of the OpenAI API's fields, for errors.
+        fields: names of this format's fields, by those of the OpenAI API, for error messages.
     """
 
     parse_chat_request: Callable[[dict[str, Any]], ChatRequest]
@@ -33,7 +33,7 @@ class ProviderFormat:
     """An API format that providers use.
 
     Attributes:
-        several_calls: the format cannot forbid parallel tool calls.
+        forces_parallel_calls: whether the format has no field that forbids parallel tool calls.
     """
 
     write_body: Callable[[ChatRequest, InferenceRequest, str], dict[str, Any]]
@@ -41,4 +41,4 @@ class ProviderFormat:
     parse_answer: Callable[[bytes, ResponseIdentity, Secrets, int], list[Event]]
     find_rules: Callable[[str], ChatRules]
     mode: ResponseMode = PLAIN_MODE
-    several_calls: bool = False
+    forces_parallel_calls: bool = False

@@ -53,7 +53,7 @@ PROVIDER_FORMATS: Mapping[Wire, ProviderFormat] = defer(
     }
 )
 TRANSLATED_WIRES = frozenset(PROVIDER_FORMATS)
-NATIVE: Mapping[Operation, Wire] = {operation: OPERATIONS[operation].formats[0] for operation in CLIENT_FORMATS}
+NATIVE_WIRES: Mapping[Operation, Wire] = {operation: OPERATIONS[operation].formats[0] for operation in CLIENT_FORMATS}
 """The format of each operation in which providers get it untranslated."""
 
 
@@ -95,22 +95,22 @@ class ChatTranslation:
         return InvalidRequest(error.message.replace(f"'{error.param}'", f"'{name}'"), param=name)
 
     @property
-    def _must_choose(self) -> bool:
+    def _must_keep_one_call(self) -> bool:
         """Whether the client forbids parallel tool calls and the provider's format has no option for that."""
-        return self.provider.several_calls and takes_one_call(self.inference.body)
+        return self.provider.forces_parallel_calls and takes_one_call(self.inference.body)
 
     def _parse_events(self, raw: bytes, secrets: Secrets) -> list[Event]:
         events = self.provider.parse_answer(raw, self.identity, secrets, self.inference.choices)
         if self._conversion is not NO_CONVERSION:
             events = CallConverter(self._conversion, self.identity.id).convert(events)
-        return keep_first_call(events) if self._must_choose else events
+        return keep_first_call(events) if self._must_keep_one_call else events
 
     def open_transform(self, secrets: Secrets) -> StreamTransform:
         reader = self.provider.open_reader(self.inference, self.identity, secrets)
         if self._conversion is not NO_CONVERSION:
             reader = ConvertingParser(reader, CallConverter(self._conversion, self.identity.id).convert)
         return TranslatingStream(
-            ConvertingParser(reader, keep_first_call) if self._must_choose else reader,
+            ConvertingParser(reader, keep_first_call) if self._must_keep_one_call else reader,
             self.client.open_writer(self.inference, self.identity),
             self.inference,
         )
@@ -139,7 +139,7 @@ class ChatTranslation:
 
 
 def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]]) -> list[int]:
-    """Count the requested features that each place drops; a place is an API format and the provider's model name.
+    """Count the requested features that each target drops. A target is an API format and the provider's model name.
 
     The count for an invalid request is 0: the request is rejected.
     """
@@ -147,9 +147,9 @@ def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]
         request = CLIENT_FORMATS[inference.operation].parse_chat_request(inference.body)
     except InvalidRequest:
         return [0 for _ in targets]
-    hosted = sum(name.startswith(LEFT_OUT_PREFIX) for name in request.adapted)
+    hosted_count = sum(name.startswith(LEFT_OUT_PREFIX) for name in request.adapted)
     return [
-        hosted + find_losses(request, PROVIDER_FORMATS[wire].find_rules(model))
+        hosted_count + find_losses(request, PROVIDER_FORMATS[wire].find_rules(model))
         if is_translated(inference.operation, wire)
         else 0
         for wire, model in targets
@@ -158,4 +158,4 @@ def count_losses(inference: InferenceRequest, targets: Iterable[tuple[Wire, str]
 
 def is_translated(operation: Operation, wire: Wire) -> bool:
     """Return whether ``operation`` is translated through the common chat model for a provider that uses ``wire``."""
-    return wire in TRANSLATED_WIRES and NATIVE.get(operation, wire) != wire
+    return wire in TRANSLATED_WIRES and NATIVE_WIRES.get(operation, wire) != wire

@@ -29,7 +29,7 @@ _INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
 _MAX_DEPTH = 100
 """Maximum nesting of a tool's arguments; the body that contains them must still be serializable."""
-_JSON_ONLY = "Answer with a single JSON object and nothing else: no words around it, no code fence."
+_JSON_ONLY_INSTRUCTION = "Answer with a single JSON object and nothing else: no words around it, no code fence."
 
 
 @frozen
@@ -40,31 +40,31 @@ class ChatRules:
         name: pattern of a valid tool name.
         schemas: how a schema for the answer is enforced: by the format's own field; by that field, unless tools are
             offered; or by a tool that the model is forced to call.
-        names_json: whether "any JSON object" requires the word JSON in a message.
+        requires_json_word: whether "any JSON object" requires the word JSON in a message.
         checks_strict: whether a strict schema must list every property as required and allow no others.
-        blank_stops: whether a stop sequence may consist of white space.
+        allows_blank_stops: whether a stop sequence may consist of white space.
         thinks_when_forced: whether the model may think before a forced tool call.
-        leading_system: whether system messages must precede all others.
+        requires_leading_system: whether system messages must precede all others.
         takes_media: returns whether the format accepts a file of an earlier turn; None if it accepts all files.
-        prefills: whether the model continues a final assistant message.
+        takes_prefill: whether the model continues a final assistant message.
     """
 
     name: re.Pattern[str]
-    longest_name: int
+    max_name_chars: int
     schemas: Literal["native", "without_tools", "tool"] = "native"
-    names_json: bool = False
+    requires_json_word: bool = False
     checks_strict: bool = False
     gives_logprobs: bool = True
-    blank_stops: bool = True
+    allows_blank_stops: bool = True
     thinks_when_forced: bool = True
-    leading_system: bool = False
+    requires_leading_system: bool = False
     takes_media: Callable[[chat.MediaPart], bool] | None = None
-    prefills: bool = True
+    takes_prefill: bool = True
 
 
-CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, names_json=True, checks_strict=True)
+CHAT_RULES = ChatRules(re.compile(r"[A-Za-z0-9_-]{1,64}"), 64, requires_json_word=True, checks_strict=True)
 """Rules of OpenAI's OpenAPI document (``FunctionObject``, ``ResponseFormatJsonObject``); other vendors follow them."""
-_SYSTEM_FIRST_RULES = attrs.evolve(CHAT_RULES, leading_system=True)
+_SYSTEM_FIRST_RULES = attrs.evolve(CHAT_RULES, requires_leading_system=True)
 _OPENAI_MODELS = re.compile(r"(openai/)?(gpt-(?!oss)|chatgpt-|o\d).*")
 
 
@@ -92,23 +92,25 @@ class ValidChat:
 
 def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
     """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer."""
-    if not rules.blank_stops and any(not sequence.strip() for sequence in request.stop):
+    if not rules.allows_blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
     changed_parts = dict.fromkeys(request.adapted)
-    sent_messages = _lead_with_system(request.messages) if rules.leading_system else request.messages
-    messages = _end_with_user(_join(_pair(_join(sent_messages), changed_parts)), request.messages)
-    if not rules.prefills and messages and messages[-1].role == "assistant":
+    sent_messages = _lead_with_system(request.messages) if rules.requires_leading_system else request.messages
+    messages = _end_with_user(
+        _join_messages(_pair_results(_join_messages(sent_messages), changed_parts)), request.messages
+    )
+    if not rules.takes_prefill and messages and messages[-1].role == "assistant":
         raise InvalidRequest(
             f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
         )
     if rules.takes_media is not None:
         messages = _replace_media(messages, rules.takes_media, changed_parts)
     valid_chat = _fit_names(request, messages, rules)
-    changed_parts.update(dict.fromkeys(_find_lost(request, rules)))
-    limit = find_longest_answer(model)
+    changed_parts.update(dict.fromkeys(_list_lost_features(request, rules)))
+    model_limit = find_longest_answer(model)
     max_tokens = request.max_tokens
-    if max_tokens is not None and 0 < limit < max_tokens:
-        max_tokens = limit
+    if max_tokens is not None and 0 < model_limit < max_tokens:
+        max_tokens = model_limit
         changed_parts["max_tokens"] = None
     request_body = attrs.evolve(
         request,
@@ -119,18 +121,20 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
         adapted=tuple(changed_parts),
     )
     answer_tool = _find_answer_tool(request_body, rules)
-    return attrs.evolve(_rename(_fit_format(request_body, rules, answer_tool), valid_chat), answer_tool=answer_tool)
+    return attrs.evolve(
+        _rename_tools(_fit_format(request_body, rules, answer_tool), valid_chat), answer_tool=answer_tool
+    )
 
 
 def find_losses(request: chat.ChatRequest, rules: ChatRules) -> int:
     """Count the requested features that ``rules`` drop, or that are only described to the model in words."""
-    form = request.format
-    by_words = form is not None and form.kind == "schema" and rules.schemas != "native"
+    response_format = request.format
+    is_worded = response_format is not None and response_format.kind == "schema" and rules.schemas != "native"
     has_free_schema = rules.schemas == "without_tools" and not request.tools
-    return sum(1 for _ in _find_lost(request, rules)) + (by_words and not has_free_schema)
+    return sum(1 for _ in _list_lost_features(request, rules)) + (is_worded and not has_free_schema)
 
 
-def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
+def _list_lost_features(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
     if request.top_logprobs is not None and not rules.gives_logprobs:
         yield "logprobs"
     is_forced = request.tool_choice == "required" or isinstance(request.tool_choice, chat.ForcedTool)
@@ -145,7 +149,7 @@ def _find_lost(request: chat.ChatRequest, rules: ChatRules) -> Iterator[str]:
 # History
 
 
-def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
+def _join_messages(messages: Iterable[chat.Message]) -> list[chat.Message]:
     """Join consecutive messages of the user or the assistant, and drop empty ones.
 
     A system message stays separate; one that follows a tool call is moved before the call.
@@ -154,32 +158,34 @@ def _join(messages: Iterable[chat.Message]) -> list[chat.Message]:
     for message in messages:
         if not message.parts:
             continue
-        last = joint_messages[-1] if joint_messages else None
-        if last is None or message.role not in {last.role, "system"}:
+        last_message = joint_messages[-1] if joint_messages else None
+        if last_message is None or message.role not in {last_message.role, "system"}:
             joint_messages.append(message)
         elif message.role == "system":
-            joint_messages.insert(len(joint_messages) - _calls_tools(last), message)
+            joint_messages.insert(len(joint_messages) - _calls_tools(last_message), message)
         else:
-            joint_messages[-1] = chat.Message(last.role, last.parts + message.parts)
+            joint_messages[-1] = chat.Message(last_message.role, last_message.parts + message.parts)
     return joint_messages
 
 
 def _replace_media(
-    messages: list[chat.Message], accepts: Callable[[chat.MediaPart], bool], changed_parts: dict[str, None]
+    messages: list[chat.Message], is_accepted: Callable[[chat.MediaPart], bool], changed_parts: dict[str, None]
 ) -> list[chat.Message]:
     """Replace the files of earlier turns that the format does not accept by placeholder texts."""
-    last_answer = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    last_answer_index = max(
+        (index for index, message in enumerate(messages) if message.role == "assistant"), default=-1
+    )
 
     def replace(part: Any) -> Any:
         if isinstance(part, chat.ToolResultPart):
             return attrs.evolve(part, parts=tuple(map(replace, part.parts)))
-        if not isinstance(part, chat.MediaPart) or accepts(part):
+        if not isinstance(part, chat.MediaPart) or is_accepted(part):
             return part
         changed_parts[part.kind] = None
         return chat.TextPart(f"[{part.kind}: a file that this model cannot read]")
 
     return [
-        attrs.evolve(message, parts=tuple(map(replace, message.parts))) if index <= last_answer else message
+        attrs.evolve(message, parts=tuple(map(replace, message.parts))) if index <= last_answer_index else message
         for index, message in enumerate(messages)
     ]
 
@@ -187,17 +193,17 @@ def _replace_media(
 def _end_with_user(messages: list[chat.Message], original_messages: Sequence[chat.Message]) -> list[chat.Message]:
     """Make the user's turn the last one, unless the client requests the rest of an assistant message.
 
-    A blank last user message is replaced, because formats drop blank texts. A last tool call without a result is text
-    by now, which no model should continue.
+    A blank last user message is replaced, because formats drop blank texts. A last tool call without a result has
+    already become text, and no model should continue that text.
     """
     if not messages:
         return messages
-    last, opening_turn = messages[-1], chat.Message("user", (chat.TextPart(OPENING_TEXT),))
-    if last.role == "user":
-        answers = any(message.role == "assistant" for message in messages)
-        return [*messages[:-1], opening_turn] if answers and all(map(_is_blank, last.parts)) else messages
+    last_message, opening_turn = messages[-1], chat.Message("user", (chat.TextPart(OPENING_TEXT),))
+    if last_message.role == "user":
+        has_answer = any(message.role == "assistant" for message in messages)
+        return [*messages[:-1], opening_turn] if has_answer and all(map(_is_blank, last_message.parts)) else messages
     is_continued = original_messages[-1].role == "assistant" and not _calls_tools(original_messages[-1])
-    return messages if is_continued or last.role == "system" else [*messages, opening_turn]
+    return messages if is_continued or last_message.role == "system" else [*messages, opening_turn]
 
 
 def _is_blank(part: chat.Part) -> bool:
@@ -213,14 +219,14 @@ def _lead_with_system(messages: Sequence[chat.Message]) -> Sequence[chat.Message
     roles = [message.role for message in messages]
     if "system" not in roles[1:]:
         return messages
-    first_answer = roles.index("assistant") if "assistant" in roles else len(roles)
-    end = roles.index("user", first_answer) if "user" in roles[first_answer:] else len(roles)
-    leading_messages = sorted(messages[:end], key=_is_not_system)
+    first_answer_index = roles.index("assistant") if "assistant" in roles else len(roles)
+    end_index = roles.index("user", first_answer_index) if "user" in roles[first_answer_index:] else len(roles)
+    leading_messages = sorted(messages[:end_index], key=_is_not_system)
     return [
         *leading_messages,
         *(
             attrs.evolve(later_message, role="user") if later_message.role == "system" else later_message
-            for later_message in messages[end:]
+            for later_message in messages[end_index:]
         ),
     ]
 
@@ -233,61 +239,63 @@ def _calls_tools(message: chat.Message) -> bool:
     return any(isinstance(part, chat.ToolCallPart) for part in message.parts)
 
 
-def _pair(messages: Sequence[chat.Message], changed_parts: dict[str, None]) -> Iterator[chat.Message]:
-    """Move every tool result right behind its call, and make call ids unique. Write unpaired ones as text."""
-    ids, results = _find_pairs(messages)
-    moved_results: dict[PartIndex, chat.ToolResultPart] = {}
-    for number, message in enumerate(messages):
+def _pair_results(messages: Sequence[chat.Message], changed_parts: dict[str, None]) -> Iterator[chat.Message]:
+    """Move every tool result to its call, and make call ids unique. Calls and results without a partner become text."""
+    call_ids, results = _find_pairs(messages)
+    moved_results: dict[PartLocation, chat.ToolResultPart] = {}
+    for message_index, message in enumerate(messages):
         parts: list[chat.Part] = [moved_results[part_index] for part_index in sorted(moved_results)]
         moved_results = {}
         for part_index, part in enumerate(message.parts):
-            key = (number, part_index)
+            location = (message_index, part_index)
             if isinstance(part, chat.ToolCallPart):
-                if key in results:
-                    call = _fit_call(part, ids[key], changed_parts)
+                if location in results:
+                    call = _fit_call(part, call_ids[location], changed_parts)
                     parts.append(call)
-                    call_id, result = results[key]
+                    call_id, result = results[location]
                     moved_results[call_id] = attrs.evolve(result, id=call.id)
                 else:
                     parts.append(_write_call(part))
                     changed_parts["tool_call"] = None
             elif not isinstance(part, chat.ToolResultPart):
                 parts.append(part)
-            elif key not in ids:
+            elif location not in call_ids:
                 parts += _write_result(part)
                 changed_parts["tool_result"] = None
         yield chat.Message(message.role, tuple(parts))
-        if moved_results and (number + 1 == len(messages) or messages[number + 1].role != "user"):
+        if moved_results and (message_index + 1 == len(messages) or messages[message_index + 1].role != "user"):
             yield chat.Message("user", tuple(moved_results[part_index] for part_index in sorted(moved_results)))
             moved_results = {}
 
 
-PartIndex = tuple[int, int]
+PartLocation = tuple[int, int]
 """The index of a message and of a part in the message."""
-MatchedResult = tuple[PartIndex, chat.ToolResultPart]
+MatchedResult = tuple[PartLocation, chat.ToolResultPart]
 
 
-def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartIndex, str], dict[PartIndex, MatchedResult]]:
-    """Return a unique id for every call and every paired result, by place, and the result of each paired call.
+def _find_pairs(messages: Sequence[chat.Message]) -> tuple[dict[PartLocation, str], dict[PartLocation, MatchedResult]]:
+    """Return a unique id for each call and each matched result, by location, and the result of each answered call.
 
     A result belongs to the last earlier message with a call of its id.
     """
-    ids: dict[PartIndex, str] = {}
-    results: dict[PartIndex, MatchedResult] = {}
-    open_calls: dict[str, list[PartIndex]] = {}
+    call_ids: dict[PartLocation, str] = {}
+    results: dict[PartLocation, MatchedResult] = {}
+    open_calls: dict[str, list[PartLocation]] = {}
     used_ids: set[str] = set()
-    for number, message in enumerate(messages):
+    for message_index, message in enumerate(messages):
         for part_index, part in enumerate(message.parts):
             if isinstance(part, chat.ToolCallPart):
-                candidates = [call_index for call_index in open_calls.get(part.id, ()) if call_index[0] == number]
-                open_calls[part.id] = [*candidates, (number, part_index)]
-                ids[number, part_index] = find_unused_id(part.id or "call", used_ids)
-                used_ids.add(ids[number, part_index])
+                candidates = [
+                    call_index for call_index in open_calls.get(part.id, ()) if call_index[0] == message_index
+                ]
+                open_calls[part.id] = [*candidates, (message_index, part_index)]
+                call_ids[message_index, part_index] = find_unused_id(part.id or "call", used_ids)
+                used_ids.add(call_ids[message_index, part_index])
             elif isinstance(part, chat.ToolResultPart) and open_calls.get(part.id):
-                call = open_calls[part.id].pop(0)
-                ids[number, part_index] = ids[call]
-                results[call] = ((number, part_index), part)
-    return ids, results
+                call_location = open_calls[part.id].pop(0)
+                call_ids[message_index, part_index] = call_ids[call_location]
+                results[call_location] = ((message_index, part_index), part)
+    return call_ids, results
 
 
 def _fit_call(call: chat.ToolCallPart, call_id: str, changed_parts: dict[str, None]) -> chat.ToolCallPart:
@@ -307,7 +315,7 @@ def fit_arguments(arguments: str) -> str:
         value = exact_json.load_arguments(arguments)
     except ValueError:
         value = None
-    return arguments if isinstance(value, dict) and _is_flat(value) else json.dumps({"arguments": arguments})
+    return arguments if isinstance(value, dict) and _is_shallow(value) else json.dumps({"arguments": arguments})
 
 
 def parse_arguments(arguments: str) -> dict[str, Any]:
@@ -316,19 +324,19 @@ def parse_arguments(arguments: str) -> dict[str, Any]:
         value = exact_json.load_arguments(arguments if arguments.strip() else "{}")
     except ValueError:
         return {"arguments": arguments}
-    return value if isinstance(value, dict) and _is_flat(value) else {"arguments": arguments}
+    return value if isinstance(value, dict) and _is_shallow(value) else {"arguments": arguments}
 
 
-def _is_flat(value: Any) -> bool:
-    level = [value]
+def _is_shallow(value: Any) -> bool:
+    containers = [value]
     for _ in range(_MAX_DEPTH):
-        inner_schemas: list[Any] = []
-        for container in level:
+        inner_containers: list[Any] = []
+        for container in containers:
             members = container.values() if isinstance(container, dict) else container
-            inner_schemas += [member for member in members if isinstance(member, dict | list)]
-        if not inner_schemas:
+            inner_containers += [member for member in members if isinstance(member, dict | list)]
+        if not inner_containers:
             return True
-        level = inner_schemas
+        containers = inner_containers
     return False
 
 
@@ -338,8 +346,8 @@ def _write_call(call: chat.ToolCallPart) -> chat.TextPart:
 
 def _write_result(result: chat.ToolResultPart) -> list[chat.Part]:
     text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
-    blobs = [part for part in result.parts if isinstance(part, chat.MediaPart)]
-    return [chat.TextPart(f"[{'Error' if result.failed else 'Result'} of an earlier tool call: {text}]"), *blobs]
+    media_parts = [part for part in result.parts if isinstance(part, chat.MediaPart)]
+    return [chat.TextPart(f"[{'Error' if result.failed else 'Result'} of an earlier tool call: {text}]"), *media_parts]
 
 
 # Tools
@@ -355,11 +363,11 @@ def _fit_names(request: chat.ChatRequest, messages: Iterable[chat.Message], rule
 def _fit_name(name: str, rules: ChatRules) -> str:
     """Return a valid tool name with a digest; a long name is cut at its start, because its end is more specific."""
     digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
-    plain_name = _INVALID_NAME_CHARS.sub("_", name)[_DIGEST_CHARS + 2 - rules.longest_name :]
+    plain_name = _INVALID_NAME_CHARS.sub("_", name)[_DIGEST_CHARS + 2 - rules.max_name_chars :]
     return f"{'' if plain_name[:1].isalpha() else '_'}{plain_name}_{digest}"
 
 
-def _rename(request: chat.ChatRequest, new_names: Mapping[str, str]) -> ValidChat:
+def _rename_tools(request: chat.ChatRequest, new_names: Mapping[str, str]) -> ValidChat:
     if not new_names:
         return ValidChat(request)
 
@@ -387,12 +395,12 @@ def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.To
     for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
         schema = tool.schema
         if schema is not None and schema.get("type", "object") == "object":
-            empty_schema: dict[str, Any] = (
+            added_fields: dict[str, Any] = (
                 {} if schema.keys() & {"properties", "$ref", "anyOf", "oneOf", "allOf"} else {"properties": {}}
             )
-            schema = {"type": "object", **schema, **empty_schema}
-        strict = tool.strict and rules.checks_strict and not is_strict(schema or {})
-        yield attrs.evolve(tool, schema=schema, strict=None if strict else tool.strict)
+            schema = {"type": "object", **schema, **added_fields}
+        is_dropped = tool.strict and rules.checks_strict and not is_strict(schema or {})
+        yield attrs.evolve(tool, schema=schema, strict=None if is_dropped else tool.strict)
 
 
 # Form of the answer
@@ -400,15 +408,15 @@ def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.To
 
 def _find_answer_tool(request: chat.ChatRequest, rules: ChatRules) -> str:
     """Return an unused name for the tool through which the model answers; empty if no such tool is needed."""
-    form = request.format
+    response_format = request.format
     # If the client forces a tool call, that call is the answer of this turn.
     is_forced = isinstance(request.tool_choice, chat.ForcedTool)
     if (
         rules.schemas != "tool"
-        or form is None
-        or form.kind == "json"
-        or form.schema is None
-        or not form.strict
+        or response_format is None
+        or response_format.kind == "json"
+        or response_format.schema is None
+        or not response_format.strict
         or is_forced
     ):
         return ""
@@ -416,12 +424,12 @@ def _find_answer_tool(request: chat.ChatRequest, rules: ChatRules) -> str:
 
 
 def _fit_format(request: chat.ChatRequest, rules: ChatRules, answer_tool: str) -> chat.ChatRequest:
-    form = request.format
-    if form is None:
+    response_format = request.format
+    if response_format is None:
         return request
-    if form.schema is None or form.kind == "json":
-        is_mentioned = not rules.names_json or any(map(_names_json, request.messages))
-        return request if is_mentioned else _instruct(request, _JSON_ONLY)
+    if response_format.schema is None or response_format.kind == "json":
+        is_mentioned = not rules.requires_json_word or any(map(_mentions_json, request.messages))
+        return request if is_mentioned else _add_instruction(request, _JSON_ONLY_INSTRUCTION)
     if rules.schemas == "native" or (rules.schemas == "without_tools" and not request.tools):
         return request
     textual_request = attrs.evolve(
@@ -430,34 +438,35 @@ def _fit_format(request: chat.ChatRequest, rules: ChatRules, answer_tool: str) -
     if not answer_tool:
         return (
             textual_request
-            if rules.schemas == "tool" and form.strict
-            else _instruct(textual_request, describe_format(form))
+            if rules.schemas == "tool" and response_format.strict
+            else _add_instruction(textual_request, describe_format(response_format))
         )
     # The model must call this tool, or one of the client's tools if it may call those.
     has_free_choice = request.tools and request.tool_choice != "none"
-    tool = chat.Tool(answer_tool, "Give the answer to the user.", form.schema)
+    tool = chat.Tool(answer_tool, "Give the answer to the user.", response_format.schema)
     tools = (*request.tools, tool)
     return attrs.evolve(
         textual_request, tools=tools, tool_choice="required" if has_free_choice else chat.ForcedTool(answer_tool)
     )
 
 
-def _names_json(message: chat.Message) -> bool:
+def _mentions_json(message: chat.Message) -> bool:
     return any(isinstance(part, chat.TextPart) and "json" in part.text.lower() for part in message.parts)
 
 
-def _instruct(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
+def _add_instruction(request: chat.ChatRequest, sentence: str) -> chat.ChatRequest:
     """Add a sentence to the leading system message; create that message if the chat has none."""
-    first, *other_messages = request.messages or (chat.Message("system", ()),)
-    if first.role == "system":
+    first_message, *other_messages = request.messages or (chat.Message("system", ()),)
+    if first_message.role == "system":
         return attrs.evolve(
-            request, messages=(chat.Message("system", (*first.parts, chat.TextPart(sentence))), *other_messages)
+            request, messages=(chat.Message("system", (*first_message.parts, chat.TextPart(sentence))), *other_messages)
         )
     return attrs.evolve(request, messages=(chat.Message("system", (chat.TextPart(sentence),)), *request.messages))
 
 
-def describe_format(form: chat.ResponseFormat) -> str:
-    """Return the sentence that instructs the model to answer in the format ``form``."""
-    if form.schema is None:
-        return _JSON_ONLY
-    return f"{_JSON_ONLY} It must satisfy this JSON schema: {exact_json.dumps(form.schema).decode()}"
+def describe_format(response_format: chat.ResponseFormat) -> str:
+    """Return the sentence that instructs the model to answer in the format ``response_format``."""
+    if response_format.schema is None:
+        return _JSON_ONLY_INSTRUCTION
+    schema = exact_json.dumps(response_format.schema).decode()
+    return f"{_JSON_ONLY_INSTRUCTION} It must satisfy this JSON schema: {schema}"

@@ -19,12 +19,13 @@ from gateway.formats.usage.prompt_tokens import estimate_prompt
 
 def build_embeddings_body(inference: InferenceRequest, model: str) -> dict[str, Any]:
     """Build the body of ``:batchEmbedContents`` for a checked request. Raises ``InvalidRequest`` for token ids."""
-    name = f"models/{model.removeprefix('models/')}"
+    model_name = f"models/{model.removeprefix('models/')}"
     dimensions = inference.body.get("dimensions")
     options = {} if dimensions is None else {"outputDimensionality": dimensions}
     return {
         "requests": [
-            {"model": name, "content": {"parts": [{"text": text}]}, **options} for text in list_texts(inference.body)
+            {"model": model_name, "content": {"parts": [{"text": text}]}, **options}
+            for text in list_texts(inference.body)
         ]
     }
 
@@ -44,26 +45,26 @@ def parse_embeddings_answer(
 ) -> tuple[bytes, Usage]:
     """Convert Gemini's answer into OpenAI's format. Raises ``ProviderBadResponse`` unless each text has a vector."""
     value = parse_answer_object(raw, secrets)
-    items = value.get("embeddings")
-    if not isinstance(items, list) or len(items) != len(list_texts(inference.body)):
+    embeddings = value.get("embeddings")
+    if not isinstance(embeddings, list) or len(embeddings) != len(list_texts(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
     usage = _parse_usage(value.get("usageMetadata")) or Usage(estimate_prompt(inference), source="estimate")
     data = [
-        {"object": "embedding", "index": index, "embedding": parse_vector(item, inference.encoding)}
-        for index, item in enumerate(items)
+        {"object": "embedding", "index": index, "embedding": parse_vector(embedding, inference.encoding)}
+        for index, embedding in enumerate(embeddings)
     ]
-    counts = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
-    return orjson.dumps({"object": "list", "data": data, "model": model, "usage": counts}), usage
+    usage_field = {"prompt_tokens": usage.prompt_tokens, "total_tokens": usage.prompt_tokens}
+    return orjson.dumps({"object": "list", "data": data, "model": model, "usage": usage_field}), usage
 
 
 def parse_vector(item: object, encoding: str) -> list[float] | str:
     """Return the vector of an item as a list, or as base64 if that is ``encoding``. Raises ``ProviderBadResponse``."""
-    values = item.get("values") if isinstance(item, dict) else None
-    if not isinstance(values, list) or not values or not all(type(value) in {int, float} for value in values):
+    numbers = item.get("values") if isinstance(item, dict) else None
+    if not isinstance(numbers, list) or not numbers or not all(type(number) in {int, float} for number in numbers):
         raise ProviderBadResponse("The provider's answer has an embedding that is not made of numbers")
-    return build_base64(values) if encoding == "base64" else values
+    return build_base64(numbers) if encoding == "base64" else numbers
 
 
 def _parse_usage(raw: object) -> Usage | None:
-    prompt = parse_count(raw.get("promptTokenCount")) if isinstance(raw, dict) else None
-    return None if prompt is None else Usage(prompt, source="upstream")
+    prompt_tokens = parse_count(raw.get("promptTokenCount")) if isinstance(raw, dict) else None
+    return None if prompt_tokens is None else Usage(prompt_tokens, source="upstream")

@@ -20,8 +20,8 @@ from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.wire.fields import Body, parse_integer, parse_list, parse_model, read_text
 from gateway.formats.wire.json_values import list_objects
 
-_DIMENSIONS = "outputDimensionality"
-_TEXTS = ("taskType", "title")
+_DIMENSIONS_FIELD = "outputDimensionality"
+_STRING_FIELDS = ("taskType", "title")
 
 
 def parse_embed_inference(body: Body, *, model: str) -> InferenceRequest:
@@ -40,22 +40,22 @@ def parse_batch_embed_inference(body: Body, *, model: str) -> InferenceRequest:
 def _parse_inference(body: Body, model: str) -> InferenceRequest:
     model = parse_model({"model": model})
     chars = tokens = 0
-    for prefix, request in _list_named(body):
+    for prefix, request in _list_requests(body):
         config_fields = {f"{prefix}{name}": value for name, value in check_object(request, prefix[:-1]).items()}
         check_content(request.get("content"), f"{prefix}content")
-        parse_integer(config_fields, f"{prefix}{_DIMENSIONS}", 1, MAX_DIMENSIONS)
-        for name in _TEXTS:
+        parse_integer(config_fields, f"{prefix}{_DIMENSIONS_FIELD}", 1, MAX_DIMENSIONS)
+        for name in _STRING_FIELDS:
             read_text(config_fields, f"{prefix}{name}")
-        more_chars, more_tokens = measure_parts(request["content"]["parts"])
+        content_chars, content_tokens = measure_parts(request["content"]["parts"])
         title = request.get("title") or ""
-        chars += more_chars + len(title)
-        tokens += more_tokens + len(title.encode()) + 1
+        chars += content_chars + len(title)
+        tokens += content_tokens + len(title.encode()) + 1
     return InferenceRequest(
         operation="embed_contents", model=model, body=body, prompt_chars=chars, max_prompt_tokens=tokens
     )
 
 
-def _list_named(body: Body) -> list[tuple[str, Any]]:
+def _list_requests(body: Body) -> list[tuple[str, Any]]:
     if "requests" not in body:
         return [("", body)]
     return [(f"requests[{index}].", request) for index, request in enumerate(body["requests"])]
@@ -66,8 +66,8 @@ def _list_named(body: Body) -> list[tuple[str, Any]]:
 
 def build_batch_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body of ``:batchEmbedContents`` with the provider's name for the model."""
-    name = f"models/{model.removeprefix('models/')}"
-    return {"requests": [request | {"model": name} for _, request in _list_named(inference.body)]}
+    model_name = f"models/{model.removeprefix('models/')}"
+    return {"requests": [request | {"model": model_name} for _, request in _list_requests(inference.body)]}
 
 
 def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
@@ -77,15 +77,19 @@ def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets
     """
     value = parse_answer_object(raw, secrets)
     embeddings = list_objects(value.get("embeddings"))
-    if len(embeddings) != len(_list_named(inference.body)):
+    if len(embeddings) != len(_list_requests(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each content")
     metadata = value.get("usageMetadata")
-    prompt = parse_count(metadata.get("promptTokenCount")) if isinstance(metadata, dict) else None
-    usage = Usage(estimate_prompt(inference), source="estimate") if prompt is None else Usage(prompt, source="upstream")
+    prompt_tokens = parse_count(metadata.get("promptTokenCount")) if isinstance(metadata, dict) else None
+    usage = (
+        Usage(estimate_prompt(inference), source="estimate")
+        if prompt_tokens is None
+        else Usage(prompt_tokens, source="upstream")
+    )
     if "requests" in inference.body:
         return raw, usage
-    rest = {name: item for name, item in value.items() if name != "embeddings"}
-    return orjson.dumps({"embedding": embeddings[0], **rest}), usage
+    other_fields = {name: item for name, item in value.items() if name != "embeddings"}
+    return orjson.dumps({"embedding": embeddings[0], **other_fields}), usage
 
 
 # OpenAI's format.
@@ -93,11 +97,11 @@ def parse_batch_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets
 
 def build_openai_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body in OpenAI's format. Raises ``InvalidRequest`` for non-text content and for mixed dimensions."""
-    requests = _list_named(inference.body)
-    dimensions = requests[0][1].get(_DIMENSIONS)
+    requests = _list_requests(inference.body)
+    dimensions = requests[0][1].get(_DIMENSIONS_FIELD)
     for prefix, request in requests:
-        if request.get(_DIMENSIONS) != dimensions:
-            param = f"{prefix}{_DIMENSIONS}"
+        if request.get(_DIMENSIONS_FIELD) != dimensions:
+            param = f"{prefix}{_DIMENSIONS_FIELD}"
             raise InvalidRequest(f"'{param}' must be the same in all requests with this model", param=param)
     texts = [_join_text(request["content"]["parts"], prefix) for prefix, request in requests]
     body: Body = {"model": model, "input": texts, "encoding_format": "float"}
@@ -115,14 +119,16 @@ def _join_text(parts: list[Body], prefix: str) -> str:
 def build_google_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert an answer in OpenAI's format. Return it with the usage. Raises ``ProviderBadResponse``."""
     openai_answer, usage = parse_embeddings_answer(raw, inference, secrets)
-    items = sorted(enumerate(orjson.loads(openai_answer)["data"]), key=lambda numbered: _find_index(*numbered))
+    items = sorted(
+        enumerate(orjson.loads(openai_answer)["data"]), key=lambda numbered_item: _get_sort_index(*numbered_item)
+    )
     vectors = [{"values": item["embedding"]} for _, item in items]
-    if len(vectors) != len(_list_named(inference.body)):
+    if len(vectors) != len(_list_requests(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each content")
     answer: Body = {"embeddings": vectors} if "requests" in inference.body else {"embedding": vectors[0]}
     return orjson.dumps(answer | {"usageMetadata": {"promptTokenCount": usage.prompt_tokens}}), usage
 
 
-def _find_index(position: int, item: Body) -> int:
+def _get_sort_index(position: int, item: Body) -> int:
     index = item.get("index")
     return index if type(index) is int else position

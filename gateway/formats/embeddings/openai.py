@@ -27,7 +27,7 @@ _FLOAT32_BYTES = 4
 def parse_embeddings_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
     model = parse_model(body)
-    chars = _count_input(body)
+    chars = _count_input_chars(body)
     parse_integer(body, "dimensions", 1, MAX_DIMENSIONS)
     read_text(body, "user")
     encoding = read_text(body, "encoding_format")
@@ -43,7 +43,7 @@ def parse_embeddings_inference(body: Body) -> InferenceRequest:
     )
 
 
-def _count_input(body: Body) -> int:
+def _count_input_chars(body: Body) -> int:
     value = body.get("input")
     if isinstance(value, str):
         if value:
@@ -57,10 +57,10 @@ def _count_input(body: Body) -> int:
         raise InvalidRequest("'input' must not be empty", param="input")
     if all(type(item) is int for item in value):
         return len(value) * CHARS_PER_TOKEN
-    return sum(_count_item(item, index) for index, item in enumerate(value))
+    return sum(_count_item_chars(item, index) for index, item in enumerate(value))
 
 
-def _count_item(item: object, index: int) -> int:
+def _count_item_chars(item: object, index: int) -> int:
     if isinstance(item, str):
         return len(item)
     if isinstance(item, list) and item and all(type(token) is int for token in item):
@@ -71,7 +71,7 @@ def _count_item(item: object, index: int) -> int:
 
 
 def _bound_input(value: Any) -> int:
-    """Return an upper bound of a checked input's tokens: its token ids, or the bytes of its texts plus end marks."""
+    """Return the maximum tokens of a checked input: its token ids, or the bytes of its texts plus end marks."""
     if isinstance(value, str):
         return 1 + bound_text(value)
     return sum(
@@ -95,7 +95,7 @@ def parse_embeddings_answer(raw: bytes, inference: InferenceRequest, secrets: Se
     if all(isinstance(item.get("embedding"), vector_type) for item in items):
         return raw, usage
     for item in items:
-        item["embedding"] = _convert(item.get("embedding"), inference.encoding)
+        item["embedding"] = _convert_vector(item.get("embedding"), inference.encoding)
     return exact_json.dumps(value), usage
 
 
@@ -107,7 +107,7 @@ def _parse_usage(usage_field: object, inference: InferenceRequest) -> Usage:
     return usage or Usage(estimate_prompt(inference), 0, 0, "estimate")
 
 
-def _convert(vector: Any, encoding: str) -> Any:
+def _convert_vector(vector: Any, encoding: str) -> Any:
     if encoding == "base64":
         return vector if isinstance(vector, str) else build_base64(vector)
     return vector if isinstance(vector, list) else _parse_base64(vector)

@@ -41,10 +41,14 @@ def parse_predict_answer(
     items = [as_object(as_object(prediction).get("embeddings")) for prediction in predictions]
     counts = [parse_count(as_object(item.get("statistics")).get("token_count")) for item in items]
     known_counts = [count for count in counts if count is not None]
-    prompt = parse_count(sum(known_counts)) if known_counts and len(known_counts) == len(items) else None
+    prompt_tokens = parse_count(sum(known_counts)) if known_counts and len(known_counts) == len(items) else None
     if len(items) != len(list_texts(inference.body)):
         raise ProviderBadResponse("The provider's answer does not have one embedding for each input")
-    usage = Usage(estimate_prompt(inference), source="estimate") if prompt is None else Usage(prompt, source="upstream")
+    usage = (
+        Usage(estimate_prompt(inference), source="estimate")
+        if prompt_tokens is None
+        else Usage(prompt_tokens, source="upstream")
+    )
     data = [
         {"object": "embedding", "index": index, "embedding": parse_vector(item, inference.encoding)}
         for index, item in enumerate(items)

@@ -11,7 +11,7 @@ import orjson
 from gateway.errors import ContextExceeded, GatewayError, QuotaExceeded
 from gateway.formats.errors.context_window import write_for_anthropic
 
-_TYPES: Mapping[int, str] = {
+_ERROR_TYPES: Mapping[int, str] = {
     401: "authentication_error",
     402: "billing_error",
     403: "permission_error",
@@ -36,7 +36,7 @@ def find_error_type(error: GatewayError) -> str:
     if isinstance(error, QuotaExceeded) and error.status == _FORBIDDEN_STATUS:
         return "billing_error"
     default_type = "invalid_request_error" if error.status < 500 else "api_error"  # noqa: PLR2004
-    return _TYPES.get(error.status, default_type)
+    return _ERROR_TYPES.get(error.status, default_type)
 
 
 def build_messages_error(error: GatewayError, request_id: str) -> bytes:

@@ -12,13 +12,13 @@ from gateway.formats.errors.google import build_google_error, build_google_error
 
 MESSAGES_PATH = "/v1/messages"
 ErrorFormat = Literal["openai", "anthropic", "google"]
-_Build = Callable[[GatewayError, str], bytes]
-_BUILD: Mapping[ErrorFormat, _Build] = {
+_ErrorBuilder = Callable[[GatewayError, str], bytes]
+_ERROR_BUILDERS: Mapping[ErrorFormat, _ErrorBuilder] = {
     "openai": openai_error.build_error,
     "anthropic": build_messages_error,
     "google": build_google_error,
 }
-_EVENTS: Mapping[Operation, _Build] = {
+_EVENT_BUILDERS: Mapping[Operation, _ErrorBuilder] = {
     "messages": build_messages_error_event,
     "generate_content": build_google_error_event,
     "responses": build_response_error_event,
@@ -27,9 +27,9 @@ _EVENTS: Mapping[Operation, _Build] = {
 
 def build_error(error: GatewayError, request_id: str, error_format: ErrorFormat) -> bytes:
     """Build the error object in ``error_format``."""
-    return _BUILD[error_format](error, request_id)
+    return _ERROR_BUILDERS[error_format](error, request_id)
 
 
 def build_error_event(error: GatewayError, request_id: str, operation: Operation) -> bytes:
     """Build the error event that ends a stream, in the format of ``operation``."""
-    return _EVENTS.get(operation, openai_error.build_error_event)(error, request_id)
+    return _EVENT_BUILDERS.get(operation, openai_error.build_error_event)(error, request_id)

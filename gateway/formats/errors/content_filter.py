@@ -29,7 +29,7 @@ from gateway.formats.errors.openai import Secrets, mask
 from gateway.formats.errors.vendor import list_errors, parse_worded_error
 from gateway.formats.wire.json_values import loads_or_none
 
-_FILTER_WORDS = (
+_FILTER_PHRASES = (
     "safety system",
     "content management policy",
     "violates usage guidelines",
@@ -49,16 +49,16 @@ def is_block(code: str | None, message: str | None) -> bool:
     if is_block_code(code):
         return True
     lower_text = (message or "").lower()
-    return any(words in lower_text for words in _FILTER_WORDS)
+    return any(phrase in lower_text for phrase in _FILTER_PHRASES)
 
 
 def find_block(value: object, secrets: Secrets = ()) -> ImageBlocked | None:
-    """Return the error for a block reported in a provider's parsed answer (any status); None if nothing is blocked."""
-    is_blocked, message = find_blocked(value)
+    """Return the error for a block that a provider's parsed answer reports; None if the answer reports no block."""
+    is_blocked, message = find_block_message(value)
     return build_block(message, secrets) if is_blocked else None
 
 
-def find_blocked(value: object) -> tuple[bool, str | None]:
+def find_block_message(value: object) -> tuple[bool, str | None]:
     """Return whether a parsed answer reports a block, and the provider's message or None."""
     blocks = ((True, message) for code, message in list_errors(value) if is_block(code, message))
     return next(blocks, (False, None))
@@ -66,13 +66,13 @@ def find_blocked(value: object) -> tuple[bool, str | None]:
 
 def build_block(message: str | None, secrets: Secrets = ()) -> ImageBlocked:
     """Build the error for a block: the gateway's message and the harmless part of the provider's message."""
-    return ImageBlocked(build_verdict(_BLOCKED_IMAGE, message, secrets))
+    return ImageBlocked(build_verdict(_BLOCKED_IMAGE_TEXT, message, secrets))
 
 
 def build_verdict(gateway_text: str, message: str | None, secrets: Secrets = ()) -> str:
     """Return ``gateway_text`` with the part of the provider's message that does not identify the provider."""
-    words = _keep_harmless(mask(message or "", secrets))
-    return f"{gateway_text}: {words}" if words else gateway_text
+    quoted_text = _drop_identifying_sentences(mask(message or "", secrets))
+    return f"{gateway_text}: {quoted_text}" if quoted_text else gateway_text
 
 
 def parse_image_error(
@@ -88,20 +88,20 @@ def parse_image_error(
     return block or parse_worded_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s, path=path)
 
 
-_BLOCKED_IMAGE = "The provider's safety filter blocked the image or its prompt"
+_BLOCKED_IMAGE_TEXT = "The provider's safety filter blocked the image or its prompt"
 NON_FILTER_STATUSES = frozenset({401, 402, 429})
 """Statuses of a rejected key, missing credit and a rate limit."""
-_SENTENCE_END = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - punctuation of Chinese providers
-_SETTINGS_WORDS = re.compile(
+_SENTENCE_END_PATTERN = re.compile(r"(?<=[.!?。！])\s*")  # noqa: RUF001 - punctuation of Chinese providers
+_IDENTIFYING_PATTERN = re.compile(
     r"\[(?:address|masked)\]|\breq(?:uest)?[-_ ]?id\b|\breq_|\b[a-z0-9-]+\.(?:com|cn|ai|io|net|org)\b", re.IGNORECASE
 )
-_MAX_WORDS_CHARS = 300
+_MAX_QUOTED_CHARS = 300
 
 
-def _keep_harmless(words: str) -> str:
-    harmless = [
+def _drop_identifying_sentences(text: str) -> str:
+    kept_sentences = [
         sentence
-        for sentence in _SENTENCE_END.split(words[: 4 * _MAX_WORDS_CHARS])
-        if not _SETTINGS_WORDS.search(sentence)
+        for sentence in _SENTENCE_END_PATTERN.split(text[: 4 * _MAX_QUOTED_CHARS])
+        if not _IDENTIFYING_PATTERN.search(sentence)
     ]
-    return " ".join(harmless).strip()[:_MAX_WORDS_CHARS]
+    return " ".join(kept_sentences).strip()[:_MAX_QUOTED_CHARS]

@@ -7,12 +7,14 @@ Clients of the OpenAI API read the code ``context_length_exceeded`` (openai/code
 import re
 
 CODE = "context_length_exceeded"
-_CODES = frozenset({CODE, "context_window_exceeded", "model_max_prompt_tokens_exceeded", "exceed_context_size_error"})
+_CONTEXT_CODES = frozenset(
+    {CODE, "context_window_exceeded", "model_max_prompt_tokens_exceeded", "exceed_context_size_error"}
+)
 """Error codes and types of OpenAI and compatible servers, GitHub Copilot and llama.cpp."""
-_LONG_TEXT = "string_above_max_length"
+_LONG_TEXT_CODE = "string_above_max_length"
 """OpenAI's code for any text that is too long. Only a text of the prompt concerns the context window."""
 _PROMPT_FIELDS = ("messages", "input", "prompt", "instructions")
-_TOO_LONG_WORDS = re.compile(
+_TOO_LONG_PATTERN = re.compile(
     r"maximum context length"  # OpenAI, DeepSeek, vLLM, SGLang, OpenRouter, Mistral, Together, Ollama
     r"|(?:prompt|input) is too long|prompt too long"  # Anthropic, Fireworks; Bedrock; Ollama
     r"|exceeds? (?:the |this )?(?:available |model'?s? )?(?:maximum )?context"  # OpenAI, llama.cpp, Ollama, Anthropic
@@ -34,34 +36,34 @@ _TOO_LONG_WORDS = re.compile(
     re.IGNORECASE,
 )
 _MAX_SEARCHED_CHARS = 1_000
-_PROMPT = r"(?P<prompt>[0-9][0-9,]{0,11})"
+_PROMPT_NUMBER = r"(?P<prompt>[0-9][0-9,]{0,11})"
 _LIMIT_NUMBER = r"(?P<limit>[0-9][0-9,]{0,11})"
-_ASKED_PATTERN = "(?:resulted in|requested|total of|passed)"
+_REQUESTED_PATTERN = "(?:resulted in|requested|total of|passed)"
 _LIMIT_PATTERN = r"(?:prompt length is|cannot exceed|token limit:|tokens:|must be <=|limit of|less than|should be \[1,)"
-_EXCESS_WORDS = "(?:exceed|too large|longer|supports up to|only|maximum)"
+_EXCESS_PATTERN = "(?:exceed|too large|longer|supports up to|only|maximum)"
 _LENGTH_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
-        rf"{_PROMPT} tokens > {_LIMIT_NUMBER}",
-        rf"{_PROMPT} \+ (?P<output>[0-9]+) > {_LIMIT_NUMBER}",
-        rf"is too long: {_PROMPT},.{{0,40}}length: {_LIMIT_NUMBER}",
-        rf"n_keep: {_PROMPT} ?>= ?n_ctx: {_LIMIT_NUMBER}",
-        rf"current length is {_PROMPT} while limit is {_LIMIT_NUMBER}",
-        rf"{_PROMPT} tokens\)? is too large to process.{{0,60}}size: {_LIMIT_NUMBER}",
-        rf"context length (?:is|of)(?: only)? {_LIMIT_NUMBER}\b.{{0,120}}?{_ASKED_PATTERN}[a-z ]* {_PROMPT}",
-        rf"{_LIMIT_PATTERN} ?{_LIMIT_NUMBER}[^0-9]{{1,60}}{_PROMPT}",
-        rf"(?:prompt|request|input|first)[^0-9]{{0,40}}{_PROMPT}.{{0,120}}?{_EXCESS_WORDS}[^0-9]{{1,60}}{_LIMIT_NUMBER}",
+        rf"{_PROMPT_NUMBER} tokens > {_LIMIT_NUMBER}",
+        rf"{_PROMPT_NUMBER} \+ (?P<output>[0-9]+) > {_LIMIT_NUMBER}",
+        rf"is too long: {_PROMPT_NUMBER},.{{0,40}}length: {_LIMIT_NUMBER}",
+        rf"n_keep: {_PROMPT_NUMBER} ?>= ?n_ctx: {_LIMIT_NUMBER}",
+        rf"current length is {_PROMPT_NUMBER} while limit is {_LIMIT_NUMBER}",
+        rf"{_PROMPT_NUMBER} tokens\)? is too large to process.{{0,60}}size: {_LIMIT_NUMBER}",
+        rf"context length (?:is|of)(?: only)? {_LIMIT_NUMBER}\b.{{0,120}}?{_REQUESTED_PATTERN}[a-z ]* {_PROMPT_NUMBER}",
+        rf"{_LIMIT_PATTERN} ?{_LIMIT_NUMBER}[^0-9]{{1,60}}{_PROMPT_NUMBER}",
+        rf"(?:prompt|request|input|first)[^0-9]{{0,40}}{_PROMPT_NUMBER}.{{0,120}}?{_EXCESS_PATTERN}[^0-9]{{1,60}}{_LIMIT_NUMBER}",
     )
 )
 
 
 def is_context_exceeded(message: str, codes: tuple[str | None, ...] = (), param: str | None = None) -> bool:
     """Return whether a provider's error says that the prompt exceeds the model's context window."""
-    if not _CODES.isdisjoint(codes):
+    if not _CONTEXT_CODES.isdisjoint(codes):
         return True
-    if _LONG_TEXT in codes:
+    if _LONG_TEXT_CODE in codes:
         return (param or "").startswith(_PROMPT_FIELDS) or any(f"'{name}" in message for name in _PROMPT_FIELDS)
-    return _TOO_LONG_WORDS.search(message[:_MAX_SEARCHED_CHARS]) is not None
+    return _TOO_LONG_PATTERN.search(message[:_MAX_SEARCHED_CHARS]) is not None
 
 
 def find_lengths(message: str) -> tuple[int, int] | None:
@@ -71,9 +73,9 @@ def find_lengths(message: str) -> tuple[int, int] | None:
         if match is None:
             continue
         numbers = {name: int(text.replace(",", "")) for name, text in match.groupdict().items() if text}
-        prompt, limit = numbers["prompt"] + numbers.get("output", 0), numbers["limit"]
-        if prompt > limit:
-            return prompt, limit
+        prompt_tokens, max_tokens = numbers["prompt"] + numbers.get("output", 0), numbers["limit"]
+        if prompt_tokens > max_tokens:
+            return prompt_tokens, max_tokens
     return None
 
 
@@ -82,8 +84,8 @@ def write_for_anthropic(message: str) -> str:
     if message.lower().startswith("prompt is too long"):
         return message
     lengths = find_lengths(message)
-    figures = f": {lengths[0]} tokens > {lengths[1]} maximum" if lengths else ""
-    return f"prompt is too long{figures}. {message}"
+    comparison = f": {lengths[0]} tokens > {lengths[1]} maximum" if lengths else ""
+    return f"prompt is too long{comparison}. {message}"
 
 
 def write_for_google(message: str) -> str:

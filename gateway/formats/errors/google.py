@@ -27,7 +27,7 @@ _STATUSES: Mapping[int, str] = {
     504: "DEADLINE_EXCEEDED",
 }
 _DOMAIN = "model-gateway"
-_TYPES = "type.googleapis.com/google.rpc."
+_DETAIL_TYPE_PREFIX = "type.googleapis.com/google.rpc."
 
 
 def find_status(error: GatewayError) -> str:
@@ -54,17 +54,21 @@ def build_google_error(error: GatewayError, request_id: str) -> bytes:
 
 def _build_details(error: GatewayError, request_id: str) -> list[dict[str, Any]]:
     details: list[dict[str, Any]] = [
-        {"@type": f"{_TYPES}ErrorInfo", "reason": (error.public_code or error.code).upper(), "domain": _DOMAIN},
-        {"@type": f"{_TYPES}RequestInfo", "requestId": request_id},
+        {
+            "@type": f"{_DETAIL_TYPE_PREFIX}ErrorInfo",
+            "reason": (error.public_code or error.code).upper(),
+            "domain": _DOMAIN,
+        },
+        {"@type": f"{_DETAIL_TYPE_PREFIX}RequestInfo", "requestId": request_id},
     ]
     if error.param is not None:
         violation = {"field": error.param, "description": error.message}
-        details.append({"@type": f"{_TYPES}BadRequest", "fieldViolations": [violation]})
+        details.append({"@type": f"{_DETAIL_TYPE_PREFIX}BadRequest", "fieldViolations": [violation]})
     if error.retry_after_s is not None:
-        details.append({"@type": f"{_TYPES}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
+        details.append({"@type": f"{_DETAIL_TYPE_PREFIX}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
     if error.doc_url is not None:
         link = {"description": "What the error means, and what to do", "url": error.doc_url}
-        details.append({"@type": f"{_TYPES}Help", "links": [link]})
+        details.append({"@type": f"{_DETAIL_TYPE_PREFIX}Help", "links": [link]})
     return details
 
 

@@ -15,7 +15,7 @@ Body = dict[str, Any]
 _MIN_LIMIT = 16
 """Smallest number accepted as a model's limit: a smaller one in a message means something else."""
 _MAX_SEARCHED_CHARS = 1_000
-_MIN_BUDGET = 1_024
+_MIN_BUDGET_TOKENS = 1_024
 _LIMIT_NUMBER = r"[`' ]*(?P<limit>[0-9][0-9,]{0,11})"
 _LIMIT_FIELD = r"max_?(?:completion|output|new)?_?tokens"
 _LIMIT_PATTERNS = tuple(
@@ -49,9 +49,9 @@ def lower_limits(body: Body, limit: int) -> bool:
     """Lower the output token limits in ``body`` to ``limit``, in place; return whether any was higher."""
     is_lowered = _lower_fields(body, OUTPUT_LIMITS, limit)
     for name in ("generationConfig", "inferenceConfig"):
-        inner = dict(as_object(body.get(name)))
-        if _lower_fields(inner, (*OUTPUT_LIMITS, "maxTokens"), limit):
-            body[name], is_lowered = inner, True
+        config = dict(as_object(body.get(name)))
+        if _lower_fields(config, (*OUTPUT_LIMITS, "maxTokens"), limit):
+            body[name], is_lowered = config, True
     if is_lowered:
         _lower_budget(body, limit)
         extra_fields = dict(as_object(body.get("additionalModelRequestFields")))
@@ -60,17 +60,17 @@ def lower_limits(body: Body, limit: int) -> bool:
     return is_lowered
 
 
-def _lower_fields(values: Body, fields: Collection[str], limit: int) -> bool:
-    high = [name for name in fields if type(values.get(name)) is int and values[name] > limit]
-    values.update(dict.fromkeys(high, limit))
-    return bool(high)
+def _lower_fields(body: Body, names: Collection[str], limit: int) -> bool:
+    high_names = [name for name in names if type(body.get(name)) is int and body[name] > limit]
+    body.update(dict.fromkeys(high_names, limit))
+    return bool(high_names)
 
 
-def _lower_budget(values: Body, limit: int) -> bool:
+def _lower_budget(body: Body, limit: int) -> bool:
     """Lower Anthropic's thinking budget below the limit, as its API requires; return whether it changed."""
-    thinking = as_object(values.get("thinking"))
+    thinking = as_object(body.get("thinking"))
     budget = thinking.get("budget_tokens")
     if type(budget) is not int or budget < limit:
         return False
-    values["thinking"] = {**thinking, "budget_tokens": max(limit // 2, _MIN_BUDGET)}
+    body["thinking"] = {**thinking, "budget_tokens": max(limit // 2, _MIN_BUDGET_TOKENS)}
     return True

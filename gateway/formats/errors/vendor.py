@@ -28,12 +28,12 @@ from gateway.formats.errors.openai import (
 )
 from gateway.formats.wire.json_values import as_object, list_objects, loads_or_none
 
-_CODE_NAMES = ("code", "error_code", "err_code", "errorCode", "status_code", "Code", "__type", "name")
-_MESSAGE_NAMES = (
+_CODE_FIELDS = ("code", "error_code", "err_code", "errorCode", "status_code", "Code", "__type", "name")
+_MESSAGE_FIELDS = (
     "message", "msg", "error_msg", "err_msg", "errorMessage", "status_msg", "Message", "error_description", "error",
     "detail", "reason", "faultstring",
 )  # fmt: skip
-_CONTAINERS = ("base_resp", "detail", "header", "fault", "Error", "Response", "ResponseMetadata")
+_CONTAINER_FIELDS = ("base_resp", "detail", "header", "fault", "Error", "Response", "ResponseMetadata")
 _CONTENT_FIELDS = frozenset({"choices", "content", "candidates", "output", "data", "embeddings", "results"})
 _MIN_ERROR_STATUS = 400
 _MAX_ERROR_STATUS = 599
@@ -42,8 +42,8 @@ _MINIMAX_STATUSES: Mapping[str, int] = {"1002": 429, "1004": 401, "1008": 402, "
 """HTTP statuses for MiniMax's codes of errors outside the server; platform.minimax.io/docs/api-reference/errorcode."""
 _NO_SUCH_PATH_STATUSES = frozenset({404, 405})
 """Statuses whose text only says that the path does not exist: the requested path is more informative."""
-_MARKUP = re.compile(r"<(?:message|title|h1|faultstring)(?: [^<>]{0,200})?>\s*([^<>]{1,500})<", re.IGNORECASE)
-_HOST = re.compile(r"\b(?:[a-z0-9-]{1,63}\.){1,5}(?:com|cn|ai|io|net|org|dev|cloud|internal)\b", re.IGNORECASE)
+_MARKUP_PATTERN = re.compile(r"<(?:message|title|h1|faultstring)(?: [^<>]{0,200})?>\s*([^<>]{1,500})<", re.IGNORECASE)
+_HOST_PATTERN = re.compile(r"\b(?:[a-z0-9-]{1,63}\.){1,5}(?:com|cn|ai|io|net|org|dev|cloud|internal)\b", re.IGNORECASE)
 _MAX_TEXT_CHARS = 2_000
 
 
@@ -53,7 +53,7 @@ def parse_worded_error(
     """Convert an unsuccessful answer into an error, like ``parse_provider_error``, from a message in any place."""
     return parse_provider_error(
         status,
-        _wrap(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,
+        _wrap_value(loads_or_none(raw), status) or _wrap_text(raw, status) or raw,
         secrets,
         provider_retry_after_s=provider_retry_after_s,
         path=path,
@@ -64,18 +64,18 @@ def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError 
     """Return the error that an answer with status 200 reports outside ``error``; None if the answer has content."""
     if any(value.get(name) for name in _CONTENT_FIELDS):
         return None
-    base = as_object(value.get("base_resp")).get("status_code")
-    codes = (base, value.get("error_code"), as_object(value.get("header")).get("code"))
+    base_code = as_object(value.get("base_resp")).get("status_code")
+    codes = (base_code, value.get("error_code"), as_object(value.get("header")).get("code"))
     if value.get("success") is not False and not any(code not in (None, 0, "0", "") for code in codes):
         return None
     code, message = next(((code, text) for code, text in list_errors(value) if text), (None, None))
-    status = _MINIMAX_STATUSES.get(str(base)) if base else _find_status(code)
+    status = _MINIMAX_STATUSES.get(str(base_code)) if base_code else _find_status(code)
     if status is not None:
         return parse_provider_error(status, orjson.dumps({"error": {"message": message, "code": code}}), secrets)
     return build_reported(ErrorBody(parse_reason(value, secrets)), "answer")
 
 
-def parse_words(value: object, secrets: Secrets = ()) -> str | None:
+def find_message(value: object, secrets: Secrets = ()) -> str | None:
     """Return the masked error message in a provider's parsed answer; None if there is no message."""
     return next((mask(message, secrets) for _, message in list_errors(value) if message), None)
 
@@ -96,41 +96,44 @@ def list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
         value = value[0]
     if not isinstance(value, dict):
         return
-    yield from _list_of_error(value.get("error"))
+    yield from _list_error_object(value.get("error"))
     kind = value.get("type") if value.get("msg") else None
-    yield _find_code(value) or _text(kind), _find_message(value)
-    if _text(value.get("block_reason")):
-        yield "content_filter", _text(value.get("block_reason"))
-    inner = [as_object(value.get(name)) for name in _CONTAINERS]
-    inner += [as_object(error.get("Error")) for error in inner]
-    for error in (*inner, *list_objects(value.get("errors")), *list_objects(value.get("detail"))):
-        yield (_text(error.get("status")) or _find_code(error) or _text(error.get("type"))), _find_message(error)
+    yield _find_code(value) or _as_text_or_none(kind), _find_message(value)
+    if _as_text_or_none(value.get("block_reason")):
+        yield "content_filter", _as_text_or_none(value.get("block_reason"))
+    containers = [as_object(value.get(name)) for name in _CONTAINER_FIELDS]
+    containers += [as_object(error.get("Error")) for error in containers]
+    for error in (*containers, *list_objects(value.get("errors")), *list_objects(value.get("detail"))):
+        yield (
+            (_as_text_or_none(error.get("status")) or _find_code(error) or _as_text_or_none(error.get("type"))),
+            _find_message(error),
+        )
     for item in list_objects(value.get("data")):
-        yield from _list_of_error(item.get("error"))
+        yield from _list_error_object(item.get("error"))
 
 
-def _list_of_error(error: object) -> Iterator[tuple[str | None, str | None]]:
+def _list_error_object(error: object) -> Iterator[tuple[str | None, str | None]]:
     if not isinstance(error, dict):
         return
     message = _find_message(error) or _find_message(as_object(error.get("error")))
     for name in ("code", "type", "status"):
-        if _text(error.get(name)):
-            yield _text(error.get(name)), message
+        if _as_text_or_none(error.get(name)):
+            yield _as_text_or_none(error.get(name)), message
     if message:
         yield None, message
     for name in ("inner_error", "innererror"):
-        yield _text(as_object(error.get(name)).get("code")), message
-    if _text(as_object(error.get("metadata")).get("flagged_input")):
+        yield _as_text_or_none(as_object(error.get(name)).get("code")), message
+    if _as_text_or_none(as_object(error.get("metadata")).get("flagged_input")):
         yield "content_filter", message
 
 
 def _find_code(value: dict[str, Any]) -> str | None:
-    return next((text for name in _CODE_NAMES if (text := _text(value.get(name)))), None)
+    return next((text for name in _CODE_FIELDS if (text := _as_text_or_none(value.get(name)))), None)
 
 
 def _find_message(value: dict[str, Any]) -> str | None:
     errors = value.get("errors")
-    candidates = [value.get(name) for name in _MESSAGE_NAMES]
+    candidates = [value.get(name) for name in _MESSAGE_FIELDS]
     for candidate in (*candidates, errors):
         text = candidate[0] if isinstance(candidate, list) and candidate else candidate
         if isinstance(text, str) and text:
@@ -139,31 +142,31 @@ def _find_message(value: dict[str, Any]) -> str | None:
 
 
 def _find_status(code: str | None) -> int | None:
-    number = int(code) if code and code.isdecimal() and len(code) == 3 else 0  # noqa: PLR2004
-    return number if _MIN_ERROR_STATUS <= number <= _MAX_ERROR_STATUS else None
+    status = int(code) if code and code.isdecimal() and len(code) == 3 else 0  # noqa: PLR2004
+    return status if _MIN_ERROR_STATUS <= status <= _MAX_ERROR_STATUS else None
 
 
-def _wrap(value: object, status: int) -> bytes | None:
+def _wrap_value(value: object, status: int) -> bytes | None:
     """Wrap an error's code and message in an ``error`` object; None if one exists already, or there is no message.
 
     A message that only repeats the status phrase does not count: the requested path is more informative.
     """
     if isinstance(value, str):
-        return _build(None, value, status)
+        return _build_error_body(None, value, status)
     error = value.get("error") if isinstance(value, dict) else None
-    if isinstance(error, dict) and _text(error.get("message")):
-        return _add_raw(error)
+    if isinstance(error, dict) and _as_text_or_none(error.get("message")):
+        return _append_upstream_message(error)
     pair = next(((code, message) for code, message in list_errors(value) if message), None)
-    return None if pair is None else _build(*pair, status)
+    return None if pair is None else _build_error_body(*pair, status)
 
 
-def _add_raw(error: dict[str, Any]) -> bytes | None:
-    """Append the upstream provider's message to OpenRouter's own, which omits it; None if there is none."""
+def _append_upstream_message(error: dict[str, Any]) -> bytes | None:
+    """Append the upstream provider's message to OpenRouter's own; None if there is no upstream message."""
     raw_error = as_object(error.get("metadata")).get("raw")
     if not isinstance(raw_error, str) or not raw_error:
         return None
-    words = parse_words(loads_or_none(raw_error.encode(errors="replace"))) or raw_error
-    return exact_json.dumps({"error": error | {"message": f"{error['message']}: {words}"}})
+    upstream_message = find_message(loads_or_none(raw_error.encode(errors="replace"))) or raw_error
+    return exact_json.dumps({"error": error | {"message": f"{error['message']}: {upstream_message}"}})
 
 
 def _wrap_text(raw: bytes, status: int) -> bytes | None:
@@ -171,14 +174,14 @@ def _wrap_text(raw: bytes, status: int) -> bytes | None:
     if status in _NO_SUCH_PATH_STATUSES or not text or text[0] in '{["' or "\ufffd" in text:
         return None
     if text.startswith("<"):
-        markup = _MARKUP.search(text)
+        markup = _MARKUP_PATTERN.search(text)
         text = markup[1].strip() if markup else ""
     elif status >= _MIN_FAILURE_STATUS:  # the status is more informative than a proxy's text
         return None
-    return _build(None, _HOST.sub("[address]", text), status) if text else None
+    return _build_error_body(None, _HOST_PATTERN.sub("[address]", text), status) if text else None
 
 
-def _build(code: str | None, message: str, status: int) -> bytes | None:
+def _build_error_body(code: str | None, message: str, status: int) -> bytes | None:
     if message in describe_status(status):
         return None
     try:
@@ -187,7 +190,7 @@ def _build(code: str | None, message: str, status: int) -> bytes | None:
         return orjson.dumps({"error": {"message": message.encode(errors="replace").decode(), "code": code}})
 
 
-def _text(value: object) -> str | None:
+def _as_text_or_none(value: object) -> str | None:
     if type(value) is int:
         return str(value)
     return value if isinstance(value, str) and value else None

@@ -53,37 +53,39 @@ _TIER_FACTORS = {"1K": 2, "2K": 4, "4K": 8, "512": 1}
 """Side lengths as multiples of half of tier 1K, in the order used by error messages."""
 
 
-def _list(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
+def _list_sizes(ratios: Ratios, tiers: Iterable[str]) -> dict[str, AspectRatio]:
     return {
-        f"{width * _TIER_FACTORS[tier] // 2}x{height * _TIER_FACTORS[tier] // 2}": AspectRatio(ratio, tier)
+        f"{base_width * _TIER_FACTORS[tier] // 2}x{base_height * _TIER_FACTORS[tier] // 2}": AspectRatio(ratio, tier)
         for tier in tiers
-        for ratio, (width, height) in ratios.items()
+        for ratio, (base_width, base_height) in ratios.items()
         if (ratio, tier) != ("21:9", "512")
     }
 
 
 _ALL_TIERS = tuple(_TIER_FACTORS)
-_SHAPES: Mapping[str, AspectRatio] = (
-    _list(_FIRST_RATIOS, ("1K",)) | _list(_USUAL_RATIOS, _ALL_TIERS) | _list(_EXTREME_RATIOS, _ALL_TIERS)
+_RATIOS_BY_SIZE: Mapping[str, AspectRatio] = (
+    _list_sizes(_FIRST_RATIOS, ("1K",))
+    | _list_sizes(_USUAL_RATIOS, _ALL_TIERS)
+    | _list_sizes(_EXTREME_RATIOS, _ALL_TIERS)
 )
 """Sizes of all models in one table: no size means a different ratio or tier for another model."""
 
-FIRST_SIZES = tuple(_list(_FIRST_RATIOS, ("1K",)))
+FIRST_GENERATION_SIZES = tuple(_list_sizes(_FIRST_RATIOS, ("1K",)))
 """Sizes of gemini-2.5-flash-image."""
-SMALL_SIZES = tuple(_list(_USUAL_RATIOS, ("1K",)))
+SMALL_SIZES = tuple(_list_sizes(_USUAL_RATIOS, ("1K",)))
 """Sizes of gemini-3.1-flash-lite-image."""
-USUAL_SIZES = tuple(_list(_USUAL_RATIOS, ("1K", "2K", "4K")))
+USUAL_SIZES = tuple(_list_sizes(_USUAL_RATIOS, ("1K", "2K", "4K")))
 """Sizes of gemini-3-pro-image."""
-WIDE_SIZES = (*USUAL_SIZES, *_list(_EXTREME_RATIOS, ("1K", "2K", "4K")))
+WIDE_SIZES = (*USUAL_SIZES, *_list_sizes(_EXTREME_RATIOS, ("1K", "2K", "4K")))
 """Sizes of gemini-nano-banana-2.1."""
-WIDEST_SIZES = (*WIDE_SIZES, *_list(_USUAL_RATIOS, ("512",)), *_list(_EXTREME_RATIOS, ("512",)))
+WIDEST_SIZES = (*WIDE_SIZES, *_list_sizes(_USUAL_RATIOS, ("512",)), *_list_sizes(_EXTREME_RATIOS, ("512",)))
 """Sizes of gemini-3.1-flash-image."""
 
 
 def parse_shape(size: str, allowed_sizes: tuple[str, ...] | None) -> AspectRatio:
     """Return the ratio and tier for ``size``. Raises ``InvalidRequest`` for an unknown size."""
-    shape = _SHAPES.get(size)
+    shape = _RATIOS_BY_SIZE.get(size)
     if shape is None:
-        known_sizes = [size_name for size_name in allowed_sizes or USUAL_SIZES if size_name in _SHAPES]
+        known_sizes = [size_name for size_name in allowed_sizes or USUAL_SIZES if size_name in _RATIOS_BY_SIZE]
         raise InvalidRequest(f"'size' must be one of {', '.join(known_sizes) or 'auto'}", param="size")
     return shape

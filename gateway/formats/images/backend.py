@@ -21,8 +21,7 @@ class ProviderRequest:
         path: path relative to the channel's base URL (or to the server's root if the endpoint is ``rooted``), ids
             percent-encoded; None for the endpoint's own path.
         wait_s: seconds to wait before sending.
-        repeatable: whether the request polls or cancels a task: a failure does not affect the task, and the request is
-            sent again.
+        repeatable: whether the request may be sent again after a failure, because it only polls or cancels a task.
         starts_task: whether the task's id is only in the answer. The gateway waits for the answer even if the client
             disconnects; otherwise the task could never be cancelled.
         headers: additional headers, which override the default ones.

@@ -37,14 +37,14 @@ from gateway.formats.wire.json_values import as_list, as_object, as_text
 from gateway.formats.wire.request_body import Body, InlineUpload
 from gateway.frozen import frozen
 
-RESULT = "/get_result?id="
+RESULT_PATH = "/get_result?id="
 DOMAIN = ".bfl.ai"
 """The suffix of the vendor's host names. The key is sent only to servers with this suffix."""
 _FIRST_WAIT_S = 0.5
 _BLOCKED_STATES = ("Request Moderated", "Content Moderated")
 _MODEL_PATTERN = re.compile(r"flux-[a-z0-9.-]{1,60}\Z", re.ASCII)
-_HOST = re.compile(r"[a-z0-9.-]{1,100}\Z", re.ASCII)
-_FORMATS = ("jpeg", "png")
+_HOST_PATTERN = re.compile(r"[a-z0-9.-]{1,100}\Z", re.ASCII)
+_OUTPUT_FORMATS = ("jpeg", "png")
 _GATEWAY_FIELDS = frozenset(
     {
         "model", "prompt", "n", "size", "response_format", "user", "quality", "style", "background", "moderation",
@@ -75,18 +75,24 @@ class Sides:
 
 @frozen
 class FluxModel:
-    """The options of a model. None for ``ratios`` or ``sides``: aspect ratios or sizes in pixels are not accepted."""
+    """The options of a model.
+
+    Attributes:
+        ratios: aspect ratios by size; None if the model accepts none.
+        sides: limits of sizes in pixels; None if the model accepts no such sizes.
+        max_sources: maximum number of input images.
+    """
 
     ratios: Mapping[str, str] | None = None
     sides: Sides | None = None
-    sources: int = 0
+    max_sources: int = 0
 
 
 _FLUX_1 = FluxModel(sides=Sides(256, 1440, 32, 1440 * 1440))
-_FLUX_2 = FluxModel(sides=Sides(64, 4096, 16, 2048 * 2048), sources=8)
-_KLEIN = attrs.evolve(_FLUX_2, sources=4)
-_SHAPED_MODEL = FluxModel(_RATIOS)
-_KONTEXT = attrs.evolve(_SHAPED_MODEL, sources=1)
+_FLUX_2 = FluxModel(sides=Sides(64, 4096, 16, 2048 * 2048), max_sources=8)
+_KLEIN = attrs.evolve(_FLUX_2, max_sources=4)
+_RATIO_MODEL = FluxModel(_RATIOS)
+_KONTEXT = attrs.evolve(_RATIO_MODEL, max_sources=1)
 _UNKNOWN_MODEL = FluxModel()
 MODELS: Mapping[str, FluxModel] = {
     "flux-2-max": _FLUX_2,
@@ -97,7 +103,7 @@ MODELS: Mapping[str, FluxModel] = {
     "flux-2-klein-9b": _KLEIN,
     "flux-kontext-max": _KONTEXT,
     "flux-kontext-pro": _KONTEXT,
-    "flux-pro-1.1-ultra": _SHAPED_MODEL,
+    "flux-pro-1.1-ultra": _RATIO_MODEL,
     "flux-pro-1.1": _FLUX_1,
     "flux-pro": _FLUX_1,
     "flux-dev": _FLUX_1,
@@ -107,40 +113,40 @@ MODELS: Mapping[str, FluxModel] = {
 class BflImageBackend(ImageBackend):
     """Images from one FLUX task."""
 
-    __slots__ = ("_ask", "_flux_model", "_has_size_list", "_inference", "_model", "_task")
+    __slots__ = ("_flux_model", "_has_size_list", "_image_request", "_inference", "_model", "_task")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
-        self._ask = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._model = model
         self._flux_model = MODELS.get(model, _UNKNOWN_MODEL)
         self._has_size_list = capability.sizes is not None and capability.sizes != tuple(self._flux_model.ratios or ())
-        self._task = ImageTask(RESULT, _FIRST_WAIT_S, separator="")
+        self._task = ImageTask(RESULT_PATH, _FIRST_WAIT_S, separator="")
 
     def begin(self, count: int) -> ProviderRequest:
         flux_model, body = self._flux_model, self._inference.body
         if not _MODEL_PATTERN.match(self._model):
             raise InvalidRequest("The provider's models are called flux-…", param="model")
-        check_expressible(self._inference, takes_image=flux_model.sources > 0, needs_image=False)
+        check_expressible(self._inference, takes_image=flux_model.max_sources > 0, needs_image=False)
         if count != 1:
             raise InvalidRequest("'n' must be 1", param="n")
-        if self._has_size_list or self._ask.size is not None:
+        if self._has_size_list or self._image_request.size is not None:
             check_size(body)
         fields: Body = copy_fields(body, _GATEWAY_FIELDS)
-        fields["prompt"] = self._ask.prompt
-        if self._ask.size is not None:
-            fields |= _build_size(flux_model, self._ask.size)
-        check_format(body.get("output_format"), _FORMATS)
+        fields["prompt"] = self._image_request.prompt
+        if self._image_request.size is not None:
+            fields |= _build_size(flux_model, self._image_request.size)
+        check_format(body.get("output_format"), _OUTPUT_FORMATS)
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
         return ProviderRequest(fields | self._build_sources(), path=f"/{self._model}", starts_task=True)
 
     def _build_sources(self) -> Body:
         files = [file for file in self._inference.files if file.field == "image"]
-        if len(files) > self._flux_model.sources:
-            raise InvalidRequest(f"The model takes at most {self._flux_model.sources} images", param="image")
-        names = ("input_image", *(f"input_image_{number}" for number in range(2, len(files) + 1)))
-        return {name: InlineUpload(file) for name, file in zip(names, files, strict=False)}
+        if len(files) > self._flux_model.max_sources:
+            raise InvalidRequest(f"The model takes at most {self._flux_model.max_sources} images", param="image")
+        field_names = ("input_image", *(f"input_image_{number}" for number in range(2, len(files) + 1)))
+        return {name: InlineUpload(file) for name, file in zip(field_names, files, strict=False)}
 
     def read(self, raw: bytes, secrets: Secrets) -> Images | ProviderRequest:
         value = self._task.parse_object(raw)
@@ -175,13 +181,15 @@ def _build_size(flux_model: FluxModel, size: str) -> Body:
     return {"width": width, "height": height}
 
 
-def _find_host(address: object) -> str | None:
+def _find_host(polling_url: object) -> str | None:
     try:
-        parts = urlsplit(as_text(address))
+        url_parts = urlsplit(as_text(polling_url))
     except ValueError:
         return None
-    is_usable = parts.scheme == "https" and parts.netloc.endswith(DOMAIN) and _HOST.match(parts.netloc)
-    return parts.netloc if is_usable else None
+    is_usable = (
+        url_parts.scheme == "https" and url_parts.netloc.endswith(DOMAIN) and _HOST_PATTERN.match(url_parts.netloc)
+    )
+    return url_parts.netloc if is_usable else None
 
 
 def _find_error(value: Body, secrets: Secrets) -> ProviderError:

@@ -23,7 +23,7 @@ from gateway.formats.errors.openai import Secrets, parse_error_value
 from gateway.formats.images import image_data
 from gateway.formats.images.aspect_ratios import DEFAULT_TIER, parse_shape
 from gateway.formats.images.backend import ImageBackend, ProviderRequest
-from gateway.formats.images.gemini import BLOCK_REASONS, build_no_image, build_text_answer, check_expressible
+from gateway.formats.images.gemini import BLOCK_REASONS, build_text_answer, check_expressible, make_missing_image_error
 from gateway.formats.wire.json_values import as_list, as_object, as_text, list_objects
 from gateway.formats.wire.request_body import build_data_url
 
@@ -34,19 +34,19 @@ _IMAGE_IN_TEXT = re.compile(
 )
 """A data URL, or the address of a Markdown link; the link is an image if it begins with an exclamation mark."""
 _MAX_ALT_CHARS = 512
-_BLOCKED_TYPES = frozenset({"content_policy_violation", "refusal"})
-_IMAGE_PARTS = frozenset({"image_url", "output_image", "image"})
+_BLOCK_ERROR_TYPES = frozenset({"content_policy_violation", "refusal"})
+_IMAGE_PART_TYPES = frozenset({"image_url", "output_image", "image"})
 
 
 class ChatImageBackend(ImageBackend):
     """Images from a chat model."""
 
-    __slots__ = ("_capability", "_count", "_image", "_inference", "_model")
+    __slots__ = ("_capability", "_count", "_image_request", "_inference", "_model")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
         self._model = model
-        self._image = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._capability = capability
         self._count = 1
 
@@ -59,8 +59,8 @@ class ChatImageBackend(ImageBackend):
             "messages": [{"role": "user", "content": self._build_content()}],
             "modalities": ["image", "text"],
         }
-        if self._image.size is not None:
-            shape = parse_shape(self._image.size, self._capability.sizes)
+        if self._image_request.size is not None:
+            shape = parse_shape(self._image_request.size, self._capability.sizes)
             body["image_config"] = {"aspect_ratio": shape.ratio}
             if shape.tier != DEFAULT_TIER:
                 body["image_config"]["image_size"] = shape.tier
@@ -72,9 +72,9 @@ class ChatImageBackend(ImageBackend):
     def _build_content(self) -> str | list[Body]:
         sources = [file for file in self._inference.files if file.field == "image"]
         if not sources:
-            return self._image.prompt
+            return self._image_request.prompt
         images = ({"type": "image_url", "image_url": {"url": build_data_url(file)}} for file in sources)
-        return [{"type": "text", "text": self._image.prompt}, *images]
+        return [{"type": "text", "text": self._image_request.prompt}, *images]
 
     def read(self, raw: bytes, secrets: Secrets) -> Images:
         try:
@@ -103,7 +103,7 @@ def _check_error(value: object, secrets: Secrets) -> None:
     error = parse_error_value(value, secrets)
     if error is None:
         return
-    if _parse_error_type(value) in _BLOCKED_TYPES:
+    if _parse_error_type(value) in _BLOCK_ERROR_TYPES:
         raise build_block(error.message, secrets)
     raise find_block(value, secrets) or ProviderBadResponse(f"The provider reported an error: {error.message}")
 
@@ -114,7 +114,7 @@ def _parse_error_type(value: object) -> str:
 
 def _find_images(message: Mapping[str, Any]) -> list[image_data.FoundImage]:
     """Return the images of a message from the first field that has any: several fields may repeat the same images."""
-    images = [image for item in as_list(message.get("images")) for image in _parse_part(item)]
+    images = [image for item in as_list(message.get("images")) for image in _parse_image_part(item)]
     if images:
         return images
     content = message.get("content")
@@ -126,13 +126,13 @@ def _find_images(message: Mapping[str, Any]) -> list[image_data.FoundImage]:
 def _parse_content_part(part: object) -> Iterator[image_data.FoundImage]:
     if not isinstance(part, dict):
         return
-    if as_text(part.get("type")) in _IMAGE_PARTS:
-        yield from _parse_part(part)
+    if as_text(part.get("type")) in _IMAGE_PART_TYPES:
+        yield from _parse_image_part(part)
     elif isinstance(part.get("text"), str):
         yield from _find_in_text(part["text"])
 
 
-def _parse_part(part: object) -> Iterator[image_data.FoundImage]:
+def _parse_image_part(part: object) -> Iterator[image_data.FoundImage]:
     """Parse ``{"image_url": {"url"}}``, ``{"image_url": "…"}``, ``{"url"}``, ``{"b64_json"}`` or a plain address."""
     url: object = part
     if isinstance(part, dict):
@@ -149,7 +149,7 @@ def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
     count = 0
     for match in _IMAGE_IN_TEXT.finditer(text):
         data, url = match.groups()
-        if data is None and not (image_data.is_web_url(url) and _is_shown(text, match.start())):
+        if data is None and not (image_data.is_web_url(url) and _is_image_markup(text, match.start())):
             continue
         image = image_data.parse_url(data or url)
         yield attrs.evolve(image, image=attrs.evolve(image.image, quoted=True))
@@ -158,10 +158,10 @@ def _find_in_text(text: str) -> Iterator[image_data.FoundImage]:
             return
 
 
-def _is_shown(text: str, end: int) -> bool:
-    """Return whether the Markdown that closes at ``end`` is an image, not a link that follows an image."""
-    alt_start = text.rfind("![", max(end - _MAX_ALT_CHARS, 0), end)
-    return alt_start >= 0 and text.find("](", alt_start, end) < 0
+def _is_image_markup(text: str, alt_end: int) -> bool:
+    """Return whether the Markdown whose text ends at ``alt_end`` is an image, and not a link after an image."""
+    alt_start = text.rfind("![", max(alt_end - _MAX_ALT_CHARS, 0), alt_end)
+    return alt_start >= 0 and text.find("](", alt_start, alt_end) < 0
 
 
 def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) -> ProviderBadResponse | ImageBlocked:
@@ -174,4 +174,4 @@ def _find_reason(choices: list[Body], messages: list[Body], secrets: Secrets) ->
     if refusal:
         return build_block(refusal, secrets)
     text = "".join(as_text(message.get("content")) for message in messages)
-    return build_no_image(build_text_answer(text, secrets))
+    return make_missing_image_error(build_text_answer(text, secrets))

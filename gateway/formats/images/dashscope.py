@@ -40,15 +40,15 @@ from gateway.formats.wire.request_body import Body, build_data_url
 from gateway.frozen import frozen
 
 TASKS_PATH = "/api/v1/tasks"
-_SERVICES = "/api/v1/services/aigc"
+_SERVICES_PATH = "/api/v1/services/aigc"
 _TASK_HEADER = ("X-DashScope-Async", "enable")
 _FIRST_WAIT_S = 1.0
 _OPEN_STATES = ("PENDING", "RUNNING")
 _FINAL_STATES = ("SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN")
-_FORMATS = ("png",)
+_OUTPUT_FORMATS = ("png",)
 _PARAMETER_NAMES = ("negative_prompt", "prompt_extend", "watermark", "seed", "thinking_mode")
 """Vendor fields that a client may set in addition to the OpenAI API format. None changes the number of images."""
-ACCOUNT_ERRORS = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
+ACCOUNT_ERROR_CODES = ("InvalidApiKey", "AccessDenied", "Arrearage", "AllocationQuota", "Workspace.AccessDenied")
 """Prefixes of error codes about the key or its account."""
 _CALLER_ERROR_CODES = ("InvalidParameter", "InvalidURL", "BadRequest")
 _RATE_LIMIT_STATUS = 429
@@ -59,27 +59,31 @@ class _CallMode:
     """The request form of a group of models.
 
     Attributes:
-        task: the answer is a task; otherwise the answer contains the images.
+        creates_task: the answer is a task; otherwise the answer contains the images.
         uses_messages: prompt and images are parts of a message; otherwise they are fields.
         takes_image: an input image is accepted.
         needs_image: an input image is required.
-        negative: the object that contains ``negative_prompt``.
+        negative_prompt_object: the object that contains ``negative_prompt``.
         function: the operation, for an editing model with several operations.
     """
 
     path: str
-    task: bool = True
+    creates_task: bool = True
     uses_messages: bool = False
     takes_image: bool = True
     needs_image: bool = False
-    negative: str = "parameters"
+    negative_prompt_object: str = "parameters"
     function: str | None = None
 
 
-_FIELDS_MODE = _CallMode(f"{_SERVICES}/text2image/image-synthesis", takes_image=False, negative="input")
-_MESSAGE_MODE = _CallMode(f"{_SERVICES}/image-generation/generation", uses_messages=True)
-_DIRECT_MODE = _CallMode(f"{_SERVICES}/multimodal-generation/generation", uses_messages=True, task=False)
-_EDITOR_MODE = _CallMode(f"{_SERVICES}/image2image/image-synthesis", needs_image=True, negative="input")
+_FIELDS_MODE = _CallMode(
+    f"{_SERVICES_PATH}/text2image/image-synthesis", takes_image=False, negative_prompt_object="input"
+)
+_MESSAGE_MODE = _CallMode(f"{_SERVICES_PATH}/image-generation/generation", uses_messages=True)
+_DIRECT_MODE = _CallMode(f"{_SERVICES_PATH}/multimodal-generation/generation", uses_messages=True, creates_task=False)
+_EDITOR_MODE = _CallMode(
+    f"{_SERVICES_PATH}/image2image/image-synthesis", needs_image=True, negative_prompt_object="input"
+)
 _CALL_MODES: Mapping[str, _CallMode] = {
     "wanx2.1-imageedit": attrs.evolve(_EDITOR_MODE, function="description_edit"),
     "wan2.5-i2i*": _EDITOR_MODE,
@@ -88,8 +92,8 @@ _CALL_MODES: Mapping[str, _CallMode] = {
     "wan*-t2i*": attrs.evolve(_MESSAGE_MODE, takes_image=False),
     "wan2.6-image*": attrs.evolve(_MESSAGE_MODE, needs_image=True),
     "wan*-image*": _MESSAGE_MODE,
-    "qwen-image": attrs.evolve(_FIELDS_MODE, negative="parameters"),
-    "qwen-image-plus": attrs.evolve(_FIELDS_MODE, negative="parameters"),
+    "qwen-image": attrs.evolve(_FIELDS_MODE, negative_prompt_object="parameters"),
+    "qwen-image-plus": attrs.evolve(_FIELDS_MODE, negative_prompt_object="parameters"),
     "qwen-image-edit*": attrs.evolve(_DIRECT_MODE, needs_image=True),
 }
 """Call modes by globs of model names; the first match counts. Other models are called like all new ones, with a message
@@ -98,17 +102,19 @@ and without a task.
 
 
 def _find_call_mode(model: str) -> _CallMode:
-    return next((mode for glob, mode in _CALL_MODES.items() if fnmatchcase(model, glob)), _DIRECT_MODE)
+    return next(
+        (mode for model_pattern, mode in _CALL_MODES.items() if fnmatchcase(model, model_pattern)), _DIRECT_MODE
+    )
 
 
 class DashScopeImageBackend(ImageBackend):
     """Images from DashScope. Paths are below the server's root."""
 
-    __slots__ = ("_ask", "_count", "_inference", "_mode", "_model", "_task")
+    __slots__ = ("_count", "_image_request", "_inference", "_mode", "_model", "_task")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
-        self._ask = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._model = model
         self._mode = _find_call_mode(model)
         self._task = ImageTask(TASKS_PATH, _FIRST_WAIT_S)
@@ -117,24 +123,24 @@ class DashScopeImageBackend(ImageBackend):
     def begin(self, count: int) -> ProviderRequest:
         mode = self._mode
         check_expressible(self._inference, takes_image=mode.takes_image, needs_image=mode.needs_image)
-        check_format(self._inference.body.get("output_format"), _FORMATS)
+        check_format(self._inference.body.get("output_format"), _OUTPUT_FORMATS)
         check_size(self._inference.body)
         self._count = count
         body: Body = {"model": self._model, "input": self._build_input(), "parameters": self._build_parameters()}
         for name in _PARAMETER_NAMES:
             if self._inference.body.get(name) is not None:
                 value = self._inference.body[name]
-                body[mode.negative if name == "negative_prompt" else "parameters"][name] = (
+                body[mode.negative_prompt_object if name == "negative_prompt" else "parameters"][name] = (
                     value if name == "negative_prompt" else parse_field(value)
                 )
         return ProviderRequest(
-            body, path=mode.path, starts_task=mode.task, headers=(_TASK_HEADER,) if mode.task else ()
+            body, path=mode.path, starts_task=mode.creates_task, headers=(_TASK_HEADER,) if mode.creates_task else ()
         )
 
     def _build_input(self) -> Body:
         mode = self._mode
         images = [build_data_url(file) for file in self._inference.files if file.field == "image"]
-        prompt = self._ask.prompt
+        prompt = self._image_request.prompt
         if mode.uses_messages:
             content = [*({"image": image} for image in images), {"text": prompt}]
             return {"messages": [{"role": "user", "content": content}]}
@@ -144,9 +150,9 @@ class DashScopeImageBackend(ImageBackend):
 
     def _build_parameters(self) -> Body:
         parameters: Body = {}
-        if self._ask.size is not None:
-            parameters["size"] = "{}*{}".format(*parse_sides(self._ask.size))
-        if self._mode.task or self._count > 1:  # the default of ``n`` is four for tasks, one otherwise
+        if self._image_request.size is not None:
+            parameters["size"] = "{}*{}".format(*parse_sides(self._image_request.size))
+        if self._mode.creates_task or self._count > 1:  # the default of ``n`` is four for tasks, one otherwise
             parameters["n"] = self._count
         return parameters
 
@@ -198,6 +204,6 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
         return rate_error
     if code.startswith(_CALLER_ERROR_CODES):
         return ProviderRejected(message, status=400, code=mask(code, secrets)[:100])
-    if code.startswith(ACCOUNT_ERRORS):
+    if code.startswith(ACCOUNT_ERROR_CODES):
         return make_credentials_error(mask(code, secrets)[:100], message)
     return ProviderBadResponse(f"The provider failed: {write_reason(value.get('message'), code, secrets)}")

@@ -31,11 +31,11 @@ SIZED_MODELS = (
     "fal-ai/stable-diffusion-*",
 )
 """Globs of the models that accept ``image_size`` with width and height."""
-_SHAPED_MODELS = ("fal-ai/flux-pro/kontext*", "fal-ai/flux-pro/v1.1-ultra*")
+_RATIO_MODELS = ("fal-ai/flux-pro/kontext*", "fal-ai/flux-pro/v1.1-ultra*")
 """Globs of the models that match ``SIZED_MODELS`` but accept an aspect ratio instead."""
-EDITS = "*/edit"
+EDIT_MODELS = "*/edit"
 _MODEL_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,63}){1,5}\Z", re.ASCII)
-_FORMATS = ("jpeg", "png")
+_OUTPUT_FORMATS = ("jpeg", "png")
 _GATEWAY_FIELDS = frozenset(
     {
         "model", "prompt", "n", "size", "response_format", "user", "quality", "background", "moderation",
@@ -52,31 +52,31 @@ only the account's owner may change.
 class FalImageBackend(ImageBackend):
     """Images from one synchronous request to fal."""
 
-    __slots__ = ("_ask", "_count", "_inference", "_model")
+    __slots__ = ("_count", "_image_request", "_inference", "_model")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
-        self._ask = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._model = model
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
-        edits = fnmatchcase(self._model, EDITS)
-        image_task.check_expressible(self._inference, takes_image=edits, needs_image=edits)
+        is_edit = fnmatchcase(self._model, EDIT_MODELS)
+        image_task.check_expressible(self._inference, takes_image=is_edit, needs_image=is_edit)
         if not _MODEL_PATTERN.match(self._model):
             raise InvalidRequest("The provider calls its models owner/name", param="model")
         self._count = count
         body = self._inference.body
         fields: Body = image_task.copy_fields(body, _GATEWAY_FIELDS)
-        fields["prompt"] = self._ask.prompt
-        if self._ask.size is not None:
-            fields["image_size"] = _build_size(self._model, self._ask.size)
+        fields["prompt"] = self._image_request.prompt
+        if self._image_request.size is not None:
+            fields["image_size"] = _build_size(self._model, self._image_request.size)
         if count > 1:
             fields["num_images"] = count
-        image_task.check_format(body.get("output_format"), _FORMATS)
+        image_task.check_format(body.get("output_format"), _OUTPUT_FORMATS)
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
-        if edits:
+        if is_edit:
             fields["image_urls"] = [build_data_url(file) for file in self._inference.files if file.field == "image"]
         return ProviderRequest(fields, path=f"/{self._model}")
 
@@ -93,8 +93,8 @@ class FalImageBackend(ImageBackend):
 
 
 def _build_size(model: str, size: str) -> Body:
-    if any(fnmatchcase(model, glob) for glob in _SHAPED_MODELS) or not any(
-        fnmatchcase(model, glob) for glob in SIZED_MODELS
+    if any(fnmatchcase(model, model_pattern) for model_pattern in _RATIO_MODELS) or not any(
+        fnmatchcase(model, model_pattern) for model_pattern in SIZED_MODELS
     ):
         raise InvalidRequest("'size' cannot be said to this model; its own fields can be given instead", param="size")
     width, height = image_task.parse_sides(size)

@@ -40,7 +40,7 @@ BLOCK_REASONS = frozenset(
 )  # fmt: skip
 """Finish reasons of a content filter. NO_IMAGE and IMAGE_OTHER are failures of the model, so they are not listed."""
 _UNSPECIFIED_REASONS = frozenset({"", "BLOCK_REASON_UNSPECIFIED", "FINISH_REASON_UNSPECIFIED", "STOP"})
-_FORMATS = ("jpeg", "png")
+_OUTPUT_FORMATS = ("jpeg", "png")
 
 _MAX_EXCERPT_CHARS = 300
 
@@ -48,11 +48,11 @@ _MAX_EXCERPT_CHARS = 300
 class GeminiImageBackend(ImageBackend):
     """Images from a Gemini model."""
 
-    __slots__ = ("_capability", "_count", "_image", "_inference")
+    __slots__ = ("_capability", "_count", "_image_request", "_inference")
 
     def __init__(self, inference: InferenceRequest, _model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
-        self._image = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._capability = capability
         self._count = 1
 
@@ -60,15 +60,15 @@ class GeminiImageBackend(ImageBackend):
         """Build the only request. Raises ``InvalidRequest`` for options that the model does not support."""
         check_expressible(self._inference, count)
         self._count = count
-        parts: list[Body] = [{"text": self._image.prompt}]
+        parts: list[Body] = [{"text": self._image_request.prompt}]
         parts += (
             {"inlineData": {"mimeType": file.media_type, "data": InlineUpload(file)}}
             for file in self._inference.files
             if file.field == "image"
         )
         config: Body = {"responseModalities": ["TEXT", "IMAGE"]}
-        if self._image.size is not None:
-            shape = parse_shape(self._image.size, self._capability.sizes)
+        if self._image_request.size is not None:
+            shape = parse_shape(self._image_request.size, self._capability.sizes)
             config["imageConfig"] = {"aspectRatio": shape.ratio}
             if shape.tier != DEFAULT_TIER:  # models with one tier reject the field
                 config["imageConfig"]["imageSize"] = shape.tier
@@ -101,7 +101,7 @@ def check_expressible(inference: InferenceRequest, count: int) -> None:
     if count != 1:
         raise InvalidRequest("'n' must be 1", param="n")
     check_plain_image(inference)
-    check_format(inference.body.get("output_format"), _FORMATS)
+    check_format(inference.body.get("output_format"), _OUTPUT_FORMATS)
 
 
 def _check_error(value: object, secrets: Secrets) -> None:
@@ -136,8 +136,10 @@ def _find_reason(candidates: list[Body], secrets: Secrets) -> ProviderBadRespons
     text = "".join(as_text(part.get("text")) for part in _list_parts(candidates) if part.get("thought") is not True)
     reason = next((reason for reason in reasons if reason not in _UNSPECIFIED_REASONS), "")
     if reason:
-        return build_no_image(f"The model made no image: {mask_text(f'{reason} {explanation or text}', secrets)}")
-    return build_no_image(build_text_answer(text, secrets))
+        return make_missing_image_error(
+            f"The model made no image: {mask_text(f'{reason} {explanation or text}', secrets)}"
+        )
+    return make_missing_image_error(build_text_answer(text, secrets))
 
 
 def build_text_answer(text: str, secrets: Secrets) -> str:
@@ -147,7 +149,7 @@ def build_text_answer(text: str, secrets: Secrets) -> str:
     return "The provider's answer has no images"
 
 
-def build_no_image(message: str) -> ProviderBadResponse:
+def make_missing_image_error(message: str) -> ProviderBadResponse:
     """Build the error for an answer without an image: the model's failure, which does not count against the channel."""
     error = ProviderBadResponse(message)
     error.failure_scope = "nobody"
@@ -155,11 +157,11 @@ def build_no_image(message: str) -> ProviderBadResponse:
     return error
 
 
-def _parse_usage(raw: object, images: int) -> Usage | None:
+def _parse_usage(raw: object, image_count: int) -> Usage | None:
     report = parse_usage_metadata(raw)
     if report is None or as_object(raw).get("candidatesTokenCount") is None:
         return None
-    return attrs.evolve(report.usage, images=images, reasoning_tokens=0)
+    return attrs.evolve(report.usage, images=image_count, reasoning_tokens=0)
 
 
 def _list_parts(candidates: list[Body]) -> Iterator[Body]:

@@ -11,7 +11,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.frozen import frozen
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
+_BASE64_PATTERN = re.compile(r"[A-Za-z0-9+/]++={0,2}\Z")
 _MAX_HEAD_CHARS = 128
 _MAX_URL_CHARS = 4_096
 _TOKENS_PER_IMAGE = 1_290
@@ -32,7 +32,7 @@ class FoundImage:
 
 def parse_base64(data: object) -> str:
     """Return ``data`` if it is padded base64 in the standard alphabet, else raise ``ProviderBadResponse``."""
-    if not isinstance(data, str) or len(data) % 4 or not _BASE64.match(data):
+    if not isinstance(data, str) or len(data) % 4 or not _BASE64_PATTERN.match(data):
         raise ProviderBadResponse("The provider's answer has an image that is not base64")
     return data
 
@@ -59,12 +59,12 @@ def parse_media_type(value: object) -> str | None:
 def parse_url(url: str) -> FoundImage:
     """Parse an image given by a ``data:``, http or https URL. Raises ``ProviderBadResponse`` for anything else."""
     if url[:5].lower() == "data:":
-        comma = url.find(",", 0, _MAX_HEAD_CHARS)
-        head = url[5 : max(comma, 5)]
-        media_type = parse_media_type(head)
-        if media_type is None or not head.lower().endswith(";base64"):
+        separator_index = url.find(",", 0, _MAX_HEAD_CHARS)
+        url_prefix = url[5 : max(separator_index, 5)]
+        media_type = parse_media_type(url_prefix)
+        if media_type is None or not url_prefix.lower().endswith(";base64"):
             raise ProviderBadResponse("The provider's answer has a data URL that holds no image")
-        return FoundImage(Image(data=parse_base64(url[comma + 1 :])), media_type)
+        return FoundImage(Image(data=parse_base64(url[separator_index + 1 :])), media_type)
     if find_url(url) is not None:
         return FoundImage(Image(url=url))
     raise ProviderBadResponse("The provider's answer has an image with an invalid address")
@@ -84,11 +84,11 @@ def find_url(value: object) -> str | None:
 
 def build_format_field(images: tuple[FoundImage, ...]) -> dict[str, str]:
     """Return OpenAI's ``output_format`` field if all images have the same known format, else an empty dict."""
-    kinds = {image.media_type for image in images}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    return {"output_format": kind.removeprefix("image/").partition("+")[0]} if kind else {}
+    media_types = {image.media_type for image in images}
+    media_type = media_types.pop() if len(media_types) == 1 else None
+    return {"output_format": media_type.removeprefix("image/").partition("+")[0]} if media_type else {}
 
 
-def estimate_usage(inference: InferenceRequest, images: int) -> Usage:
+def estimate_usage(inference: InferenceRequest, image_count: int) -> Usage:
     """Estimate the usage of an image answer whose provider reported no plausible counts."""
-    return Usage(estimate_prompt(inference), _TOKENS_PER_IMAGE * images, source="estimate", images=images)
+    return Usage(estimate_prompt(inference), _TOKENS_PER_IMAGE * image_count, source="estimate", images=image_count)

@@ -29,11 +29,11 @@ from gateway.formats.images.task import (
 from gateway.formats.wire.json_values import as_text, list_objects
 from gateway.formats.wire.request_body import Body, InlineUpload
 
-GENERATIONS = "/generations"
+GENERATIONS_PATH = "/generations"
 MODELS = ("uni-1", "uni-1-max")
 _FIRST_WAIT_S = 1.0
 _OPEN_STATES = ("queued", "processing")
-_FORMATS = ("png", "jpeg")
+_OUTPUT_FORMATS = ("png", "jpeg")
 SIZES: Mapping[str, str] = {
     "1024x1024": "1:1", "1536x1024": "3:2", "1024x1536": "2:3", "1280x720": "16:9", "720x1280": "9:16",
     "2048x1024": "2:1", "1024x2048": "1:2", "3072x1024": "3:1", "1024x3072": "1:3",
@@ -44,13 +44,13 @@ SIZES: Mapping[str, str] = {
 class LumaImageBackend(ImageBackend):
     """Images from one Luma generation."""
 
-    __slots__ = ("_ask", "_inference", "_model", "_task")
+    __slots__ = ("_image_request", "_inference", "_model", "_task")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
-        self._ask = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._model = model
-        self._task = ImageTask(GENERATIONS, _FIRST_WAIT_S)
+        self._task = ImageTask(GENERATIONS_PATH, _FIRST_WAIT_S)
 
     def begin(self, count: int) -> ProviderRequest:
         if self._model not in MODELS:
@@ -60,15 +60,15 @@ class LumaImageBackend(ImageBackend):
             raise InvalidRequest("'n' must be 1", param="n")
         check_size(self._inference.body)
         output_format = self._inference.body.get("output_format")
-        check_format(output_format, _FORMATS)
-        body: Body = {"model": self._model, "type": "image", "prompt": self._ask.prompt}
-        if self._ask.size is not None:
-            if self._ask.size not in SIZES:
+        check_format(output_format, _OUTPUT_FORMATS)
+        body: Body = {"model": self._model, "type": "image", "prompt": self._image_request.prompt}
+        if self._image_request.size is not None:
+            if self._image_request.size not in SIZES:
                 raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
-            body["aspect_ratio"] = SIZES[self._ask.size]
+            body["aspect_ratio"] = SIZES[self._image_request.size]
         if output_format is not None:
             body["output_format"] = output_format
-        return ProviderRequest(body | self._build_source(), path=GENERATIONS, starts_task=True)
+        return ProviderRequest(body | self._build_source(), path=GENERATIONS_PATH, starts_task=True)
 
     def _build_source(self) -> Body:
         files = [file for file in self._inference.files if file.field == "image"]

@@ -15,7 +15,7 @@ from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat.openai.chat import parse_any_object
 from gateway.formats.errors.content_filter import find_block
 from gateway.formats.errors.openai import Secrets
-from gateway.formats.errors.vendor import parse_words
+from gateway.formats.errors.vendor import find_message
 from gateway.formats.images.params import check_fields, check_size
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import bound_text
@@ -25,18 +25,18 @@ from gateway.formats.wire.request_body import Form
 
 MAX_PROMPT_CHARS = 32_000
 IMAGE_TOKENS = 8_232
-"""The most tokens of an image of at most ``_USUAL_PIXELS`` at the highest quality.
+"""The most tokens of an image of at most ``_DEFAULT_PIXELS`` at the highest quality.
 
 Source: developers.openai.com/api/docs/guides/image-generation, "Cost and latency". The highest value of its table is
 6,240 for 1024x1536. Its calculator gives 7,024 for 1024x1024, 14,272 for 2048x2048, and less for other shapes of the
-same area. The formula of ``_SQUARE_TOKENS`` is therefore an upper bound.
+same area. The formula of ``_TOKEN_FORMULA`` is therefore an upper bound.
 """
-_USUAL_PIXELS = 1024 * 1536
-_SQUARE_TOKENS = (9_216, 2_000_000, 4_000_000)
+_DEFAULT_PIXELS = 1024 * 1536
+_TOKEN_FORMULA = (9_216, 2_000_000, 4_000_000)
 """Constants a, b, c of the formula for a square's tokens: a * (b + pixels) / c."""
 PARTIAL_TOKENS = 100
 """Tokens of each partial image: "Partial images cost" on the same page."""
-_USUAL_FRAMES = 9
+_DEFAULT_FRAMES = 9
 """Default number of frames of a GIF, which are generated as one sheet: ``frame_count`` in the reference."""
 SOURCE_TOKENS = 6_821
 """Tokens of a non-square input image at high fidelity: 65, plus 129 for each of four tiles, plus 6240
@@ -44,9 +44,9 @@ SOURCE_TOKENS = 6_821
 """
 ESTIMATED_IMAGE_TOKENS = 1_056
 """Tokens of a square image at medium quality, for providers that do not report tokens."""
-SIZE = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
+SIZE_PATTERN = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
 
-_TEXTS = (
+_STRING_FIELDS = (
     "background",
     "complexity",
     "input_fidelity",
@@ -57,15 +57,15 @@ _TEXTS = (
     "style",
     "user",
 )
-_INTEGERS = (
+_INTEGER_FIELDS = (
     ("output_compression", 0, 100),
     ("partial_images", 0, 3),
     ("frame_count", 2, 16),
     ("frame_duration_ms", 1, 655_350),
 )
-_KINDS = FieldTypes(integers=("n", *(name for name, _, _ in _INTEGERS)), flags=("stream",))
-_FILES = ("image", "mask", "markup")
-_REPORTED_WORDS = {
+_FIELD_TYPES = FieldTypes(integers=("n", *(name for name, _, _ in _INTEGER_FIELDS)), flags=("stream",))
+_FILE_FIELDS = ("image", "mask", "markup")
+_REPORTED_CHOICES = {
     "background": frozenset({"transparent", "opaque", "auto"}),
     "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
     "quality": frozenset({"low", "medium", "high", "xhigh", "max", "auto"}),
@@ -84,13 +84,15 @@ def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
 
     Raises ``InvalidRequest`` naming the field.
     """
-    check_files(form, _FILES)
-    body = parse_fields(form, _KINDS)
-    file_field = next((name for name in _FILES if name in body), None)
+    check_files(form, _FILE_FIELDS)
+    body = parse_fields(form, _FIELD_TYPES)
+    file_field = next((name for name in _FILE_FIELDS if name in body), None)
     if file_field is not None:
         raise InvalidRequest(f"'{file_field}' must be a file", param=file_field)
     inference = _parse_inference("image_edits", body)
-    images, masks, markups = (parse_files(form, name, MAX_INPUT_IMAGES if name == "image" else 1) for name in _FILES)
+    images, masks, markups = (
+        parse_files(form, name, MAX_INPUT_IMAGES if name == "image" else 1) for name in _FILE_FIELDS
+    )
     if not images:
         raise InvalidRequest("Missing required file 'image'", param="image")
     files = (*images, *masks, *markups)
@@ -99,7 +101,7 @@ def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
     return attrs.evolve(
         inference,
         files=files,
-        image=attrs.evolve(_get_ask(inference), sources=len(images), masked=bool(masks)),
+        image=attrs.evolve(_get_image_request(inference), sources=len(images), masked=bool(masks)),
         max_prompt_tokens=inference.max_prompt_tokens + SOURCE_TOKENS * len(files),
     )
 
@@ -107,9 +109,9 @@ def parse_edits_inference(form: ReceivedForm) -> InferenceRequest:
 def _parse_inference(operation: Operation, body: fields.Body) -> InferenceRequest:
     model = fields.parse_model(body)
     prompt = fields.parse_prompt(body, MAX_PROMPT_CHARS)
-    for name in _TEXTS:
+    for name in _STRING_FIELDS:
         fields.read_text(body, name)
-    for name, low, high in _INTEGERS:
+    for name, low, high in _INTEGER_FIELDS:
         fields.parse_integer(body, name, low, high)
     size = _parse_size(body)
     check_fields(body, has_size=size is not None)
@@ -133,7 +135,7 @@ def _parse_size(body: fields.Body) -> str | None:
     size = fields.read_text(body, "size")
     if size is None or size == AUTO:
         return None
-    if not SIZE.fullmatch(size):
+    if not SIZE_PATTERN.fullmatch(size):
         raise InvalidRequest("'size' must be 'auto', or width and height in pixels such as '1024x1024'", param="size")
     return size
 
@@ -141,17 +143,17 @@ def _parse_size(body: fields.Body) -> str | None:
 def _bound_image(body: fields.Body, size: str | None) -> int:
     """Return a high estimate of an image's tokens, including all frames and partial images."""
     width, height = map(int, size.split("x")) if size else (0, 0)
-    frames = body.get("frame_count") or (_USUAL_FRAMES if body.get("output_format") == "gif" else 1)
-    rate, extra_tokens, divisor = _SQUARE_TOKENS
-    pixels = max(width * height, _USUAL_PIXELS) * frames
-    return -(-rate * (extra_tokens + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
+    frame_count = body.get("frame_count") or (_DEFAULT_FRAMES if body.get("output_format") == "gif" else 1)
+    factor, extra_tokens, divisor = _TOKEN_FORMULA
+    pixels = max(width * height, _DEFAULT_PIXELS) * frame_count
+    return -(-factor * (extra_tokens + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
 
 
 def _parse_form(body: fields.Body) -> ImageForm:
-    form = fields.read_text(body, "response_format")
-    if form not in {None, "url", "b64_json"}:
+    answer_form = fields.read_text(body, "response_format")
+    if answer_form not in {None, "url", "b64_json"}:
         raise InvalidRequest("'response_format' must be 'url' or 'b64_json'", param="response_format")
-    return "b64_json" if form == "b64_json" else "url"
+    return "b64_json" if answer_form == "b64_json" else "url"
 
 
 def _check_image(file: Upload) -> None:
@@ -159,7 +161,7 @@ def _check_image(file: Upload) -> None:
         raise InvalidRequest(f"'{file.field}' must be an image: a PNG, a JPEG or a WebP file", param=file.field)
 
 
-def _get_ask(inference: InferenceRequest) -> ImageRequest:
+def _get_image_request(inference: InferenceRequest) -> ImageRequest:
     return inference.image or ImageRequest("")
 
 
@@ -172,7 +174,7 @@ def build_images_body(inference: InferenceRequest, model: str, *, needs_shape: b
     check_size(inference.body, needs_shape=needs_shape)
     body = inference.body | {"model": model}
     body.pop("response_format", None)
-    if _get_ask(inference).size is None:
+    if _get_image_request(inference).size is None:
         body.pop("size", None)  # equivalent to the default, and some servers reject "auto"
     return body
 
@@ -205,8 +207,10 @@ def parse_images_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
 
 
 def _build_failure(value: fields.Body, secrets: Secrets) -> ProviderBadResponse:
-    words = parse_words(value, secrets)
-    return ProviderBadResponse(f"The provider reported an error: {words}" if words else "The provider made no image")
+    message = find_message(value, secrets)
+    return ProviderBadResponse(
+        f"The provider reported an error: {message}" if message else "The provider made no image"
+    )
 
 
 def _parse_image(item: object) -> Image | None:
@@ -226,62 +230,62 @@ def _parse_image(item: object) -> Image | None:
 
 def _parse_data_url(text: str) -> str | None:
     """Return the base64 part of a ``data:`` URL (RFC 2397); None if the URL has no base64."""
-    head, comma, data = text.partition(",")
-    return (data or None) if comma and head.lower().endswith(";base64") else None
+    url_prefix, separator, data = text.partition(",")
+    return (data or None) if separator and url_prefix.lower().endswith(";base64") else None
 
 
 def _parse_string(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _parse_usage(raw: object, inference: InferenceRequest, images: int) -> Usage:
+def _parse_usage(raw: object, inference: InferenceRequest, image_count: int) -> Usage:
     usage = parse_images_usage(raw)
     if usage is not None:
-        return attrs.evolve(usage, images=images)
-    return estimate_usage(inference, images)
+        return attrs.evolve(usage, images=image_count)
+    return estimate_usage(inference, image_count)
 
 
-def estimate_usage(inference: InferenceRequest, images: int) -> Usage:
-    """Estimate the usage of ``images`` images whose provider does not report it."""
-    return Usage(estimate_prompt(inference), ESTIMATED_IMAGE_TOKENS * images, 0, "estimate", images)
+def estimate_usage(inference: InferenceRequest, image_count: int) -> Usage:
+    """Estimate the usage of ``image_count`` images whose provider does not report it."""
+    return Usage(estimate_prompt(inference), ESTIMATED_IMAGE_TOKENS * image_count, 0, "estimate", image_count)
 
 
 def parse_images_usage(raw: object) -> Usage | None:
     """Parse a usage object of an image or chat answer; None if missing or implausible."""
     if not isinstance(raw, dict):
         return None
-    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
-    if prompt is None or completion is None:
+    prompt_tokens, completion_tokens = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt_tokens is None or completion_tokens is None:
         return parse_usage(raw, completes=True)
-    if not prompt and not completion:
+    if not prompt_tokens and not completion_tokens:
         return None
     details = raw.get("input_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    usage = build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=None)
+    cached_tokens = details.get("cached_tokens") if isinstance(details, dict) else None
+    usage = build_reported_usage(prompt_tokens, completion_tokens, cached_tokens=cached_tokens, written_tokens=None)
     return attach_details(usage, find_modalities(details, raw.get("output_tokens_details")))
 
 
 def _parse_reported(value: fields.Body) -> fields.Body:
-    words_by_field: fields.Body = {
-        name: value[name] for name, words in _REPORTED_WORDS.items() if _is_word(value.get(name), words)
+    reported_fields: fields.Body = {
+        name: value[name] for name, choices in _REPORTED_CHOICES.items() if _is_choice(value.get(name), choices)
     }
     if is_size(value.get("size")):
-        words_by_field["size"] = value["size"]
+        reported_fields["size"] = value["size"]
     if type(value.get("created")) is int and 0 <= value["created"] < _MAX_CREATED_S:
-        words_by_field["created"] = value["created"]
+        reported_fields["created"] = value["created"]
     details = parse_details(value.get("usage"))
     if details is not None:
-        words_by_field["usage"] = details
-    return words_by_field
+        reported_fields["usage"] = details
+    return reported_fields
 
 
 def is_size(value: object) -> bool:
     """Return whether ``value`` is a size such as ``1024x1024``."""
-    return isinstance(value, str) and SIZE.fullmatch(value) is not None
+    return isinstance(value, str) and SIZE_PATTERN.fullmatch(value) is not None
 
 
-def _is_word(value: Any, words: frozenset[str]) -> bool:
-    return isinstance(value, str) and value in words
+def _is_choice(value: Any, choices: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in choices
 
 
 def parse_details(raw: object) -> fields.Body | None:
@@ -289,16 +293,18 @@ def parse_details(raw: object) -> fields.Body | None:
     usage = raw if isinstance(raw, dict) else {}
     details = usage.get("input_tokens_details")
     counts = [parse_count(usage.get(name)) for name in ("input_tokens", "output_tokens")]
-    parts = [parse_count(details.get(name)) if isinstance(details, dict) else None for name in _MODALITIES]
-    if None in counts or None in parts:
+    detail_counts = [
+        parse_count(details.get(name)) if isinstance(details, dict) else None for name in _INPUT_DETAIL_FIELDS
+    ]
+    if None in counts or None in detail_counts:
         return None
-    prompt, completion = (count or 0 for count in counts)
+    prompt_tokens, completion_tokens = (count or 0 for count in counts)
     return {
-        "input_tokens": prompt,
-        "input_tokens_details": dict(zip(_MODALITIES, parts, strict=True)),
-        "output_tokens": completion,
-        "total_tokens": prompt + completion,
+        "input_tokens": prompt_tokens,
+        "input_tokens_details": dict(zip(_INPUT_DETAIL_FIELDS, detail_counts, strict=True)),
+        "output_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
     }
 
 
-_MODALITIES = ("image_tokens", "text_tokens")
+_INPUT_DETAIL_FIELDS = ("image_tokens", "text_tokens")

@@ -28,12 +28,12 @@ class OpenAiImageBackend(ImageBackend):
         self._count = count
         if OPERATIONS[self._inference.operation].edits:
             form = build_edits_form(self._inference, self._model, needs_shape=self._needs_shape)
-            return ProviderRequest(Form(self._shape(form.fields), form.files))
+            return ProviderRequest(Form(self._finish_body(form.fields), form.files))
         return ProviderRequest(
-            self._shape(build_images_body(self._inference, self._model, needs_shape=self._needs_shape))
+            self._finish_body(build_images_body(self._inference, self._model, needs_shape=self._needs_shape))
         )
 
-    def _shape(self, body: Body) -> Body:
+    def _finish_body(self, body: Body) -> Body:
         count = body.pop("n", None)
         for name in ("stream", "partial_images"):
             body.pop(name, None)
@@ -51,8 +51,8 @@ class OpenAiImageBackend(ImageBackend):
 
 def _choose_form(inference: InferenceRequest, capability: Capability) -> ImageForm | None:
     """Return the ``response_format`` to send, preferably the client's; None to omit the field."""
-    image_form: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
+    answer_form: ImageForm = "b64_json" if inference.stream or inference.image is None else inference.image.form
     formats = capability.response_formats
     if formats is None:
-        return image_form if inference.body.get("response_format") is not None else None
-    return image_form if image_form in formats else next(iter(formats), None)
+        return answer_form if inference.body.get("response_format") is not None else None
+    return answer_form if answer_form in formats else next(iter(formats), None)

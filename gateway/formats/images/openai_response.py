@@ -16,7 +16,7 @@ from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.openai.chat import DONE_EVENT
 from gateway.formats.images.openai import is_size, parse_details
 
-_REPORTED_WORDS = {
+_REPORTED_CHOICES = {
     "background": frozenset({"transparent", "opaque"}),
     "output_format": frozenset({"png", "webp", "jpeg", "gif", "svg"}),
     "quality": frozenset({"low", "medium", "high", "xhigh", "max"}),
@@ -29,7 +29,7 @@ _HEAD_CHARS = 64
 def build_answer(images: Images, form: ImageForm, *, created_s: int) -> bytes:
     """Build the answer, without estimated usage. Raises ``ProviderBadResponse`` if an image is not in ``form``."""
     answer: dict[str, Any] = {"created": created_s, "data": [_build_image(image, form) for image in images.items]}
-    answer |= {name: word for name, word in _list_reported(images.reported).items() if word is not None}
+    answer |= {name: value for name, value in _pick_reported_fields(images.reported).items() if value is not None}
     usage = _find_usage(images)
     if usage is not None:
         answer["usage"] = usage
@@ -46,15 +46,15 @@ def _build_image(image: Image, form: ImageForm) -> dict[str, str]:
     return image_body
 
 
-def _list_reported(fields: Mapping[str, Any]) -> dict[str, str | None]:
-    words_by_field: dict[str, str | None] = {
-        name: _find_word(fields.get(name), words) for name, words in _REPORTED_WORDS.items()
+def _pick_reported_fields(fields: Mapping[str, Any]) -> dict[str, str | None]:
+    reported_fields: dict[str, str | None] = {
+        name: _find_choice(fields.get(name), choices) for name, choices in _REPORTED_CHOICES.items()
     }
-    return words_by_field | {"size": fields["size"] if is_size(fields.get("size")) else None}
+    return reported_fields | {"size": fields["size"] if is_size(fields.get("size")) else None}
 
 
-def _find_word(value: object, words: frozenset[str]) -> str | None:
-    return value if isinstance(value, str) and value in words else None
+def _find_choice(value: object, choices: frozenset[str]) -> str | None:
+    return value if isinstance(value, str) and value in choices else None
 
 
 def _find_usage(images: Images) -> dict[str, Any] | None:
@@ -65,7 +65,7 @@ def _find_usage(images: Images) -> dict[str, Any] | None:
 
 
 def _build_usage(usage: Usage) -> dict[str, Any]:
-    """Build the usage object when details are unknown: the whole prompt counts as text."""
+    """Build the usage object for a usage without details. The whole prompt counts as text."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"image_tokens": 0, "text_tokens": usage.prompt_tokens},
@@ -80,32 +80,36 @@ def build_completed(images: Images, inference: InferenceRequest, created_s: int)
     The last event has the whole usage. Raises ``ProviderBadResponse`` for an image that is a URL.
     """
     kind = "image_edit.completed" if OPERATIONS[inference.operation].edits else "image_generation.completed"
-    last = len(images.items) - 1
+    last_index = len(images.items) - 1
     zero_usage = _build_usage(Usage())
     events: list[bytes] = []
-    for number, image in enumerate(images.items):
+    for index, image in enumerate(images.items):
         data = _build_image(image, "b64_json")["b64_json"]
-        usage = _find_usage(images) if number == last else None
+        usage = _find_usage(images) if index == last_index else None
         event = {
             "type": kind,
             "b64_json": data,
             "created_at": created_s,
-            **_describe(images, inference, data),
+            **_build_description(images, inference, data),
             "usage": usage or zero_usage,
         }
         events += (b"event: ", kind.encode(), b"\ndata: ", orjson.dumps(event), b"\n\n")
     return b"".join((*events, DONE_EVENT))
 
 
-def _describe(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
-    reported_words = _list_reported(images.reported)
-    requested_words = {name: _find_word(inference.body.get(name), words) for name, words in _REPORTED_WORDS.items()}
+def _build_description(images: Images, inference: InferenceRequest, data: str) -> dict[str, str]:
+    reported_fields = _pick_reported_fields(images.reported)
+    requested_fields = {
+        name: _find_choice(inference.body.get(name), choices) for name, choices in _REPORTED_CHOICES.items()
+    }
     size = inference.image.size if inference.image else None
     return {
-        "background": reported_words["background"] or requested_words["background"] or AUTO,
-        "output_format": _find_format(data) or _find_word(reported_words["output_format"], _STREAMED_FORMATS) or "png",
-        "quality": reported_words["quality"] or requested_words["quality"] or AUTO,
-        "size": reported_words["size"] or size or AUTO,
+        "background": reported_fields["background"] or requested_fields["background"] or AUTO,
+        "output_format": _find_format(data)
+        or _find_choice(reported_fields["output_format"], _STREAMED_FORMATS)
+        or "png",
+        "quality": reported_fields["quality"] or requested_fields["quality"] or AUTO,
+        "size": reported_fields["size"] or size or AUTO,
     }
 
 
@@ -114,4 +118,4 @@ def _find_format(data: str) -> str | None:
         head = base64.b64decode(data[:_HEAD_CHARS], validate=True)
     except (binascii.Error, ValueError):
         return None
-    return _find_word((sniff_image(head) or "").removeprefix("image/"), _STREAMED_FORMATS)
+    return _find_choice((sniff_image(head) or "").removeprefix("image/"), _STREAMED_FORMATS)

@@ -36,65 +36,65 @@ _NAME_PATTERN = re.compile(rb"(?:^|\n)event: ?([a-z_.]{1,64})\r?\n")
 _HEAD_BYTES = 128
 """Bytes at the beginning of an event that contain its name, and usually the type in its data."""
 _INDEX_KEY = b'"partial_image_index"'
-_INDEX_VALUE = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
+_INDEX_VALUE_PATTERN = re.compile(rb"\s*:\s*([0-9])(?![0-9.eE])")
 MAX_IMAGE_EVENT_BYTES = MAX_IMAGE_BYTES * 4 // 3 + 64 * 1024
 """The maximum size of an event: an image in base64 with its description."""
-_MAX_UNNUMBERED = 10
+_UNNUMBERED_INDEX = 10
 """The index assumed for partial images without an index; valid indexes are 0 to 9."""
 
 
 class ImagesPassthrough(PassthroughStream):
     """Forwards complete events until the requested number of images is finished, then writes the end mark."""
 
-    __slots__ = ("_completed_count", "_has_failed", "_in_progress", "_inference", "_usage")
+    __slots__ = ("_completed_count", "_has_failed", "_inference", "_partial_counts", "_usage")
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._splitter = sse.SseSplitter(MAX_IMAGE_EVENT_BYTES)
         self._inference = inference
-        self._in_progress = [0] * (_MAX_UNNUMBERED + 1)
+        self._partial_counts = [0] * (_UNNUMBERED_INDEX + 1)
         self._completed_count = 0
         self._has_failed = False
         self._usage: Usage | None = None
 
     def feed(self, data: bytes) -> bytes:
-        return self._feed_slowly(data)
+        return self._feed_by_event(data)
 
-    def _pass(self, event: bytes) -> bytes:
+    def _forward_event(self, event: bytes) -> bytes:
         may_be_partial = not self.closed and self._started and b'"error"' not in event
-        if may_be_partial and _find_kind(event).endswith(_PARTIAL_SUFFIX):
-            return self._note_partial(event)
-        return super()._pass(event)
+        if may_be_partial and _find_event_type(event).endswith(_PARTIAL_SUFFIX):
+            return self._count_partial(event)
+        return super()._forward_event(event)
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         if payload.startswith(DONE_MARK):
-            return self._end(b"")
+            return self._end_stream(b"")
         value = loads_or_none(payload)
-        kind = _parse_kind(event, value)
+        kind = _parse_event_type(event, value)
         if kind == "error" or (isinstance(value, dict) and value.get("error")):
             self.error = _parse_failure(value, self._secrets)
             return b""
         if kind.endswith(_PARTIAL_SUFFIX):
-            return self._note_partial(event)
-        return self._note_completed(event, value) if kind.endswith(_COMPLETED_SUFFIX) else event
+            return self._count_partial(event)
+        return self._count_completed(event, value) if kind.endswith(_COMPLETED_SUFFIX) else event
 
-    def _note_partial(self, event: bytes) -> bytes:
+    def _count_partial(self, event: bytes) -> bytes:
         """Count a partial image. Each image uses an index once, so an index seen n times means n images in progress."""
         self.events += 1
         index = _find_index(event)
-        self._in_progress[index] = 1 if index == _MAX_UNNUMBERED else self._in_progress[index] + 1
+        self._partial_counts[index] = 1 if index == _UNNUMBERED_INDEX else self._partial_counts[index] + 1
         return event
 
-    def _note_completed(self, event: bytes, value: object) -> bytes:
+    def _count_completed(self, event: bytes, value: object) -> bytes:
         self.events += 1
         self._completed_count += 1
-        self._in_progress = [max(count - 1, 0) for count in self._in_progress]
+        self._partial_counts = [max(count - 1, 0) for count in self._partial_counts]
         usage = parse_images_usage(value.get("usage")) if isinstance(value, dict) else None
         if usage is not None:
             self._usage = usage if self._usage is None else _add_usages(self._usage, usage)
-        return self._end(event) if self._completed_count >= self._inference.choices else event
+        return self._end_stream(event) if self._completed_count >= self._inference.choices else event
 
-    def _end(self, event: bytes) -> bytes:
+    def _end_stream(self, event: bytes) -> bytes:
         if self._completed_count:
             self.ended = True
             return event + DONE_EVENT
@@ -104,13 +104,13 @@ class ImagesPassthrough(PassthroughStream):
     def finish(self) -> bytes:
         if self.ended:
             return b""
-        rest = self._splitter.take().strip()
+        last_event = self._splitter.take().strip()
         if (
             self.error is None
             and self._completed_count
-            and (not rest or (sse.parse_data(rest) or b"").startswith(DONE_MARK))
+            and (not last_event or (sse.parse_data(last_event) or b"").startswith(DONE_MARK))
         ):
-            return self._end(b"")
+            return self._end_stream(b"")
         self._has_failed = True
         raise self.error or ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
@@ -120,18 +120,20 @@ class ImagesPassthrough(PassthroughStream):
         Finished images are always charged, failed images never. An image in progress is charged if the client
         disconnected after a partial image, because the provider finishes it anyway.
         """
-        failed = self._has_failed or self.ended or self.error is not None
-        open_count = 0 if failed else min(max(self._in_progress), self._inference.choices - self._completed_count)
-        if not self._completed_count and not open_count:
+        has_ended = self._has_failed or self.ended or self.error is not None
+        unfinished_count = (
+            0 if has_ended else min(max(self._partial_counts), self._inference.choices - self._completed_count)
+        )
+        if not self._completed_count and not unfinished_count:
             return NO_USAGE
         usage = self._usage or estimate_usage(self._inference, self._completed_count)
-        if open_count:
-            tokens = usage.completion_tokens + ESTIMATED_IMAGE_TOKENS * open_count
-            usage = attrs.evolve(usage, completion_tokens=tokens, source="estimate")
-        return attrs.evolve(usage, images=self._completed_count + open_count)
+        if unfinished_count:
+            completion_tokens = usage.completion_tokens + ESTIMATED_IMAGE_TOKENS * unfinished_count
+            usage = attrs.evolve(usage, completion_tokens=completion_tokens, source="estimate")
+        return attrs.evolve(usage, images=self._completed_count + unfinished_count)
 
 
-def _find_kind(event: bytes) -> str:
+def _find_event_type(event: bytes) -> str:
     """Return the type of an event without parsing its data, or an empty text.
 
     Quotes in texts are escaped and do not match ``_TYPE_PATTERN``.
@@ -149,15 +151,15 @@ def _find_kind(event: bytes) -> str:
 
 
 def _find_index(event: bytes) -> int:
-    """Return the index of a partial image without parsing the data; see ``_find_kind``."""
+    """Return the index of a partial image without parsing the data; see ``_find_event_type``."""
     start = event.find(_INDEX_KEY)
-    match = _INDEX_VALUE.match(event, start + len(_INDEX_KEY)) if start >= 0 else None
-    return int(match[1]) if match else _MAX_UNNUMBERED
+    match = _INDEX_VALUE_PATTERN.match(event, start + len(_INDEX_KEY)) if start >= 0 else None
+    return int(match[1]) if match else _UNNUMBERED_INDEX
 
 
-def _parse_kind(event: bytes, value: object) -> str:
+def _parse_event_type(event: bytes, value: object) -> str:
     kind = value.get("type") if isinstance(value, dict) else None
-    return kind if isinstance(kind, str) else _find_kind(event)
+    return kind if isinstance(kind, str) else _find_event_type(event)
 
 
 def _parse_failure(value: object, secrets: Secrets) -> ProviderError:

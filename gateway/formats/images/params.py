@@ -19,7 +19,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import Body
 
-COUNTS = (
+COUNT_FIELDS = (
     "n", "batch_count", "batch_size", "batches", "count", "enable_sequential", "image_count", "images_count",
     "images_per_prompt", "max_images", "max_outputs", "n_images", "n_iter", "n_samples", "num_batches",
     "num_generations", "num_image", "num_images", "num_images_per_prompt", "num_of_images", "num_outputs",
@@ -27,7 +27,7 @@ COUNTS = (
     "number_results", "quantity", "sample_count", "samples", "sequential_image_generation",
 )  # fmt: skip
 """Names for the number of images."""
-SIZES = (
+SIZE_FIELDS = (
     "size", "aspect_ratio", "dimensions", "height", "image_height", "image_ratio", "image_resolution", "image_size",
     "image_width", "megapixels", "output_height", "output_megapixels", "output_resolution", "output_size",
     "output_width", "ratio", "resolution", "target_height", "target_size", "target_width", "upscale",
@@ -42,37 +42,37 @@ _KNOWN_FIELDS = (
 """Fields of the OpenAI API format that the gateway relies on."""
 _EMPTY_VALUES = (None, False, "", "false", "disabled")
 """Values that request nothing: Seedream's examples use ``disabled``."""
-_PLAIN_SUFFIXES = frozenset({"svg", "metadata"})
+_SKIPPED_OBJECTS = frozenset({"svg", "metadata"})
 """Object fields that no server merges into the body."""
 _MAX_EXCERPT_CHARS = 64
 
 
-def _fold(name: str) -> str:
+def _fold_field_name(name: str) -> str:
     return name.casefold().replace("_", "").replace("-", "")
 
 
-_COUNTS = frozenset(map(_fold, COUNTS))
-_SIZES = frozenset(map(_fold, SIZES))
-_KNOWN_SPELLINGS = {_fold(name): name for name in _KNOWN_FIELDS}
+_FOLDED_COUNT_FIELDS = frozenset(map(_fold_field_name, COUNT_FIELDS))
+_FOLDED_SIZE_FIELDS = frozenset(map(_fold_field_name, SIZE_FIELDS))
+_KNOWN_SPELLINGS = {_fold_field_name(name): name for name in _KNOWN_FIELDS}
 
 
 def is_count(name: str) -> bool:
     """Return whether a field of that name sets the number of images."""
-    return _fold(name) in _COUNTS
+    return _fold_field_name(name) in _FOLDED_COUNT_FIELDS
 
 
 def check_fields(body: Body, *, has_size: bool) -> None:
     """Raise ``InvalidRequest`` for misspelt fields, and for other fields than ``n`` that set the number of images.
 
-    ``has_size``: ``size`` is set, and no other field may set the size.
+    If ``has_size`` (the client set ``size``), the error is also raised for other fields that set the size.
     """
     for name in body:
-        known_name = _KNOWN_SPELLINGS.get(_fold(name), name)
+        known_name = _KNOWN_SPELLINGS.get(_fold_field_name(name), name)
         if known_name != name:
             excerpt = name[:_MAX_EXCERPT_CHARS]
             raise InvalidRequest(f"Unknown field '{excerpt}'; did you mean '{known_name}'?", param=excerpt)
     for path, name in _list_fields(body):
-        if _fold(name) in _COUNTS and path != "n":
+        if _fold_field_name(name) in _FOLDED_COUNT_FIELDS and path != "n":
             raise _make_param_error(path, "is not supported: set 'n' for the number of images")
     if has_size:
         check_size(body)
@@ -81,10 +81,14 @@ def check_fields(body: Body, *, has_size: bool) -> None:
 def check_size(body: Body, *, needs_shape: bool = False) -> None:
     """Raise ``InvalidRequest`` for a field other than ``size`` that sets the size.
 
-    ``needs_shape``: the models of the channel take an aspect ratio, so that field is allowed.
+    ``needs_shape`` allows ``aspect_ratio``, for channels whose models take a ratio instead of a size.
     """
     for path, name in _list_fields(body):
-        if _fold(name) in _SIZES and path != "size" and not (needs_shape and path == _ASPECT_RATIO_FIELD):
+        if (
+            _fold_field_name(name) in _FOLDED_SIZE_FIELDS
+            and path != "size"
+            and not (needs_shape and path == _ASPECT_RATIO_FIELD)
+        ):
             raise _make_param_error(path, "is not supported: set 'size'")
 
 
@@ -98,7 +102,7 @@ def _list_fields(body: Body) -> Iterator[tuple[str, str]]:
                 continue
             path = f"{field_path}{name}"
             yield path, name
-            if isinstance(value, dict) and path not in _PLAIN_SUFFIXES:
+            if isinstance(value, dict) and path not in _SKIPPED_OBJECTS:
                 open_objects.append((f"{path[:_MAX_EXCERPT_CHARS]}.", value))
 
 

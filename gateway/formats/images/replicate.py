@@ -22,7 +22,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.errors.content_filter import build_block, is_block
 from gateway.formats.errors.openai import Secrets, write_reason
-from gateway.formats.images.aspect_ratios import FIRST_SIZES, USUAL_SIZES, parse_shape
+from gateway.formats.images.aspect_ratios import FIRST_GENERATION_SIZES, USUAL_SIZES, parse_shape
 from gateway.formats.images.backend import ImageBackend, ProviderRequest
 from gateway.formats.images.params import check_size, is_count
 from gateway.formats.images.task import (
@@ -38,7 +38,7 @@ from gateway.formats.images.task import (
 from gateway.formats.wire.request_body import Body, build_data_url
 from gateway.frozen import frozen
 
-PREDICTIONS = "/predictions"
+PREDICTIONS_PATH = "/predictions"
 _FIRST_WAIT_S = 0.5
 _OPEN_STATES = ("starting", "processing")
 _FINAL_STATES = ("succeeded", "failed", "canceled", "aborted")
@@ -65,16 +65,17 @@ class ReplicateModel:
 
     Attributes:
         sides: the shortest and longest side of a model with free sizes; sides are multiples of ``SIDE_STEP``.
-        many_field: the field for the number of images; None if the model makes only one.
+        count_field: the field for the number of images; None if the model makes only one.
+        max_images: maximum number of images in one request.
         source_field: the field for input images; None if not accepted.
-        max_sources: None if not documented. The field is a list unless it is 1.
+        max_sources: maximum number of input images; None if not documented. The field is a list unless this is 1.
         formats: output formats; empty if not documented.
     """
 
     sizes: Mapping[str, Mapping[str, str]] | None = None
     sides: tuple[int, int] | None = None
-    many_field: str | None = None
-    maximum: int = 1
+    count_field: str | None = None
+    max_images: int = 1
     source_field: str | None = None
     max_sources: int | None = 1
     needs_image: bool = False
@@ -98,10 +99,10 @@ _RATIOS = {
     "1280x720": "16:9", "720x1280": "9:16", "1280x1024": "5:4", "1024x1280": "4:5",
 }  # fmt: skip
 """Sizes that represent an aspect ratio, for models that accept only ratios and whose pixels are not documented."""
-_SHAPES = _map_ratios(_RATIOS)
+_RATIO_SIZES = _map_ratios(_RATIOS)
 _IMAGEN_RATIOS = ("1:1", "9:16", "16:9", "3:4", "4:3")
-_IMAGEN_SHAPES = _map_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
-_BANANA_SIZES = _map_ratios({size: parse_shape(size, None).ratio for size in FIRST_SIZES})
+_IMAGEN_SIZES = _map_ratios({size: ratio for size, ratio in _RATIOS.items() if ratio in _IMAGEN_RATIOS})
+_BANANA_SIZES = _map_ratios({size: parse_shape(size, None).ratio for size in FIRST_GENERATION_SIZES})
 _PRO_SIZES: Mapping[str, Mapping[str, str]] = {
     size: {"aspect_ratio": shape.ratio, "resolution": shape.tier}
     for size, shape in ((size, parse_shape(size, None)) for size in USUAL_SIZES)
@@ -114,18 +115,18 @@ _IDEOGRAM_SIZES = (  # noqa: SIM905 - the format of their documentation
     "1152x896 1216x704 1216x768 1216x832 1248x832 1280x704 1280x768 1280x800 1312x736 1344x640 1344x704 1344x768 "
     "1408x576 1408x640 1408x704 1472x576 1472x640 1472x704 1536x512 1536x576 1536x640"
 ).split()
-_FLUX = ReplicateModel(_map_ratios(_FLUX_RATIOS), many_field="num_outputs", maximum=4, formats=_ALL_FORMATS)
-_KONTEXT = ReplicateModel(_SHAPES, source_field="input_image")
-_IMAGEN = ReplicateModel(_IMAGEN_SHAPES)
+_FLUX = ReplicateModel(_map_ratios(_FLUX_RATIOS), count_field="num_outputs", max_images=4, formats=_ALL_FORMATS)
+_KONTEXT = ReplicateModel(_RATIO_SIZES, source_field="input_image")
+_IMAGEN = ReplicateModel(_IMAGEN_SIZES)
 _BANANA = ReplicateModel(_BANANA_SIZES, source_field="image_input", max_sources=None)
 _IDEOGRAM_MODEL = ReplicateModel({size: {"resolution": size} for size in _IDEOGRAM_SIZES})
-_STABLE_DIFFUSION_MODEL = ReplicateModel(_SHAPES, formats=_ALL_FORMATS)
+_STABLE_DIFFUSION_MODEL = ReplicateModel(_RATIO_SIZES, formats=_ALL_FORMATS)
 _UNKNOWN_MODEL = ReplicateModel()
 MODELS: Mapping[str, ReplicateModel] = {
     "black-forest-labs/flux-schnell": _FLUX,
     "black-forest-labs/flux-dev": _FLUX,
     "black-forest-labs/flux-1.1-pro": ReplicateModel(sides=(256, 1440), formats=_ALL_FORMATS),
-    "black-forest-labs/flux-1.1-pro-ultra": ReplicateModel(_SHAPES, formats=("jpeg", "png")),
+    "black-forest-labs/flux-1.1-pro-ultra": ReplicateModel(_RATIO_SIZES, formats=("jpeg", "png")),
     "black-forest-labs/flux-kontext-pro": _KONTEXT,
     "black-forest-labs/flux-kontext-max": _KONTEXT,
     "black-forest-labs/flux-kontext-dev": _KONTEXT,
@@ -150,17 +151,17 @@ MODELS: Mapping[str, ReplicateModel] = {
 class ReplicateImageBackend(ImageBackend):
     """Images from one Replicate prediction."""
 
-    __slots__ = ("_ask", "_count", "_has_size_list", "_inference", "_model", "_replicate_model", "_task")
+    __slots__ = ("_count", "_has_size_list", "_image_request", "_inference", "_model", "_replicate_model", "_task")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, capability: Capability) -> None:
         self._inference = inference
-        self._ask = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._model = model
         self._replicate_model = MODELS.get(model.partition(":")[0], _UNKNOWN_MODEL)
         self._has_size_list = capability.sizes is not None and capability.sizes != tuple(
             self._replicate_model.sizes or ()
         )
-        self._task = ImageTask(PREDICTIONS, _FIRST_WAIT_S)
+        self._task = ImageTask(PREDICTIONS_PATH, _FIRST_WAIT_S)
         self._count = 1
 
     def begin(self, count: int) -> ProviderRequest:
@@ -173,27 +174,27 @@ class ReplicateImageBackend(ImageBackend):
         match = _MODEL_PATTERN.match(self._model)
         if match is None:
             raise InvalidRequest("The provider calls its models owner/name, or owner/name:version", param="model")
-        if self._has_size_list or self._ask.size is not None:
+        if self._has_size_list or self._image_request.size is not None:
             check_size(self._inference.body)
         self._count = count
         body: Body = {"input": self._build_input()}
         if match["version"] is None:
-            return ProviderRequest(body, path=f"/models/{match['owned']}{PREDICTIONS}", starts_task=True)
-        return ProviderRequest({"version": match["version"], **body}, path=PREDICTIONS, starts_task=True)
+            return ProviderRequest(body, path=f"/models/{match['owned']}{PREDICTIONS_PATH}", starts_task=True)
+        return ProviderRequest({"version": match["version"], **body}, path=PREDICTIONS_PATH, starts_task=True)
 
     def _build_input(self) -> Body:
-        replicate_model, image_request, body = self._replicate_model, self._ask, self._inference.body
-        separate_fields = _GATEWAY_FIELDS | {replicate_model.source_field}
+        replicate_model, image_request, body = self._replicate_model, self._image_request, self._inference.body
+        excluded_names = _GATEWAY_FIELDS | {replicate_model.source_field}
         fields: Body = {
             name: parse_field(value)
             for name, value in body.items()
-            if name not in separate_fields and not is_count(name) and value is not None
+            if name not in excluded_names and not is_count(name) and value is not None
         }
         fields["prompt"] = image_request.prompt
         if image_request.size is not None:
             fields |= _build_size(replicate_model, image_request.size)
-        if replicate_model.many_field is not None:
-            fields[replicate_model.many_field] = self._count
+        if replicate_model.count_field is not None:
+            fields[replicate_model.count_field] = self._count
         elif self._count > 1:
             raise InvalidRequest("'n' must be 1", param="n")
         images = [build_data_url(file) for file in self._inference.files if file.field == "image"]

@@ -45,11 +45,11 @@ _MAX_EXCERPT_CHARS = 64
 class StabilityImageBackend(ImageBackend):
     """Images from one request to Stability AI."""
 
-    __slots__ = ("_ask", "_inference", "_model")
+    __slots__ = ("_image_request", "_inference", "_model")
 
     def __init__(self, inference: InferenceRequest, model: str, _boundary_mark: str, _capability: Capability) -> None:
         self._inference = inference
-        self._ask = inference.image or ImageRequest("")
+        self._image_request = inference.image or ImageRequest("")
         self._model = model
 
     def begin(self, count: int) -> ProviderRequest:
@@ -59,11 +59,11 @@ class StabilityImageBackend(ImageBackend):
             raise InvalidRequest("'n' must be 1", param="n")
         body = self._inference.body
         fields: Body = {name: body[name] for name in _STABILITY_FIELDS if body.get(name) is not None}
-        fields["prompt"] = self._ask.prompt
-        if self._ask.size is not None:
-            if self._ask.size not in SIZES:
+        fields["prompt"] = self._image_request.prompt
+        if self._image_request.size is not None:
+            if self._image_request.size not in SIZES:
                 raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
-            fields["aspect_ratio"] = SIZES[self._ask.size]
+            fields["aspect_ratio"] = SIZES[self._image_request.size]
         check_format(body.get("output_format"), ("jpeg", "png") if model_path == "sd3" else ("jpeg", "png", "webp"))
         if body.get("output_format") is not None:
             fields["output_format"] = body["output_format"]
@@ -77,9 +77,9 @@ class StabilityImageBackend(ImageBackend):
         if reason == "CONTENT_FILTERED":
             raise build_block(None, secrets)
         if value.get("image") is None:
-            verdict = find_block(value, secrets)
-            raise verdict or ProviderBadResponse(f"The provider made no image: {parse_reason(value, secrets)}")
+            block = find_block(value, secrets)
+            raise block or ProviderBadResponse(f"The provider made no image: {parse_reason(value, secrets)}")
         if reason not in (None, "SUCCESS"):
-            words = mask(as_text(reason), secrets)[:_MAX_EXCERPT_CHARS] or "no reason"
-            raise ProviderBadResponse(f"The provider's image ended with {words}")
+            masked_reason = mask(as_text(reason), secrets)[:_MAX_EXCERPT_CHARS] or "no reason"
+            raise ProviderBadResponse(f"The provider's image ended with {masked_reason}")
         return Images((Image(data=parse_base64(value["image"])),), Usage(source="upstream", images=1))

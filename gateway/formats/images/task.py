@@ -18,14 +18,14 @@ from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.images.image_data import parse_url
 from gateway.formats.images.params import is_count
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+_TASK_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _WAIT_GROWTH = 1.5
 MAX_WAIT_S = 3.0
 MAX_INVALID_POLLS = 3
 """Tolerated consecutive invalid poll answers per task: a proxy's error page says nothing about the task."""
 _MAX_EXCERPT_CHARS = 64
 _FORM_FLAGS = {"true": True, "false": False}
-_FORM_NUMBER = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
+_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?P<rest>\.[0-9]{1,15})?\Z", re.ASCII)
 _UNSUPPORTED_FIELDS = ("svg", "frame_count", "frame_duration_ms")
 _SIZE_PATTERN = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 
@@ -71,7 +71,7 @@ class ImageTask:
         Raises ``ProviderBadResponse`` for an invalid id.
         """
         if self._id is None:
-            if not isinstance(task_id, str) or not _ID.match(task_id):
+            if not isinstance(task_id, str) or not _TASK_ID_PATTERN.match(task_id):
                 raise ProviderBadResponse("The provider gave its task no usable id")
             self._id = task_id
         return self.build_poll_request()
@@ -105,7 +105,10 @@ def parse_image(url: object) -> Image:
 
 
 def build_images(items: Sequence[Image], count: int) -> Images:
-    """Return the first ``count`` images; usage counts all. Raises ``ProviderBadResponse`` if there are fewer."""
+    """Return the first ``count`` images, with a usage of all ``items``.
+
+    Raises ``ProviderBadResponse`` for fewer items.
+    """
     if len(items) < count:
         raise ProviderBadResponse(f"The provider made {len(items)} of {count} images")
     return Images(tuple(items[:count]), Usage(source="upstream", images=min(len(items), MAX_IMAGES)))
@@ -125,7 +128,7 @@ def parse_field(value: object) -> object:
         return value
     if value in _FORM_FLAGS:
         return _FORM_FLAGS[value]
-    match = _FORM_NUMBER.match(value)
+    match = _NUMBER_PATTERN.match(value)
     if match is None:
         return value
     return float(value) if match["rest"] else int(value)
@@ -141,15 +144,15 @@ def copy_fields(body: Mapping[str, Any], gateway_fields: AbstractSet[str]) -> di
 
 
 def check_expressible(inference: InferenceRequest, *, takes_image: bool, needs_image: bool) -> None:
-    """Raise ``InvalidRequest`` for what the model cannot do.
+    """Raise ``InvalidRequest`` for options that the model does not support.
 
-    That is a source image unless ``takes_image``, a missing one if ``needs_image``, and masks, transparency or several
-    frames with any model.
+    A source image is rejected unless ``takes_image``, and required if ``needs_image``. Masks, transparency, SVG and
+    several frames are always rejected.
     """
-    sources = inference.image.sources if inference.image else 0
-    if sources and not takes_image:
+    source_count = inference.image.sources if inference.image else 0
+    if source_count and not takes_image:
         raise InvalidRequest("The model does not edit images", param="model")
-    if needs_image and not sources:
+    if needs_image and not source_count:
         raise InvalidRequest("The model only edits images", param="model")
     check_plain_image(inference)
 
@@ -161,9 +164,9 @@ def check_plain_image(inference: InferenceRequest) -> None:
         raise InvalidRequest(f"The model takes no '{file_field}'", param=file_field)
     if inference.body.get("background") == "transparent":
         raise InvalidRequest("'background' must be opaque or auto", param="background")
-    unsupported = next((name for name in _UNSUPPORTED_FIELDS if inference.body.get(name) is not None), None)
-    if unsupported is not None:
-        raise InvalidRequest(f"The model takes no '{unsupported}'", param=unsupported)
+    unsupported_field = next((name for name in _UNSUPPORTED_FIELDS if inference.body.get(name) is not None), None)
+    if unsupported_field is not None:
+        raise InvalidRequest(f"The model takes no '{unsupported_field}'", param=unsupported_field)
 
 
 def check_format(output_format: object, formats: Sequence[str]) -> None:

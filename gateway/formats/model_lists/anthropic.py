@@ -9,7 +9,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.model_info import ModelInfo
 
 
-def _model(model: ModelInfo) -> dict[str, Any]:
+def _build_object(model: ModelInfo) -> dict[str, Any]:
     return {
         "type": "model",
         "id": model.id,
@@ -21,14 +21,14 @@ def _model(model: ModelInfo) -> dict[str, Any]:
 
 def build_model(model: ModelInfo) -> bytes:
     """Build one model object."""
-    return orjson.dumps(_model(model))
+    return orjson.dumps(_build_object(model))
 
 
 def build_models(models: Sequence[ModelInfo]) -> bytes:
     """Build the list of models, as a single page."""
     return orjson.dumps(
         {
-            "data": [_model(model) for model in models],
+            "data": [_build_object(model) for model in models],
             "has_more": False,
             "first_id": models[0].id if models else None,
             "last_id": models[-1].id if models else None,

@@ -16,13 +16,13 @@ from gateway.domain.model_info import ModelInfo
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat.openai.chat import parse_answer_object
 
-_METHODS = frozenset(
+_GENERATION_METHODS = frozenset(
     {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"}
 )
 """Models without one of these methods are not usable here: they generate images by another method, or use a WebSocket.
 """
 _DEFAULT_PAGE_SIZE, _MAX_PAGE_SIZE = 50, 1_000
-_MAX_DIGITS = 9
+_MAX_PAGE_SIZE_DIGITS = 9
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
@@ -39,7 +39,9 @@ def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
 
 def _is_callable(item: dict[str, Any]) -> bool:
     methods = item.get("supportedGenerationMethods")
-    return not isinstance(methods, list) or any(isinstance(method, str) and method in _METHODS for method in methods)
+    return not isinstance(methods, list) or any(
+        isinstance(method, str) and method in _GENERATION_METHODS for method in methods
+    )
 
 
 def _parse_name(item: dict[str, Any]) -> str:
@@ -80,4 +82,4 @@ def parse_page_size(text: str | None) -> int:
         return _DEFAULT_PAGE_SIZE
     if not text.isascii() or not text.isdecimal():
         raise InvalidRequest("'pageSize' must be a number", param="pageSize")
-    return min(int(text[:_MAX_DIGITS]), _MAX_PAGE_SIZE)
+    return min(int(text[:_MAX_PAGE_SIZE_DIGITS]), _MAX_PAGE_SIZE)

@@ -47,5 +47,5 @@ def _has_id(item: object) -> bool:
 
 def _parse_model(item: dict[str, Any], owned_by: str, now_s: int) -> ModelInfo:
     created_s: Any = item.get("created")
-    is_known = type(created_s) in {int, float} and 1 <= created_s <= _MAX_CREATED_S
-    return ModelInfo(item["id"], int(created_s) if is_known else now_s, owned_by)
+    is_plausible = type(created_s) in {int, float} and 1 <= created_s <= _MAX_CREATED_S
+    return ModelInfo(item["id"], int(created_s) if is_plausible else now_s, owned_by)

@@ -14,7 +14,7 @@ Body = dict[str, Any]
 DEFAULT_TTL_S, MIN_TTL_S, MAX_TTL_S = 600, 10, 7_200
 MAX_SESSION_BYTES = 32 * 1024
 _SESSION_OBJECT = "realtime.session"
-_TEXTS = ("instructions",)
+_STRING_FIELDS = ("instructions",)
 _LIST_FIELDS = ("tools", "output_modalities", "modalities", "include")
 _OBJECT_FIELDS = ("audio", "prompt", "turn_detection", "input_audio_transcription", "input_audio_noise_reduction")
 _NON_SETTING_FIELDS = frozenset({"model", "client_secret", "expires_after", "id", "object", "expires_at"})
@@ -65,7 +65,7 @@ def parse_secret_request(body: Body, *, is_flat: bool) -> SecretRequest:
 def _check_settings(session: Body, prefix: str) -> None:
     check_names(session, prefix)
     settings = {f"{prefix}{name}": value for name, value in session.items()}
-    for name in _TEXTS:
+    for name in _STRING_FIELDS:
         read_text(settings, f"{prefix}{name}")
     for name in _LIST_FIELDS:
         parse_list(settings, f"{prefix}{name}")

@@ -46,7 +46,7 @@ _ADDED_TOKENS = 64
 _IMAGE_TOKENS = 2_048
 _INPUT_TOKENS_A_SECOND, _OUTPUT_TOKENS_A_SECOND = 10, 20
 """Tokens per second of the user's and the model's audio ("Managing costs" in OpenAI's guide to this API)."""
-_PCM_BYTES, _G711_BYTES = 48_000, 8_000
+_PCM_BYTES_A_SECOND, _G711_BYTES_A_SECOND = 48_000, 8_000
 """Bytes per second: 16 bits at 24 kHz, 8 bits at 8 kHz."""
 _TEXT_DELTAS = frozenset(
     {
@@ -61,26 +61,26 @@ _AUDIO_DELTAS = frozenset({"response.audio.delta", "response.output_audio.delta"
 
 
 _TYPE_PATTERN = re.compile(r"[a-z0-9_.]{1,128}", re.ASCII)
-_LIMITS = ("max_output_tokens", "max_response_output_tokens")
+_LIMIT_FIELDS = ("max_output_tokens", "max_response_output_tokens")
 """The names of the output limit in the current version and in the beta version."""
 _GOVERNED_NAMES = frozenset(
     {"type", "session", "response", "item", "audio", "delta", "model", "input", "output", "tools", "prompt",
      "instructions", "conversation", "format", "transcription", "input_audio_transcription", "input_audio_format",
-     "output_audio_format", *_LIMITS}
+     "output_audio_format", *_LIMIT_FIELDS}
 )  # fmt: skip
 """Fields by which a session is bounded and charged. Misspelt ones are rejected: a tolerant server might accept them."""
 _FOLDED_NAMES = {fold_name(name): name for name in _GOVERNED_NAMES}
 _NESTED_NAMES = frozenset({"audio", "input", "output", "format", "transcription", "input_audio_transcription"})
 """Fields of a session that contain fields of ``_GOVERNED_NAMES``."""
-SETTINGS = ("session", "response")
+SETTINGS_OBJECTS = ("session", "response")
 """Fields of an event that contain settings."""
-CHECKED_OBJECTS = (*SETTINGS, "item")
+CHECKED_OBJECTS = (*SETTINGS_OBJECTS, "item")
 """Fields of an event that may refer to objects stored at a provider."""
-_SETTINGS = frozenset(
+_SETTING_NAMES = frozenset(
     {"type", "object", "id", "model", "conversation", "output_modalities", "modalities", "audio", "voice", "metadata",
      "input_audio_format", "output_audio_format", "turn_detection", "input_audio_transcription", "expires_at",
      "input_audio_noise_reduction", "tracing", "truncation", "tool_choice", "include", "client_secret", "reasoning",
-     *_LIMITS}
+     *_LIMIT_FIELDS}
 )  # fmt: skip
 """Settings of a session or a response that add nothing to its prompt."""
 
@@ -88,8 +88,8 @@ _SETTINGS = frozenset(
 def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, bytes]:
     """Parse a client event. Return it with the bytes to send. Raises ``InvalidRequest`` naming the field.
 
-    ``models``: the accepted names of the session's model. An event too long for the search for duplicate keys is
-    serialized again, without the duplicates that the parser dropped.
+    ``models`` are the accepted names of the session's model. An event that is too long to be searched for duplicate
+    keys is serialized again, because the parser dropped duplicates.
     """
     try:
         event = parse_json_object(raw)
@@ -99,7 +99,7 @@ def parse_client_event(raw: bytes, models: Collection[str]) -> tuple[Event, byte
     kind = event.get("type")
     if not isinstance(kind, str) or _TYPE_PATTERN.fullmatch(kind) is None:
         raise InvalidRequest("'type' must be the name of an event, such as 'response.create'", param="type")
-    for object_name in SETTINGS:
+    for object_name in SETTINGS_OBJECTS:
         fields = event.get(object_name)
         if fields is None:
             continue
@@ -127,7 +127,7 @@ def check_names(fields: Event, param: str) -> None:
 
 def check_limits(settings: Event, param: str) -> None:
     """Raise ``InvalidRequest`` for an invalid output limit, because a provider might ignore it."""
-    for name in _LIMITS:
+    for name in _LIMIT_FIELDS:
         limit = settings.get(name)
         if limit is not None and limit != "inf" and not (type(limit) is int and 1 <= limit <= MAX_TOKENS):
             raise InvalidRequest(
@@ -170,24 +170,30 @@ def estimate_transcript(event: Event, audio_tokens: int) -> Usage:
     )
 
 
-def limit_transcript(usage: Usage, tokens: int) -> Usage:
-    """Limit the reported usage of a transcript to the maximum for ``tokens`` of audio."""
-    duration_ms = min(usage.duration_ms, 1_000 * tokens // _INPUT_TOKENS_A_SECOND)
-    if usage.prompt_tokens <= tokens and usage.completion_tokens <= tokens and usage.duration_ms == duration_ms:
+def limit_transcript(usage: Usage, audio_tokens: int) -> Usage:
+    """Limit the reported usage of a transcript to the maximum for ``audio_tokens`` of audio."""
+    duration_ms = min(usage.duration_ms, 1_000 * audio_tokens // _INPUT_TOKENS_A_SECOND)
+    if (
+        usage.prompt_tokens <= audio_tokens
+        and usage.completion_tokens <= audio_tokens
+        and usage.duration_ms == duration_ms
+    ):
         return usage
     return Usage(
-        min(usage.prompt_tokens, tokens),
-        min(usage.completion_tokens, tokens),
+        min(usage.prompt_tokens, audio_tokens),
+        min(usage.completion_tokens, audio_tokens),
         source=usage.source,
         duration_ms=duration_ms,
-        details=UsageDetails(audio_input=min(usage.prompt_tokens, tokens)),
+        details=UsageDetails(audio_input=min(usage.prompt_tokens, audio_tokens)),
     )
 
 
-def bound_transcript(tokens: int) -> Usage:
-    """Return the maximum usage of a transcript of ``tokens`` of audio."""
-    details = UsageDetails(audio_input=tokens)
-    return Usage(tokens, tokens, duration_ms=1_000 * tokens // _INPUT_TOKENS_A_SECOND, details=details)
+def bound_transcript(audio_tokens: int) -> Usage:
+    """Return the maximum usage of a transcript of ``audio_tokens`` of audio."""
+    details = UsageDetails(audio_input=audio_tokens)
+    return Usage(
+        audio_tokens, audio_tokens, duration_ms=1_000 * audio_tokens // _INPUT_TOKENS_A_SECOND, details=details
+    )
 
 
 def build_response_inference(model: str, prompt_tokens: int, output_tokens: int) -> InferenceRequest:
@@ -212,12 +218,12 @@ def parse_realtime_usage(raw: object) -> Usage | None:
     seconds = raw.get("seconds")
     if raw.get("type") == "duration" and isinstance(seconds, int | float) and 0 <= seconds <= MAX_CONTEXT:
         return Usage(duration_ms=round(seconds * 1000), source="upstream")
-    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
-    if prompt is None or completion is None:
+    prompt_tokens, completion_tokens = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt_tokens is None or completion_tokens is None:
         return None
     input_details, output_details = raw.get("input_token_details"), raw.get("output_token_details")
-    cached = input_details.get("cached_tokens") if isinstance(input_details, dict) else None
-    usage = build_reported_usage(prompt, completion, cached_tokens=cached, written_tokens=None)
+    cached_tokens = input_details.get("cached_tokens") if isinstance(input_details, dict) else None
+    usage = build_reported_usage(prompt_tokens, completion_tokens, cached_tokens=cached_tokens, written_tokens=None)
     return attach_details(usage, find_modalities(input_details, output_details))
 
 
@@ -239,12 +245,12 @@ class ResponseEnd:
 
 def parse_response_end(event: Event) -> ResponseEnd:
     """Parse ``response.done``."""
-    response = _get_object(event, "response")
-    details = _get_object(response, "status_details")
+    response = _get_object_field(event, "response")
+    details = _get_object_field(response, "status_details")
     status = str(response.get("status"))
     failure = ""
     if status == "failed":
-        message = _get_object(details, "error").get("message")
+        message = _get_object_field(details, "error").get("message")
         failure = message if isinstance(message, str) and message else "The provider gave no reason"
     is_complete = status in {"completed", "incomplete"} and response.get("conversation_id", "") is not None
     return ResponseEnd(
@@ -254,25 +260,26 @@ def parse_response_end(event: Event) -> ResponseEnd:
 
 def find_response_id(event: Event) -> str:
     """Return the response id in a provider event; empty if it has none."""
-    response_id = event.get("response_id") or _get_object(event, "response").get("id")
+    response_id = event.get("response_id") or _get_object_field(event, "response").get("id")
     return response_id if isinstance(response_id, str) else ""
 
 
 def find_cause(event: Event) -> str | None:
     """Return the id of the client event that caused an ``error`` event; None if not given."""
-    event_id = _get_object(event, "error").get("event_id")
+    event_id = _get_object_field(event, "error").get("event_id")
     return event_id if isinstance(event_id, str) else None
 
 
 def list_transcribers(session: Event) -> list[tuple[str, str]]:
     """List the transcription models in a session's settings, at the paths of both API versions."""
-    audio_input = _get_object(_get_object(session, "audio"), "input")
-    holders = (
+    audio_input = _get_object_field(_get_object_field(session, "audio"), "input")
+    transcription_settings = (
         ("audio.input.transcription", audio_input.get("transcription")),
         ("input_audio_transcription", session.get("input_audio_transcription")),
     )
     models = [
-        (holder.get("model") if isinstance(holder, dict) else None, f"{param}.model") for param, holder in holders
+        (settings.get("model") if isinstance(settings, dict) else None, f"{param}.model")
+        for param, settings in transcription_settings
     ]
     return [(model, param) for model, param in models if isinstance(model, str) and model]
 
@@ -331,12 +338,15 @@ class _TokenEstimate:
 class PromptMark:
     """The size of a session's conversation when a response was requested or began.
 
-    ``items`` is the size of the items that the client had added. ``is_complete`` says that the response reads the whole
-    conversation and the session's instructions. The usage of such a response shows their size.
+    Attributes:
+        items: the size of the items that the client had added.
+        sound_tokens: tokens of the audio that the client had sent.
+        is_complete: whether the response reads the whole conversation and the session's instructions. The usage of
+            such a response shows their size.
     """
 
     items: _TokenEstimate
-    sound: int
+    sound_tokens: int
     is_complete: bool
 
 
@@ -348,15 +358,15 @@ class Conversation:
     """
 
     def __init__(self) -> None:
-        self._tools = False
+        self._has_unbounded_settings = False
         self._requested_limits: list[int] = []
-        self._turns = 0
+        self._turn_tokens = 0
         self._items = self._counted_items = _TokenEstimate()
-        self._sound = self._sound_counted = self._sound_transcribed = self._sound_paid = 0
-        self._unbounded_at = -1
+        self._sound_tokens = self._counted_sound_tokens = self._transcribed_sound_tokens = self._paid_sound_tokens = 0
+        self._unbounded_position = -1
         self._settings: dict[str, _TokenEstimate] = {}
-        self._limit = MAX_OUTPUT
-        self._heard_bytes = self._spoken_bytes = _PCM_BYTES
+        self._output_limit = MAX_OUTPUT
+        self._input_bytes_a_second = self._output_bytes_a_second = _PCM_BYTES_A_SECOND
         self._transcribers: dict[str, str] = {}
 
     @property
@@ -366,7 +376,7 @@ class Conversation:
     @property
     def reads_more(self) -> bool:
         """Whether uncounted items may include content of unknown length, such as an image URL or tool results."""
-        return self._unbounded_at >= self._counted_items.maximum
+        return self._unbounded_position >= self._counted_items.maximum
 
     def estimate_prompt(self, event: Event | None = None) -> int:
         """Return the likely prompt tokens of the next response. ``event`` is its ``response.create``, or None."""
@@ -377,11 +387,13 @@ class Conversation:
         return self._sum_prompt(event).maximum
 
     def _sum_prompt(self, event: Event | None) -> _TokenEstimate:
-        known_tokens = _ADDED_TOKENS + self._turns + self._sound - self._sound_counted
-        own_items = _TokenEstimate() if event is None else _measure(event.get("response"), self._heard_bytes)
+        known_tokens = _ADDED_TOKENS + self._turn_tokens + self._sound_tokens - self._counted_sound_tokens
+        event_items = (
+            _TokenEstimate() if event is None else _measure_item(event.get("response"), self._input_bytes_a_second)
+        )
         return sum(
             self._settings.values(),
-            _TokenEstimate(known_tokens, known_tokens) + self._items - self._counted_items + own_items,
+            _TokenEstimate(known_tokens, known_tokens) + self._items - self._counted_items + event_items,
         )
 
     def mark_prompt(self, event: Event | None) -> PromptMark:
@@ -391,77 +403,86 @@ class Conversation:
         may not have reached the provider in time.
         """
         if event is None:
-            return PromptMark(self._counted_items, self._sound, is_complete=True)
-        settings = _get_object(event, "response")
-        is_complete = settings.keys() <= _SETTINGS and settings.get("conversation") in {None, "auto"}
-        return PromptMark(self._items, self._sound, is_complete=is_complete)
+            return PromptMark(self._counted_items, self._sound_tokens, is_complete=True)
+        response_settings = _get_object_field(event, "response")
+        is_complete = response_settings.keys() <= _SETTING_NAMES and response_settings.get("conversation") in {
+            None,
+            "auto",
+        }
+        return PromptMark(self._items, self._sound_tokens, is_complete=is_complete)
 
     def note_end(self, prompt_mark: PromptMark, end: ResponseEnd, usage: Usage) -> None:
         """Set the size of the conversation to the usage if the response read all of it, else add the completion."""
         if end.usage is None or not prompt_mark.is_complete or not end.is_complete:
-            self._turns += usage.completion_tokens
+            self._turn_tokens += usage.completion_tokens
             return
-        settings = sum(self._settings.values(), _TokenEstimate()).likely_tokens
-        self._turns = max(0, usage.prompt_tokens + usage.completion_tokens - settings)
+        settings_tokens = sum(self._settings.values(), _TokenEstimate()).likely_tokens
+        self._turn_tokens = max(0, usage.prompt_tokens + usage.completion_tokens - settings_tokens)
         if prompt_mark.items.maximum > self._counted_items.maximum:
             self._counted_items = prompt_mark.items
-        self._sound_counted = max(self._sound_counted, prompt_mark.sound)
+        self._counted_sound_tokens = max(self._counted_sound_tokens, prompt_mark.sound_tokens)
 
     @property
     def untranscribed(self) -> int:
-        return self._sound - self._sound_paid
+        return self._sound_tokens - self._paid_sound_tokens
 
     def note_transcribed(self, usage: Usage) -> None:
-        """Record the usage of a transcript. Audio beyond it stays for later transcripts."""
+        """Record the usage of a transcript. Audio that it does not cover is left to later transcripts."""
         paid_tokens = max(usage.prompt_tokens, usage.duration_ms * _INPUT_TOKENS_A_SECOND // 1_000)
-        self._sound_paid = min(self._sound, self._sound_paid + paid_tokens)
+        self._paid_sound_tokens = min(self._sound_tokens, self._paid_sound_tokens + paid_tokens)
 
     def take_transcribed(self) -> int:
-        """Return the tokens of audio since the last call."""
-        new_sound = self._sound - self._sound_transcribed
-        self._sound_transcribed = self._sound
-        return new_sound
+        """Return the tokens of the audio that the client has sent since the last call."""
+        new_tokens = self._sound_tokens - self._transcribed_sound_tokens
+        self._transcribed_sound_tokens = self._sound_tokens
+        return new_tokens
 
     def find_output_limit(self, event: Event | None = None) -> int:
-        """Return the output limit of the next response if the provider applies the latest limit set by the client."""
-        own_limit = _find_limit(_get_object(event, "response")) if event is not None else None
-        if own_limit is None:
-            own_limit = self._requested_limits[-1] if self._requested_limits else None
-        return self._limit if own_limit is None else own_limit
+        """Return the output limit of the next response if the latest limit set by the client applies."""
+        event_limit = _find_limit(_get_object_field(event, "response")) if event is not None else None
+        if event_limit is None:
+            event_limit = self._requested_limits[-1] if self._requested_limits else None
+        return self._output_limit if event_limit is None else event_limit
 
     def find_longest_output(self, event: Event | None = None) -> int:
-        """Return the highest output limit that may apply: confirmed, requested but unconfirmed, or of ``event``."""
-        return max(self._limit, *self._requested_limits, self.find_output_limit(event))
+        """Return the highest output limit that may apply: a confirmed one, a requested one, or that of ``event``."""
+        return max(self._output_limit, *self._requested_limits, self.find_output_limit(event))
 
     def may_read_more(self, event: Event | None = None) -> bool:
         """Return whether the next response may read content of unknown length, such as an image URL or tool results."""
-        return self.reads_more or self._tools or (event is not None and _reads(_get_object(event, "response")))
+        return (
+            self.reads_more
+            or self._has_unbounded_settings
+            or (event is not None and _reads_more(_get_object_field(event, "response")))
+        )
 
     def note_client(self, event: Event) -> None:
         """Count the content of a client event. Deleted audio stays counted: a response may have read it."""
         match event.get("type"):
             case "input_audio_buffer.append":
-                self._sound += _count_audio(event.get("audio"), self._heard_bytes, _INPUT_TOKENS_A_SECOND)
+                self._sound_tokens += _count_audio(
+                    event.get("audio"), self._input_bytes_a_second, _INPUT_TOKENS_A_SECOND
+                )
             case "conversation.item.create":
                 item = event.get("item")
-                self._items += _measure(item, self._heard_bytes)
-                if _reads({"input": [item]}):
-                    self._unbounded_at = self._items.maximum - 1
+                self._items += _measure_item(item, self._input_bytes_a_second)
+                if _reads_more({"input": [item]}):
+                    self._unbounded_position = self._items.maximum - 1
         if isinstance(event.get("session"), dict):
             session = event["session"]
-            self._tools = self._tools or _reads(session)
+            self._has_unbounded_settings = self._has_unbounded_settings or _reads_more(session)
             if event.get("type") == SESSION_UPDATE:
                 limit = _find_limit(session)
-                self._requested_limits.append(self._limit if limit is None else limit)
-            self._use(session, "asked")
+                self._requested_limits.append(self._output_limit if limit is None else limit)
+            self._apply_settings(session, "asked")
 
     def note_provider(self, event: Event) -> None:
         if event.get("type") in {"session.created", SESSION_UPDATED}:
-            session = _get_object(event, "session")
-            self._use(session, "confirmed")
+            session = _get_object_field(event, "session")
+            self._apply_settings(session, "confirmed")
             if event["type"] == SESSION_UPDATED:
                 del self._requested_limits[:1]
-            self._limit = _find_limit(session) or MAX_OUTPUT
+            self._output_limit = _find_limit(session) or MAX_OUTPUT
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
         kind, delta = event.get("type"), event.get("delta")
@@ -470,23 +491,27 @@ class Conversation:
         if kind in _TEXT_DELTAS:
             meter.chars += len(delta)
         elif kind in _AUDIO_DELTAS:
-            meter.audio_tokens += _count_audio(delta, self._spoken_bytes, _OUTPUT_TOKENS_A_SECOND)
+            meter.audio_tokens += _count_audio(delta, self._output_bytes_a_second, _OUTPUT_TOKENS_A_SECOND)
 
-    def _use(self, session: Event, state: str) -> None:
+    def _apply_settings(self, session: Event, state: str) -> None:
         """Apply settings, whose ``state`` is ``asked`` or ``confirmed``. Only confirmed ones can lower the estimate."""
         is_requested = state == "asked"
         for name in ("instructions", "tools"):
             if name in session:
-                size = _measure_json(session[name])
-                known_size = self._settings.get(name, size)
+                estimate = _measure_json(session[name])
+                known_estimate = self._settings.get(name, estimate)
                 self._settings[name] = (
-                    max(size, known_size, key=lambda setting: setting.maximum) if is_requested else size
+                    max(estimate, known_estimate, key=lambda setting: setting.maximum) if is_requested else estimate
                 )
-        input_rate, output_rate = (_find_rate(session, side) for side in ("input", "output"))
-        self._heard_bytes = (
-            min(input_rate or _PCM_BYTES, self._heard_bytes) if is_requested else input_rate or self._heard_bytes
+        input_bytes_a_second, output_bytes_a_second = (
+            _find_bytes_a_second(session, direction) for direction in ("input", "output")
         )
-        self._spoken_bytes = output_rate or self._spoken_bytes
+        self._input_bytes_a_second = (
+            min(input_bytes_a_second or _PCM_BYTES_A_SECOND, self._input_bytes_a_second)
+            if is_requested
+            else input_bytes_a_second or self._input_bytes_a_second
+        )
+        self._output_bytes_a_second = output_bytes_a_second or self._output_bytes_a_second
         for model, _ in list_transcribers(session)[:1]:
             self._transcribers[state] = model
 
@@ -499,16 +524,16 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the output limit in the settings of a session or response, the larger if there are two; None if unset."""
-    set_limits = [settings[name] for name in _LIMITS if settings.get(name) is not None]
-    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in set_limits]
+    """Return the output limit in the settings of a session or response, the larger of two; None if not set."""
+    limit_values = [settings[name] for name in _LIMIT_FIELDS if settings.get(name) is not None]
+    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in limit_values]
     return max(limits, default=None)
 
 
-def _reads(settings: Event) -> bool:
+def _reads_more(settings: Event) -> bool:
     """Return whether settings or items refer to content of unknown length. Inline audio has a known length."""
     items = settings.get("input")
-    prompt = {name: value for name, value in settings.items() if name not in _SETTINGS}
+    prompt = {name: value for name, value in settings.items() if name not in _SETTING_NAMES}
     if isinstance(items, list):
         prompt["input"] = [_drop_audio(item) for item in items]
     reads = find_reads(InferenceRequest("responses", "", prompt))
@@ -519,21 +544,23 @@ def _drop_audio(item: Any) -> Any:
     parts = item.get("content") if isinstance(item, dict) else None
     if not isinstance(parts, list):
         return item
-    fields = [
+    new_parts = [
         {name: value for name, value in part.items() if name != "audio" or not isinstance(value, str)}
         if isinstance(part, dict)
         else part
         for part in parts
     ]
-    return {**item, "content": fields}
+    return {**item, "content": new_parts}
 
 
-def _find_rate(session: Event, side: str) -> int | None:
-    audio_format = _get_object(_get_object(session, "audio"), side).get("format") or session.get(f"{side}_audio_format")
+def _find_bytes_a_second(session: Event, direction: str) -> int | None:
+    audio_format = _get_object_field(_get_object_field(session, "audio"), direction).get("format") or session.get(
+        f"{direction}_audio_format"
+    )
     kind = audio_format.get("type") if isinstance(audio_format, dict) else audio_format
     if not isinstance(kind, str):
         return None
-    return _PCM_BYTES if "pcm" in kind and not kind.endswith(("pcmu", "pcma")) else _G711_BYTES
+    return _PCM_BYTES_A_SECOND if "pcm" in kind and not kind.endswith(("pcmu", "pcma")) else _G711_BYTES_A_SECOND
 
 
 def _count_audio(data: object, bytes_a_second: int, tokens_a_second: int) -> int:
@@ -541,22 +568,22 @@ def _count_audio(data: object, bytes_a_second: int, tokens_a_second: int) -> int
     return -(-size * tokens_a_second // bytes_a_second)
 
 
-def _measure(item: object, bytes_a_second: int) -> _TokenEstimate:
-    if isinstance(item, str):
-        return _TokenEstimate(estimate_tokens(len(item)), bound_text(item))
-    if isinstance(item, list):
-        return sum((_measure(part, bytes_a_second) for part in item), _TokenEstimate())
-    if not isinstance(item, dict):
+def _measure_item(value: object, bytes_a_second: int) -> _TokenEstimate:
+    if isinstance(value, str):
+        return _TokenEstimate(estimate_tokens(len(value)), bound_text(value))
+    if isinstance(value, list):
+        return sum((_measure_item(part, bytes_a_second) for part in value), _TokenEstimate())
+    if not isinstance(value, dict):
         return _TokenEstimate(1, 1)
-    size = _TokenEstimate(1, 1)
-    for name, value in item.items():
-        if name == "audio" and isinstance(value, str):
-            size += _TokenEstimate(*2 * (_count_audio(value, bytes_a_second, _INPUT_TOKENS_A_SECOND),))
+    estimate = _TokenEstimate(1, 1)
+    for name, member in value.items():
+        if name == "audio" and isinstance(member, str):
+            estimate += _TokenEstimate(*2 * (_count_audio(member, bytes_a_second, _INPUT_TOKENS_A_SECOND),))
         elif name == "image_url":
-            size += _TokenEstimate(_IMAGE_TOKENS, _IMAGE_TOKENS)
+            estimate += _TokenEstimate(_IMAGE_TOKENS, _IMAGE_TOKENS)
         else:
-            size += _measure(value, bytes_a_second)
-    return size
+            estimate += _measure_item(member, bytes_a_second)
+    return estimate
 
 
 def _measure_json(value: object) -> _TokenEstimate:
@@ -564,5 +591,5 @@ def _measure_json(value: object) -> _TokenEstimate:
     return _TokenEstimate(estimate_tokens(len(json)), len(json))
 
 
-def _get_object(value: Mapping[str, Any] | None, name: str) -> Event:
+def _get_object_field(value: Mapping[str, Any] | None, name: str) -> Event:
     return as_object(value.get(name)) if value is not None else {}

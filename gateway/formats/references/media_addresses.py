@@ -17,13 +17,13 @@ Body = dict[str, Any]
 _PROMPT_FIELDS = ("messages", "input", "contents")
 _MODEL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which a URL is only text."""
-_CALLER_DATA = frozenset({"functionCall", "response", "tool_calls", "arguments"})
+_CALLER_DATA_FIELDS = frozenset({"functionCall", "response", "tool_calls", "arguments"})
 _WEB_SCHEMES = ("http://", "https://")
-_GOOGLE_FILE_PATH = "/v1beta/files/"
+_GOOGLE_FILES_PATH = "/v1beta/files/"
 _FETCHED_TYPES = ("image/", "text/", "application/pdf")
-_PLACEHOLDER = "[A file that is not available any more]"
-_TEXT_KINDS = {"image_url": "text", "file": "text", "image": "text", "document": "text", "input_image": "input_text",
-            "input_file": "input_text"}  # fmt: skip
+_PLACEHOLDER_TEXT = "[A file that is not available any more]"
+_TEXT_TYPES_BY_KIND = {"image_url": "text", "file": "text", "image": "text", "document": "text",
+                       "input_image": "input_text", "input_file": "input_text"}  # fmt: skip
 """Types of media parts, with the type of the text part that replaces each."""
 
 
@@ -74,10 +74,12 @@ class MediaAddress:
     def leave_out(self) -> str | None:
         """Replace the part by a placeholder text and return its type; None if no text is allowed in its place."""
         kind = "fileData" if self._key == "fileData" else self._part.get("type")
-        if kind != "fileData" and kind not in _TEXT_KINDS:
+        if kind != "fileData" and kind not in _TEXT_TYPES_BY_KIND:
             return None
         self._part.clear()
-        self._part.update({"text": _PLACEHOLDER} | ({"type": _TEXT_KINDS[kind]} if kind in _TEXT_KINDS else {}))
+        self._part.update(
+            {"text": _PLACEHOLDER_TEXT} | ({"type": _TEXT_TYPES_BY_KIND[kind]} if kind in _TEXT_TYPES_BY_KIND else {})
+        )
         return str(kind)
 
 
@@ -85,21 +87,21 @@ def list_addresses(body: Body) -> Iterator[MediaAddress]:
     """Yield the URLs of images and files in a validated body, in order."""
     for name in _PROMPT_FIELDS:
         items = body.get(name)
-        turns = items if isinstance(items, list) else []
-        last_answer = max((index for index, item in enumerate(turns) if _is_answer(item)), default=-1)
-        for index, item in enumerate(turns):
-            yield from _list_in(item, f"{name}[{index}]", is_past=index <= last_answer)
+        messages = items if isinstance(items, list) else []
+        last_answer_index = max((index for index, item in enumerate(messages) if _is_answer(item)), default=-1)
+        for index, item in enumerate(messages):
+            yield from _list_in_value(item, f"{name}[{index}]", is_past=index <= last_answer_index)
 
 
 def copy_prompt(body: Body) -> Body:
     """Return a copy of ``body`` whose prompt may be modified; only strings are shared."""
-    return body | {name: _copy(body[name]) for name in _PROMPT_FIELDS if name in body}
+    return body | {name: _copy_value(body[name]) for name in _PROMPT_FIELDS if name in body}
 
 
-def _copy(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _copy(inner) for name, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+        return {name: _copy_value(member) for name, member in value.items()}
+    return [_copy_value(member) for member in value] if isinstance(value, list) else value
 
 
 def _is_answer(item: object) -> bool:
@@ -108,26 +110,26 @@ def _is_answer(item: object) -> bool:
     return item.get("role") in ("assistant", "model") or str(item.get("type")).endswith("_call")
 
 
-def _list_in(value: Any, param: str, *, is_past: bool) -> Iterator[MediaAddress]:
+def _list_in_value(value: Any, param: str, *, is_past: bool) -> Iterator[MediaAddress]:
     if isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _list_in(item, f"{param}[{index}]", is_past=is_past)
+            yield from _list_in_value(item, f"{param}[{index}]", is_past=is_past)
     elif isinstance(value, dict) and value.get("type") not in _MODEL_KINDS:
-        address_field = _find(value)
+        address_field = _find_address_field(value)
         if address_field is not None:
             kind, holder, key, path, url = address_field
             yield MediaAddress(url, kind, f"{param}.{path}", is_past, value, holder, key)
             return
-        for name, inner in value.items():
-            if isinstance(inner, list | dict) and name not in _CALLER_DATA:
-                yield from _list_in(inner, f"{param}.{name}", is_past=is_past)
+        for name, member in value.items():
+            if isinstance(member, list | dict) and name not in _CALLER_DATA_FIELDS:
+                yield from _list_in_value(member, f"{param}.{name}", is_past=is_past)
 
 
 AddressField = tuple[Literal["image", "file"], Body, str, str, str]
 """The kind, the object and its field to replace, the place of the URL within the part, and the URL."""
 
 
-def _find(part: Body) -> AddressField | None:
+def _find_address_field(part: Body) -> AddressField | None:
     image, file, source = part.get("image_url"), part.get("file"), part.get("source")
     if _is_address(image):
         return "image", part, "image_url", "image_url", image
@@ -139,13 +141,13 @@ def _find(part: Body) -> AddressField | None:
         return "file", part, "file_url", "file_url", part["file_url"]
     if isinstance(source, dict) and source.get("type") == "url" and _is_address(source.get("url")):
         return "image" if part.get("type") == "image" else "file", part, "source", "source.url", source["url"]
-    return _find_google(part)
+    return _find_google_field(part)
 
 
-def _find_google(part: Body) -> AddressField | None:
+def _find_google_field(part: Body) -> AddressField | None:
     """Return the URL in a Gemini part; None for videos, audio and files stored at Google, which Google reads itself."""
     data = part.get("fileData")
-    if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _GOOGLE_FILE_PATH in data["fileUri"]:
+    if not isinstance(data, dict) or not _is_address(data.get("fileUri")) or _GOOGLE_FILES_PATH in data["fileUri"]:
         return None
     media_type = data.get("mimeType")
     if not isinstance(media_type, str) or not media_type.startswith(_FETCHED_TYPES):

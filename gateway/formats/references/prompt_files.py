@@ -17,14 +17,14 @@ from gateway.frozen import frozen
 Body = dict[str, Any]
 
 _PROMPT_FIELDS = ("messages", "input")
-_PREFIX = "file-"
+_FILE_ID_PREFIX = "file-"
 _MODEL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use", "function_call", "custom_tool_call"})
 """Types of items written by a model, in which an id is only text."""
-_TYPES = mimetypes.MimeTypes()
+_MIME_TYPES = mimetypes.MimeTypes()
 """Only Python's built-in table: the system's tables differ between machines."""
-_PDF = b"%PDF-"
+_PDF_START = b"%PDF-"
 _TEXT_TYPE, _UNKNOWN_TYPE = "text/plain", "application/octet-stream"
-_IMAGE = "image/"
+_IMAGE_TYPE_PREFIX = "image/"
 
 
 @frozen
@@ -45,29 +45,29 @@ class NamedFile:
 
 def list_files(body: Body) -> Iterator[NamedFile]:
     """Yield the parts of the prompt that reference a file of this gateway, in any order. Skip all other ids."""
-    rest: list[tuple[Any, str]] = [(body.get(name), name) for name in _PROMPT_FIELDS]
-    while rest:
-        value, param = rest.pop()
+    pending: list[tuple[Any, str]] = [(body.get(name), name) for name in _PROMPT_FIELDS]
+    while pending:
+        value, param = pending.pop()
         if isinstance(value, list):
-            rest.extend((item, f"{param}[{index}]") for index, item in enumerate(value))
+            pending.extend((item, f"{param}[{index}]") for index, item in enumerate(value))
         elif isinstance(value, dict) and value.get("type") not in _MODEL_KINDS:
             file_id = value.get("file_id")
-            if isinstance(file_id, str) and is_client_id(file_id, _PREFIX):
+            if isinstance(file_id, str) and is_client_id(file_id, _FILE_ID_PREFIX):
                 yield NamedFile(value, f"{param}.file_id")
-            rest.extend((item, f"{param}.{name}") for name, item in value.items() if isinstance(item, list | dict))
+            pending.extend((item, f"{param}.{name}") for name, item in value.items() if isinstance(item, list | dict))
 
 
 def find_type(filename: str, head: bytes) -> str:
     """Return the media type of a file from its first bytes, else from its name, else text or unknown binary."""
-    if head.startswith(_PDF):
+    if head.startswith(_PDF_START):
         return "application/pdf"
-    known_type = sniff_media(head[:SNIFF_BYTES]) or _TYPES.guess_type(filename)[0]
+    known_type = sniff_media(head[:SNIFF_BYTES]) or _MIME_TYPES.guess_type(filename)[0]
     if known_type is not None:
         return known_type
     return _UNKNOWN_TYPE if b"\x00" in head else _TEXT_TYPE
 
 
-def _decode(data: str, param: str) -> str:
+def _decode_text(data: str, param: str) -> str:
     try:
         return base64.b64decode(data).decode()
     except UnicodeDecodeError:
@@ -81,15 +81,15 @@ def put_file(named_file: NamedFile, filename: str, media_type: str, data: str) -
     """
     holder, url = named_file.holder, f"data:{media_type};base64,{data}"
     kind = holder.get("type")
-    if kind == "input_image" and not media_type.startswith(_IMAGE):
+    if kind == "input_image" and not media_type.startswith(_IMAGE_TYPE_PREFIX):
         raise InvalidRequest(f"The file in '{named_file.param}' is no image", param=named_file.param)
     del holder["file_id"]
     if kind == "file":  # Anthropic's source, which holds text unencoded
-        text = media_type.startswith("text/")
-        content = _decode(data, named_file.param) if text else data
+        is_text = media_type.startswith("text/")
+        content = _decode_text(data, named_file.param) if is_text else data
         holder |= {
-            "type": "text" if text else "base64",
-            "media_type": _TEXT_TYPE if text else media_type,
+            "type": "text" if is_text else "base64",
+            "media_type": _TEXT_TYPE if is_text else media_type,
             "data": content,
         }
     elif kind == "input_image":

@@ -19,14 +19,14 @@ from gateway.formats.wire.fields import DATA_NAMES, PLAIN_NAMES, Body, has_unusu
 from gateway.frozen import frozen
 from gateway.wording import fold_name
 
-ITEM = "item_reference"
-_MODEL_DATA = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+ITEM_REFERENCE = "item_reference"
+_MODEL_CALL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 """Blocks whose ``input`` was written by a model."""
-_HOSTED_RESULT_KIND = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
+_HOSTED_RESULT_PATTERN = re.compile(r"(?!mcp_)[a-z_]+_tool_result")
 """Types of result blocks of server tools, which Anthropic runs, copied from an earlier answer."""
 
-_IDS: Mapping[str, str] = {
-    "approvalrequestid": ITEM,
+_FIELDS_BY_FOLDED_NAME: Mapping[str, str] = {
+    "approvalrequestid": ITEM_REFERENCE,
     "cachedcontent": "cachedContent",
     "containerid": "container",
     "conversationid": "conversation",
@@ -58,9 +58,9 @@ _ADDRESS_PATTERN = re.compile(
 )
 """Addresses that the provider reads with the channel's own credentials: Google's files, objects in a bucket (``gs://``,
 ``s3://``, Alibaba's ``oss://``), local files of its machine."""
-_MEDIA = frozenset({"audio", "audios", "file", "files", "image", "images", "inputaudio", "video", "videos"})
+_MEDIA_FIELDS = frozenset({"audio", "audios", "file", "files", "image", "images", "inputaudio", "video", "videos"})
 """Folded names of fields that may hold such an address as a string or in a list (Alibaba's pages "Qwen-VL")."""
-_ADDRESSES = ("uri", "url", "uris", "urls")
+_ADDRESS_SUFFIXES = ("uri", "url", "uris", "urls")
 """Suffixes of the folded names of fields that hold addresses."""
 _MAX_ADDRESS_CHARS = 2_048
 
@@ -72,7 +72,8 @@ class StoredReference:
     Attributes:
         param: path of the id in the body.
         field: name of the field that a channel must allow if the resource's owner is unknown.
-        has_content: the body also has the resource's content, so the id is rejected only if another owner is known.
+        has_content: whether the body also has the resource's content. Such an id is rejected only if another owner is
+            known.
     """
 
     id: str
@@ -84,14 +85,16 @@ class StoredReference:
 def list_stored_references(body: Body, *, items: bool = False) -> list[StoredReference]:
     """List the ids of stored resources in ``body``.
 
-    ``items`` says that the ``input`` has items of the Responses API.
+    ``items`` says whether ``input`` has items of the Responses API.
     """
     references = list(_list_items(body.get("input"))) if items else []
     if not has_unusual_names(body):
         return references
-    rest = {name: value for name, value in body.items() if name != "previous_response_id"}  # looked up elsewhere
+    other_fields = {
+        reference: value for reference, value in body.items() if reference != "previous_response_id"
+    }  # looked up elsewhere
     request_ids = _list_requests(body.get("input")) if items else frozenset()
-    return [*references, *(name for name in _list_in_body(rest) if name.id not in request_ids)]
+    return [*references, *(reference for reference in _list_in_body(other_fields) if reference.id not in request_ids)]
 
 
 def _list_requests(items: object) -> frozenset[str]:
@@ -106,7 +109,7 @@ def _list_requests(items: object) -> frozenset[str]:
 def list_created_ids(answer: Mapping[str, Any], *, keeps_answer: bool) -> list[str]:
     """List the ids in a response that its client may reference later.
 
-    ``keeps_answer``: the provider stores the response.
+    ``keeps_answer`` says whether the provider stores the response.
     """
     ids = []
     output = answer.get("output")
@@ -119,70 +122,72 @@ def list_created_ids(answer: Mapping[str, Any], *, keeps_answer: bool) -> list[s
 
 
 def _list_items(items: object) -> Iterator[StoredReference]:
-    """Yield the ids of input items that the request gives without their full content."""
+    """Yield the ids of input items whose full content is not in the request."""
     for index, item in enumerate(items if isinstance(items, list) else ()):
         if not isinstance(item, dict):
             continue
         folded_item = item if item.keys() <= PLAIN_NAMES else {fold_name(name): value for name, value in item.items()}
         item_id, kind = folded_item.get("id"), folded_item.get("type")
-        if _is_item(kind) and not isinstance(item_id, str):
-            yield StoredReference(repr(item_id), f"input[{index}]", ITEM)
+        if _is_item_reference(kind) and not isinstance(item_id, str):
+            yield StoredReference(repr(item_id), f"input[{index}]", ITEM_REFERENCE)
         if not isinstance(item_id, str) or not item_id:
             continue
         kind = kind.strip().casefold() if isinstance(kind, str) else ""
-        has_more = any(value and name not in _REFERENCE_FIELDS for name, value in folded_item.items())
+        has_content = any(value and name not in _REFERENCE_FIELDS for name, value in folded_item.items())
         if kind == "reasoning":
-            encrypted = folded_item.get("encryptedcontent") or folded_item.get("encrypted_content")
-            if not encrypted and not folded_item.get("content"):
-                yield StoredReference(item_id, f"input[{index}]", ITEM, has_content=has_more)
+            encrypted_content = folded_item.get("encryptedcontent") or folded_item.get("encrypted_content")
+            if not encrypted_content and not folded_item.get("content"):
+                yield StoredReference(item_id, f"input[{index}]", ITEM_REFERENCE, has_content=has_content)
         elif kind == "image_generation_call":
             if not folded_item.get("result"):
-                yield StoredReference(item_id, f"input[{index}]", ITEM)
-        elif kind == ITEM or not has_more or (not kind and "role" not in folded_item):
-            yield StoredReference(item_id, f"input[{index}]", ITEM)
+                yield StoredReference(item_id, f"input[{index}]", ITEM_REFERENCE)
+        elif kind == ITEM_REFERENCE or not has_content or (not kind and "role" not in folded_item):
+            yield StoredReference(item_id, f"input[{index}]", ITEM_REFERENCE)
 
 
 def _list_in_body(body: Body) -> Iterator[StoredReference]:
-    rest: list[tuple[str, Any]] = [("", body)]
-    while rest:
-        param, value = rest.pop()
+    pending: list[tuple[str, Any]] = [("", body)]
+    while pending:
+        param, value = pending.pop()
         if isinstance(value, list):
-            rest += [(f"{param}[{index}]", item) for index, item in enumerate(value) if isinstance(item, dict | list)]
+            pending += [
+                (f"{param}[{index}]", member) for index, member in enumerate(value) if isinstance(member, dict | list)
+            ]
             continue
         kind = value.get("type")
         kind = kind if isinstance(kind, str) else ""
-        if _HOSTED_RESULT_KIND.fullmatch(kind):
+        if _HOSTED_RESULT_PATTERN.fullmatch(kind):
             continue
-        for name, item in value.items():
-            if name in DATA_NAMES or (name == "input" and kind in _MODEL_DATA):
+        for name, member in value.items():
+            if name in DATA_NAMES or (name == "input" and kind in _MODEL_CALL_KINDS):
                 continue
             path = f"{param}.{name}" if param else name
             if name not in PLAIN_NAMES:
-                yield from _find_ids(fold_name(name), item, path, value)
-            if isinstance(item, dict | list):
-                rest.append((path, item))
+                yield from _find_ids(fold_name(name), member, path, value)
+            if isinstance(member, dict | list):
+                pending.append((path, member))
 
 
 def _find_ids(folded_name: str, value: Any, param: str, holder: Body) -> Iterator[StoredReference]:
-    if folded_name in _MEDIA or folded_name.endswith(_ADDRESSES):
-        addresses = value if isinstance(value, list) else [value]
+    if folded_name in _MEDIA_FIELDS or folded_name.endswith(_ADDRESS_SUFFIXES):
+        values = value if isinstance(value, list) else [value]
         yield from (
             StoredReference(item_id[:_MAX_ADDRESS_CHARS], param, _FILE_URI)
-            for item_id in addresses
-            if _is_kept_address(item_id)
+            for item_id in values
+            if _is_stored_address(item_id)
         )
-    if folded_name in _IDS:
+    if folded_name in _FIELDS_BY_FOLDED_NAME:
         has_content = value if isinstance(value, list) else [value]
         has_content = [item_id.get("id") if isinstance(item_id, dict) else item_id for item_id in has_content]
-        ids = [str(item_id) for item_id in has_content if item_id and isinstance(item_id, str | int)]
+        item_ids = [str(item_id) for item_id in has_content if item_id and isinstance(item_id, str | int)]
         if folded_name == "skillid" and holder.get("type") == "anthropic":  # Anthropic's own skills are public
             return
-        yield from (StoredReference(item_id, param, _IDS[folded_name]) for item_id in ids)
+        yield from (StoredReference(item_id, param, _FIELDS_BY_FOLDED_NAME[folded_name]) for item_id in item_ids)
     elif folded_name in _HOLDER_FIELDS:
-        field, stands_alone = _HOLDER_FIELDS[folded_name]
+        field, may_be_plain = _HOLDER_FIELDS[folded_name]
         if isinstance(value, dict):
             value = next((item for name, item in value.items() if fold_name(name) == "id"), None)
-        elif not stands_alone:
+        elif not may_be_plain:
             return
         if value and isinstance(value, str | int):
             yield StoredReference(str(value), param, field)
@@ -190,13 +195,13 @@ def _find_ids(folded_name: str, value: Any, param: str, holder: Body) -> Iterato
         yield StoredReference(value, param, "previous_response_id")
 
 
-def _is_item(kind: object) -> bool:
+def _is_item_reference(kind: object) -> bool:
     return isinstance(kind, str) and fold_name(kind) == "itemreference"
 
 
-def _is_kept_address(address: object) -> bool:
+def _is_stored_address(address: object) -> bool:
     if not isinstance(address, str):
         return False
     # Normalize as URL parsers do (url.spec.whatwg.org): drop white space, and treat a backslash as a slash.
-    head = "".join(unquote(unquote(address[:_MAX_ADDRESS_CHARS])).split()).replace("\\", "/").casefold()
-    return _ADDRESS_PATTERN.match(head) is not None
+    normalized_address = "".join(unquote(unquote(address[:_MAX_ADDRESS_CHARS])).split()).replace("\\", "/").casefold()
+    return _ADDRESS_PATTERN.match(normalized_address) is not None

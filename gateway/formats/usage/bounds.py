@@ -22,7 +22,7 @@ ADDED_TOKENS = 32_768
 """Tokens that a provider may add to a prompt: its own system prompt, descriptions of tools."""
 IMAGE_TOKENS = 65_536
 """Upper bound for an image at any provider: GPT-4o mini counts up to 48,169 tokens ("Images and vision")."""
-ROUNDS = 10
+MAX_TOOL_ROUNDS = 10
 """Maximum number of times that a provider which runs tools reads the prompt: Anthropic pauses a turn after ten rounds
 ("Server tools"). The reported prompt tokens are the sum over all rounds."""
 _OVERSHOOT_TOKENS = 16
@@ -33,8 +33,8 @@ _LIMIT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "ma
 def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
     """Return the maximum tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
     window = (find_context_window(model) if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS
-    if reads.tools or _searches(inference, model):
-        return max(inference.max_prompt_tokens, min(ROUNDS * window, MAX_CONTEXT_TOKENS))
+    if reads.tools or _has_built_in_search(inference, model):
+        return max(inference.max_prompt_tokens, min(MAX_TOOL_ROUNDS * window, MAX_CONTEXT_TOKENS))
     if reads.unbounded:
         return max(inference.max_prompt_tokens, window)
     other_tokens = IMAGE_TOKENS * reads.images + reads.earlier_tokens
@@ -48,27 +48,27 @@ def bound_answer(reads: ProviderReads, model: str) -> int:
 
 def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
     """Return the reported ``usage`` if its counts are possible, else a capped one with the source ``bound``."""
-    prompt, completion = usage.prompt_tokens, usage.completion_tokens
-    if prompt > inference.max_prompt_tokens * inference.choices:
-        prompt = _limit_prompt(prompt, inference, model)
-    if completion > inference.max_output_tokens * inference.choices:
-        completion = _limit_completion(usage, inference, model)
-    if (prompt, completion) == (usage.prompt_tokens, usage.completion_tokens):
+    prompt_tokens, completion_tokens = usage.prompt_tokens, usage.completion_tokens
+    if prompt_tokens > inference.max_prompt_tokens * inference.choices:
+        prompt_tokens = _limit_prompt(prompt_tokens, inference, model)
+    if completion_tokens > inference.max_output_tokens * inference.choices:
+        completion_tokens = _limit_completion(usage, inference, model)
+    if (prompt_tokens, completion_tokens) == (usage.prompt_tokens, usage.completion_tokens):
         return usage
-    cached = min(usage.cached_tokens, prompt)
-    written_tokens = min(usage.written_tokens, prompt - cached)
+    cached_tokens = min(usage.cached_tokens, prompt_tokens)
+    written_tokens = min(usage.written_tokens, prompt_tokens - cached_tokens)
     return attrs.evolve(
         usage,
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        cached_tokens=cached,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=cached_tokens,
         written_tokens=written_tokens,
         written_long_tokens=min(usage.written_long_tokens, written_tokens),
         source="bound",
     )
 
 
-def _searches(inference: InferenceRequest, model: str) -> bool:
+def _has_built_in_search(inference: InferenceRequest, model: str) -> bool:
     return bool(OPERATIONS[inference.operation].output_limit) and (searches(model) or searches(inference.model))
 
 
@@ -77,7 +77,7 @@ def _limit_prompt(reported_tokens: int, inference: InferenceRequest, model: str)
     if reads.earlier_tokens:  # another model may count the earlier conversation differently
         reads = attrs.evolve(reads, unbounded=True)
     bound = bound_prompt(inference, reads, model) * inference.choices
-    if reads.unbounded or reads.tools or _searches(inference, model):
+    if reads.unbounded or reads.tools or _has_built_in_search(inference, model):
         return min(reported_tokens, bound)
     if OPERATIONS[inference.operation].windowed and (window := find_context_window(model)):
         return min(reported_tokens, max(window, inference.max_prompt_tokens) * inference.choices)
@@ -95,10 +95,14 @@ def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> 
         return reported_tokens if reported_tokens <= 4 * bound + _OVERSHOOT_TOKENS * inference.choices else bound
     settings = inference.settings
     limits = [value for name in _LIMIT_FIELDS if type(value := settings.get(name)) is int]
-    tries = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
-    longest = max(limits) if limits else bound_answer(find_reads(inference), model)
+    try_count = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
+    max_answer_tokens = max(limits) if limits else bound_answer(find_reads(inference), model)
     reasoning_tokens = usage.reasoning_tokens if limits else 0
     thinking = inference.body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
-    bound = longest * tries + min(reasoning_tokens, MAX_ANSWER_TOKENS * tries) + (budget if type(budget) is int else 0)
-    return reported_tokens if reported_tokens <= bound + _OVERSHOOT_TOKENS * tries else bound
+    bound = (
+        max_answer_tokens * try_count
+        + min(reasoning_tokens, MAX_ANSWER_TOKENS * try_count)
+        + (budget if type(budget) is int else 0)
+    )
+    return reported_tokens if reported_tokens <= bound + _OVERSHOOT_TOKENS * try_count else bound

@@ -14,7 +14,7 @@ import orjson
 
 from gateway.domain.video import BLOCKED_CODE, FAILED_CODE, Reference, VideoError
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
-from gateway.formats.errors.content_filter import NON_FILTER_STATUSES, build_verdict, find_blocked, is_block
+from gateway.formats.errors.content_filter import NON_FILTER_STATUSES, build_verdict, find_block_message, is_block
 from gateway.formats.errors.openai import Secrets, mask, write_reason
 from gateway.formats.errors.vendor import parse_reason, parse_worded_error
 from gateway.formats.images.backend import ProviderRequest
@@ -28,12 +28,12 @@ TaskState = Literal["queued", "processing", "completed", "failed"]
 Variant = Literal["video", "thumbnail", "spritesheet"]
 
 MAX_ID_CHARS = 512
-_ID = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
+_TASK_ID_PATTERN = re.compile(r"[A-Za-z0-9._:=~-]{1,512}\Z")
 _SIZE_PATTERN = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
-_IP_ADDRESS = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
-_MAX_MESSAGE = 500
-_MAX_CODE = 100
-_MAX_WORDS = 300
+_IP_ADDRESS_PATTERN = re.compile(r"\b[0-9]{1,3}(?:\.[0-9]{1,3}){3}(?::[0-9]{1,5})?\b")
+_MAX_MESSAGE_CHARS = 500
+_MAX_CODE_CHARS = 100
+_MAX_REASON_CHARS = 300
 _OK_STATUS = 200
 BLOCKED_TEXT = "The provider's safety filter blocked the video or its prompt"
 
@@ -44,7 +44,8 @@ class VideoSpec:
 
     Attributes:
         mark: the gateway's job id.
-        seconds, size: None if the client set no value and the model's default is unknown.
+        seconds: length of the video; None if the client set none and the model's default is unknown.
+        size: size of the video, such as ``1280x720``; None as for ``seconds``.
         extra: the other fields of the client's body, named as in the OpenAI API format or by the provider.
     """
 
@@ -72,10 +73,11 @@ class TaskStatus:
 
     Attributes:
         state: None if unknown; the task is then assumed to be running.
-        id: the provider's task id; only in the answer to a submit.
+        id: the provider's task id; None except in the answer to a submit.
         progress: percentage; None if the provider reports none.
         clue: the location of a completed task's video, in a form that only its backend reads.
-        seconds, size: those of the video, if the provider reports them.
+        seconds: length of the video; None if the provider reports none.
+        size: size of the video; None if the provider reports none.
     """
 
     state: TaskState | None = None
@@ -92,7 +94,7 @@ class ContentLocation:
     """The location of a file: a ``path`` below the channel's base URL (the server's root if ``rooted``), or a ``url``.
 
     Attributes:
-        is_signed: the channel's key is sent to ``url`` too, provided that the URL is on the channel's own server.
+        is_signed: whether the channel's key is sent to ``url``, too, if the URL is on the channel's own server.
     """
 
     path: str | None = None
@@ -118,10 +120,10 @@ class VideoBackend(ABC):
         """Return the request that starts a task. Raises ``InvalidRequest`` naming an unsupported field."""
 
     @abstractmethod
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse a successful (2xx) answer to a submit into a status with an ``id``. Raises ``ProviderError``."""
 
-    def parse_refused(
+    def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         return parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
@@ -130,7 +132,7 @@ class VideoBackend(ABC):
     def poll(self, task: ProviderTask) -> ProviderRequest: ...
 
     @abstractmethod
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus: ...
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus: ...
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """Return the location of a completed task's file, or the request that gets it; None for a missing variant."""
@@ -174,9 +176,10 @@ def check_reference(spec: VideoSpec, *, takes_image: bool = True, needs_image: b
 
 
 def check_fixed_fields(extra_fields: Body, fixed_fields: Mapping[str, object]) -> None:
-    """Raise ``InvalidRequest`` for a provider's field with another value than its ``fixed_fields`` one.
+    """Raise ``InvalidRequest`` for a provider's field whose value differs from that in ``fixed_fields``.
 
-    A silently dropped option would be missed by the client; a forwarded one could cause costs that are not charged.
+    If the gateway dropped such an option, the client would miss its effect. If the gateway forwarded the option, costs
+    could arise that are not charged.
     """
     for name, fixed_value in fixed_fields.items():
         if parse_field(extra_fields.get(name)) not in (None, "", fixed_value):
@@ -213,12 +216,14 @@ def parse_video_url(value: object) -> str:
 def parse_message(value: Body, secrets: Secrets) -> str:
     """Return the masked ``message`` and ``code`` of an error, or a sentence that the provider gave no reason."""
     message = value.get("message")
-    return write_reason(message[: 2 * _MAX_WORDS] if isinstance(message, str) else None, value.get("code"), secrets)
+    return write_reason(
+        message[: 2 * _MAX_REASON_CHARS] if isinstance(message, str) else None, value.get("code"), secrets
+    )
 
 
 def parse_id(task_id: object) -> str:
     """Return ``task_id`` as a task id. Raises ``ProviderBadResponse`` if it cannot be used in a path."""
-    if not isinstance(task_id, str) or not _ID.match(task_id) or task_id.strip(".") == "":
+    if not isinstance(task_id, str) or not _TASK_ID_PATTERN.match(task_id) or task_id.strip(".") == "":
         raise ProviderBadResponse("The provider gave its task no usable id")
     return task_id
 
@@ -246,11 +251,18 @@ def parse_sides(size: str) -> tuple[int, int]:
 
 def build_error(code: object, message: object, secrets: Secrets) -> VideoError:
     """Build the masked error of a failed task; a content filter block has its own error code."""
-    name = str(code) if type(code) is int else code if isinstance(code, str) else ""
-    words = _IP_ADDRESS.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE] if isinstance(message, str) else ""
-    if is_block(name, words):
-        return VideoError(BLOCKED_CODE, words or BLOCKED_TEXT)
-    return VideoError(FAILED_CODE, write_reason(words[: _MAX_MESSAGE - _MAX_CODE], name[: _MAX_CODE - 3], secrets))
+    code_text = str(code) if type(code) is int else code if isinstance(code, str) else ""
+    masked_message = (
+        _IP_ADDRESS_PATTERN.sub("[masked]", mask(message, secrets))[:_MAX_MESSAGE_CHARS]
+        if isinstance(message, str)
+        else ""
+    )
+    if is_block(code_text, masked_message):
+        return VideoError(BLOCKED_CODE, masked_message or BLOCKED_TEXT)
+    return VideoError(
+        FAILED_CODE,
+        write_reason(masked_message[: _MAX_MESSAGE_CHARS - _MAX_CODE_CHARS], code_text[: _MAX_CODE_CHARS - 3], secrets),
+    )
 
 
 def parse_video_error(
@@ -261,20 +273,20 @@ def parse_video_error(
     A safety block becomes ``ContentBlocked``; ``ImageBlocked`` is only for images and has another code.
     """
     if status not in NON_FILTER_STATUSES:
-        is_filtered, message = find_blocked(loads_or_none(raw))
+        is_filtered, message = find_block_message(loads_or_none(raw))
         if is_filtered:
             return ContentBlocked(build_verdict(BLOCKED_TEXT, message, secrets))
     return parse_worded_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
 
 
-def find_refusal(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
+def make_refusal_error(code: str, message: str, secrets: Secrets, status: int) -> ProviderError:
     """Return the error for a rejection in an answer with status 200, as if the answer had ``status``."""
     error = parse_video_error(status, orjson.dumps({"error": {"code": code, "message": message}}), secrets)
     error.declined = True
     return error
 
 
-def parse_reported(value: object, secrets: Secrets) -> ProviderBadResponse:
+def make_reported_error(value: object, secrets: Secrets) -> ProviderBadResponse:
     """Return the error for a failure that an answer with status 200 reports."""
     return ProviderBadResponse(f"The provider reported an error: {parse_reason(value, secrets)}")
 
@@ -290,7 +302,7 @@ def parse_code_error(
 ) -> ProviderError:
     """Convert an answer with a numeric error ``code`` into an error. ``statuses`` maps codes to HTTP statuses."""
     if status == _OK_STATUS and code not in statuses:
-        error = parse_reported(loads_or_none(raw), secrets)
+        error = make_reported_error(loads_or_none(raw), secrets)
         error.declined = bool(code)
         return error
     return parse_video_error(statuses.get(code, status), raw, secrets, provider_retry_after_s=provider_retry_after_s)

@@ -7,7 +7,7 @@ from gateway.deferred import Deferred, defer
 from gateway.formats.videos.backend import VideoBackend
 
 
-def _make(wire: str) -> VideoBackend:
+def _make_backend(wire: str) -> VideoBackend:
     backend: VideoBackend = _BACKENDS[wire]()
     return backend
 
@@ -26,5 +26,5 @@ _BACKENDS = defer(
         "fal_videos": "formats.videos.fal:FalVideoBackend",
     }
 )
-VIDEO_BACKENDS: Mapping[str, VideoBackend] = Deferred({wire: partial(_make, wire) for wire in _BACKENDS})
+VIDEO_BACKENDS: Mapping[str, VideoBackend] = Deferred({wire: partial(_make_backend, wire) for wire in _BACKENDS})
 """Video backends by wire format; each backend is loaded on first use."""

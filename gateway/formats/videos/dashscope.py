@@ -23,7 +23,7 @@ from gateway.domain.video import BLOCKED_CODE, MAX_SECONDS, VideoError
 from gateway.errors import ContentBlocked, ProviderBadResponse, ProviderError, ProviderRateLimited
 from gateway.formats.errors.openai import Secrets, make_credentials_error, write_reason
 from gateway.formats.images.backend import ProviderRequest
-from gateway.formats.images.dashscope import ACCOUNT_ERRORS
+from gateway.formats.images.dashscope import ACCOUNT_ERROR_CODES
 from gateway.formats.images.task import parse_field
 from gateway.formats.videos.backend import (
     BLOCKED_TEXT,
@@ -38,7 +38,7 @@ from gateway.formats.videos.backend import (
     check_fixed_fields,
     check_reference,
     check_size_and_seconds,
-    find_refusal,
+    make_refusal_error,
     parse_id,
     parse_message,
     parse_object,
@@ -49,7 +49,7 @@ from gateway.formats.wire.json_values import as_object, as_text, loads_or_none
 from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
-SYNTHESIS = "/api/v1/services/aigc/video-generation/video-synthesis"
+SYNTHESIS_PATH = "/api/v1/services/aigc/video-generation/video-synthesis"
 TASKS_PATH = "/api/v1/tasks"
 _TASK_HEADER = ("X-DashScope-Async", "enable")
 _OPEN_STATES: Mapping[str, Literal["queued", "processing"]] = {"PENDING": "queued", "RUNNING": "processing"}
@@ -64,12 +64,12 @@ _FIXED_FIELDS: Mapping[str, object] = {
 }
 """Fields that are rejected unless they have the value given here, which applies anyway."""
 _INFRINGEMENT_CODE = "IPInfringementSuspect"
-_CLIENT_ERRORS = ("InvalidParameter", "InvalidURL", "BadRequest")
+_CLIENT_ERROR_CODES = ("InvalidParameter", "InvalidURL", "BadRequest")
 _NON_FILTER_STATUSES = (401, 402, 429)
 
 
 Tier = Literal["480P", "720P", "1080P"]
-Sizes = Mapping[str, tuple[Tier, str]]
+WanSizes = Mapping[str, tuple[Tier, str]]
 """Sizes -> tier and aspect ratio."""
 
 
@@ -81,23 +81,23 @@ class WanModel:
         seconds: lengths, the default first. A single length is fixed and not sent.
         sizes: sizes, the default first.
         size_form: how a size is sent: literally (``1280*720``), or as its tier with or without the aspect ratio.
-        image: field of the input image, which is then required; None if images are not accepted.
+        image_field: field of the input image, which is then required; None if images are not accepted.
     """
 
     seconds: tuple[int, ...]
-    sizes: Sizes
+    sizes: WanSizes
     size_form: Literal["size", "ratio", "tier"] = "size"
-    image: Literal["img_url", "media"] | None = None
+    image_field: Literal["img_url", "media"] | None = None
 
 
-_OLD_SIZES: Sizes = {
+_OLD_SIZES: WanSizes = {
     "1920x1080": ("1080P", "16:9"), "1080x1920": ("1080P", "9:16"), "1440x1440": ("1080P", "1:1"),
     "1632x1248": ("1080P", "4:3"), "1248x1632": ("1080P", "3:4"),
     "1280x720": ("720P", "16:9"), "720x1280": ("720P", "9:16"), "960x960": ("720P", "1:1"),
     "1088x832": ("720P", "4:3"), "832x1088": ("720P", "3:4"),
     "832x480": ("480P", "16:9"), "480x832": ("480P", "9:16"), "624x624": ("480P", "1:1"),
 }  # fmt: skip
-_NEW_SIZES: Sizes = {
+_NEW_SIZES: WanSizes = {
     "1920x1080": ("1080P", "16:9"), "1080x1920": ("1080P", "9:16"), "1440x1440": ("1080P", "1:1"),
     "1648x1248": ("1080P", "4:3"), "1248x1648": ("1080P", "3:4"),
     "1280x720": ("720P", "16:9"), "720x1280": ("720P", "9:16"), "960x960": ("720P", "1:1"),
@@ -105,35 +105,35 @@ _NEW_SIZES: Sizes = {
 }  # fmt: skip
 
 
-def _pick(*tiers: Tier) -> Sizes:
-    return {size: words for tier in tiers for size, words in _OLD_SIZES.items() if words[0] == tier}
+def _pick_sizes(*tiers: Tier) -> WanSizes:
+    return {size: resolution for tier in tiers for size, resolution in _OLD_SIZES.items() if resolution[0] == tier}
 
 
-_FROM_2_TO_15 = (5, *range(2, 5), *range(6, 16))
-_IMAGE_MODEL = WanModel(_FROM_2_TO_15, _pick("1080P", "720P"), "tier", "img_url")
-_NEWEST_MODEL = WanModel(_FROM_2_TO_15, _NEW_SIZES, "ratio")
-_NEWEST_IMAGE_MODEL = WanModel(_FROM_2_TO_15, _NEW_SIZES, "tier", "media")
+_SECONDS_2_TO_15 = (5, *range(2, 5), *range(6, 16))
+_IMAGE_MODEL = WanModel(_SECONDS_2_TO_15, _pick_sizes("1080P", "720P"), "tier", "img_url")
+_NEWEST_MODEL = WanModel(_SECONDS_2_TO_15, _NEW_SIZES, "ratio")
+_NEWEST_IMAGE_MODEL = WanModel(_SECONDS_2_TO_15, _NEW_SIZES, "tier", "media")
 MODELS: Mapping[str, WanModel] = {
     "wan2.7-t2v*": _NEWEST_MODEL,
     "wan2.7-i2v*": _NEWEST_IMAGE_MODEL,
-    "wan2.6-t2v*": WanModel((5, 10, 15), _pick("1080P", "720P")),
+    "wan2.6-t2v*": WanModel((5, 10, 15), _pick_sizes("1080P", "720P")),
     "wan2.6-i2v-us": attrs.evolve(_IMAGE_MODEL, seconds=(5, 10, 15)),
     "wan2.6-i2v*": _IMAGE_MODEL,
-    "wan2.5-t2v*": WanModel((5, 10), _pick("1080P", "720P", "480P")),
-    "wan2.5-i2v*": attrs.evolve(_IMAGE_MODEL, seconds=(5, 10), sizes=_pick("1080P", "720P", "480P")),
-    "wan2.2-t2v-plus": WanModel((5,), _pick("1080P", "480P")),
-    "wan2.2-i2v-flash": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick("720P", "480P", "1080P")),
-    "wan2.2-i2v-plus": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick("1080P", "480P")),
-    "wan*2.1-t2v-turbo": WanModel((5,), _pick("720P", "480P")),
-    "wan*2.1-t2v-plus": WanModel((5,), _pick("720P")),
-    "wan*2.1-i2v-turbo": attrs.evolve(_IMAGE_MODEL, seconds=(5, 3, 4), sizes=_pick("720P", "480P")),
-    "wan*2.1-i2v-plus": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick("720P")),
+    "wan2.5-t2v*": WanModel((5, 10), _pick_sizes("1080P", "720P", "480P")),
+    "wan2.5-i2v*": attrs.evolve(_IMAGE_MODEL, seconds=(5, 10), sizes=_pick_sizes("1080P", "720P", "480P")),
+    "wan2.2-t2v-plus": WanModel((5,), _pick_sizes("1080P", "480P")),
+    "wan2.2-i2v-flash": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick_sizes("720P", "480P", "1080P")),
+    "wan2.2-i2v-plus": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick_sizes("1080P", "480P")),
+    "wan*2.1-t2v-turbo": WanModel((5,), _pick_sizes("720P", "480P")),
+    "wan*2.1-t2v-plus": WanModel((5,), _pick_sizes("720P")),
+    "wan*2.1-i2v-turbo": attrs.evolve(_IMAGE_MODEL, seconds=(5, 3, 4), sizes=_pick_sizes("720P", "480P")),
+    "wan*2.1-i2v-plus": attrs.evolve(_IMAGE_MODEL, seconds=(5,), sizes=_pick_sizes("720P")),
 }
 """Models by globs of their names; the first match counts. Other models are called like the newest ones."""
 
 
 def _find_model(name: str) -> WanModel:
-    known_model = next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
+    known_model = next((model for model_pattern, model in MODELS.items() if fnmatchcase(name, model_pattern)), None)
     return known_model or (_NEWEST_IMAGE_MODEL if "-i2v" in name else _NEWEST_MODEL)
 
 
@@ -144,7 +144,7 @@ class DashScopeVideoBackend(VideoBackend):
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = _find_model(spec.model)
-        check_reference(spec, takes_image=model.image is not None, needs_image=model.image is not None)
+        check_reference(spec, takes_image=model.image_field is not None, needs_image=model.image_field is not None)
         check_size_and_seconds(spec, model.sizes, model.seconds)
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         source: Body = {"prompt": spec.prompt}
@@ -152,19 +152,19 @@ class DashScopeVideoBackend(VideoBackend):
             source["negative_prompt"] = spec.extra["negative_prompt"]
         if spec.reference is not None:
             image = build_reference(spec.reference)
-            by_url = model.image == "img_url"
-            source |= {"img_url": image} if by_url else {"media": [{"type": "first_frame", "url": image}]}
+            is_url_field = model.image_field == "img_url"
+            source |= {"img_url": image} if is_url_field else {"media": [{"type": "first_frame", "url": image}]}
         body = {"model": spec.model, "input": source, "parameters": _build_parameters(spec, model)}
-        return ProviderRequest(body, path=SYNTHESIS, starts_task=True, headers=(_TASK_HEADER,))
+        return ProviderRequest(body, path=SYNTHESIS_PATH, starts_task=True, headers=(_TASK_HEADER,))
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         output = as_object(value.get("output"))
         if "task_id" not in output and as_text(value.get("code")):
             raise _find_error(value, secrets)
         return TaskStatus(_find_state(output.get("task_status")), id=parse_id(output.get("task_id")))
 
-    def parse_refused(
+    def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Parse an error as in the base class, except that an account in arrears has status 400."""
@@ -176,7 +176,7 @@ class DashScopeVideoBackend(VideoBackend):
     def poll(self, task: ProviderTask) -> ProviderRequest:
         return ProviderRequest(method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         output = as_object(value.get("output"))
         status = output.get("task_status")
@@ -231,11 +231,11 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
     code, message = as_text(value.get("code")), write_reason(value.get("message"), None, secrets)
     if code.startswith(_INFRINGEMENT_CODE):
         return ContentBlocked(f"{BLOCKED_TEXT}: {message}")
-    if code.startswith(ACCOUNT_ERRORS):
+    if code.startswith(ACCOUNT_ERROR_CODES):
         return make_credentials_error(code[:100], message)
     is_rate_limit = code.startswith("Throttling")
-    status = 429 if is_rate_limit else 400 if code.startswith(_CLIENT_ERRORS) else 500
-    error = find_refusal(code, message, secrets, status)
+    status = 429 if is_rate_limit else 400 if code.startswith(_CLIENT_ERROR_CODES) else 500
+    error = make_refusal_error(code, message, secrets, status)
     if isinstance(error, ProviderRateLimited):
         error.retry_after_s = 1
     return error
@@ -244,16 +244,16 @@ def _find_error(value: Body, secrets: Secrets) -> ProviderError:
 def _parse_seconds(usage: Body) -> str | None:
     """Return the video's length in seconds; None if unknown. ``duration`` comes last, because it includes the input."""
     lengths: Iterable[Any] = map(usage.get, ("output_video_duration", "video_duration", "duration"))
-    return next((str(int(value)) for value in lengths if _is_length(value)), None)
+    return next((str(int(length)) for length in lengths if _is_whole_length(length)), None)
 
 
-def _is_length(value: object) -> bool:
+def _is_whole_length(value: object) -> bool:
     if not isinstance(value, int | float) or type(value) is bool:
         return False
     return 0 < value <= MAX_SECONDS and value == int(value)
 
 
 def _parse_size(usage: Body) -> str | None:
-    sizes = (usage.get(name) for name in ("size", "video_ratio"))
-    candidates = (value.replace("*", "x") for value in sizes if isinstance(value, str))
+    size_texts = (usage.get(name) for name in ("size", "video_ratio"))
+    candidates = (size_text.replace("*", "x") for size_text in size_texts if isinstance(size_text, str))
     return next((size for size in candidates if size in _OLD_SIZES or size in _NEW_SIZES), None)

@@ -43,14 +43,14 @@ from gateway.formats.wire.json_values import as_object
 from gateway.formats.wire.request_body import Body
 from gateway.frozen import frozen
 
-REQUESTS = "/requests"
-_IMAGE_TO_VIDEO = "image-to-video"
-_ANSWER = "answer"
+REQUESTS_PATH = "/requests"
+_IMAGE_TO_VIDEO_PATH = "image-to-video"
+_ANSWER_CLUE = "answer"
 """The clue of every completed request. The video's URL is in the request's answer."""
 _NAMESPACES = ("workflows", "comfy")
 """First parts of model names that precede the owner."""
 _WIDE_RATIOS = {"16:9": (16, 9), "9:16": (9, 16)}
-_SHAPES = _WIDE_RATIOS | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
+_ALL_RATIOS = _WIDE_RATIOS | {"4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9), "9:21": (9, 21)}
 _HD_LINES = {"720p": 720, "1080p": 1080}
 _VEO_SECONDS = (8, 4, 6)
 _VEO_FIELDS = ("negative_prompt", "seed")
@@ -69,17 +69,17 @@ class FalVideoModel:
 
     seconds: tuple[int, ...]
     sizes: VideoSizes
-    fields: tuple[str, ...]
+    extra_fields: tuple[str, ...]
 
 
-_VEO = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD_LINES, _WIDE_RATIOS), _VEO_FIELDS)
+_VEO_MODEL = FalVideoModel(_VEO_SECONDS, list_video_sizes(_HD_LINES, _WIDE_RATIOS), _VEO_FIELDS)
 MODELS: Mapping[str, FalVideoModel] = {
-    "fal-ai/veo3.1": attrs.evolve(_VEO, sizes=list_video_sizes(_HD_LINES | {"4k": 2160}, _WIDE_RATIOS)),
-    "fal-ai/veo3.1/lite": _VEO,
-    "fal-ai/veo3": _VEO,
-    "fal-ai/veo3/fast": _VEO,
+    "fal-ai/veo3.1": attrs.evolve(_VEO_MODEL, sizes=list_video_sizes(_HD_LINES | {"4k": 2160}, _WIDE_RATIOS)),
+    "fal-ai/veo3.1/lite": _VEO_MODEL,
+    "fal-ai/veo3": _VEO_MODEL,
+    "fal-ai/veo3/fast": _VEO_MODEL,
     "fal-ai/luma-dream-machine/ray-2-flash": FalVideoModel(
-        (5, 9), list_video_sizes({"540p": 540, **_HD_LINES}, _SHAPES), ("loop",)
+        (5, 9), list_video_sizes({"540p": 540, **_HD_LINES}, _ALL_RATIOS), ("loop",)
     ),
 }
 
@@ -98,21 +98,21 @@ class FalVideoBackend(VideoBackend):
             body["aspect_ratio"], body["resolution"] = model.sizes[spec.size]
         if spec.seconds is not None:
             body["duration"] = f"{spec.seconds}s"
-        for name in model.fields:
+        for name in model.extra_fields:
             if spec.extra.get(name) not in (None, ""):
                 body[name] = spec.extra[name] if name == "negative_prompt" else parse_field(spec.extra[name])
         if spec.reference is None:
             return ProviderRequest(body, path=f"/{spec.model}", starts_task=True)
         body["image_url"] = build_reference(spec.reference)
-        return ProviderRequest(body, path=f"/{spec.model}/{_IMAGE_TO_VIDEO}", starts_task=True)
+        return ProviderRequest(body, path=f"/{spec.model}/{_IMAGE_TO_VIDEO_PATH}", starts_task=True)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("request_id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         return ProviderRequest(method="GET", path=f"{_build_path(task)}/status", repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         state = value.get("status")
         if not isinstance(state, str):
@@ -121,7 +121,7 @@ class FalVideoBackend(VideoBackend):
             return TaskStatus(_STATES.get(state))
         if value.get("error") or value.get("error_type"):
             return TaskStatus("failed", error=build_error(value.get("error_type"), value.get("error"), secrets))
-        return TaskStatus("completed", progress=100, clue=_ANSWER)
+        return TaskStatus("completed", progress=100, clue=_ANSWER_CLUE)
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         """Return the request for the model's answer, which has the video's public URL."""
@@ -138,6 +138,6 @@ class FalVideoBackend(VideoBackend):
 
 def _build_path(task: ProviderTask) -> str:
     """Return the path of a request, which is below its app even if the model has a longer path."""
-    parts = task.model.split("/")
-    app = "/".join(quote(part, safe="") for part in parts[: 3 if parts[0] in _NAMESPACES else 2])
-    return f"/{app}{REQUESTS}/{quote(task.id, safe='')}"
+    model_parts = task.model.split("/")
+    app = "/".join(quote(part, safe="") for part in model_parts[: 3 if model_parts[0] in _NAMESPACES else 2])
+    return f"/{app}{REQUESTS_PATH}/{quote(task.id, safe='')}"

@@ -49,17 +49,17 @@ SIZES: Mapping[str, tuple[str, str]] = {
     "2160x3840": ("9:16", "4k"),
 }
 """Sizes -> ``aspectRatio`` and ``resolution``."""
-_SMALL_RESOLUTION = "720p"
+_DEFAULT_RESOLUTION = "720p"
 _MAX_SECONDS = 8
-"""The only length in seconds of videos larger than ``_SMALL_RESOLUTION``."""
-_TEXTS = ("negativePrompt", "personGeneration")
+"""The only length in seconds of videos larger than ``_DEFAULT_RESOLUTION``."""
+_STRING_FIELDS = ("negativePrompt", "personGeneration")
 _NUMBER_FIELDS = ("seed",)
 _REJECTED_FIELDS = ("lastFrame", "referenceImages", "video", "image")
-_OPERATION_NAME = re.compile(
+_OPERATION_NAME_PATTERN = re.compile(
     r"(?:models/[A-Za-z0-9][A-Za-z0-9._-]{0,127}/)?operations/[A-Za-z0-9_-]{1,256}\Z", re.ASCII
 )
-_BLOCK_WORDS = ("usage guidelines", "responsible ai practices", "safety filters")
-_HTTP = range(400, 600)
+_BLOCK_PHRASES = ("usage guidelines", "responsible ai practices", "safety filters")
+_HTTP_ERROR_STATUSES = range(400, 600)
 
 
 class GeminiVideoBackend(VideoBackend):
@@ -68,7 +68,7 @@ class GeminiVideoBackend(VideoBackend):
     __slots__ = ()
 
     takes_urls = False
-    name_pattern = _OPERATION_NAME
+    name_pattern = _OPERATION_NAME_PATTERN
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         rejected_field = next((name for name in _REJECTED_FIELDS if spec.extra.get(name) not in (None, "")), None)
@@ -87,7 +87,7 @@ class GeminiVideoBackend(VideoBackend):
     def build_parameters(self, spec: VideoSpec) -> Body:
         return _build_parameters(spec)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if "name" not in value:
             raise _find_error(value, raw, secrets)
@@ -96,7 +96,7 @@ class GeminiVideoBackend(VideoBackend):
             raise ProviderBadResponse("The provider gave its task no usable id")
         return attrs.evolve(self._parse_operation(value, secrets), id=name.replace("/", "~"))
 
-    def parse_refused(
+    def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Parse Google's error object. Only the message distinguishes a block by a content filter."""
@@ -106,10 +106,10 @@ class GeminiVideoBackend(VideoBackend):
         return error
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        name = "/".join(quote(part, safe="") for part in task.id.split("~"))
-        return ProviderRequest(method="GET", path=f"/{name}", repeatable=True)
+        operation_name = "/".join(quote(name_part, safe="") for name_part in task.id.split("~"))
+        return ProviderRequest(method="GET", path=f"/{operation_name}", repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if "name" not in value and "done" not in value:
             raise ProviderBadResponse("The provider's answer does not contain the task")
@@ -145,26 +145,26 @@ class GeminiVideoBackend(VideoBackend):
 def _build_image(reference: Reference) -> Body:
     if reference.upload is not None:
         return {"bytesBase64Encoded": InlineUpload(reference.upload), "mimeType": reference.upload.media_type}
-    head, _, data = (reference.url or "").partition(";base64,")
-    if not head.startswith("data:image/") or not data:
+    url_prefix, _, data = (reference.url or "").partition(";base64,")
+    if not url_prefix.startswith("data:image/") or not data:
         raise InvalidRequest("'input_reference' must be a file, or a data: URL of an image", param="input_reference")
-    media_type = head.removeprefix("data:")
+    media_type = url_prefix.removeprefix("data:")
     return {"bytesBase64Encoded": data, "mimeType": "image/jpeg" if media_type == "image/jpg" else media_type}
 
 
 def _build_parameters(spec: VideoSpec) -> Body:
-    parameters: Body = {name: spec.extra[name] for name in _TEXTS if spec.extra.get(name) is not None}
+    parameters: Body = {name: spec.extra[name] for name in _STRING_FIELDS if spec.extra.get(name) is not None}
     parameters |= {name: parse_field(spec.extra[name]) for name in _NUMBER_FIELDS if spec.extra.get(name) is not None}
-    tier = _SMALL_RESOLUTION
+    resolution = _DEFAULT_RESOLUTION
     if spec.size is not None:
         if spec.size not in SIZES:
             raise InvalidRequest(f"'size' must be one of {', '.join(SIZES)}", param="size")
-        parameters["aspectRatio"], tier = SIZES[spec.size]
-        parameters["resolution"] = tier
+        parameters["aspectRatio"], resolution = SIZES[spec.size]
+        parameters["resolution"] = resolution
     if spec.seconds is not None:
         if spec.seconds not in SECONDS:
             raise InvalidRequest(f"'seconds' must be one of {', '.join(map(str, SECONDS))}", param="seconds")
-        if tier != _SMALL_RESOLUTION and spec.seconds != _MAX_SECONDS:
+        if resolution != _DEFAULT_RESOLUTION and spec.seconds != _MAX_SECONDS:
             raise InvalidRequest(f"'seconds' must be {_MAX_SECONDS} for videos of that size", param="seconds")
         parameters["durationSeconds"] = spec.seconds
     return parameters
@@ -176,11 +176,11 @@ def _build_failure(message: object, secrets: Secrets, *, is_block: bool) -> Task
 
 
 def _is_block(message: object) -> bool:
-    return isinstance(message, str) and any(words in message.lower() for words in _BLOCK_WORDS)
+    return isinstance(message, str) and any(phrase in message.lower() for phrase in _BLOCK_PHRASES)
 
 
 def _find_error(value: Body, raw: bytes, secrets: Secrets) -> ProviderError:
     code = as_object(value.get("error")).get("code")
-    if type(code) is int and code in _HTTP:
-        return GeminiVideoBackend().parse_refused(code, raw, secrets)
+    if type(code) is int and code in _HTTP_ERROR_STATUSES:
+        return GeminiVideoBackend().parse_error_answer(code, raw, secrets)
     return ProviderBadResponse("The provider gave its task no usable id")

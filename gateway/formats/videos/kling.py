@@ -29,7 +29,7 @@ from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.errors.content_filter import build_verdict
 from gateway.formats.errors.openai import Secrets
-from gateway.formats.errors.vendor import parse_words
+from gateway.formats.errors.vendor import find_message
 from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.images.image_data import find_url
 from gateway.formats.images.task import parse_field
@@ -45,17 +45,17 @@ from gateway.formats.videos.backend import (
     VideoSpec,
     build_error,
     check_size_and_seconds,
+    make_reported_error,
     parse_code_error,
     parse_id,
     parse_object,
-    parse_reported,
 )
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
 from gateway.formats.wire.request_body import Body, InlineUpload
 from gateway.frozen import frozen
 
-_LONG_LENGTHS = (5, 3, 4, *range(6, 16))
-_SHORT_LENGTHS = (5, 10)
+_LONG_SECONDS = (5, 3, 4, *range(6, 16))
+_SHORT_SECONDS = (5, 10)
 """Lengths in seconds; the first is the default."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1)}
 _TIERS = {"720p": 720, "1080p": 1080, "4k": 2160}
@@ -79,38 +79,38 @@ class KlingModel:
     """The options of a model.
 
     Attributes:
-        is_older: the model uses the older API version.
-        omni: a single path accepts all kinds of input in ``contents``.
-        shots: the client may choose between one shot and several.
+        is_older: whether the model uses the older API version.
+        is_omni: whether a single path accepts all kinds of input in ``contents``.
+        takes_several_shots: whether the client may choose between one shot and several.
     """
 
     seconds: tuple[int, ...]
     sizes: Mapping[str, tuple[str, str]]
     is_older: bool = False
-    omni: bool = False
-    shots: bool = False
+    is_omni: bool = False
+    takes_several_shots: bool = False
 
 
 MODELS: Mapping[str, KlingModel] = {
-    "kling-3.0": KlingModel(_LONG_LENGTHS, _ALL_SIZES, shots=True),
-    "kling-3.0-turbo": KlingModel(_LONG_LENGTHS, _HD_SIZES),
-    "kling-3.0-omni": KlingModel(_LONG_LENGTHS, _ALL_SIZES, omni=True, shots=True),
-    "kling-o1": KlingModel(_SHORT_LENGTHS, _HD_SIZES, omni=True),
-    "kling-2.6": KlingModel(_SHORT_LENGTHS, _HD_SIZES),
-    "kling-v3": KlingModel(_LONG_LENGTHS, _ALL_SIZES, is_older=True),
-    "kling-v2-6": KlingModel(_SHORT_LENGTHS, _HD_SIZES, is_older=True),
-    "kling-v2-5-turbo": KlingModel(_SHORT_LENGTHS, _HD_SIZES, is_older=True),
+    "kling-3.0": KlingModel(_LONG_SECONDS, _ALL_SIZES, takes_several_shots=True),
+    "kling-3.0-turbo": KlingModel(_LONG_SECONDS, _HD_SIZES),
+    "kling-3.0-omni": KlingModel(_LONG_SECONDS, _ALL_SIZES, is_omni=True, takes_several_shots=True),
+    "kling-o1": KlingModel(_SHORT_SECONDS, _HD_SIZES, is_omni=True),
+    "kling-2.6": KlingModel(_SHORT_SECONDS, _HD_SIZES),
+    "kling-v3": KlingModel(_LONG_SECONDS, _ALL_SIZES, is_older=True),
+    "kling-v2-6": KlingModel(_SHORT_SECONDS, _HD_SIZES, is_older=True),
+    "kling-v2-5-turbo": KlingModel(_SHORT_SECONDS, _HD_SIZES, is_older=True),
 }
-TEXT = "/v1/videos/text2video"
-_OLD_PATHS: Mapping[str, str] = {"text2video": TEXT, "image2video": "/v1/videos/image2video"}
+TEXT_TO_VIDEO_PATH = "/v1/videos/text2video"
+_PATHS_BY_KIND: Mapping[str, str] = {"text2video": TEXT_TO_VIDEO_PATH, "image2video": "/v1/videos/image2video"}
 """Paths of the older version by their last part. Each path has its own tasks."""
-_MODE_NAMES = {"720p": "std", "1080p": "pro", "4k": "4k"}
+_MODES_BY_TIER = {"720p": "std", "1080p": "pro", "4k": "4k"}
 _OLD_TEXT_FIELDS = ("negative_prompt", "camera_control")
 _REJECTED_FIELDS = (
     "image", "image_tail", "first_frame", "last_frame", "contents", "settings", "element_list", "voice_list",
     "static_mask", "dynamic_masks", "shot_type", "multi_prompt", "mode",
 )  # fmt: skip
-_SOUNDS = ("sound", "audio")
+_SOUND_FIELDS = ("sound", "audio")
 _EMPTY_VALUES = (None, False, "", "off", "false")
 """Values that request nothing."""
 _STATES: dict[str, TaskState] = {
@@ -120,7 +120,7 @@ _STATES: dict[str, TaskState] = {
     "succeeded": "completed",
     "failed": "failed",
 }
-_STATUS: Mapping[int, int] = {
+_STATUSES_BY_CODE: Mapping[int, int] = {
     **dict.fromkeys((1000, 1001, 1002, 1003, 1004), 401),
     **dict.fromkeys((1100, 1101, 1102), 402),
     **dict.fromkeys((1103, 1304), 403),
@@ -132,7 +132,7 @@ _STATUS: Mapping[int, int] = {
 """Error codes -> HTTP statuses. Kling's own status is ambiguous: 429 can mean an account without credit."""
 _OK_STATUS = 200
 _BLOCK_CODES = (1300, 1301)
-_BLOCK_WORDS = ("risk control", "风控")
+_BLOCK_PHRASES = ("risk control", "风控")
 """Texts in the message of a task that failed because of a content filter."""
 
 
@@ -143,13 +143,13 @@ class KlingVideoBackend(VideoBackend):
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
-        _check(spec, model)
-        return _build_older(spec, model) if model.is_older else _build_body(spec, model)
+        _check_spec(spec, model)
+        return _build_older_request(spec, model) if model.is_older else _build_request(spec, model)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         if _parse_code(value):
-            raise self.parse_refused(_OK_STATUS, raw, secrets)
+            raise self.parse_error_answer(_OK_STATUS, raw, secrets)
         data = value.get("data")
         if not isinstance(data, dict):
             raise ProviderBadResponse("The provider's answer has no task")
@@ -157,28 +157,30 @@ class KlingVideoBackend(VideoBackend):
             return attrs.evolve(_parse_task(data, secrets), id=parse_id(data.get("id")))
         return attrs.evolve(_parse_task(data, secrets), id=f"{_parse_kind(data)}:{parse_id(data['task_id'])}")
 
-    def parse_refused(
+    def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         value = loads_or_none(raw)
         code = _parse_code(value)
         if code in _BLOCK_CODES:
-            return ContentBlocked(build_verdict(BLOCKED_TEXT, parse_words(value, secrets), secrets))
+            return ContentBlocked(build_verdict(BLOCKED_TEXT, find_message(value, secrets), secrets))
         return parse_code_error(
-            status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+            status, raw, secrets, code=code, statuses=_STATUSES_BY_CODE, provider_retry_after_s=provider_retry_after_s
         )
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         kind, _, older_id = task.id.partition(":")
-        if kind in _OLD_PATHS:
-            return ProviderRequest(method="GET", path=f"{_OLD_PATHS[kind]}/{quote(older_id, safe='')}", repeatable=True)
+        if kind in _PATHS_BY_KIND:
+            return ProviderRequest(
+                method="GET", path=f"{_PATHS_BY_KIND[kind]}/{quote(older_id, safe='')}", repeatable=True
+            )
         return ProviderRequest(method="GET", path=f"/tasks?task_ids={quote(task.id, safe='')}", repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse the task's state. Raises ``ProviderError`` for an unsuccessful answer, which has no state."""
         value = parse_object(raw)
         if _parse_code(value):
-            raise parse_reported(value, secrets)
+            raise make_reported_error(value, secrets)
         data = value.get("data")
         task = data[0] if isinstance(data, list) and len(data) == 1 else data
         if not isinstance(task, dict) or not ("status" in task or "task_status" in task):
@@ -190,22 +192,22 @@ class KlingVideoBackend(VideoBackend):
         return ContentLocation(url=task.clue) if variant == "video" and task.clue is not None else None
 
 
-def _check(spec: VideoSpec, model: KlingModel) -> None:
+def _check_spec(spec: VideoSpec, model: KlingModel) -> None:
     check_size_and_seconds(spec, model.sizes, model.seconds)
-    for name in _list_rejected(model):
+    for name in _list_rejected_fields(model):
         if spec.extra.get(name) not in _EMPTY_VALUES:
             raise InvalidRequest(f"'{name}' is not supported", param=name)
-    for name in _SOUNDS:
+    for name in _SOUND_FIELDS:
         if spec.extra.get(name) not in _EMPTY_VALUES:
             raise InvalidRequest(f"'{name}' is not supported: audio is priced separately", param=name)
 
 
-def _list_rejected(model: KlingModel) -> Iterator[str]:
+def _list_rejected_fields(model: KlingModel) -> Iterator[str]:
     yield from _REJECTED_FIELDS
     yield "multi_shot" if model.is_older else "negative_prompt"  # replaces the prompt; is part of the prompt
 
 
-def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
+def _build_request(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
     settings: Body = {}
     if spec.size is not None:
         ratio, settings["resolution"] = model.sizes[spec.size]
@@ -213,36 +215,36 @@ def _build_body(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
             settings["aspect_ratio"] = ratio
     if spec.seconds is not None:
         settings["duration"] = spec.seconds
-    has_several = parse_field(spec.extra.get("multi_shot"))
-    if model.shots and isinstance(has_several, bool):
-        settings["multi_shot"] = has_several
+    wants_several_shots = parse_field(spec.extra.get("multi_shot"))
+    if model.takes_several_shots and isinstance(wants_several_shots, bool):
+        settings["multi_shot"] = wants_several_shots
     body: Body = {"settings": settings} if settings else {}
-    if spec.reference is None and not model.omni:
+    if spec.reference is None and not model.is_omni:
         return ProviderRequest({"prompt": spec.prompt, **body}, path=f"/text-to-video/{spec.model}", starts_task=True)
     contents: list[Body] = [{"type": "prompt", "text": spec.prompt}]
     if spec.reference is not None:
         contents.append({"type": "first_frame", "url": _build_image(spec.reference)})
-    path = "omni-video" if model.omni else "image-to-video"
+    path = "omni-video" if model.is_omni else "image-to-video"
     return ProviderRequest({"contents": contents, **body}, path=f"/{path}/{spec.model}", starts_task=True)
 
 
-def _build_older(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
+def _build_older_request(spec: VideoSpec, model: KlingModel) -> ProviderRequest:
     kind = "text2video" if spec.reference is None else "image2video"
     body: Body = {"model_name": spec.model, "prompt": spec.prompt, "external_task_id": f"{kind}-{spec.mark}"}
     body |= {name: spec.extra[name] for name in _OLD_TEXT_FIELDS if spec.extra.get(name) not in (None, "")}
-    freedom = parse_field(spec.extra.get("cfg_scale"))
-    if freedom is not None and not spec.model.startswith("kling-v2"):  # those do not know the field
-        body["cfg_scale"] = freedom
+    cfg_scale = parse_field(spec.extra.get("cfg_scale"))
+    if cfg_scale is not None and not spec.model.startswith("kling-v2"):  # those do not know the field
+        body["cfg_scale"] = cfg_scale
     if spec.size is not None:
         ratio, tier = model.sizes[spec.size]
-        body["mode"] = _MODE_NAMES[tier]
+        body["mode"] = _MODES_BY_TIER[tier]
         if spec.reference is None:
             body["aspect_ratio"] = ratio
     if spec.seconds is not None:
         body["duration"] = str(spec.seconds)
     if spec.reference is not None:
         body["image"] = _build_image(spec.reference)
-    return ProviderRequest(body, path=_OLD_PATHS[kind], starts_task=True)
+    return ProviderRequest(body, path=_PATHS_BY_KIND[kind], starts_task=True)
 
 
 def _build_image(reference: Reference) -> str | InlineUpload:
@@ -262,17 +264,17 @@ def _parse_code(value: object) -> int:
     return code if type(code) is int else 0
 
 
-def _parse_kind(data: Body) -> str:
-    kind = as_text(as_object(data.get("task_info")).get("external_task_id")).partition("-")[0]
-    return kind if kind in _OLD_PATHS else "text2video"
+def _parse_kind(task: Body) -> str:
+    kind = as_text(as_object(task.get("task_info")).get("external_task_id")).partition("-")[0]
+    return kind if kind in _PATHS_BY_KIND else "text2video"
 
 
 def _parse_task(task: Body, secrets: Secrets) -> TaskStatus:
-    word = task.get("status", task.get("task_status"))
-    state = _STATES.get(word) if isinstance(word, str) else None
+    status = task.get("status", task.get("task_status"))
+    state = _STATES.get(status) if isinstance(status, str) else None
     if state == "failed":
         message = task.get("message", task.get("task_status_msg"))
-        is_block = isinstance(message, str) and any(words in message.lower() for words in _BLOCK_WORDS)
+        is_block = isinstance(message, str) and any(phrase in message.lower() for phrase in _BLOCK_PHRASES)
         return TaskStatus(state, error=build_error("content_filter" if is_block else None, message, secrets))
     if state != "completed":
         return TaskStatus(state)

@@ -42,7 +42,7 @@ from gateway.formats.wire.json_values import list_objects
 from gateway.formats.wire.request_body import Body, InlineUpload
 from gateway.frozen import frozen
 
-GENERATIONS = "/generations"
+GENERATIONS_PATH = "/generations"
 _TIERS = {"720p": 720, "540p": 540, "360p": 360, "1080p": 1080}
 """Resolutions -> pixels of the shorter side, the default first."""
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
@@ -88,16 +88,16 @@ class LumaVideoBackend(VideoBackend):
         if parse_field(spec.extra.get("loop")) is True:
             _check_loop(spec)
             options["loop"] = True
-        return ProviderRequest(body | {"video": options} if options else body, path=GENERATIONS, starts_task=True)
+        return ProviderRequest(body | {"video": options} if options else body, path=GENERATIONS_PATH, starts_task=True)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         return attrs.evolve(_parse_generation(value, secrets), id=parse_id(value.get("id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(GENERATIONS, task), repeatable=True)
+        return ProviderRequest(method="GET", path=build_task_path(GENERATIONS_PATH, task), repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         return _parse_generation(parse_object(raw), secrets)
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
@@ -121,11 +121,11 @@ def _build_image(reference: Reference) -> Body:
     url = reference.url or ""
     if is_web_url(url):
         return {"url": url}
-    head, _, data = url.partition(";base64,")
-    if not head.startswith("data:image/") or not data:
+    url_prefix, _, data = url.partition(";base64,")
+    if not url_prefix.startswith("data:image/") or not data:
         message = "'input_reference' must be an image: a file, an address or a data: URL"
         raise InvalidRequest(message, param="input_reference")
-    return {"data": data, "media_type": head.removeprefix("data:")}
+    return {"data": data, "media_type": url_prefix.removeprefix("data:")}
 
 
 def _parse_generation(value: Body, secrets: Secrets) -> TaskStatus:

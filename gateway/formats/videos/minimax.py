@@ -26,7 +26,7 @@ from gateway.domain.video import Reference
 from gateway.errors import ContentBlocked, InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.errors.content_filter import build_verdict
 from gateway.formats.errors.openai import Secrets
-from gateway.formats.errors.vendor import parse_words
+from gateway.formats.errors.vendor import find_message
 from gateway.formats.images.backend import ProviderRequest
 from gateway.formats.images.image_data import find_url
 from gateway.formats.images.task import parse_field
@@ -37,39 +37,46 @@ from gateway.formats.wire.json_values import as_object, as_text, loads_or_none
 from gateway.formats.wire.request_body import Body, InlineUpload, build_data_url
 from gateway.frozen import frozen
 
-_H3 = "MiniMax-H3"
+_H3_PREFIX = "MiniMax-H3"
 _RATIOS = {"16:9": (16, 9), "9:16": (9, 16), "1:1": (1, 1), "4:3": (4, 3), "3:4": (3, 4), "21:9": (21, 9)}
-_LINES_OF_RESOLUTION = {"768P": 768, "2K": 1440, "480P": 480}
-_FULL_RESOLUTION = "1080P"
-_FULL_SECONDS = 6
+_LINES_BY_RESOLUTION = {"768P": 768, "2K": 1440, "480P": 480}
+_FULL_HD_RESOLUTION = "1080P"
+_FULL_HD_SECONDS = 6
 """The only length of videos of that resolution."""
 
 
 def _map_sizes(*tiers: str) -> Mapping[str, tuple[str, str]]:
-    sizes = list_video_sizes({tier: _LINES_OF_RESOLUTION[tier] for tier in tiers}, _RATIOS)
+    sizes = list_video_sizes({tier: _LINES_BY_RESOLUTION[tier] for tier in tiers}, _RATIOS)
     return {size: (tier, ratio) for size, (ratio, tier) in sizes.items()}
 
 
 @frozen
 class HailuoModel:
-    """The options of a model. ``images``, ``needs_image``: the model can start from an image, or requires one."""
+    """The options of a model.
+
+    Attributes:
+        seconds: lengths, the default first.
+        sizes: resolution and aspect ratio by size. The ratio is empty if the model has no field for one.
+        takes_image: whether the model can start from an image.
+        needs_image: whether the model requires an image.
+    """
 
     seconds: tuple[int, ...]
     sizes: Mapping[str, tuple[str, str]]
-    images: bool = True
+    takes_image: bool = True
     needs_image: bool = False
 
 
-_HAILUO = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL_RESOLUTION, "")})
+_HAILUO_MODEL = HailuoModel((6, 10), {"1366x768": ("768P", ""), "1920x1080": (_FULL_HD_RESOLUTION, "")})
 _FIRST_MODEL = HailuoModel((6,), {"1280x720": ("720P", "")})
 MODELS: Mapping[str, HailuoModel] = {
     "MiniMax-H3": HailuoModel((5, 4, *range(6, 16)), _map_sizes("768P", "2K")),
     "MiniMax-H3-Max": HailuoModel((5, *range(6, 16)), _map_sizes("768P", "480P")),
-    "MiniMax-Hailuo-2.3": _HAILUO,
-    "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO, needs_image=True),
-    "MiniMax-Hailuo-02": _HAILUO,
-    "T2V-01": attrs.evolve(_FIRST_MODEL, images=False),
-    "T2V-01-Director": attrs.evolve(_FIRST_MODEL, images=False),
+    "MiniMax-Hailuo-2.3": _HAILUO_MODEL,
+    "MiniMax-Hailuo-2.3-Fast": attrs.evolve(_HAILUO_MODEL, needs_image=True),
+    "MiniMax-Hailuo-02": _HAILUO_MODEL,
+    "T2V-01": attrs.evolve(_FIRST_MODEL, takes_image=False),
+    "T2V-01-Director": attrs.evolve(_FIRST_MODEL, takes_image=False),
     "I2V-01": attrs.evolve(_FIRST_MODEL, needs_image=True),
     "I2V-01-Director": attrs.evolve(_FIRST_MODEL, needs_image=True),
     "I2V-01-live": attrs.evolve(_FIRST_MODEL, needs_image=True),
@@ -77,10 +84,10 @@ MODELS: Mapping[str, HailuoModel] = {
 TASKS_PATH = "/v1/video_generation"
 _QUERY_PATH = "/v1/query/video_generation?task_id="
 _FILE_PATH = "/v1/files/retrieve?file_id="
-_TASKS_H3 = "/v2/video_generation"
-_QUERY_H3 = "/v2/query/video_generation/"
+_H3_TASKS_PATH = "/v2/video_generation"
+_H3_QUERY_PATH = "/v2/query/video_generation/"
 _FLAG_FIELDS = ("prompt_optimizer", "fast_pretreatment")
-_FLAGS_H3 = ("aigc_watermark",)
+_H3_FLAG_FIELDS = ("aigc_watermark",)
 _REJECTED_FIELDS = ("first_frame_image", "last_frame_image", "subject_reference", "content")
 _STATES: dict[str, video_backend.TaskState] = {
     "Preparing": "queued",
@@ -95,12 +102,12 @@ _STATES: dict[str, video_backend.TaskState] = {
     "cancelled": "failed",
     "expired": "failed",
 }
-_ENDINGS: Mapping[str, str] = {
+_END_MESSAGES: Mapping[str, str] = {
     "cancelled": "The provider cancelled the task",
     "expired": "The provider let the task expire",
 }
 """``expired`` is documented at platform.minimaxi.com, "video-generation-v2-delete", as a final state."""
-_STATUS: Mapping[int, int] = {
+_STATUSES_BY_CODE: Mapping[int, int] = {
     **dict.fromkeys((1004, 2049), 401),
     **dict.fromkeys((1008, 2056), 402),
     **dict.fromkeys((1002, 1039, 1041, 2045), 429),
@@ -111,7 +118,7 @@ _STATUS: Mapping[int, int] = {
 _BLOCK_CODES = (1026, 1027)
 """Codes of the content filter: blocked prompt, blocked video."""
 _OK_STATUS = 200
-_CODE_IN_TEXT = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
+_TRAILING_CODE_PATTERN = re.compile(r"\((\d{4})\)\s*\Z", re.ASCII)
 _MAX_SECONDS = 600
 
 
@@ -126,33 +133,33 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
 
     def submit(self, spec: video_backend.VideoSpec) -> ProviderRequest:
         model = find_model(MODELS, spec.model)
-        _check(spec, model)
+        _check_spec(spec, model)
         return _build_h3_body(spec, model) if _is_h3(spec.model) else _build_body(spec, model)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
         value = video_backend.parse_object(raw)
         if _parse_code(value) or "error" in value:
-            raise self.parse_refused(_OK_STATUS, raw, secrets)
-        return video_backend.TaskStatus("queued", video_backend.parse_id(_read_text(value.get("task_id"))))
+            raise self.parse_error_answer(_OK_STATUS, raw, secrets)
+        return video_backend.TaskStatus("queued", video_backend.parse_id(_read_id(value.get("task_id"))))
 
-    def parse_refused(
+    def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         # H3 has meaningful statuses (422: content filter). Older models always answer with status 200 and a code.
         value = loads_or_none(raw)
         code = _parse_code(value)
-        sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
-        if code in _BLOCK_CODES or sensitive:
-            return ContentBlocked(build_verdict(video_backend.BLOCKED_TEXT, parse_words(value, secrets), secrets))
+        is_sensitive = as_object(as_object(value).get("error")).get("type") == "unprocessable_entity_error"
+        if code in _BLOCK_CODES or is_sensitive:
+            return ContentBlocked(build_verdict(video_backend.BLOCKED_TEXT, find_message(value, secrets), secrets))
         return video_backend.parse_code_error(
-            status, raw, secrets, code=code, statuses=_STATUS, provider_retry_after_s=provider_retry_after_s
+            status, raw, secrets, code=code, statuses=_STATUSES_BY_CODE, provider_retry_after_s=provider_retry_after_s
         )
 
     def poll(self, task: video_backend.ProviderTask) -> ProviderRequest:
-        path = _QUERY_H3 if _is_h3(task.model) else _QUERY_PATH
+        path = _H3_QUERY_PATH if _is_h3(task.model) else _QUERY_PATH
         return ProviderRequest(method="GET", path=path + quote(task.id, safe=""), repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> video_backend.TaskStatus:
         """Parse the task's state.
 
         A task has failed if its status says so or, with models before H3, if the answer has a code of the content
@@ -175,10 +182,10 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
     def read_content(self, raw: bytes, secrets: Secrets) -> video_backend.ContentLocation:
         value = video_backend.parse_object(raw)
         if _parse_code(value):
-            raise video_backend.parse_reported(value, secrets)
+            raise video_backend.make_reported_error(value, secrets)
         task = value.get("task")
-        holder = as_object(task.get("content") if isinstance(task, dict) else value.get("file"))
-        url = find_url(holder.get("url") or holder.get("download_url"))
+        file_fields = as_object(task.get("content") if isinstance(task, dict) else value.get("file"))
+        url = find_url(file_fields.get("url") or file_fields.get("download_url"))
         if url is None:
             raise ProviderBadResponse("The provider's answer has no address of the video")
         return video_backend.ContentLocation(url=url)
@@ -191,15 +198,15 @@ class MiniMaxVideoBackend(video_backend.VideoBackend):
         """Return the request to delete a task that has ended, or None for a model before H3."""
         if not _is_h3(task.model):
             return None
-        return ProviderRequest(method="DELETE", path=f"{_TASKS_H3}/{quote(task.id, safe='')}", repeatable=True)
+        return ProviderRequest(method="DELETE", path=f"{_H3_TASKS_PATH}/{quote(task.id, safe='')}", repeatable=True)
 
 
 def _is_h3(model: str) -> bool:
-    return model.startswith(_H3)
+    return model.startswith(_H3_PREFIX)
 
 
-def _check(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
-    video_backend.check_reference(spec, takes_image=model.images, needs_image=model.needs_image)
+def _check_spec(spec: video_backend.VideoSpec, model: HailuoModel) -> None:
+    video_backend.check_reference(spec, takes_image=model.takes_image, needs_image=model.needs_image)
     video_backend.check_size_and_seconds(spec, model.sizes, model.seconds)
     rejected_field = next((name for name in _REJECTED_FIELDS if spec.extra.get(name) not in (None, "")), None)
     if rejected_field is not None:
@@ -213,8 +220,8 @@ def _build_body(spec: video_backend.VideoSpec, model: HailuoModel) -> ProviderRe
     if spec.size is not None:
         body["resolution"] = model.sizes[spec.size][0]
     if spec.seconds is not None:
-        if body.get("resolution") == _FULL_RESOLUTION and spec.seconds != _FULL_SECONDS:
-            raise InvalidRequest(f"'seconds' must be {_FULL_SECONDS} for videos of that size", param="seconds")
+        if body.get("resolution") == _FULL_HD_RESOLUTION and spec.seconds != _FULL_HD_SECONDS:
+            raise InvalidRequest(f"'seconds' must be {_FULL_HD_SECONDS} for videos of that size", param="seconds")
         body["duration"] = spec.seconds
     if spec.reference is not None:
         body["first_frame_image"] = _build_image(spec.reference)
@@ -234,9 +241,9 @@ def _build_h3_body(spec: video_backend.VideoSpec, model: HailuoModel) -> Provide
         "resolution": resolution,
         "ratio": ratio if spec.reference is None else "adaptive",
         "duration": spec.seconds or model.seconds[0],
-        **_parse_flags(spec.extra, _FLAGS_H3),
+        **_parse_flags(spec.extra, _H3_FLAG_FIELDS),
     }
-    return ProviderRequest(body, path=_TASKS_H3, starts_task=True)
+    return ProviderRequest(body, path=_H3_TASKS_PATH, starts_task=True)
 
 
 def _parse_flags(extra_fields: Body, names: tuple[str, ...]) -> Body:
@@ -248,29 +255,29 @@ def _build_image(reference: Reference) -> str | InlineUpload:
 
 
 def _parse_task(value: Body, secrets: Secrets) -> video_backend.TaskStatus:
-    code, word = _parse_code(value), value.get("status")
-    state = _STATES.get(word) if isinstance(word, str) else None
+    code, status = _parse_code(value), value.get("status")
+    state = _STATES.get(status) if isinstance(status, str) else None
     if state == "failed" or code in _BLOCK_CODES:
         message = as_object(value.get("base_resp")).get("status_msg") if code else None
         return video_backend.TaskStatus("failed", error=video_backend.build_error(code or None, message, secrets))
-    if code or not isinstance(word, str):
-        raise video_backend.parse_reported(value, secrets)
+    if code or not isinstance(status, str):
+        raise video_backend.make_reported_error(value, secrets)
     if state != "completed":
         return video_backend.TaskStatus(state)
-    clue = _read_text(value.get("file_id"))
+    clue = _read_id(value.get("file_id"))
     if clue is None:
         raise ProviderBadResponse("The provider's task is done, and has no video")
     return video_backend.TaskStatus(state, progress=100, clue=clue)
 
 
 def _parse_h3_task(task: Body, secrets: Secrets) -> video_backend.TaskStatus:
-    word = task.get("status")
-    if not isinstance(word, str):
+    status = task.get("status")
+    if not isinstance(status, str):
         raise ProviderBadResponse("The provider's answer does not contain the task")
-    state = _STATES.get(word)
+    state = _STATES.get(status)
     if state == "failed":
         error = as_object(task.get("error"))
-        message = error.get("message") or _ENDINGS.get(word)
+        message = error.get("message") or _END_MESSAGES.get(status)
         return video_backend.TaskStatus(state, error=video_backend.build_error(error.get("code"), message, secrets))
     if state != "completed":
         return video_backend.TaskStatus(state)
@@ -284,7 +291,7 @@ def _parse_seconds(value: object) -> str | None:
     return str(value) if type(value) is int and 0 < value <= _MAX_SECONDS else None
 
 
-def _read_text(value: object) -> str | None:
+def _read_id(value: object) -> str | None:
     text = str(value) if type(value) is int and value > 0 else value
     return text if isinstance(text, str) and 0 < len(text) <= video_backend.MAX_ID_CHARS else None
 
@@ -294,5 +301,5 @@ def _parse_code(value: object) -> int:
     code = as_object(fields.get("base_resp")).get("status_code")
     if type(code) is int:
         return code
-    match = _CODE_IN_TEXT.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
+    match = _TRAILING_CODE_PATTERN.search(as_text(as_object(fields.get("error")).get("message"))[-16:])
     return int(match[1]) if match else 0

@@ -23,7 +23,7 @@ from gateway.formats.videos.backend import (
 )
 from gateway.formats.wire.request_body import Body, Form
 
-_STATUS_WORDS: dict[VideoState, str] = {
+_STATUSES_BY_STATE: dict[VideoState, str] = {
     "created": "queued",
     "submitting": "queued",
     "queued": "queued",
@@ -32,26 +32,26 @@ _STATUS_WORDS: dict[VideoState, str] = {
     "completed": "completed",
     "failed": "failed",
 }
-_OPENAI = {"processing": "in_progress"}
+_OPENAI_STATUSES = {"processing": "in_progress"}
 
 
-def build_status(state: VideoState, words: StatusWords) -> str:
+def build_status(state: VideoState, status_words: StatusWords) -> str:
     """Return the name of a job's state in the client's API version."""
-    status_word = _STATUS_WORDS[state]
-    return _OPENAI.get(status_word, status_word) if words == "openai" else status_word
+    status = _STATUSES_BY_STATE[state]
+    return _OPENAI_STATUSES.get(status, status) if status_words == "openai" else status
 
 
-def build_video(job: VideoJob, words: StatusWords) -> Body:
+def build_video(job: VideoJob, status_words: StatusWords) -> Body:
     """Build the video object; a failed job also has an ``error``."""
     video = {
         "id": job.id,
         "object": "video",
         "model": job.model,
-        "status": build_status(job.state, words),
+        "status": build_status(job.state, status_words),
         "progress": job.progress,
         "created_at": job.created_ms // 1000,
-        "completed_at": _seconds(job.completed_ms) if job.state == "completed" else None,
-        "expires_at": _seconds(job.expires_ms),
+        "completed_at": _to_seconds(job.completed_ms) if job.state == "completed" else None,
+        "expires_at": _to_seconds(job.expires_ms),
         "prompt": job.prompt,
         "size": job.size,
         "seconds": job.seconds,
@@ -77,11 +77,11 @@ def build_deleted(video_id: str) -> Body:
     return {"id": video_id, "object": "video.deleted", "deleted": True}
 
 
-def _seconds(ms: int | None) -> int | None:
+def _to_seconds(ms: int | None) -> int | None:
     return None if ms is None else ms // 1000
 
 
-PATH = "/videos"
+VIDEOS_PATH = "/videos"
 SAFE_FIELDS = frozenset(
     {
         "enhance_prompt", "guidance_scale", "negative_prompt", "prompt_extend", "safety_identifier", "seed", "user",
@@ -108,7 +108,7 @@ class OpenAiVideoBackend(VideoBackend):
     __slots__ = ()
 
     def submit(self, spec: VideoSpec) -> ProviderRequest:
-        """Build JSON, or a form if there is a file, like the client libraries.
+        """Build the request that starts a task: JSON, or a form if there is a file, like the client libraries.
 
         Fields outside ``SAFE_FIELDS`` (``quality``, …) are not sent: they might make a video longer or larger than
         reserved.
@@ -126,16 +126,16 @@ class OpenAiVideoBackend(VideoBackend):
             body["input_reference"] = {"image_url": spec.reference.url}
         return ProviderRequest(body, starts_task=True, headers=headers)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
-        task = parse_id(value.get("id"))  # the only required field
-        status = self.parse_polled(raw, secrets) if isinstance(value.get("status"), str) else TaskStatus()
-        return TaskStatus(status.state, task, status.progress, seconds=status.seconds, size=status.size)
+        task_id = parse_id(value.get("id"))  # the only required field
+        status = self.parse_poll_answer(raw, secrets) if isinstance(value.get("status"), str) else TaskStatus()
+        return TaskStatus(status.state, task_id, status.progress, seconds=status.seconds, size=status.size)
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
-        return ProviderRequest(method="GET", path=build_task_path(PATH, task), repeatable=True)
+        return ProviderRequest(method="GET", path=build_task_path(VIDEOS_PATH, task), repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         status = value.get("status")
         if not isinstance(status, str):
@@ -153,16 +153,19 @@ class OpenAiVideoBackend(VideoBackend):
 
     def find_content(self, task: ProviderTask, variant: Variant) -> ContentLocation | ProviderRequest | None:
         query = "" if variant == "video" else f"?variant={variant}"
-        return ContentLocation(path=f"{build_task_path(PATH, task)}/content{query}", is_signed=True)
+        return ContentLocation(path=f"{build_task_path(VIDEOS_PATH, task)}/content{query}", is_signed=True)
 
     def remix(self, task: ProviderTask, spec: VideoSpec) -> ProviderRequest | None:
         headers = (("Idempotency-Key", spec.mark),)
         return ProviderRequest(
-            {"prompt": spec.prompt}, path=f"{build_task_path(PATH, task)}/remix", starts_task=True, headers=headers
+            {"prompt": spec.prompt},
+            path=f"{build_task_path(VIDEOS_PATH, task)}/remix",
+            starts_task=True,
+            headers=headers,
         )
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
-        return ProviderRequest(method="DELETE", path=build_task_path(PATH, task), repeatable=True)
+        return ProviderRequest(method="DELETE", path=build_task_path(VIDEOS_PATH, task), repeatable=True)
 
 
 def _parse_safe_fields(extra_fields: Body) -> Body:

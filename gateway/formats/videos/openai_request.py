@@ -19,38 +19,38 @@ from gateway.formats.usage.token_bounds import bound_text
 from gateway.formats.wire.fields import Body, name_json_type, parse_model, parse_prompt, read_text
 from gateway.formats.wire.form import FieldTypes, ReceivedForm, check_files, parse_fields, parse_files
 
-REFERENCE = "input_reference"
-_REFERENCE_URL = f"{REFERENCE}[image_url]"
-_REFERENCE_FILE = f"{REFERENCE}[file_id]"
-_KNOWN_FIELDS = ("model", "prompt", "seconds", "size", REFERENCE, "webhook_url")
+REFERENCE_FIELD = "input_reference"
+_REFERENCE_URL_FIELD = f"{REFERENCE_FIELD}[image_url]"
+_REFERENCE_FILE_FIELD = f"{REFERENCE_FIELD}[file_id]"
+_KNOWN_FIELDS = ("model", "prompt", "seconds", "size", REFERENCE_FIELD, "webhook_url")
 _VENDOR_FIELDS = (
     "duration", "duration_seconds", "durationSeconds", "length", "num_seconds", "video_length", "num_frames", "frames",
     "frame_count", "fps", "resolution", "width", "height", "aspect_ratio", "ratio", "video_size", "n", "num_videos",
     "numberOfVideos", "sample_count", "video_count", "count",
 )  # fmt: skip
 """Vendors' names for length, size and number."""
-_SECONDS = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
+_SECONDS_PATTERN = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 _SIZE_PATTERN = re.compile(r"[1-9][0-9]{0,4}x[1-9][0-9]{0,4}", re.ASCII)
-_DATA_URL = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
+_DATA_URL_PATTERN = re.compile(r"data:image/(?:png|jpe?g|webp);base64,(?P<head>[A-Za-z0-9+/=]{4,512})", re.ASCII)
 """The beginning of a data URL; the rest is checked while it is decoded in steps (``videos/reference_image.py``)."""
-_WEB_URL = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
-_MAX_URL = 8_190
+_WEB_URL_PATTERN = re.compile(r"https?://[!#-;=?-Z\[\]_a-z~]+\Z", re.ASCII)
+_MAX_URL_CHARS = 8_190
 _MAX_EXCERPT_CHARS = 64
 _EMPTY_VALUES = (None, "")
-_KINDS = FieldTypes()
+_FIELD_TYPES = FieldTypes()
 
 
-def _fold(name: str) -> str:
+def _fold_field_name(name: str) -> str:
     return name.casefold().replace("_", "").replace("-", "")
 
 
-_FOLDED_NAMES = {_fold(name): name for name in _KNOWN_FIELDS}
-_FOLDED_VENDOR_FIELDS = frozenset(map(_fold, _VENDOR_FIELDS))
+_FOLDED_NAMES = {_fold_field_name(name): name for name in _KNOWN_FIELDS}
+_FOLDED_VENDOR_FIELDS = frozenset(map(_fold_field_name, _VENDOR_FIELDS))
 
 
 def parse_videos_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest`` naming the field."""
-    return _parse_inference(body, _parse_reference(body.get(REFERENCE), REFERENCE))
+    return _parse_inference(body, _parse_reference(body.get(REFERENCE_FIELD), REFERENCE_FIELD))
 
 
 def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
@@ -58,21 +58,23 @@ def parse_videos_form(form: ReceivedForm) -> InferenceRequest:
 
     Raises ``InvalidRequest`` naming the field.
     """
-    check_files(form, (REFERENCE,))
-    body = parse_fields(form, _KINDS)
-    files = parse_files(form, REFERENCE, 1)
-    fields = {name: body.pop(name, None) for name in (REFERENCE, _REFERENCE_URL, _REFERENCE_FILE)}
-    given_fields = [name for name, value in fields.items() if value not in _EMPTY_VALUES]
-    if len(given_fields) + len(files) > 1:
-        raise InvalidRequest(f"'{REFERENCE}' is there more than once", param=REFERENCE)
+    check_files(form, (REFERENCE_FIELD,))
+    body = parse_fields(form, _FIELD_TYPES)
+    files = parse_files(form, REFERENCE_FIELD, 1)
+    reference_fields = {
+        name: body.pop(name, None) for name in (REFERENCE_FIELD, _REFERENCE_URL_FIELD, _REFERENCE_FILE_FIELD)
+    }
+    set_fields = [name for name, value in reference_fields.items() if value not in _EMPTY_VALUES]
+    if len(set_fields) + len(files) > 1:
+        raise InvalidRequest(f"'{REFERENCE_FIELD}' is there more than once", param=REFERENCE_FIELD)
     if files:
         return _parse_inference(body, _parse_file(files[0]), files)
-    if fields[_REFERENCE_FILE] not in _EMPTY_VALUES:
-        raise _make_file_id_error(_REFERENCE_FILE)
+    if reference_fields[_REFERENCE_FILE_FIELD] not in _EMPTY_VALUES:
+        raise _make_file_id_error(_REFERENCE_FILE_FIELD)
     return _parse_inference(
         body,
         _parse_reference(
-            fields[given_fields[0]] if given_fields else None, given_fields[0] if given_fields else REFERENCE
+            reference_fields[set_fields[0]] if set_fields else None, set_fields[0] if set_fields else REFERENCE_FIELD
         ),
     )
 
@@ -95,7 +97,7 @@ def parse_remix_inference(body: Body) -> InferenceRequest:
 def parse_remix_form(form: ReceivedForm) -> InferenceRequest:
     """Check a form like ``parse_remix_inference``."""
     check_files(form, ())
-    return parse_remix_inference(parse_fields(form, _KINDS))
+    return parse_remix_inference(parse_fields(form, _FIELD_TYPES))
 
 
 def _parse_inference(body: Body, reference: Reference | None, files: tuple[Upload, ...] = ()) -> InferenceRequest:
@@ -122,11 +124,11 @@ def _parse_inference(body: Body, reference: Reference | None, files: tuple[Uploa
 
 def _check_names(body: Body) -> None:
     for name, value in body.items():
-        known_name = _FOLDED_NAMES.get(_fold(name), name)
+        known_name = _FOLDED_NAMES.get(_fold_field_name(name), name)
         excerpt = name[:_MAX_EXCERPT_CHARS]
         if known_name != name:
             raise InvalidRequest(f"Unknown field '{excerpt}'; did you mean '{known_name}'?", param=excerpt)
-        if _fold(name) in _FOLDED_VENDOR_FIELDS and value not in _EMPTY_VALUES:
+        if _fold_field_name(name) in _FOLDED_VENDOR_FIELDS and value not in _EMPTY_VALUES:
             raise InvalidRequest(f"'{excerpt}' is not supported: set 'seconds' and 'size' of one video", param=excerpt)
 
 
@@ -138,7 +140,7 @@ def _parse_seconds(value: Any) -> int | None:
     if value in _EMPTY_VALUES and not isinstance(value, bool):
         return None
     text = str(value) if type(value) is int else value
-    if not isinstance(text, str) or not _SECONDS.fullmatch(text) or int(text) > MAX_SECONDS:
+    if not isinstance(text, str) or not _SECONDS_PATTERN.fullmatch(text) or int(text) > MAX_SECONDS:
         raise InvalidRequest(f"'seconds' must be a whole number from 1 to {MAX_SECONDS}, as in \"4\"", param="seconds")
     return int(text)
 
@@ -165,23 +167,25 @@ def _parse_reference(value: Any, param: str) -> Reference | None:
         raise InvalidRequest(f"'{param}' must be an address or a data: URL, not {name_json_type(value)}", param=param)
     if value.startswith("data:"):
         _check_data_url(value, param)
-    elif len(value) > _MAX_URL or not _WEB_URL.match(value):
+    elif len(value) > _MAX_URL_CHARS or not _WEB_URL_PATTERN.match(value):
         raise InvalidRequest(f"'{param}' must be an http or https address, or a data: URL of an image", param=param)
     return Reference(url=value)
 
 
 def _check_data_url(value: str, param: str) -> None:
-    match, head = _DATA_URL.match(value), b""
+    match, first_bytes = _DATA_URL_PATTERN.match(value), b""
     if match is not None:
         with suppress(binascii.Error):
-            head = b64decode(match["head"][: len(match["head"]) // 4 * 4])
-    if sniff_image(head) is None:
+            first_bytes = b64decode(match["head"][: len(match["head"]) // 4 * 4])
+    if sniff_image(first_bytes) is None:
         raise InvalidRequest(f"'{param}' must be a PNG, a JPEG or a WebP file as a base64 data: URL", param=param)
 
 
 def _parse_file(file: Upload) -> Reference:
     if sniff_image(file.head) not in {"image/png", "image/jpeg", "image/webp"}:
-        raise InvalidRequest(f"'{REFERENCE}' must be an image: a PNG, a JPEG or a WebP file", param=REFERENCE)
+        raise InvalidRequest(
+            f"'{REFERENCE_FIELD}' must be an image: a PNG, a JPEG or a WebP file", param=REFERENCE_FIELD
+        )
     return Reference(upload=file)
 
 

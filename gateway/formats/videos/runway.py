@@ -47,15 +47,15 @@ from gateway.frozen import frozen
 TEXT_TO_VIDEO_PATH = "/text_to_video"
 IMAGE_TO_VIDEO_PATH = "/image_to_video"
 TASKS_PATH = "/tasks"
-_VERSION = ("X-Runway-Version", "2024-11-06")
+_VERSION_HEADER = ("X-Runway-Version", "2024-11-06")
 """The API version, sent with every request."""
 _QUEUED_STATES = ("PENDING", "THROTTLED")
-_NO_CREDITS_WORDS = "not have enough credits"
+_EXHAUSTED_CREDIT_PHRASE = "not have enough credits"
 
-_SEED = ("seed",)
+_SEED_FIELDS = ("seed",)
 _EXTRA_FIELDS = ("seed", "negativePrompt")
 """Fields that a client may set beside those of the OpenAI API format."""
-_ALIASES = (("negative_prompt", "negativePrompt"),)
+_FIELD_ALIASES = (("negative_prompt", "negativePrompt"),)
 """Other providers' names of these fields."""
 _FIXED_FIELDS: Mapping[str, object] = {
     "audio": True,
@@ -83,15 +83,15 @@ class RunwayModel:
     seconds: tuple[int, ...]
     sizes: tuple[str, ...] = ()
     image_sizes: tuple[str, ...] = ()
-    extra_fields: tuple[str, ...] = _SEED
+    extra_fields: tuple[str, ...] = _SEED_FIELDS
 
 
-_FROM_2_TO_10 = (5, 2, 3, 4, 6, 7, 8, 9, 10)
-_FROM_3_TO_10 = (5, 3, 4, 6, 7, 8, 9, 10)
-_FROM_4_TO_15 = (5, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+_SECONDS_2_TO_10 = (5, 2, 3, 4, 6, 7, 8, 9, 10)
+_SECONDS_3_TO_10 = (5, 3, 4, 6, 7, 8, 9, 10)
+_SECONDS_4_TO_15 = (5, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 _VEO_SECONDS = (8, 4, 6)
-_TWO_SIZES = ("1280x720", "720x1280")
-_VEO_SIZES = (*_TWO_SIZES, "1920x1080", "1080x1920")
+_HD_SIZES = ("1280x720", "720x1280")
+_VEO_SIZES = (*_HD_SIZES, "1920x1080", "1080x1920")
 _GEN4_SIZES = ("1104x832", "960x960", "832x1104", "1584x672")
 _SMALL_SIZES = (
     "1280x720", "720x1280", "960x960", "1112x834", "834x1112", "1470x630",
@@ -102,14 +102,14 @@ _LARGE_SIZES = (
     "3840x2160", "2160x3840", "3840x3840", "3840x2880", "2880x3840", "3840x1646",
 )  # fmt: skip
 MODELS: Mapping[str, RunwayModel] = {
-    "gen4.5": RunwayModel(_FROM_2_TO_10, _TWO_SIZES, _GEN4_SIZES),
-    "gen4_turbo": RunwayModel(_FROM_2_TO_10, (), (*_TWO_SIZES, *_GEN4_SIZES)),
+    "gen4.5": RunwayModel(_SECONDS_2_TO_10, _HD_SIZES, _GEN4_SIZES),
+    "gen4_turbo": RunwayModel(_SECONDS_2_TO_10, (), (*_HD_SIZES, *_GEN4_SIZES)),
     "veo3.1": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
     "veo3.1_fast": RunwayModel(_VEO_SECONDS, _VEO_SIZES, extra_fields=_EXTRA_FIELDS),
-    "seedance2": RunwayModel(_FROM_4_TO_15, (*_SMALL_SIZES, *_LARGE_SIZES)),
-    "seedance2_fast": RunwayModel(_FROM_4_TO_15, _SMALL_SIZES),
-    "seedance2_mini": RunwayModel(_FROM_4_TO_15, _SMALL_SIZES),
-    "gemini_omni_flash": RunwayModel(_FROM_3_TO_10, _TWO_SIZES, extra_fields=()),
+    "seedance2": RunwayModel(_SECONDS_4_TO_15, (*_SMALL_SIZES, *_LARGE_SIZES)),
+    "seedance2_fast": RunwayModel(_SECONDS_4_TO_15, _SMALL_SIZES),
+    "seedance2_mini": RunwayModel(_SECONDS_4_TO_15, _SMALL_SIZES),
+    "gemini_omni_flash": RunwayModel(_SECONDS_3_TO_10, _HD_SIZES, extra_fields=()),
 }
 """Any other model gets all fields that the client sets, with the names that these models share."""
 
@@ -123,7 +123,7 @@ class RunwayVideoBackend(VideoBackend):
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         model = MODELS.get(spec.model)
         if model is not None:
-            _check(spec, model)
+            _check_spec(spec, model)
         body: Body = {"model": spec.model, "promptText": spec.prompt}
         if spec.reference is not None:
             body["promptImage"] = [{"uri": _build_image(spec.reference), "position": "first"}]
@@ -131,7 +131,7 @@ class RunwayVideoBackend(VideoBackend):
             body["ratio"] = "{}:{}".format(*parse_sides(spec.size))
         if spec.seconds is not None:
             body["duration"] = spec.seconds
-        extra_fields = {**{name: spec.extra.get(alias) for alias, name in _ALIASES}, **spec.extra}
+        extra_fields = {**{name: spec.extra.get(alias) for alias, name in _FIELD_ALIASES}, **spec.extra}
         for name in _EXTRA_FIELDS if model is None else model.extra_fields:
             if extra_fields.get(name) is not None:
                 body[name] = extra_fields[name] if name == "negativePrompt" else parse_field(extra_fields[name])
@@ -139,18 +139,18 @@ class RunwayVideoBackend(VideoBackend):
             body,
             path=TEXT_TO_VIDEO_PATH if spec.reference is None else IMAGE_TO_VIDEO_PATH,
             starts_task=True,
-            headers=(_VERSION,),
+            headers=(_VERSION_HEADER,),
         )
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
-    def parse_refused(
+    def parse_error_answer(
         self, status: int, raw: bytes, secrets: Secrets, *, provider_retry_after_s: float | None = None
     ) -> ProviderError:
         """Parse an error as in the base class, but name the invalid field and recognize an account without credit."""
-        error = parse_video_error(status, _spell_out(raw), secrets, provider_retry_after_s=provider_retry_after_s)
-        if isinstance(error, ProviderRejected) and _NO_CREDITS_WORDS in error.message:
+        error = parse_video_error(status, _add_issue(raw), secrets, provider_retry_after_s=provider_retry_after_s)
+        if isinstance(error, ProviderRejected) and _EXHAUSTED_CREDIT_PHRASE in error.message:
             credit_error = ProviderAuthError(
                 f"The provider's account has nothing left: {error.message}", should_retry=False
             )
@@ -160,10 +160,10 @@ class RunwayVideoBackend(VideoBackend):
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         return ProviderRequest(
-            method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True, headers=(_VERSION,)
+            method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True, headers=(_VERSION_HEADER,)
         )
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         """Parse the task's state. The first word of a dotted failure code names the party at fault.
 
         Raises ``ProviderBadResponse`` for an answer without a state.
@@ -175,7 +175,7 @@ class RunwayVideoBackend(VideoBackend):
         if status in _QUEUED_STATES:
             return TaskStatus("queued")
         if status == "RUNNING":
-            return TaskStatus("processing", progress=_parse_share(value.get("progress")))
+            return TaskStatus("processing", progress=_parse_progress(value.get("progress")))
         if status == "SUCCEEDED":
             return TaskStatus("completed", clue=_parse_address(value.get("output")))
         if status == "FAILED":
@@ -190,7 +190,7 @@ class RunwayVideoBackend(VideoBackend):
     def cancel(self, task: ProviderTask) -> ProviderRequest | None:
         """Return the request to cancel a task, after which the task no longer exists."""
         return ProviderRequest(
-            method="DELETE", path=build_task_path(TASKS_PATH, task), repeatable=True, headers=(_VERSION,)
+            method="DELETE", path=build_task_path(TASKS_PATH, task), repeatable=True, headers=(_VERSION_HEADER,)
         )
 
     def delete(self, task: ProviderTask) -> ProviderRequest | None:
@@ -198,7 +198,7 @@ class RunwayVideoBackend(VideoBackend):
         return self.cancel(task)
 
 
-def _check(spec: VideoSpec, model: RunwayModel) -> None:
+def _check_spec(spec: VideoSpec, model: RunwayModel) -> None:
     check_reference(spec, needs_image=not model.sizes)
     sizes = model.sizes if spec.reference is None else (*model.sizes, *model.image_sizes)
     check_size_and_seconds(spec, sizes, model.seconds)
@@ -222,16 +222,16 @@ def _parse_address(output: object) -> str:
     return parse_video_url(output[0] if isinstance(output, list) and output else None)
 
 
-def _parse_share(value: object) -> int | None:
+def _parse_progress(value: object) -> int | None:
     return int(value * 100) if isinstance(value, int | float) and type(value) is not bool and 0 <= value <= 1 else None
 
 
-def _spell_out(raw: bytes) -> bytes:
+def _add_issue(raw: bytes) -> bytes:
     """Add the first of a rejection's ``issues`` to its message, which otherwise only says that something is wrong."""
     value = as_object(loads_or_none(raw))
     error: Any = value.get("error")
-    first = as_object(next(iter(as_list(value.get("issues"))), None))
-    if not isinstance(error, str) or not isinstance(first.get("message"), str):
+    issue = as_object(next(iter(as_list(value.get("issues"))), None))
+    if not isinstance(error, str) or not isinstance(issue.get("message"), str):
         return raw
-    path = ".".join(str(part) for part in as_list(first.get("path")) if isinstance(part, str | int))
-    return orjson.dumps({"error": ": ".join(filter(None, (error, path, first["message"])))})
+    path = ".".join(str(part) for part in as_list(issue.get("path")) if isinstance(part, str | int))
+    return orjson.dumps({"error": ": ".join(filter(None, (error, path, issue["message"])))})

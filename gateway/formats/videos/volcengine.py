@@ -47,7 +47,7 @@ from gateway.frozen import frozen
 
 TASKS_PATH = "/contents/generations/tasks"
 _OPEN_STATES: Mapping[str, Literal["queued", "processing"]] = {"queued": "queued", "running": "processing"}
-_STOPPED_STATES: Mapping[str, str] = {
+_STOP_MESSAGES_BY_STATE: Mapping[str, str] = {
     "cancelled": "The task was cancelled at the provider",
     "expired": "The provider gave the task up after its time",
 }
@@ -66,28 +66,28 @@ _FIXED_FIELDS: Mapping[str, object] = {
     "content": None,
 }
 """Fields that are rejected unless they have the value given here, which applies anyway."""
-_COMMAND = re.compile(
+_COMMAND_PATTERN = re.compile(
     "--[\\s\u200b-\u200f\u2060\ufeff]*(resolution|rs|ratio|rt|duration|dur|frames|framespersecond|fps)(?![a-z])",
     re.IGNORECASE,
 )
 
-Sizes = Mapping[str, tuple[str, str]]
+SeedanceSizes = Mapping[str, tuple[str, str]]
 """Sizes -> resolution and aspect ratio."""
 _RATIOS = ("16:9", "9:16", "1:1", "4:3", "3:4", "21:9")
 
 
-def _map_sizes(*tiers: tuple[str, str]) -> Sizes:
+def _map_sizes(*tiers: tuple[str, str]) -> SeedanceSizes:
     return {size: (tier, ratio) for tier, sizes in tiers for size, ratio in zip(sizes.split(), _RATIOS, strict=True)}
 
 
-_480 = ("480p", "864x496 496x864 640x640 752x560 560x752 992x432")
-_720 = ("720p", "1280x720 720x1280 960x960 1112x834 834x1112 1470x630")
-_1080 = ("1080p", "1920x1080 1080x1920 1440x1440 1664x1248 1248x1664 2206x946")
-_4K = ("4k", "3840x2160 2160x3840 2880x2880 3326x2494 2494x3326 4398x1886")
-_FIRST_480 = ("480p", "864x480 480x864 640x640 736x544 544x736 960x416")
-_FIRST_720 = ("720p", "1248x704 704x1248 960x960 1120x832 832x1120 1504x640")
-_FIRST_1080 = ("1080p", "1920x1088 1088x1920 1440x1440 1664x1248 1248x1664 2176x928")
-_LATEST_480 = ("480p", "854x480 480x854 640x640 752x560 560x752 992x432")
+_480P_SIZES = ("480p", "864x496 496x864 640x640 752x560 560x752 992x432")
+_720P_SIZES = ("720p", "1280x720 720x1280 960x960 1112x834 834x1112 1470x630")
+_1080P_SIZES = ("1080p", "1920x1080 1080x1920 1440x1440 1664x1248 1248x1664 2206x946")
+_4K_SIZES = ("4k", "3840x2160 2160x3840 2880x2880 3326x2494 2494x3326 4398x1886")
+_FIRST_480P_SIZES = ("480p", "864x480 480x864 640x640 736x544 544x736 960x416")
+_FIRST_720P_SIZES = ("720p", "1248x704 704x1248 960x960 1120x832 832x1120 1504x640")
+_FIRST_1080P_SIZES = ("1080p", "1920x1088 1088x1920 1440x1440 1664x1248 1248x1664 2176x928")
+_LATEST_480P_SIZES = ("480p", "854x480 480x854 640x640 752x560 560x752 992x432")
 
 
 @frozen
@@ -95,34 +95,36 @@ class SeedanceModel:
     """Options of a model. Defaults come first in ``seconds`` and ``sizes``.
 
     Attributes:
-        images: the model can start from an image.
-        words: the model can start from text alone.
-        cuts: the model crops an image to the requested ratio; otherwise the video has the image's ratio.
+        takes_image: whether the model can start from an image.
+        takes_text: whether the model can start from text alone.
+        crops_image: whether the model crops an image to the requested ratio. If not, the video has the image's ratio.
     """
 
     seconds: tuple[int, ...]
-    sizes: Sizes
-    images: bool = True
-    words: bool = True
-    cuts: bool = True
+    sizes: SeedanceSizes
+    takes_image: bool = True
+    takes_text: bool = True
+    crops_image: bool = True
 
 
-def _list_lengths(first: int, last: int) -> tuple[int, ...]:
-    return (5, *(seconds for seconds in range(first, last + 1) if seconds != 5))  # noqa: PLR2004
+def _list_seconds(min_seconds: int, max_seconds: int) -> tuple[int, ...]:
+    return (5, *(seconds for seconds in range(min_seconds, max_seconds + 1) if seconds != 5))  # noqa: PLR2004
 
 
-_FIRST_MODEL = SeedanceModel(_list_lengths(2, 12), _map_sizes(_FIRST_1080, _FIRST_720, _FIRST_480))
-_LITE_MODEL = attrs.evolve(_FIRST_MODEL, sizes=_map_sizes(_FIRST_720, _FIRST_480, _FIRST_1080))
-_SECOND_MODEL = SeedanceModel(_list_lengths(4, 15), _map_sizes(_720, _480))
+_FIRST_MODEL = SeedanceModel(_list_seconds(2, 12), _map_sizes(_FIRST_1080P_SIZES, _FIRST_720P_SIZES, _FIRST_480P_SIZES))
+_LITE_MODEL = attrs.evolve(_FIRST_MODEL, sizes=_map_sizes(_FIRST_720P_SIZES, _FIRST_480P_SIZES, _FIRST_1080P_SIZES))
+_SECOND_MODEL = SeedanceModel(_list_seconds(4, 15), _map_sizes(_720P_SIZES, _480P_SIZES))
 MODELS: Mapping[str, SeedanceModel] = {
-    "*seedance-2-5*": SeedanceModel(_list_lengths(4, 30), _map_sizes(_720, _LATEST_480), cuts=False),
+    "*seedance-2-5*": SeedanceModel(
+        _list_seconds(4, 30), _map_sizes(_720P_SIZES, _LATEST_480P_SIZES), crops_image=False
+    ),
     "*seedance-2-0-fast*": _SECOND_MODEL,
     "*seedance-2-0-mini*": _SECOND_MODEL,
-    "*seedance-2-0*": attrs.evolve(_SECOND_MODEL, sizes=_map_sizes(_720, _480, _1080, _4K)),
-    "*seedance-1-5-pro*": SeedanceModel(_list_lengths(4, 12), _map_sizes(_720, _480, _1080)),
+    "*seedance-2-0*": attrs.evolve(_SECOND_MODEL, sizes=_map_sizes(_720P_SIZES, _480P_SIZES, _1080P_SIZES, _4K_SIZES)),
+    "*seedance-1-5-pro*": SeedanceModel(_list_seconds(4, 12), _map_sizes(_720P_SIZES, _480P_SIZES, _1080P_SIZES)),
     "*seedance-1-0-pro*": _FIRST_MODEL,
-    "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE_MODEL, images=False),
-    "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE_MODEL, words=False),
+    "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE_MODEL, takes_image=False),
+    "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE_MODEL, takes_text=False),
 }
 """By globs of model names, first match."""
 
@@ -130,7 +132,7 @@ MODELS: Mapping[str, SeedanceModel] = {
 def _find_model(name: object) -> SeedanceModel | None:
     if not isinstance(name, str):
         return None
-    return next((model for glob, model in MODELS.items() if fnmatchcase(name, glob)), None)
+    return next((model for model_pattern, model in MODELS.items() if fnmatchcase(name, model_pattern)), None)
 
 
 class VolcengineVideoBackend(VideoBackend):
@@ -143,7 +145,7 @@ class VolcengineVideoBackend(VideoBackend):
         check_fixed_fields(spec.extra, _FIXED_FIELDS)
         model = _find_model(spec.model)
         if model is not None:
-            _check(spec, model)
+            _check_spec(spec, model)
         content: list[Body] = [{"type": "text", "text": spec.prompt}]
         if spec.reference is not None:
             image = {"url": build_reference(spec.reference)}
@@ -156,13 +158,13 @@ class VolcengineVideoBackend(VideoBackend):
                 body[name] = parse_field(spec.extra[name])
         return ProviderRequest(body, path=TASKS_PATH, starts_task=True)
 
-    def parse_submitted(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
+    def parse_submit_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:  # noqa: ARG002 - there is nothing to mask
         return TaskStatus("queued", id=parse_id(parse_object(raw).get("id")))
 
     def poll(self, task: ProviderTask) -> ProviderRequest:
         return ProviderRequest(method="GET", path=build_task_path(TASKS_PATH, task), repeatable=True)
 
-    def parse_polled(self, raw: bytes, secrets: Secrets) -> TaskStatus:
+    def parse_poll_answer(self, raw: bytes, secrets: Secrets) -> TaskStatus:
         value = parse_object(raw)
         status = value.get("status")
         error = as_object(value.get("error"))
@@ -175,8 +177,8 @@ class VolcengineVideoBackend(VideoBackend):
             )
         if status == "failed":
             return TaskStatus("failed", error=build_error(error.get("code"), error.get("message"), secrets))
-        if status in _STOPPED_STATES:
-            return TaskStatus("failed", error=build_error(None, _STOPPED_STATES[status], secrets))
+        if status in _STOP_MESSAGES_BY_STATE:
+            return TaskStatus("failed", error=build_error(None, _STOP_MESSAGES_BY_STATE[status], secrets))
         return TaskStatus(_OPEN_STATES.get(status))
 
     def read_content(self, raw: bytes, secrets: Secrets) -> ContentLocation:  # noqa: ARG002 - there is nothing to mask
@@ -192,14 +194,14 @@ class VolcengineVideoBackend(VideoBackend):
 
 def _check_prompt(prompt: str) -> None:
     """Raise ``InvalidRequest`` for a prompt that sets a length or size, because it would not be charged."""
-    match = _COMMAND.search(prompt)
+    match = _COMMAND_PATTERN.search(prompt)
     if match is not None:
         message = f"'prompt' must not have '--{match[1]}' in it: the length is said as 'seconds', the size as 'size'"
         raise InvalidRequest(message, param="prompt")
 
 
-def _check(spec: VideoSpec, model: SeedanceModel) -> None:
-    check_reference(spec, takes_image=model.images, needs_image=not model.words)
+def _check_spec(spec: VideoSpec, model: SeedanceModel) -> None:
+    check_reference(spec, takes_image=model.takes_image, needs_image=not model.takes_text)
     if spec.seconds is not None and spec.seconds not in model.seconds:
         raise InvalidRequest(f"'seconds' must be {min(model.seconds)} to {max(model.seconds)}", param="seconds")
 
@@ -212,7 +214,7 @@ def _build_size(spec: VideoSpec, model: SeedanceModel | None) -> Body:
         rule = f"must be one of {', '.join(sizes)}" if sizes else "is left to this model"
         raise InvalidRequest(f"'size' {rule}", param="size")
     resolution, ratio = sizes[spec.size]
-    keeps_reference_size = spec.reference is not None and model is not None and not model.cuts
+    keeps_reference_size = spec.reference is not None and model is not None and not model.crops_image
     return {"resolution": resolution, "ratio": "adaptive" if keeps_reference_size else ratio}
 
 
@@ -223,7 +225,16 @@ def _parse_seconds(value: object) -> str | None:
 def _parse_size(value: Body) -> str | None:
     """Return the size for the resolution and ratio in an answer, according to the answer's model, or None."""
     model = _find_model(value.get("model"))
-    size_fields = (value.get("resolution"), value.get("ratio"))
+    reported_resolution_and_ratio = (value.get("resolution"), value.get("ratio"))
     return (
-        next((size for size, words in model.sizes.items() if words == size_fields), None) if model is not None else None
+        next(
+            (
+                size
+                for size, resolution_and_ratio in model.sizes.items()
+                if resolution_and_ratio == reported_resolution_and_ratio
+            ),
+            None,
+        )
+        if model is not None
+        else None
     )

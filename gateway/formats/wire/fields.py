@@ -45,10 +45,10 @@ DATA_NAMES = frozenset(
      "parameters", "parametersJsonSchema", "response", "responseJsonSchema", "responseSchema", "results", "schema"},
 )  # fmt: skip
 """Fields with data of the client, a model or an earlier answer, in which an id is only text."""
-_CONTAINERS = (dict, list)
+_CONTAINER_TYPES = (dict, list)
 _FOLDED_NAMES = {fold_name(name): name for name in GOVERNED_NAMES}
-_USUAL_NAMES = PLAIN_NAMES - OUTPUT_LIMITS
-_SAME_RATIO = 0.9
+_FREE_NAMES = PLAIN_NAMES - OUTPUT_LIMITS
+_MIN_SIMILARITY = 0.9
 """The least similarity of a misspelt token limit. ``max_new_tokens`` and ``max_input_tokens`` are less similar."""
 
 
@@ -59,7 +59,7 @@ def parse_model(body: Body) -> str:
     limit is rejected, too, because the answer would be unlimited.
     """
     for name in body:
-        if name not in GOVERNED_NAMES and name not in _USUAL_NAMES:
+        if name not in GOVERNED_NAMES and name not in _FREE_NAMES:
             _check_spelling(name)
     model = body.get("model")
     if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
@@ -81,7 +81,7 @@ def _check_spelling(name: str) -> None:
     if known_name is not None:
         pass
     elif name[:3].casefold() == "max":
-        known_name = find_nearest(name.casefold(), OUTPUT_LIMITS, min_similarity=_SAME_RATIO)
+        known_name = find_nearest(name.casefold(), OUTPUT_LIMITS, min_similarity=_MIN_SIMILARITY)
     else:
         return
     if known_name is not None:
@@ -90,17 +90,17 @@ def _check_spelling(name: str) -> None:
 
 def has_unusual_names(body: Body) -> bool:
     """Return whether ``body`` has a field outside ``PLAIN_NAMES``, which may refer to a stored object."""
-    rest: list[Any] = [body]
-    while rest:
-        value = rest.pop()
+    pending: list[Any] = [body]
+    while pending:
+        value = pending.pop()
         if isinstance(value, list):
-            for item in value:
-                if isinstance(item, _CONTAINERS):
-                    rest.append(item)  # noqa: PERF401 - a comprehension is slower: it is a call of its own
+            for member in value:
+                if isinstance(member, _CONTAINER_TYPES):
+                    pending.append(member)  # noqa: PERF401 - a comprehension is slower: it is a call of its own
         elif value.keys() <= PLAIN_NAMES:
-            for name, item in value.items():
-                if isinstance(item, _CONTAINERS) and name not in DATA_NAMES:
-                    rest.append(item)
+            for name, member in value.items():
+                if isinstance(member, _CONTAINER_TYPES) and name not in DATA_NAMES:
+                    pending.append(member)
         else:
             return True
     return False
@@ -111,8 +111,8 @@ def make_missing_error(body: Body, name: str, subject: str = "") -> InvalidReque
 
     The message names a similar field of ``body``, if there is one, and describes the field as ``subject``.
     """
-    nearest = find_nearest(name, (field for field in body if field not in GOVERNED_NAMES))
-    hint = "" if nearest is None else f". Unknown field {nearest!r}; did you mean '{name}'?"
+    similar_name = find_nearest(name, (field for field in body if field not in GOVERNED_NAMES))
+    hint = "" if similar_name is None else f". Unknown field {similar_name!r}; did you mean '{name}'?"
     return InvalidRequest(f"Missing required field '{name}'{subject and f': {subject}'}{hint}", param=name)
 
 

@@ -36,7 +36,7 @@ MAX_ESCAPES = 4_000_000
 
 _PIECE_BYTES = 1024 * 1024
 """Bytes searched for escapes in one step."""
-_NON_BACKSLASH = re.compile(rb"[^\\]")
+_NON_BACKSLASH_PATTERN = re.compile(rb"[^\\]")
 
 
 def parse_json_object(raw: bytes, *, exact: bool = False) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _split_pieces(raw: bytes) -> Iterator[bytes]:
     """Yield ``raw`` in pieces that never end within an escape."""
     start = 0
     while start < len(raw):
-        match = _NON_BACKSLASH.search(raw, start + _PIECE_BYTES)
+        match = _NON_BACKSLASH_PATTERN.search(raw, start + _PIECE_BYTES)
         end = match.end() if match else len(raw)
         yield raw[start:end]
         start = end
@@ -96,13 +96,13 @@ def _strip_escapes(piece: bytes) -> bytes:
 
 
 def _check_depth(value: dict[str, Any]) -> None:
-    level: list[Any] = [value]
+    containers: list[Any] = [value]
     for _ in range(MAX_DEPTH):
         members = chain.from_iterable(
-            container.values() if type(container) is dict else container for container in level
+            container.values() if type(container) is dict else container for container in containers
         )
-        level = [member for member in members if type(member) is dict or type(member) is list]
-        if not level:
+        containers = [member for member in members if type(member) is dict or type(member) is list]
+        if not containers:
             return
     raise InvalidRequest(f"The request body is nested more than {MAX_DEPTH} deep")
 
@@ -111,8 +111,8 @@ def _check_duplicates(raw: bytes, canonical: bytes) -> None:
     """Raise ``InvalidRequest`` for a duplicate key: parsing drops such a key with its colon from ``canonical``."""
     colons = raw.count(b":")
     if b"\\u003" in raw:  # some colons may be escaped
-        escapes = raw.replace(b"\\\\", b"")
-        colons += escapes.count(b"\\u003a") + escapes.count(b"\\u003A")
+        unescaped_raw = raw.replace(b"\\\\", b"")
+        colons += unescaped_raw.count(b"\\u003a") + unescaped_raw.count(b"\\u003A")
     if colons != canonical.count(b":"):
         raise InvalidRequest("The request body has a duplicate key", param=_find_duplicate(raw))
 

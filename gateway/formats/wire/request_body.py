@@ -73,10 +73,10 @@ def build_payload(body: Payload, boundary_mark: str) -> tuple[bytes | Content, s
     ``boundary_mark`` is a word that no file contains. It goes into the boundary of a form.
     """
     if isinstance(body, RawFile):
-        return Content((FilePiece(body.upload),)), _find_type(body.upload)
+        return Content((FilePiece(body.upload),)), _find_media_type(body.upload)
     if isinstance(body, Form):
         boundary = _find_boundary(body, boundary_mark)
-        return Content(tuple(_join(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
+        return Content(tuple(_join_bytes(_build_form(body, boundary)))), f"multipart/form-data; boundary={boundary}"
     try:
         return orjson.dumps(body), JSON
     except orjson.JSONEncodeError:  # the body contains files or long numbers, or is nested too deeply
@@ -93,10 +93,10 @@ def _build_around_files(body: Body) -> Content:
         return orjson.Fragment(orjson.dumps(value.prefix)[:-1] + _PLACEHOLDER + b'"')
 
     try:
-        first, *texts = orjson.dumps(body, default=leave_placeholder).split(_PLACEHOLDER)
+        first_text, *texts = orjson.dumps(body, default=leave_placeholder).split(_PLACEHOLDER)
     except orjson.JSONEncodeError:
         raise InvalidRequest("The request is nested too deeply to be passed on") from None
-    pieces: list[bytes | FilePiece] = [first]
+    pieces: list[bytes | FilePiece] = [first_text]
     for upload, text in zip(files, texts, strict=True):
         pieces += (FilePiece(upload, base64=True), text)
     return Content(tuple(pieces))
@@ -120,27 +120,27 @@ def _list_fields(form: Form) -> Iterator[tuple[str, object]]:
 
 
 def _build_form(form: Form, boundary: str) -> Iterator[bytes | FilePiece]:
-    edge = f"--{boundary}\r\nContent-Disposition: form-data; name="
+    part_start = f"--{boundary}\r\nContent-Disposition: form-data; name="
     for name, value in _list_fields(form):
-        yield f'{edge}"{_quote(name)}"\r\n\r\n{_write_text(value)}\r\n'.encode(errors="replace")
+        yield f'{part_start}"{_escape_quotes(name)}"\r\n\r\n{_write_text(value)}\r\n'.encode(errors="replace")
     for name, upload in form.files:
-        disposition = f'{edge}"{_quote(name)}"; filename="{_quote(upload.filename)}"'
-        yield f"{disposition}\r\nContent-Type: {_find_type(upload)}\r\n\r\n".encode(errors="replace")
+        disposition = f'{part_start}"{_escape_quotes(name)}"; filename="{_escape_quotes(upload.filename)}"'
+        yield f"{disposition}\r\nContent-Type: {_find_media_type(upload)}\r\n\r\n".encode(errors="replace")
         yield FilePiece(upload)
         yield b"\r\n"
     yield f"--{boundary}--\r\n".encode()
 
 
-def _find_type(upload: Upload) -> str:
+def _find_media_type(upload: Upload) -> str:
     return upload.media_type if MEDIA_TYPE.match(upload.media_type) else ANY_TYPE
 
 
-def _join(pieces: Iterator[bytes | FilePiece]) -> Iterator[bytes | FilePiece]:
-    for of_bytes, run in groupby(pieces, lambda piece: isinstance(piece, bytes)):
-        if of_bytes:
-            yield b"".join(piece for piece in run if isinstance(piece, bytes))
+def _join_bytes(pieces: Iterator[bytes | FilePiece]) -> Iterator[bytes | FilePiece]:
+    for is_bytes, group in groupby(pieces, lambda piece: isinstance(piece, bytes)):
+        if is_bytes:
+            yield b"".join(piece for piece in group if isinstance(piece, bytes))
         else:
-            yield from run
+            yield from group
 
 
 def _write_text(value: object) -> str:
@@ -149,5 +149,5 @@ def _write_text(value: object) -> str:
     return value if isinstance(value, str) else exact_json.dumps(value).decode()
 
 
-def _quote(name: str) -> str:
+def _escape_quotes(name: str) -> str:
     return name.translate(_QUOTED_CHARS)

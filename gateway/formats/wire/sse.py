@@ -21,11 +21,11 @@ valid event holds an image, one long string. Parsing more parts would block the 
 
 # A line end followed by a blank line. A CR at the end of the received data waits for a possible LF. Otherwise the end
 # of an event would depend on where the network cuts the stream.
-_EVENT_END = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
-_ERROR_NAME = re.compile(rb"(?<![^\r\n])event: ?error[\r\n]")
+_EVENT_END_PATTERN = re.compile(rb"\r\n(?:\r\n|\n|\r(?=[^\n]))|(?:(?<!\r)\n|\r(?!\n))(?:\r\n|\n|\r)")
+_ERROR_NAME_PATTERN = re.compile(rb"(?<![^\r\n])event: ?error[\r\n]")
 _EVENT_SEPARATOR = b"\n\n"
 _CRLF_END = b"\r\n\r\n"
-_CR = 13
+_CARRIAGE_RETURN = 13
 _OVERLAP_BYTES = 3  # the longest event end has four bytes; up to three may have arrived
 BOM = b"\xef\xbb\xbf"
 KEEPALIVE = b": keepalive\n\n"
@@ -33,7 +33,7 @@ KEEPALIVE = b": keepalive\n\n"
 
 
 class EventTooLong(Exception):
-    """An event exceeds the splitter's limit, or has more parts than any valid event."""
+    """Raised for an event that exceeds the splitter's limit, or that has more parts than any valid event."""
 
 
 class SseSplitter:
@@ -41,17 +41,17 @@ class SseSplitter:
 
     Attributes:
         limit: maximum bytes of an event.
-        has_pending: an event is incomplete.
+        has_pending: whether an event is incomplete.
         noise: total bytes of events without data, counted by the code that parses the events.
     """
 
-    __slots__ = ("_buffer", "_commas", "_containers", "_lf_only", "_limit", "_lines", "has_pending", "noise")
+    __slots__ = ("_buffer", "_commas", "_containers", "_is_lf_only", "_limit", "_lines", "has_pending", "noise")
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self.has_pending = False
         self.noise = 0
         self._limit = limit
-        self._lf_only = True  # whether every line so far ended in LF
+        self._is_lf_only = True  # whether every line so far ended in LF
         self._buffer = bytearray()
         self._lines = self._containers = self._commas = 0
 
@@ -65,33 +65,33 @@ class SseSplitter:
         if (
             data.endswith(_EVENT_SEPARATOR)
             and data.find(_EVENT_SEPARATOR, 0, -1) < 0
-            and _CR not in data
+            and _CARRIAGE_RETURN not in data
             and not self.has_pending
         ):
             return [data]
-        if _CR in data:
-            self._lf_only = False
+        if _CARRIAGE_RETURN in data:
+            self._is_lf_only = False
             # Fast path for providers with CRLF line ends, such as Google.
             if data.endswith(_CRLF_END) and data.count(b"\r") == data.count(b"\n") == 2 and not self.has_pending:  # noqa: PLR2004
                 return [data]
         search_start = 0
         if self.has_pending:
-            search_start = self._hold(data)
+            search_start = self._append(data)
             if search_start < 0:
                 return []
             data = self.take()
         events: list[bytes] = []
         start = 0
-        if self._lf_only:
+        if self._is_lf_only:
             while (end := data.find(_EVENT_SEPARATOR, search_start) + 2) > 1:
                 events.append(data[start:end])
                 start = search_start = end
         else:
-            for match in _EVENT_END.finditer(data, search_start):
+            for match in _EVENT_END_PATTERN.finditer(data, search_start):
                 events.append(data[start : match.end()])
                 start = match.end()
         if start < len(data):
-            self._hold(data[start:])
+            self._append(data[start:])
         return events
 
     def take(self) -> bytes:
@@ -100,28 +100,28 @@ class SseSplitter:
         self._lines = self._containers = self._commas = 0
         return data
 
-    def _hold(self, data: bytes) -> int:
-        """Append ``data`` to the incomplete event. Returns the offset from which its end is searched, or -1.
+    def _append(self, data: bytes) -> int:
+        """Append ``data`` to the incomplete event. Return the offset from which the end of the event can be searched.
 
-        -1 says that the event is still incomplete. Raises ``EventTooLong``.
+        Returns -1 if the event is still incomplete. Raises ``EventTooLong``.
         """
         buffer = self._buffer
         search_start = max(0, len(buffer) - _OVERLAP_BYTES)
         buffer += data
         self.has_pending = True
         if len(buffer) > _LARGE_BYTES:
-            self._count(data)
+            self._check_counts(data)
         if (
             buffer.find(_EVENT_SEPARATOR, search_start) >= 0
-            if self._lf_only
-            else _has_line_end(buffer[search_start:]) and _EVENT_END.search(buffer, search_start)
+            if self._is_lf_only
+            else _has_line_end(buffer[search_start:]) and _EVENT_END_PATTERN.search(buffer, search_start)
         ):
             return search_start
         if len(buffer) > self._limit:
             raise EventTooLong("The provider sent an event without an end")
         return -1
 
-    def _count(self, data: bytes) -> None:
+    def _check_counts(self, data: bytes) -> None:
         self._lines += data.count(b"\n") + data.count(b"\r")
         self._containers += data.count(b"{") + data.count(b"[")
         self._commas += data.count(b",")
@@ -162,7 +162,7 @@ def has_match(pattern: re.Pattern[bytes], literal: bytes, data: bytes) -> bool:
 
 def is_error_event(event: bytes) -> bool:
     """Return whether an event is named ``error``."""
-    return has_match(_ERROR_NAME, b"event:", event)
+    return has_match(_ERROR_NAME_PATTERN, b"event:", event)
 
 
 def parse_data(event: bytes) -> bytes | None:

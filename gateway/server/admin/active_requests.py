@@ -98,7 +98,7 @@ async def _send_changes(request: AdminRequest, response: EventSourceResponse) ->
             sent_count = snapshot.number
             await response.send(snapshot.data, event="running")
         await asyncio.sleep(feed.tick_s)
-        if loop.time() - checked_at >= feed.again_s:
+        if loop.time() - checked_at >= feed.retry_s:
             checked_at = loop.time()
             try:
                 await check_still_signed_in(request.http)
@@ -147,7 +147,7 @@ async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> Can
     if not is_request_id(request_id):  # the id becomes part of a path at other nodes
         raise missing
     answers = await peers.ask_all("POST", ("running", request_id, "cancel"), actor)
-    for answer in answers.found.values():
+    for answer in answers.by_node.values():
         if answer.status == CONFLICT:
             raise Conflict(answer.error, should_retry=False)
         if answer.body.get("cancelled"):

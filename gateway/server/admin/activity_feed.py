@@ -90,7 +90,7 @@ class ActiveRequestsFeed:
         self._query_lock = asyncio.Lock()
         self._ask = ask
         self.tick_s = TICK_S
-        self.again_s = SESSION_CHECK_S
+        self.retry_s = SESSION_CHECK_S
         self.following = SubscriberLimit(MAX_WATCHERS, "lists of what is under way")
         self.taken = 0
 

@@ -43,7 +43,7 @@ async def ask_named_node(request: AdminRequest, kind: type[T], *path: str) -> T 
         return None
     if services.admin.peers is None:
         raise NotFound(f"No live node has the id {node[:64]!r}", param="node")
-    answer = await services.admin.peers.ask_one(node, path, request.actor)
+    answer = await services.admin.peers.ask_node(node, path, request.actor)
     if answer.status != HTTPStatus.OK:
         body = orjson.dumps(answer.body)
         return web.Response(body=body, status=answer.status, content_type="application/json")  # type: ignore[return-value]

@@ -30,7 +30,7 @@ _COLUMNS = (
     "prompt_tokens", "completion_tokens", "cached_tokens", "usage_source", "usage_capped", "usage_implausible",
     "images", "duration_ms", "characters", "cost_usd", "cost_nanos", "reserved_nanos", "overrun_nanos",
     "first_byte_ms", "total_ms", "client_request_id", "unpriced", "batch_id", "batch_multiplier_ppm", "adapted",
-    "served_model", "units", "route", "shadow",
+    "served_model", "units", "route", "saved_usd", "saved_nanos", "shadow",
 )  # fmt: skip
 _read_row = attrgetter(*_COLUMNS)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -124,14 +124,14 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
 
 
 async def _check_allowed(request: AdminRequest, checked_at: float) -> float:
-    """Check the shutdown and, every ``again_s`` seconds, the session; return the time of its last check.
+    """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
 
     Raises ``Overloaded`` at shutdown, and another ``GatewayError`` if the session has ended.
     """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()
-    if now - checked_at < request.services.admin.history.again_s:
+    if now - checked_at < request.services.admin.history.retry_s:
         return checked_at
     await check_still_signed_in(request.http)
     return now

@@ -31,7 +31,7 @@ MAX_EXPORTS = 2
 class RequestHistory:
     """Reads the request log and the traffic sums.
 
-    ``again_s`` is the seconds between two checks of an exporting session.
+    ``retry_s`` is the seconds between two checks of an exporting session.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RequestHistory:
         self._router = router
         self._directory = directory
         self._exports: Counter[int | None] = Counter()
-        self.again_s = LOOK_AGAIN_S
+        self.retry_s = LOOK_AGAIN_S
 
     @property
     def exports(self) -> int:

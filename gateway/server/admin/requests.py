@@ -44,6 +44,7 @@ class RequestView(RequestRecord):
     usage_capped: bool
     usage_implausible: bool
     cost_usd: float
+    saved_usd: float
 
 
 @frozen(kw_only=True)
@@ -148,7 +149,7 @@ async def get_request(request: AdminRequest) -> RequestDetails:
     `served_model` is the provider's name of the model that was charged, if that is not `model`. `units` are the counts
     that were charged and have no field, as JSON. The log has no prices: `lines` are calculated with the current ones.
     They add up to the charge, in `cost_nanos`, or each of them is `estimated`; the request's own `cost_usd` is the
-    charge.
+    charge. `saved_usd` is what the provider's prompt cache has saved at the prices of that time.
     """
     await request.services.billing.flusher.store_waiting()
     actor, history = request.actor, request.services.admin.history

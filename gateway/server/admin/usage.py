@@ -28,7 +28,7 @@ _ALL_AXES = (*_AXES, _PROVIDER)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _OPERATOR_AXES = ("account", "channel", _PROVIDER)
 _UNKNOWN = "unknown"
-_EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0)
+_EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
 
@@ -37,7 +37,11 @@ _LABEL = {**FIRST, **OMITTED}
 
 @frozen(kw_only=True)
 class UsageSums:
-    """Sums of requests. ``failed`` of them were refused or failed."""
+    """Sums of requests. ``failed`` of them were refused or failed.
+
+    ``cached_tokens`` are the part of ``prompt_tokens`` that providers have read from their prompt caches.
+    ``saved_nanos`` and ``saved_usd`` are what these caches have saved; negative if writing to them cost more.
+    """
 
     requests: Count
     failed: Count
@@ -46,7 +50,9 @@ class UsageSums:
     cached_tokens: Count
     cost_nanos: int
     total_ms: int
+    saved_nanos: int
     cost_usd: float
+    saved_usd: float
 
 
 @frozen(kw_only=True)
@@ -135,8 +141,11 @@ _FILTERS = (
 async def get_usage(request: AdminRequest) -> Usage:
     """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
 
-    `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations. Times are
-    whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour at most 31 days are possible.
+    `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations.
+    `cached_tokens` are the part of `prompt_tokens` that providers read from their prompt caches, and `saved_usd` is the
+    price of the same prompts without a cache minus what was charged. Writing to a cache can cost more than is saved;
+    then it is negative. Times are whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour at
+    most 31 days are possible.
     Requests without a known model, or without a channel, are in the `total` alone. By account, channel and provider is
     for administrators. A channel that is gone has the provider `unknown`.
     """

@@ -63,21 +63,18 @@ async def load_overview(request: web.Request) -> Data:
     starts = list_bucket_starts(span, request.app[SERVICES].clock())
     since = starts[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.axis == "hour" else "%Y-%m-%d")
     query: dict[str, Any] = {"since": since, "account": account}
-    times, models, keys, sample, latest, session, accounts, account_views = await asyncio.gather(
+    times, models, keys, channels, sample, latest, session, accounts, account_views = await asyncio.gather(
         ask_admin_api(request, "/usage", by=span.axis, **query),
         ask_admin_api(request, "/usage", by="model", **query),
         ask_admin_api(request, "/usage", by="key", **query),
+        _list_channels(request, query, everyone=everyone),
         ask_admin_api(request, "/requests", limit=SAMPLE, **query),
         ask_admin_api(request, "/requests", limit=_MAX_REQUESTS, account=account),
         ask_admin_api(request, "/account"),
         _list_accounts(request, everyone=everyone),
         ask_admin_api(request, "/models"),
     )
-    top = [line.model for line in models.data[:_MAX_STACKED] if line.cost_usd]
-    of_models = await asyncio.gather(
-        *(ask_admin_api(request, "/usage", by=span.axis, model=model, **query) for model in top)
-    )
-    stacks = {model: usage.data for model, usage in zip(top, of_models, strict=True)}
+    stacks = await _load_stacks(request, span, models.data, query)
     shown_account = next((view for view in accounts if view.name == account), session)
     return {
         "spans": SPANS,
@@ -89,6 +86,7 @@ async def load_overview(request: web.Request) -> Data:
         **draw_charts(span, starts, times.data, stacks, partial(gettext, request[LANGUAGE])),
         "models": models.data[:_MAX_MODELS],
         "keys": keys.data[:_MAX_MODELS],
+        "channels": channels[:_MAX_MODELS],
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),
         "latest": latest.data,
@@ -99,6 +97,25 @@ async def load_overview(request: web.Request) -> Data:
 async def _list_accounts(request: web.Request, *, everyone: bool) -> list[AccountView]:
     account_views: list[AccountView] = await ask_admin_api(request, "/accounts") if everyone else []
     return account_views
+
+
+async def _load_stacks(
+    request: web.Request, span: Span, lines: Sequence[UsageLine], query: Mapping[str, Any]
+) -> dict[str, Sequence[UsageLine]]:
+    """Return the usage over time of the models that cost most, of which ``lines`` are the first."""
+    top = [line.model for line in lines[:_MAX_STACKED] if line.model is not None and line.cost_usd]
+    of_models = await asyncio.gather(
+        *(ask_admin_api(request, "/usage", by=span.axis, model=model, **query) for model in top)
+    )
+    return {model: usage.data for model, usage in zip(top, of_models, strict=True)}
+
+
+async def _list_channels(request: web.Request, query: Mapping[str, Any], *, everyone: bool) -> Sequence[UsageLine]:
+    """Return the usage by channel. Members do not see channels."""
+    lines: Sequence[UsageLine] = (
+        (await ask_admin_api(request, "/usage", by="channel", **query)).data if everyone else ()
+    )
+    return lines
 
 
 def list_bucket_starts(span: Span, now_s: float) -> list[datetime]:

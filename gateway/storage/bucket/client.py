@@ -32,7 +32,7 @@ OPERATION_TIMEOUT_S = 45.0
 """Seconds for a call and its retries, with a few MiB at most."""
 MIN_RATE = 128 * 1024
 """Bytes per second that a large upload must average."""
-DOWN_S = 3.0
+FAILURE_PAUSE_S = 3.0
 """Seconds after an error during which the bucket counts as down."""
 PART_BYTES = 8 * 1024 * 1024
 MAX_PARALLEL_PARTS = 4
@@ -65,7 +65,7 @@ class Bucket:
 
     def check_reachable(self) -> None:
         """Raise ``StoreUnavailable`` if the last call failed moments ago, so that no paid work starts."""
-        if self._failing and time.monotonic() - self._failed_at < DOWN_S:
+        if self._failing and time.monotonic() - self._failed_at < FAILURE_PAUSE_S:
             raise _make_unavailable()
 
     async def put(self, name: str, data: bytes | Path, size: int) -> None:

@@ -124,10 +124,13 @@ class BucketFiles:
         return self._local / f"copy-{secrets.token_hex(16)}"
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:
-        """Delete the bytes of every id not in ``kept_ids``. Files younger than an hour stay: their row may follow."""
+        """Delete the bytes of every id not in ``kept_ids``.
+
+        Files younger than an hour stay, because their rows may not be stored yet.
+        """
         digits, before_s = {find_digits(kept_id) for kept_id in kept_ids}, self._clock() - STALE_DRAFT_S
-        doomed: list[str] = []
-        files = freed = left_bytes = 0
+        deleted_names: list[str] = []
+        files = freed_bytes = left_bytes = 0
         async for batch in self._bucket.list_objects(FOLDER):
             for stored_object in batch:
                 folder, _, name = stored_object.name.rpartition("/")
@@ -136,10 +139,10 @@ class BucketFiles:
                 if is_known or stored_object.stored_s >= before_s:
                     left_bytes += stored_object.size
                     continue
-                doomed.append(stored_object.name)
-                files, freed = files + 1, freed + stored_object.size
-        await delete_objects(self._bucket, doomed)
-        return CleanupResult(files, freed, left_bytes)
+                deleted_names.append(stored_object.name)
+                files, freed_bytes = files + 1, freed_bytes + stored_object.size
+        await delete_objects(self._bucket, deleted_names)
+        return CleanupResult(files, freed_bytes, left_bytes)
 
 
 class BucketLines:
@@ -149,12 +152,12 @@ class BucketLines:
         self._bucket = bucket
         self.name = name
         self._parse = parse
-        self._next = 0
+        self._next_number = 0
         self._has_new_piece = False
 
     def recover(self) -> list[Any]:
         names = self._bucket.list_now(_find_folder(self.name))
-        self._next = 1 + int(names[-1].rpartition("/")[2]) if names else 0
+        self._next_number = 1 + int(names[-1].rpartition("/")[2]) if names else 0
         parsed_lines = (
             self._parse(line) for name in names for line in self._bucket.read_now(name).splitlines(keepends=True)
         )
@@ -163,10 +166,10 @@ class BucketLines:
     def append(self, lines: Sequence[bytes]) -> None:
         self._has_new_piece = bool(lines)
         if lines:
-            self._bucket.put_now(_name_piece(self.name, self._next), b"".join(lines))
+            self._bucket.put_now(_name_piece(self.name, self._next_number), b"".join(lines))
 
-    def mark(self) -> None:
-        self._next += self._has_new_piece
+    def make_permanent(self) -> None:
+        self._next_number += self._has_new_piece
         self._has_new_piece = False
 
     def remove(self) -> None:

@@ -70,20 +70,20 @@ class BucketMedia:
                 return media.CleanupResult()
 
     async def _sweep(self, before_s: float, max_bytes: int) -> media.CleanupResult:
-        swept, left_bytes = media.CleanupResult(), 0
+        result, left_bytes = media.CleanupResult(), 0
         async for batch in self._list_media():
-            doomed = [stored_object for stored_object in batch if stored_object.stored_s < before_s]
+            old_objects = [stored_object for stored_object in batch if stored_object.stored_s < before_s]
             left_bytes += sum(stored_object.size for stored_object in batch if stored_object.stored_s >= before_s)
-            swept = await self._delete(doomed, swept)
+            result = await self._delete(old_objects, result)
         if left_bytes > max_bytes:
-            oldest = OldestFiles(left_bytes - max_bytes)
+            oldest_files = OldestFiles(left_bytes - max_bytes)
             async for batch in self._list_media():
                 for stored_object in batch:
-                    oldest.add((stored_object.stored_s, stored_object.size, stored_object.name))
-            doomed = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest.list_surplus()]
-            swept = await self._delete(doomed, swept)
-            left_bytes -= sum(stored_object.size for stored_object in doomed)
-        return attrs.evolve(swept, left_bytes=left_bytes)
+                    oldest_files.add((stored_object.stored_s, stored_object.size, stored_object.name))
+            old_objects = [StoredObject(name, size, stored_s) for stored_s, size, name in oldest_files.list_surplus()]
+            result = await self._delete(old_objects, result)
+            left_bytes -= sum(stored_object.size for stored_object in old_objects)
+        return attrs.evolve(result, left_bytes=left_bytes)
 
     async def _list_media(self) -> AsyncIterator[list[StoredObject]]:
         async for batch in self._bucket.list_objects(self._folder):
@@ -91,10 +91,11 @@ class BucketMedia:
                 stored_object for stored_object in batch if media.find_media_type(stored_object.name.rpartition("/")[2])
             ]
 
-    async def _delete(self, doomed: list[StoredObject], swept: media.CleanupResult) -> media.CleanupResult:
-        await delete_objects(self._bucket, [stored_object.name for stored_object in doomed])
+    async def _delete(self, old_objects: list[StoredObject], former_result: media.CleanupResult) -> media.CleanupResult:
+        await delete_objects(self._bucket, [stored_object.name for stored_object in old_objects])
         return media.CleanupResult(
-            swept.files + len(doomed), swept.freed_bytes + sum(stored_object.size for stored_object in doomed)
+            former_result.files + len(old_objects),
+            former_result.freed_bytes + sum(stored_object.size for stored_object in old_objects),
         )
 
     def _name(self, media_id: str) -> str:

@@ -13,7 +13,7 @@ from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolde
 from gateway.storage.identity import fingerprint
 from gateway.storage.open import is_postgres
 
-_DRAFT = ".copy-"
+_DRAFT_PREFIX = ".copy-"
 _SAME_KIND_ERROR = "Both are data folders. To copy a folder, use 'gateway backup' and 'gateway restore'"
 
 
@@ -98,13 +98,13 @@ async def _open_target(location: StoreLocation, source: CopySource) -> AsyncIter
         async with open_target(location.text) as server:
             yield server
         return
-    missing = [folder for folder in (location.folder, *location.folder.parents) if not folder.exists()]
+    new_folders = [folder for folder in (location.folder, *location.folder.parents) if not folder.exists()]
     folder = DataFolder(location.folder)
     try:
         async with _make_database(location.folder, source) as store:
             yield store
     except BaseException:
-        _remove_folder(location.folder, missing)
+        _remove_folder(location.folder, new_folders)
         raise
     finally:
         folder.close()
@@ -116,7 +116,7 @@ async def _make_database(folder: Path, source: CopySource) -> AsyncIterator[Copy
     if database.exists():
         raise CopyFailed(f"{folder} has a database already. Move {database} away, or name another data folder")
     await _check_secrets(folder, source)
-    draft = folder / f"{_DRAFT}{DATABASE}"
+    draft = folder / f"{_DRAFT_PREFIX}{DATABASE}"
     remove(draft)  # left by a killed copy: this process holds the folder's lock
     async with make_target(draft) as store:
         yield store

@@ -58,10 +58,10 @@ class PostgresStore:
     async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
         for table in tables:
             if table.counted:
-                last = counters.get(table.name, 0)
+                last_number = counters.get(table.name, 0)
                 sequence = await self._find_sequence(table)
                 await self._connection.execute(
-                    "SELECT setval($1::text::regclass, $2, $3)", sequence, last or 1, last > 0
+                    "SELECT setval($1::text::regclass, $2, $3)", sequence, last_number or 1, last_number > 0
                 )
 
     async def _find_sequence(self, table: CopiedTable) -> str:

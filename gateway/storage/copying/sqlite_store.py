@@ -11,7 +11,7 @@ from gateway.storage.copying.tables import CopiedTable, Row
 from gateway.storage.integrity_check import is_foreign
 from gateway.storage.sqlite_database import open_sqlite
 
-_COUNTERS = "SELECT name, seq FROM sqlite_sequence"
+_LIST_COUNTERS = "SELECT name, seq FROM sqlite_sequence"
 
 
 class SqliteStore:
@@ -35,7 +35,9 @@ class SqliteStore:
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
         table_names = {table.name for table in tables if table.counted}
-        return {name: last for name, last in self._connection.execute(_COUNTERS) if name in table_names}
+        return {
+            name: last_number for name, last_number in self._connection.execute(_LIST_COUNTERS) if name in table_names
+        }
 
     async def fetch(self, statement: str) -> list[Row]:
         return [tuple(row) for row in self._connection.execute(statement)]
@@ -50,8 +52,10 @@ class SqliteStore:
         for table in tables:
             if table.counted:
                 self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table.name,))
-                last = counters.get(table.name, 0)
-                self._connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, last))
+                last_number = counters.get(table.name, 0)
+                self._connection.execute(
+                    "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table.name, last_number)
+                )
 
 
 @contextmanager
@@ -90,8 +94,8 @@ async def make_target(path: Path) -> AsyncIterator[SqliteStore]:
 
 
 def _check_keys(connection: sqlite3.Connection) -> None:
-    if broken := sorted({row[0] for row in connection.execute("PRAGMA foreign_key_check")}):
-        raise CopyFailed(f"Rows of {', '.join(broken)} refer to rows that are missing. Nothing was copied")
+    if broken_tables := sorted({row[0] for row in connection.execute("PRAGMA foreign_key_check")}):
+        raise CopyFailed(f"Rows of {', '.join(broken_tables)} refer to rows that are missing. Nothing was copied")
 
 
 def remove(path: Path) -> None:

@@ -48,7 +48,9 @@ class CopyTarget(CopySource, Protocol):
 class CopyReport:
     """The result of a copy.
 
-    ``mended`` are rows from which U+0000 was removed. ``agrees`` says whether the charges are equal.
+    Attributes:
+        mended: the number of rows from which U+0000 was removed.
+        agrees: whether the sums of charges are equal.
     """
 
     rows: Mapping[str, int]
@@ -85,15 +87,18 @@ async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[
     counts: dict[str, int] = {}
     mended = 0
     for table in tables:
-        expected, mended_rows = await _copy_table(source, target, table, progress)
-        await _compare(target, table, expected)
-        counts[table.name] = expected.rows
+        expected_sum, mended_rows = await _copy_table(source, target, table, progress)
+        await _compare(target, table, expected_sum)
+        counts[table.name] = expected_sum.rows
         mended += mended_rows
     await target.write_counters(tables, await source.read_counters(tables))
     totals = await source.fetch(TOTALS)
     if await target.fetch(TOTALS) != totals:
         raise CopyFailed(f"The charges in {target.name} are not those of {source.name}. Nothing was copied")
-    agrees = all(entry == used == requested for _, _, entry, used, requested, _ in totals)
+    agrees = all(
+        entry_nanos == counted_nanos == requested_nanos
+        for _, _, entry_nanos, counted_nanos, requested_nanos, _ in totals
+    )
     return CopyReport(counts, mended, sum(total[2] for total in totals), agrees)
 
 
@@ -107,9 +112,9 @@ async def _check_schema(source: CopySource) -> None:
 
 
 async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> None:
-    used = [table.name for table in tables if await target.fetch(f"SELECT 1 FROM {table.name} LIMIT 1")]  # noqa: S608 - our own
-    if used:
-        raise CopyFailed(f"{target.name} has data already (in {', '.join(used[:3])}). Name an empty database")
+    filled_tables = [table.name for table in tables if await target.fetch(f"SELECT 1 FROM {table.name} LIMIT 1")]  # noqa: S608 - our own
+    if filled_tables:
+        raise CopyFailed(f"{target.name} has data already (in {', '.join(filled_tables[:3])}). Name an empty database")
 
 
 async def _copy_table(
@@ -127,10 +132,10 @@ async def _copy_table(
     return written_sum, mended
 
 
-async def _compare(target: CopyTarget, table: CopiedTable, expected: _Sum) -> None:
+async def _compare(target: CopyTarget, table: CopiedTable, expected_sum: _Sum) -> None:
     stored_sum = _Sum()
     async for rows in target.read_rows(table):
         stored_sum.add(rows)
-    if stored_sum.finish() != expected.finish():
-        difference = "the number of rows" if stored_sum.rows != expected.rows else "the checksum"
+    if stored_sum.finish() != expected_sum.finish():
+        difference = "the number of rows" if stored_sum.rows != expected_sum.rows else "the checksum"
         raise CopyFailed(f"{target.name}: {difference} of {table.name} is not that of the source. Nothing was copied")

@@ -10,12 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from gateway.storage.postgres.hosts import CONNECT_S, FAILURES, Host, share_hosts
+from gateway.storage.postgres.hosts import CONNECT_TIMEOUT_S, FAILURES, Host, share_hosts
 from gateway.storage.postgres.timeline import NewestTimeline
 
-NODE = "gateway node "
+NODE_PREFIX = "gateway node "
 """The prefix of the names of all connections of a node; its id and a space follow."""
-_CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
+_LIST_CONFIGURATIONS = "SELECT id, config_digest FROM nodes WHERE state = 'live' ORDER BY id"
 _READ_ONLY = "SET default_transaction_read_only = on"
 _KEEP_ALIVE = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "2", "tcp_keepalives_count": "3"}
 
@@ -40,16 +40,16 @@ class Address:
         unchosen = self._hosts.several and "target_session_attrs" not in self._options
         self._attributes = {"target_session_attrs": "read-write"} if unchosen else {}
         self.name = describe_url(url)
-        place = f"{NODE}{node}" if node else f"gateway {socket.gethostname()[:30]}"
-        self.user = f"{place} {os.getpid()} {secrets.token_hex(4)}"
+        default_user = f"{NODE_PREFIX}{node}" if node else f"gateway {socket.gethostname()[:30]}"
+        self.user = f"{default_user} {os.getpid()} {secrets.token_hex(4)}"
 
     async def connect(self, **settings: str) -> asyncpg.Connection:
         """Open a connection with these server ``settings``. Raises ``FAILURES`` and ``ValueError``."""
         # JIT compilation pays off only for statements that take seconds, and the gateway has none.
-        wanted = {"jit": "off", **_KEEP_ALIVE, **settings}
-        own = {name: value for name, value in wanted.items() if name not in self._options}
-        own["application_name"] = settings.get("application_name", self.user)
-        return await self._hosts.connect(partial(self._open, own))
+        default_settings = {"jit": "off", **_KEEP_ALIVE, **settings}
+        used_settings = {name: value for name, value in default_settings.items() if name not in self._options}
+        used_settings["application_name"] = settings.get("application_name", self.user)
+        return await self._hosts.connect(partial(self._open, used_settings))
 
     def suspect(self, connection: asyncpg.Connection) -> None:
         """Check the server of a ``connection`` whose statement takes long: ``Hosts.suspect``."""
@@ -57,10 +57,14 @@ class Address:
 
     async def _open(self, settings: Mapping[str, str], host: Host) -> asyncpg.Connection:
         connection = await asyncpg.connect(
-            dsn=self._url, timeout=CONNECT_S, server_settings=dict(settings), **host.arguments, **self._attributes
+            dsn=self._url,
+            timeout=CONNECT_TIMEOUT_S,
+            server_settings=dict(settings),
+            **host.arguments,
+            **self._attributes,
         )
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 await self.timeline.check(connection)
         except BaseException:
             connection.terminate()
@@ -71,7 +75,7 @@ class Address:
         """Open a connection that refuses every write. Otherwise like ``connect``."""
         connection = await self.connect(**settings)
         try:  # a setting from the start would be taken for that of a server which is not "read-write"
-            await connection.execute(_READ_ONLY, timeout=CONNECT_S)
+            await connection.execute(_READ_ONLY, timeout=CONNECT_TIMEOUT_S)
         except BaseException:
             connection.terminate()
             raise
@@ -103,7 +107,7 @@ async def find_configurations(url: str) -> Sequence[tuple[str, str]] | Exception
     try:
         connection = await Address(url).connect(statement_timeout="3s")
         try:
-            return [tuple(row) for row in await connection.fetch(_CONFIGURATIONS)]
+            return [tuple(row) for row in await connection.fetch(_LIST_CONFIGURATIONS)]
         finally:
             connection.terminate()
     except (*FAILURES, ValueError) as error:

@@ -14,7 +14,7 @@ from gateway.storage.postgres.values import mend
 async def copy_rows(
     connection: AsyncConnection, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Insert rows in the current transaction. Raises ``IntegrityError`` and asyncpg's errors."""
+    """Insert rows in the current transaction. Raises ``IntegrityError``, ``DataError`` and asyncpg's errors."""
     driver = (await connection.get_raw_connection()).driver_connection
     if driver is None or not driver.is_in_transaction():
         raise RuntimeError("COPY outside of a transaction would commit by itself")

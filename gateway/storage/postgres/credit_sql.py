@@ -17,7 +17,7 @@ in this order.
 
 from collections.abc import Mapping
 
-TABLES = """
+CREATE_TABLES = """
 CREATE TABLE IF NOT EXISTS credit_balances (
   owner smallint NOT NULL, owner_id bigint NOT NULL, period smallint NOT NULL, start integer NOT NULL,
   credit bigint NOT NULL DEFAULT 0, settled bigint NOT NULL DEFAULT 0,

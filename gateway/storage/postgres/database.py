@@ -34,25 +34,25 @@ Check = Callable[[AsyncConnection], Awaitable[None]]
 MakeCredit = Callable[[Database], StoredCredit]
 """Makes the object that updates the credit leases of a node with its writes."""
 
-READERS = 4
-WORK_S = 15.0
+MAX_READERS = 4
+WRITE_TIMEOUT_S = 15.0
 """Seconds that a read, or all statements of a write, may take before their connection is closed."""
-LOCK_S = 8.0
+LOCK_TIMEOUT_S = 8.0
 """Seconds that a write waits for others. By then the nodes of a cluster have ended a stuck write
 (``cluster.membership.backends``)."""
-LONG_READERS = 2
-LONG_READ_S = 600.0
-"""Like ``WORK_S``, for long reads. They have separate connections, so no other read waits for them."""
-_MEASURED_EVERY_S = 60.0
-_START_LOCK_S = 3.0
+MAX_LONG_READERS = 2
+LONG_READ_TIMEOUT_S = 600.0
+"""Like ``WRITE_TIMEOUT_S``, for long reads. They have separate connections, so no other read waits for them."""
+_MEASURE_INTERVAL_S = 60.0
+_START_LOCK_TIMEOUT_S = 3.0
 """Seconds that a starting gateway waits for the one it replaces to release the database."""
 _IS_READ_ONLY = text("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean")
-_PUT_OLDEST = text("""
+_PUT_OLDEST_SCHEMA = text("""
 INSERT INTO cluster (name, value) VALUES ('oldest', :oldest) ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """).bindparams(oldest=schema.OLDEST.encode())
 """Running nodes read this row with each beat."""
-_SIZE = text("SELECT pg_database_size(current_database())")
-_NOT_A_TEXT = "22021"
+_READ_SIZE = text("SELECT pg_database_size(current_database())")
+_UNTRANSLATABLE_CHARACTER = "22021"
 """SQLSTATE for a character that PostgreSQL cannot store in a text: U+0000."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -75,18 +75,21 @@ class PostgresDatabase(Database):
         self.credit = None if make_credit is None else make_credit(self)
         self._address = address
         self._writer = _make_engine(address, 1)
-        self._reader = _make_engine(address, READERS, read_only=True)
-        long = {"statement_timeout": f"{LONG_READ_S:.0f}s"}
-        self._long_reader = _make_engine(address, LONG_READERS, LONG_READ_S, read_only=True, **long)
+        self._reader = _make_engine(address, MAX_READERS, read_only=True)
+        timeouts = {"statement_timeout": f"{LONG_READ_TIMEOUT_S:.0f}s"}
+        self._long_reader = _make_engine(address, MAX_LONG_READERS, LONG_READ_TIMEOUT_S, read_only=True, **timeouts)
         self._first_reader = _make_engine(address, 1, read_only=True)
         self._user = user
         self._lock = asyncio.Lock()
         self._size = StoreSize(0)
-        self._measured_s = -_MEASURED_EVERY_S
+        self._measured_s = -_MEASURE_INTERVAL_S
         event.listen(self._writer.sync_engine, "before_cursor_execute", _mend_parameters, retval=True, named=True)
 
     async def migrate(self, check: Check | None = None) -> None:
-        """Bring the schema up to date, unless ``check`` raises. Raises ``DatabaseStartupError``, ``OSError``."""
+        """Bring the schema up to date, unless ``check`` raises an error.
+
+        Raises ``DatabaseStartupError``, ``OSError``.
+        """
         async with self._writer.begin() as connection:
             await connection.execute(text("SET LOCAL statement_timeout = 0"))
             await connection.execute(text("SET LOCAL lock_timeout = 0"))
@@ -98,23 +101,26 @@ class PostgresDatabase(Database):
             if await upgrade_schema(connection, self.name):
                 await widen_columns(connection)
                 await create_functions(connection)
-                await connection.execute(_PUT_OLDEST)
+                await connection.execute(_PUT_OLDEST_SCHEMA)
 
     async def write(self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None = None) -> T:
         return await self._run_to_end(self._write(work, audit))
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        return await self._run_to_end(self._write(work, None, alone=False))
+        return await self._run_to_end(self._write(work, None, is_exclusive=False))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
-        return await self._run_to_end(self._read(statement, self._reader, WORK_S))
+        return await self._run_to_end(self._read(statement, self._reader, WRITE_TIMEOUT_S))
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Like ``read``, for ``LONG_READ_S`` at most, on a connection for long reads."""
-        return await self._run_to_end(self._read(statement, self._long_reader, LONG_READ_S))
+        """Like ``read``, for ``LONG_READ_TIMEOUT_S`` at most, on a connection for long reads."""
+        return await self._run_to_end(self._read(statement, self._long_reader, LONG_READ_TIMEOUT_S))
 
     async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
-        """Return every row of each statement, all as of one moment. Otherwise like ``read_long``."""
+        """Return every row of each statement, all as of one moment.
+
+        The time limit and the errors are those of ``read_long``.
+        """
         try:
             return await self._run_to_end(self._read_snapshot(statements))
         except _FAILURES as error:
@@ -123,19 +129,19 @@ class PostgresDatabase(Database):
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
         """Like ``read``, on a connection that is free unless a change is being applied."""
-        return await self._run_to_end(self._read(statement, self._first_reader, WORK_S))
+        return await self._run_to_end(self._read(statement, self._first_reader, WRITE_TIMEOUT_S))
 
     async def check_writable(self) -> None:
         await self.write_shared(_check_writable)
 
     async def measure(self) -> StoreSize:
         """Return the bytes of the database, at most a minute old; 0 until the server first answers."""
-        if time.monotonic() - self._measured_s >= _MEASURED_EVERY_S:
+        if time.monotonic() - self._measured_s >= _MEASURE_INTERVAL_S:
             try:
-                ((found,),) = await self.read(_SIZE)
+                ((size_bytes,),) = await self.read(_READ_SIZE)
             except StoreUnavailable:
                 return self._size
-            self._size, self._measured_s = StoreSize(int(found)), time.monotonic()
+            self._size, self._measured_s = StoreSize(int(size_bytes)), time.monotonic()
         return self._size
 
     async def close(self) -> None:
@@ -147,16 +153,16 @@ class PostgresDatabase(Database):
         await self._user.close()
 
     async def _write(
-        self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None, *, alone: bool = True
+        self, work: Callable[[AsyncConnection], Awaitable[T]], audit: AuditRow | None, *, is_exclusive: bool = True
     ) -> T:
         async with self._lock:
             try:
                 await self._user.acquire()
-                async with self._begin(alone=alone) as connection:
-                    done = await work(connection)
+                async with self._begin(is_exclusive=is_exclusive) as connection:
+                    result = await work(connection)
                     if audit is not None:
                         await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
-                    worked = time.perf_counter()
+                    commit_started_s = time.perf_counter()
             except IntegrityError:
                 raise
             except (*_FAILURES, DatabaseInUse) as error:
@@ -166,54 +172,54 @@ class PostgresDatabase(Database):
                 log.warning("store_write_failed", error=_describe(error))
                 raise StoreUnavailable("The gateway's store cannot be written to", retry_after_s=5) from error
             if work is not _check_writable:  # it has nothing to commit
-                self.last_commit_ms = round((time.perf_counter() - worked) * 1000, 2)
-            return done
+                self.last_commit_ms = round((time.perf_counter() - commit_started_s) * 1000, 2)
+            return result
 
     @asynccontextmanager
-    async def _begin(self, *, alone: bool) -> AsyncIterator[AsyncConnection]:
-        connection, locked = await self._start(self._writer, self._user.lock(alone=alone))
+    async def _begin(self, *, is_exclusive: bool) -> AsyncIterator[AsyncConnection]:
+        connection, lock_row = await self._start(self._writer, self._user.lock(is_exclusive=is_exclusive))
         try:
             with self._limit_time(await _find_driver(connection)):
-                if locked.alive is None:
+                if lock_row.alive is None:
                     raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
                 await connection.commit()
         finally:
             await connection.close()
 
-    async def _read(self, statement: Executable, engine: AsyncEngine, most_s: float) -> Sequence[Row[Any]]:
+    async def _read(self, statement: Executable, engine: AsyncEngine, timeout_s: float) -> Sequence[Row[Any]]:
         try:
-            return await self._try_read(statement, engine, most_s)
+            return await self._try_read(statement, engine, timeout_s)
         except _FAILURES as error:
             failure: BaseException = error
         if _is_broken(failure):  # a read can safely be repeated
             try:
-                return await self._try_read(statement, engine, most_s)
+                return await self._try_read(statement, engine, timeout_s)
             except _FAILURES as error:
                 failure = error
-        if getattr(getattr(failure, "orig", None), "sqlstate", None) == _NOT_A_TEXT:
+        if getattr(getattr(failure, "orig", None), "sqlstate", None) == _UNTRANSLATABLE_CHARACTER:
             return []  # no stored text contains the character, so no row matches
         log.warning("store_read_failed", error=_describe(failure))
         raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
 
-    async def _try_read(self, statement: Executable, engine: AsyncEngine, most_s: float) -> Sequence[Row[Any]]:
+    async def _try_read(self, statement: Executable, engine: AsyncEngine, timeout_s: float) -> Sequence[Row[Any]]:
         async with engine.connect() as connection:
-            with self._limit_time(await _find_driver(connection), most_s):
+            with self._limit_time(await _find_driver(connection), timeout_s):
                 return (await connection.execute(statement)).all()
 
     async def _read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
         options = {"isolation_level": "REPEATABLE READ"}
         async with self._long_reader.execution_options(**options).connect() as connection:
-            with self._limit_time(await _find_driver(connection), LONG_READ_S):
+            with self._limit_time(await _find_driver(connection), LONG_READ_TIMEOUT_S):
                 return [(await connection.execute(statement)).all() for statement in statements]
 
-    async def _start(self, engine: AsyncEngine, first: Executable) -> tuple[AsyncConnection, Row[Any]]:
-        """Return a connection and the result of ``first`` on it. A broken connection is replaced."""
+    async def _start(self, engine: AsyncEngine, first_statement: Executable) -> tuple[AsyncConnection, Row[Any]]:
+        """Return a connection and the result of ``first_statement`` on it. A broken connection is replaced."""
         for is_last in (False, True):
             connection = await engine.connect()
             try:
                 with self._limit_time(await _find_driver(connection)):
-                    found = (await connection.execute(first)).one()
+                    first_row = (await connection.execute(first_statement)).one()
             except BaseException as error:
                 if _is_broken(error):
                     await connection.invalidate()
@@ -221,14 +227,14 @@ class PostgresDatabase(Database):
                 if is_last or not _is_broken(error):
                     raise
             else:
-                return connection, found
+                return connection, first_row
         raise AssertionError
 
     @contextmanager
-    def _limit_time(self, driver: Connection, most_s: float = WORK_S) -> Iterator[None]:
-        """Close the connection if the block takes longer than ``most_s``, or if its server has fallen silent."""
+    def _limit_time(self, driver: Connection, timeout_s: float = WRITE_TIMEOUT_S) -> Iterator[None]:
+        """Close the connection if the block takes longer than ``timeout_s``, or if its server has fallen silent."""
         loop = asyncio.get_running_loop()
-        timers = loop.call_later(SUSPECT_S, self._address.suspect, driver), loop.call_later(most_s, driver.terminate)
+        timers = loop.call_later(SUSPECT_S, self._address.suspect, driver), loop.call_later(timeout_s, driver.terminate)
         try:
             yield
         finally:
@@ -249,13 +255,14 @@ async def open_postgres(url: str, timeline: NewestTimeline | None = None) -> Pos
 async def open_address(
     address: Address, user: DatabaseUser, check: Check | None, make_credit: MakeCredit | None
 ) -> PostgresDatabase:
-    """Open and upgrade a database for ``user``, or write nothing if ``check`` raises ``DataFolderDamaged``.
+    """Open and upgrade a database for ``user``. If ``check`` raises ``DataFolderDamaged``, nothing is written.
 
-    ``make_credit``: makes the object that updates credit leases; None for a single gateway.
+    ``make_credit``: makes the object that updates credit leases; None for a single gateway. Raises
+    ``DatabaseStartupError`` if the database cannot be opened or upgraded.
     """
     database = PostgresDatabase(address, user, make_credit)
     try:
-        await user.acquire(wait_s=_START_LOCK_S)
+        await user.acquire(wait_s=_START_LOCK_TIMEOUT_S)
         await database.migrate(check)
     except (DatabaseStartupError, DataFolderDamaged):
         await database.close()
@@ -278,12 +285,16 @@ def _make_engine(
     address: Address, size: int, wait_s: float = 5.0, *, read_only: bool = False, **settings: str
 ) -> AsyncEngine:
     """Return an engine with these server ``settings``; a caller waits up to ``wait_s`` for a connection."""
-    bounds = {"statement_timeout": "10s", "lock_timeout": f"{LOCK_S:.0f}s", "idle_in_transaction_session_timeout": "5s"}
+    timeouts = {
+        "statement_timeout": "10s",
+        "lock_timeout": f"{LOCK_TIMEOUT_S:.0f}s",
+        "idle_in_transaction_session_timeout": "5s",
+    }
 
     open_one = address.connect_reader if read_only else address.connect
 
     async def connect(**_: Any) -> Any:
-        return await open_one(**{**bounds, **settings})
+        return await open_one(**{**timeouts, **settings})
 
     return create_async_engine(
         "postgresql+asyncpg://",
@@ -311,8 +322,8 @@ def _is_broken(error: BaseException) -> bool:
     """Return whether the connection was lost, as opposed to a refused statement."""
     if isinstance(error, asyncpg.InternalClientError):  # which SQLAlchemy does not translate
         return True
-    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
-    return getattr(error, "connection_invalidated", False) or state.startswith(("08", "57P"))
+    sql_state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    return getattr(error, "connection_invalidated", False) or sql_state.startswith(("08", "57P"))
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ Connection: TypeAlias = Any
 """asyncpg's ``Connection``, which is untyped."""
 HEAD_START_S = 1.0
 """How long the preferred host is tried alone, in seconds."""
-CONNECT_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
 """How long each host is tried, in seconds."""
 SUSPECT_S = 2.0
 """How long a statement runs before its server is tried with a new connection, in seconds."""
@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class Host:
-    """A server. ``name`` empty: the URL names none, and asyncpg's default or ``PGHOST`` applies."""
+    """A server. If the URL names none, ``name`` is empty, and ``PGHOST`` or asyncpg's default applies."""
 
     name: str = ""
     port: int = _PORT
@@ -66,18 +66,18 @@ class Hosts:
     async def connect(self, open_one: Callable[[Host], Awaitable[Connection]]) -> Connection:
         """Return the first connection that any host opens.
 
-        Raises what ``open_one`` raised at the host that failed first, unless another one gave a better reason than
-        being out of reach.
+        If all fail, raises the first error that a server has sent, such as a wrong password; if no server answered,
+        the first error.
         """
-        preferred, *others = self._hosts
-        if not others:
-            return self._remember(await open_one(preferred), preferred)
-        tasks: dict[asyncio.Task[Connection], Host] = {asyncio.ensure_future(open_one(preferred)): preferred}
+        preferred_host, *other_hosts = self._hosts
+        if not other_hosts:
+            return self._remember(await open_one(preferred_host), preferred_host)
+        tasks: dict[asyncio.Task[Connection], Host] = {asyncio.ensure_future(open_one(preferred_host)): preferred_host}
         winner: asyncio.Task[Connection] | None = None
         try:
             await asyncio.wait(tasks, timeout=self._head_start_s)
             if (winner := _find_winner(tasks)) is None:
-                tasks |= {asyncio.ensure_future(open_one(host)): host for host in others}
+                tasks |= {asyncio.ensure_future(open_one(host)): host for host in other_hosts}
                 winner = await _await_winner(tasks)
             if winner is None:
                 raise _pick_error([task.exception() for task in tasks])
@@ -103,17 +103,19 @@ class Hosts:
 
     def _drop(self, host: Host, error: Exception) -> None:
         """Close all connections to a server that takes no new ones, and try it last."""
-        lost = [connection for connection, its in self._connections.items() if its == host]
-        for connection in lost:
+        lost_connections = [
+            connection for connection, connection_host in self._connections.items() if connection_host == host
+        ]
+        for connection in lost_connections:
             connection.terminate()
-        self._hosts.sort(key=lambda other: other == host)
+        self._hosts.sort(key=lambda candidate: candidate == host)
         reason = str(error) or type(error).__name__
         log.warning("store_silent", address=str(host), error=reason)
 
     def _prefer(self, host: Host) -> None:
         if self._hosts[0] != host:
             log.warning("store_host_changed", address=str(host))
-            self._hosts.sort(key=lambda other: other != host)
+            self._hosts.sort(key=lambda candidate: candidate != host)
 
     def _remember(self, connection: Connection, host: Host) -> Connection:
         self._connections[connection] = host
@@ -132,7 +134,7 @@ def parse_hosts(url: str) -> Sequence[Host]:
     options = parse_qs(parts.query)
     netloc = parts.netloc.rpartition("@")[2]
     if netloc:
-        names = [split_port(each) for each in netloc.split(",")]
+        names = [split_port(text) for text in netloc.split(",")]
     elif "host" in options:
         names = [(name, "") for name in options["host"][-1].split(",")]
     else:
@@ -141,10 +143,10 @@ def parse_hosts(url: str) -> Sequence[Host]:
     if len(ports) == 1:
         ports *= len(names)
     ports += [""] * len(names)
-    found = [(unquote(name), port or other) for (name, port), other in zip(names, ports, strict=False)]
-    if len(found) < 2 or not all(name and (port or "1").isdecimal() for name, port in found):  # noqa: PLR2004
+    hosts = [(unquote(name), port or listed_port) for (name, port), listed_port in zip(names, ports, strict=False)]
+    if len(hosts) < 2 or not all(name and (port or "1").isdecimal() for name, port in hosts):  # noqa: PLR2004
         return [Host()]
-    return list(dict.fromkeys(Host(name, int(port or _PORT)) for name, port in found))
+    return list(dict.fromkeys(Host(name, int(port or _PORT)) for name, port in hosts))
 
 
 def split_port(text: str) -> tuple[str, str]:
@@ -162,23 +164,23 @@ def _find_winner(tasks: dict[asyncio.Task[Connection], Host]) -> asyncio.Task[Co
 
 async def _await_winner(tasks: dict[asyncio.Task[Connection], Host]) -> asyncio.Task[Connection] | None:
     while (winner := _find_winner(tasks)) is None:
-        running = [task for task in tasks if not task.done()]
-        if not running:
+        running_tasks = [task for task in tasks if not task.done()]
+        if not running_tasks:
             return None
-        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(running_tasks, return_when=asyncio.FIRST_COMPLETED)
     return winner
 
 
 def _pick_error(errors: Sequence[BaseException | None]) -> BaseException:
     """Return the first error that a server has sent, such as a wrong password; else the first error."""
-    found = [error for error in errors if error is not None]
-    return next((error for error in found if isinstance(error, asyncpg.PostgresError)), found[0])
+    raised_errors = [error for error in errors if error is not None]
+    return next((error for error in raised_errors if isinstance(error, asyncpg.PostgresError)), raised_errors[0])
 
 
 async def _abandon(tasks: Sequence[asyncio.Task[Connection]]) -> None:
     """End the attempts at other hosts, and close the connections that they have opened meanwhile."""
     for task in tasks:
         task.cancel()
-    for ended in await asyncio.gather(*tasks, return_exceptions=True):
-        if not isinstance(ended, BaseException):
-            ended.terminate()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if not isinstance(result, BaseException):
+            result.terminate()

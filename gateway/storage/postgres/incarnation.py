@@ -5,17 +5,18 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-NAME = "incarnation"
+INCARNATION_NAME = "incarnation"
 """The name of the row in ``cluster`` with a number that changes when the database is restored or copied."""
-_READ = f"SELECT encode(value, 'hex') FROM cluster WHERE name = '{NAME}'"  # noqa: S608 - our own word
+_READ_INCARNATION = f"SELECT encode(value, 'hex') FROM cluster WHERE name = '{INCARNATION_NAME}'"  # noqa: S608 - our own word
 # `pg_control_checkpoint` shows the timeline of the last checkpoint, which may precede a promotion.
-_PLACE = """
+_INSERT_INCARNATION = """
 SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), d.oid,
   CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END)
 FROM pg_database d WHERE d.datname = current_database()
 """
-_BEGIN = f"""
-INSERT INTO cluster (name, value) VALUES ('{NAME}', $1) ON CONFLICT (name) DO UPDATE SET value = excluded.value
+_BEGIN_INCARNATION = f"""
+INSERT INTO cluster (name, value) VALUES ('{INCARNATION_NAME}', $1)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value
 """  # noqa: S608 - our own word
 
 Connection: TypeAlias = Any
@@ -24,15 +25,15 @@ Connection: TypeAlias = Any
 
 async def read_generation(connection: Connection) -> str:
     """Return a text that changes with each restore and, if the timeline is visible, each promotion of a standby."""
-    found = []
-    for statement in (_READ, _PLACE):
+    parts = []
+    for statement in (_READ_INCARNATION, _INSERT_INCARNATION):
         try:
-            found.append(await connection.fetchval(statement) or "")
+            parts.append(await connection.fetchval(statement) or "")
         except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):  # among them: no such table yet
-            found.append("")
-    return " ".join(found)
+            parts.append("")
+    return " ".join(parts)
 
 
 async def begin_generation(connection: Connection) -> None:
     """Give this database a new generation in the current transaction: nodes then take the database for another one."""
-    await connection.execute(_BEGIN, secrets.token_bytes(8))
+    await connection.execute(_BEGIN_INCARNATION, secrets.token_bytes(8))

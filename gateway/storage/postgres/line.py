@@ -29,11 +29,11 @@ class DedicatedConnection:
         self._connection = await self._connect()
 
     @asynccontextmanager
-    async def exclusive(self, most_s: float) -> AsyncIterator[Connection]:
-        """Hold the connection for up to ``most_s`` seconds; any exception closes it."""
+    async def exclusive(self, timeout_s: float) -> AsyncIterator[Connection]:
+        """Hold the connection for up to ``timeout_s`` seconds; any exception closes it. Raises ``StoreUnavailable``."""
         async with self._lock:
             try:
-                async with asyncio.timeout(most_s):
+                async with asyncio.timeout(timeout_s):
                     if self._connection is None or self._connection.is_closed():
                         self._connection = await self._connect()
                     yield self._connection

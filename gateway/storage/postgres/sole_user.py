@@ -9,14 +9,14 @@ import structlog
 from sqlalchemy import Executable, text
 
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.hosts import CONNECT_S, FAILURES
+from gateway.storage.postgres.hosts import CONNECT_TIMEOUT_S, FAILURES
 
 SOLE_USER_LOCK = 7_130_000
 """A single gateway holds this lock exclusively; the nodes of a cluster share it."""
 WRITE_ALONE = text("SELECT pg_advisory_xact_lock(7130001), 1 AS alive")
 WRITE_SHARED = text("SELECT pg_advisory_xact_lock_shared(7130001), 1 AS alive")
 _PAUSE_S = 0.1
-_HOLDER = """
+_FIND_HOLDER = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place FROM pg_stat_activity
 WHERE pid = (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = $1 AND granted
              AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) LIMIT 1)
@@ -36,10 +36,11 @@ class NodeFenced(DatabaseInUse):
 class DatabaseUser(Protocol):
     """The user of the database: a single gateway, or a node of a cluster."""
 
-    def lock(self, *, alone: bool) -> Executable:
+    def lock(self, *, is_exclusive: bool) -> Executable:
         """Return a write's first statement, which takes the lock. Its ``alive`` is null if no write is allowed.
 
-        ``alone``: the write excludes all others; otherwise it excludes only those that are ``alone``.
+        ``is_exclusive``: whether the write excludes all others. A write that is not exclusive excludes only those that
+        are.
         """
         ...
 
@@ -55,8 +56,8 @@ class SoleUser:
         self._address = address
         self._connection: asyncpg.Connection | None = None
 
-    def lock(self, *, alone: bool) -> Executable:
-        return WRITE_ALONE if alone else WRITE_SHARED
+    def lock(self, *, is_exclusive: bool) -> Executable:
+        return WRITE_ALONE if is_exclusive else WRITE_SHARED
 
     async def acquire(self, wait_s: float = 0.0) -> None:
         """Take the lock unless it is held; retry for ``wait_s`` seconds. Raises ``DatabaseInUse``, asyncpg's errors."""
@@ -80,27 +81,27 @@ class SoleUser:
                 self._connection.terminate()
 
     async def _wait(self, connection: asyncpg.Connection, wait_s: float) -> None:
-        until = time.monotonic() + wait_s
+        deadline_s = time.monotonic() + wait_s
         while not await self._try(connection):
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline_s:
                 raise DatabaseInUse(await self._describe_holder(connection))
             await asyncio.sleep(_PAUSE_S)
 
     async def _try(self, connection: asyncpg.Connection) -> bool:
-        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SOLE_USER_LOCK, timeout=CONNECT_S):
+        if await connection.fetchval("SELECT pg_try_advisory_lock($1)", SOLE_USER_LOCK, timeout=CONNECT_TIMEOUT_S):
             return True
-        holder = await connection.fetchrow(_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_S)
+        holder = await connection.fetchrow(_FIND_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_TIMEOUT_S)
         if holder is not None and holder["application_name"] == self._address.user:
             # Our former connection, which broke without the server noticing.
-            await connection.fetchval("SELECT pg_terminate_backend($1)", holder["pid"], timeout=CONNECT_S)
+            await connection.fetchval("SELECT pg_terminate_backend($1)", holder["pid"], timeout=CONNECT_TIMEOUT_S)
         return False
 
     async def _describe_holder(self, connection: asyncpg.Connection) -> str:
-        holder = await connection.fetchrow(_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_S)
-        who = (
+        holder = await connection.fetchrow(_FIND_HOLDER, SOLE_USER_LOCK, timeout=CONNECT_TIMEOUT_S)
+        holder_name = (
             f" ({holder['application_name']}, from {holder['place']})" if holder and holder["application_name"] else ""
         )
         return (
-            f"Another gateway uses the database {self._address.name}{who}. Stop it first, or name another database "
-            "(store.url): one gateway uses a database at a time"
+            f"Another gateway uses the database {self._address.name}{holder_name}. Stop it first, or name another "
+            "database (store.url): one gateway uses a database at a time"
         )

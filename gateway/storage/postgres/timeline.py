@@ -17,11 +17,11 @@ from gateway.frozen import frozen
 from gateway.storage.postgres.hosts import Connection
 
 # `pg_control_checkpoint` shows the timeline of the last checkpoint, which may precede a promotion.
-_READ = """
+_READ_TIMELINE = """
 SELECT (SELECT system_identifier FROM pg_control_system()),
   CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
 """
-_TEXT = re.compile(r"(-?[0-9]{1,20}):([0-9]{1,10})")
+_TIMELINE = re.compile(r"(-?[0-9]{1,20}):([0-9]{1,10})")
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -32,7 +32,12 @@ class ServerOutdated(ConnectionError):
 
 @frozen
 class Timeline:
-    """``system``: identifies the server and its standbys; a restored dump has another one. ``number``: from 1."""
+    """A timeline of a server: each promotion of a standby begins one.
+
+    Attributes:
+        system: identifies the server and its standbys; a restored dump has another identity.
+        number: counts the timelines of a system from 1.
+    """
 
     system: int
     number: int
@@ -53,12 +58,12 @@ class NewestTimeline:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
-        self._newest = None if path is None or not path.exists() else parse_timeline(path.read_text().strip())
+        self._newest_timeline = None if path is None or not path.exists() else parse_timeline(path.read_text().strip())
         self._connections: WeakSet[Connection] = WeakSet()
 
     def __str__(self) -> str:
         """The text for ``learn`` of another node; empty if no timeline is known."""
-        return "" if self._newest is None else str(self._newest)
+        return "" if self._newest_timeline is None else str(self._newest_timeline)
 
     async def check(self, connection: Connection) -> None:
         """Remember the timeline of a new ``connection``. Raises ``ServerOutdated``.
@@ -66,43 +71,43 @@ class NewestTimeline:
         A standby, and a server that hides its timeline from this user, as some managed services do, are not checked.
         """
         try:
-            system, number = await connection.fetchrow(_READ)
+            system, number = await connection.fetchrow(_READ_TIMELINE)
         except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):
             return
         if not number:
             return
-        found = Timeline(system, int(number, 16))
-        if self._newest is not None and found.is_older(self._newest):
+        timeline = Timeline(system, int(number, 16))
+        if self._newest_timeline is not None and timeline.is_older(self._newest_timeline):
             raise ServerOutdated(
-                f"The server is on timeline {found.number}, but a standby was promoted to timeline "
-                f"{self._newest.number}: stop this server. If an older backup was restored on purpose, delete the file "
-                "store.timeline in the data folder of every node"
+                f"The server is on timeline {timeline.number}, but a standby was promoted to timeline "
+                f"{self._newest_timeline.number}: stop this server. If an older backup was restored on purpose, delete "
+                "the file store.timeline in the data folder of every node"
             )
         self._connections.add(connection)
-        self._remember(found)
+        self._remember(timeline)
 
     def learn(self, text: str) -> bool:
         """Close all connections if ``text`` names a newer timeline than the one in use; return whether it does."""
-        reported = parse_timeline(text)
-        if reported is None or self._newest is None or not self._newest.is_older(reported):
+        timeline = parse_timeline(text)
+        if timeline is None or self._newest_timeline is None or not self._newest_timeline.is_older(timeline):
             return False
-        log.error("store_outdated", reason=f"timeline {reported.number} has replaced {self._newest.number}")
-        self._remember(reported)
+        log.error("store_outdated", reason=f"timeline {timeline.number} has replaced {self._newest_timeline.number}")
+        self._remember(timeline)
         for connection in list(self._connections):
             connection.terminate()
         return True
 
-    def _remember(self, found: Timeline) -> None:
-        if found == self._newest:
+    def _remember(self, timeline: Timeline) -> None:
+        if timeline == self._newest_timeline:
             return
-        self._newest = found
+        self._newest_timeline = timeline
         if self._path is not None:
             draft = self._path.with_suffix(".draft")
-            draft.write_text(f"{found}\n")
+            draft.write_text(f"{timeline}\n")
             draft.replace(self._path)
 
 
 def parse_timeline(text: str) -> Timeline | None:
     """Return the timeline that ``str`` has written; None for any other text."""
-    found = _TEXT.fullmatch(text)
-    return None if found is None else Timeline(int(found[1]), int(found[2]))
+    match = _TIMELINE.fullmatch(text)
+    return None if match is None else Timeline(int(match[1]), int(match[2]))

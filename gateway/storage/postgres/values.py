@@ -7,8 +7,8 @@ from sqlalchemy import text
 
 from gateway.storage.async_engine import AsyncConnection
 
-_MOST = 2**63 - 1
-_WIDEN = text("""
+_MAX_BIG_INTEGER = 2**63 - 1
+_LIST_NARROW_COLUMNS = text("""
 DO $$
 DECLARE one record;
 BEGIN
@@ -34,7 +34,7 @@ END $$
 
 async def widen_columns(connection: AsyncConnection) -> None:
     """Give every column its range in SQLite: 64 bits, texts of any length, ordered by their bytes."""
-    await connection.execute(_WIDEN)
+    await connection.execute(_LIST_NARROW_COLUMNS)
 
 
 def mend(row: Sequence[Any]) -> Sequence[Any]:
@@ -45,7 +45,7 @@ def mend(row: Sequence[Any]) -> Sequence[Any]:
 def _is_storable(value: Any) -> bool:
     if isinstance(value, str):
         return "\0" not in value and (value.isascii() or _is_unicode(value))
-    return not isinstance(value, int) or -_MOST <= value <= _MOST
+    return not isinstance(value, int) or -_MAX_BIG_INTEGER <= value <= _MAX_BIG_INTEGER
 
 
 def _is_unicode(value: str) -> bool:
@@ -60,5 +60,5 @@ def _mend(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("\0", "").encode(errors="replace").decode()
     if isinstance(value, int) and not _is_storable(value):
-        return max(-_MOST, min(value, _MOST))
+        return max(-_MAX_BIG_INTEGER, min(value, _MAX_BIG_INTEGER))
     return value

@@ -9,7 +9,7 @@ from valkey.exceptions import ValkeyError
 
 _SCHEMES = {"redis": "valkey", "rediss": "valkeys"}
 _SENTINEL_PORT = 26_379
-_SENTINEL_S = 1.0
+_SENTINEL_TIMEOUT_S = 1.0
 """Seconds to wait for a sentinel before the next one is asked."""
 
 
@@ -42,8 +42,8 @@ class ValkeyAddress:
         sentinels = [urlsplit(f"//{sentinel}") for sentinel in hosts.split(",")]
         requested = Sentinel(  # type: ignore[no-untyped-call]
             [(sentinel.hostname, sentinel.port or _SENTINEL_PORT) for sentinel in sentinels],
-            socket_connect_timeout=_SENTINEL_S,
-            socket_timeout=_SENTINEL_S,
+            socket_connect_timeout=_SENTINEL_TIMEOUT_S,
+            socket_timeout=_SENTINEL_TIMEOUT_S,
             ssl=self._scheme == "valkeys",
         )
         try:

@@ -17,7 +17,7 @@ _MAX_TRIES = 5
 
 
 async def inspect_server(url: str) -> LimitServerState:
-    """Return the state of the server at ``url``; see ``ValkeyAddress``."""
+    """Return the state of the server at ``url``; see ``ValkeyAddress``. Raises ``StoreUnavailable``."""
     address = ValkeyAddress(url)
     try:
         async with Valkey.from_url(
@@ -29,9 +29,9 @@ async def inspect_server(url: str) -> LimitServerState:
             server_info = await client.info()
             took_ms = []
             for _ in range(_MAX_TRIES):
-                started = time.perf_counter()
+                started_s = time.perf_counter()
                 await client.ping()
-                took_ms.append((time.perf_counter() - started) * 1000)
+                took_ms.append((time.perf_counter() - started_s) * 1000)
     except (OSError, ValueError, ValkeyError) as error:
         raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
     name = "Valkey" if "valkey_version" in server_info else "Redis"

@@ -14,7 +14,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.valkey.address import ValkeyAddress
 from gateway.storage.valkey.limit_script import SCRIPT
 
-CONNECT_S = 3.0
+CONNECT_TIMEOUT_S = 3.0
 
 
 class ValkeyLimitServer:
@@ -33,7 +33,7 @@ class ValkeyLimitServer:
             self._client = Valkey.from_url(
                 await self._address.find_url(),
                 single_connection_client=True,
-                socket_connect_timeout=CONNECT_S,
+                socket_connect_timeout=CONNECT_TIMEOUT_S,
                 socket_keepalive=True,
                 retry=Retry(NoBackoff(), 0),  # a command sent twice would count twice
             )

@@ -243,7 +243,7 @@ CREATE TABLE requests (
 	images INTEGER DEFAULT '0' NOT NULL, 
 	duration_ms INTEGER DEFAULT '0' NOT NULL, 
 	characters INTEGER DEFAULT '0' NOT NULL, 
-	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, 
+	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, 
 	UNIQUE (id)
 );
 CREATE TABLE response_owners (
@@ -334,7 +334,7 @@ CREATE TABLE usage_hours (
 	completion_tokens BIGINT NOT NULL, 
 	cached_tokens BIGINT NOT NULL, 
 	cost_nanos BIGINT NOT NULL, 
-	total_ms BIGINT NOT NULL, 
+	total_ms BIGINT NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, 
 	PRIMARY KEY (span, hour, account_id, key_id, model, channel, status)
 )
  WITHOUT ROWID

@@ -27,7 +27,7 @@ class Node:
 
     id: str
     restored_generation: str = ""
-    expected: Collection[str] = ()
+    expected_nodes: Collection[str] = ()
 
 
 class Servers:

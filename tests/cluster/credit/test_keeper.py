@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gateway.cluster.credit.keeper import PAUSES_S, SWEEP_S
-from gateway.cluster.credit.recalls import EVERY_S
+from gateway.cluster.credit.keeper import RECALL_PAUSES_S, SWEEP_INTERVAL_S
+from gateway.cluster.credit.recalls import MIN_INTERVAL_S
 from gateway.domain.balance import DAY_S, Reservation, parse_day
 from gateway.domain.credit import BalanceId
 from gateway.domain.leased_balance import IDLE_S
@@ -32,7 +32,7 @@ async def extend(reservation: Reservation, nanos: int, node: MemoryNode, *others
     extending = asyncio.ensure_future(node.balances.extend(reservation, nanos))
     while not extending.done():
         for each in (node, *others):
-            each.pulse += EVERY_S
+            each.pulse += MIN_INTERVAL_S
             await each.step()
     await extending
 
@@ -98,7 +98,7 @@ async def test_a_refusal_says_what_is_left_and_what_runs_anywhere(credit: Memory
     await other.step()
     await running
     waiting = node.begin(CAPPED, 100)
-    for _ in range(len(PAUSES_S) + 1):
+    for _ in range(len(RECALL_PAUSES_S) + 1):
         await node.step()
         node.pulse += 1
     error = await refused(waiting)
@@ -127,11 +127,11 @@ async def test_a_node_that_never_answers_is_waited_for_a_while(credit: MemoryCre
     await silent.step()
     await first
     waiting = node.begin(CAPPED, 990)
-    for pause_s in (0.0, *PAUSES_S[:-1]):
+    for pause_s in (0.0, *RECALL_PAUSES_S[:-1]):
         node.pulse += pause_s
         await node.step()
         assert not waiting.done()
-    node.pulse += PAUSES_S[-1]
+    node.pulse += RECALL_PAUSES_S[-1]
     await node.step()
     await refused(waiting)
 
@@ -157,7 +157,7 @@ async def test_a_request_is_refused_as_soon_as_every_node_has_answered_twice(cre
         await other.step()
         await running
     waiting = node.begin(CAPPED, 10)
-    for began_s in (0.0, EVERY_S):
+    for began_s in (0.0, MIN_INTERVAL_S):
         node.pulse = began_s
         await node.step()
         assert not waiting.done()
@@ -216,7 +216,7 @@ async def test_credit_is_asked_for_ahead_and_returned_when_it_is_idle(credit: Me
     assert node.find(KEY).room_nanos == 10
     await node.step()
     assert node.find(KEY).room_nanos >= 40
-    node.pulse += IDLE_S + SWEEP_S
+    node.pulse += IDLE_S + SWEEP_INTERVAL_S
     await node.step()
     assert node.find(KEY).room_nanos == 0
     assert credit.balances[KEY].room == 960
@@ -371,7 +371,7 @@ async def test_a_statement_is_about_some_hundred_balances_at_most(credit: Memory
     tasks = [node.begin(caller, 10) for caller in callers]
     await node.step()
     assert {(await task).nanos for task in tasks} == {10}
-    node.pulse += IDLE_S + SWEEP_S
+    node.pulse += IDLE_S + SWEEP_INTERVAL_S
     await node.step()
     assert node.authority.sizes == [500, 500, 200] * 2
     assert sum(found.counted for found in credit.balances.values()) == 10 * len(callers)
@@ -383,7 +383,7 @@ async def test_a_credit_is_known_to_every_node(credit: MemoryCredit) -> None:
     await asyncio.gather(node.begin(CAPPED, 1_000), node.step())
     for each in nodes[1:]:
         task = each.begin(CAPPED, 5)
-        for _ in range(len(PAUSES_S) + 1):
+        for _ in range(len(RECALL_PAUSES_S) + 1):
             each.pulse += 1
             await each.step()
         await refused(task)
@@ -431,7 +431,7 @@ async def test_a_long_answer_reserves_what_the_store_has(credit: MemoryCredit) -
     assert (reservation.nanos, reservation.extra_nanos) == (1_000, 900)
     assert (credit.balances[KEY].room, node.find(KEY).room_nanos) == (0, 0)
     waiting = other.begin(CAPPED, 1)
-    for _ in range(len(PAUSES_S) + 1):
+    for _ in range(len(RECALL_PAUSES_S) + 1):
         await other.step()
         other.pulse += 1
     await refused(waiting)
@@ -492,7 +492,7 @@ async def test_a_client_that_leaves_while_its_request_gets_more_keeps_the_reserv
         for number in range(steps):
             await asyncio.sleep(0)
             each = (node, other)[number % 2]
-            each.pulse += EVERY_S
+            each.pulse += MIN_INTERVAL_S
             await each.keeper.step()
         if extending.done():
             break

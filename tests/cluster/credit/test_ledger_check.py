@@ -6,7 +6,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from gateway.cluster.credit.ledger_check import CHECK_EVERY_S, FIRST_AFTER_S, SHOWN, LedgerCheck
+from gateway.cluster.credit.ledger_check import CHECK_INTERVAL_S, FIRST_DELAY_S, MAX_SHOWN, LedgerCheck
 from gateway.errors import StoreUnavailable
 from tests.support.worker_loop import run_hurried
 
@@ -22,7 +22,7 @@ async def test_differences_are_an_error_with_the_first_of_them() -> None:
     assert check.problems == 7
     (line,) = lines
     assert (line["event"], line["log_level"], line["failures"]) == ("ledger_incorrect", "error", 7)
-    assert line["reason"] == "; ".join("abcdefg"[:SHOWN])
+    assert line["reason"] == "; ".join("abcdefg"[:MAX_SHOWN])
 
 
 async def test_a_correct_ledger_is_no_line() -> None:
@@ -43,14 +43,14 @@ def test_it_checks_every_day_whether_or_not_the_database_answers() -> None:
             raise StoreUnavailable("not now")
 
         task = asyncio.create_task(LedgerCheck(reconcile).run())
-        await asyncio.sleep(FIRST_AFTER_S + 2.5 * CHECK_EVERY_S)
+        await asyncio.sleep(FIRST_DELAY_S + 2.5 * CHECK_INTERVAL_S)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     with capture_logs() as lines:
         run_hurried(check_for_three_days())
-    assert [round(one) for one in at] == [FIRST_AFTER_S + day * CHECK_EVERY_S for day in range(3)]
+    assert [round(one) for one in at] == [FIRST_DELAY_S + day * CHECK_INTERVAL_S for day in range(3)]
     assert {line["event"] for line in lines} == {"ledger_not_checked"}
 
 

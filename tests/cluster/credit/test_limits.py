@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.cluster.credit.keeper import PAUSES_S
+from gateway.cluster.credit.keeper import RECALL_PAUSES_S
 from gateway.domain.balance import parse_day
 from gateway.domain.credit import BalanceId
 from gateway.errors import QuotaExceeded
@@ -83,7 +83,7 @@ async def test_a_request_that_waits_is_judged_by_the_newest_limit(credit: Memory
     await node.step()
     credit.change_limit(KEY, 950, TODAY, "daily")
     node.balances.check(caller_of(key=capped(950, "daily")))
-    for _ in range(len(PAUSES_S) + 1):
+    for _ in range(len(RECALL_PAUSES_S) + 1):
         node.pulse += 1
         await node.step()
     with pytest.raises(QuotaExceeded) as caught:

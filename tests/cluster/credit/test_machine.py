@@ -17,7 +17,7 @@ import pytest
 from gateway.cluster.credit.rows import LIMITS_LOCK, Connection
 from gateway.domain.balance import Quota, parse_day
 from gateway.domain.credit import BalanceId
-from gateway.storage.postgres.credit_sql import FUNCTIONS, TABLES
+from gateway.storage.postgres.credit_sql import CREATE_TABLES, FUNCTIONS
 from tests.support.credit_nodes import (
     DAY_S,
     FIRST_DAY,
@@ -54,7 +54,7 @@ SELECT node, granted - posted - late AS nanos FROM credit_leases WHERE owner = $
 
 async def seed(connection: Connection, functions: dict[str, str]) -> None:
     """Make the account, its keys, and the balances of those with a limit."""
-    await connection.execute(TABLES + ";".join(functions.values()))
+    await connection.execute(CREATE_TABLES + ";".join(functions.values()))
     for (owner, number), quota in LIMITS.items():
         own = {"account_id": 1, "digest": bytes([number])} if owner == "key" else {}
         await insert(connection, f"{owner}s", id=number, name=f"{owner}{number}", quota_nanos=quota.limit_nanos, **own)

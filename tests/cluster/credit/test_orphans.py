@@ -111,10 +111,10 @@ async def test_released_credit_is_for_the_others_and_a_late_return_is_an_overrun
     store: CreditStore, tmp_path: Path
 ) -> None:
     left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT))
-    await make_worker(left, 60, "release").end_due()
+    await make_worker(left, 60, "release").end_due_leases()
     with pytest.raises(QuotaExceeded):
         await left.admit(caller, 900)  # two seconds are not a minute
-    await make_worker(left, 2, "release").end_due()
+    await make_worker(left, 2, "release").end_due_leases()
     await audit(store)
     left.balances.note_credit("key", caller.key.id, 0)  # it remembers the refusal for a moment
     left.settle(await left.admit(caller, 900), 900)
@@ -139,8 +139,8 @@ async def test_charged_credit_is_taken_back_when_the_node_posts_what_it_spent(
     )
     assert outstanding >= 400
     worker = make_worker(left, 2, "charge")
-    await worker.end_due()
-    await worker.end_due()  # once
+    await worker.end_due_leases()
+    await worker.end_due_leases()  # once
     await audit(store)
     rows = await store.connection.fetch("SELECT * FROM entries WHERE kind = 'orphan' ORDER BY sequence")
     assert [(row["key_id"], row["amount_nanos"]) for row in rows] == [
@@ -164,7 +164,7 @@ async def test_charged_credit_is_taken_back_when_the_node_posts_what_it_spent(
 
 async def test_a_return_on_another_day_is_credited_to_the_day_of_the_charge(store: CreditStore, tmp_path: Path) -> None:
     left, caller = await lose(store, tmp_path, Quota(), capped(LIMIT, "daily"))
-    await make_worker(left, 2, "charge").end_due()
+    await make_worker(left, 2, "charge").end_due_leases()
     assert await find_credit(left, caller) <= -400
     left.now += 86_400
     left.settle(await left.admit(caller, 10), 10)
@@ -192,7 +192,7 @@ async def test_a_folder_that_is_restored_from_a_copy_posts_nothing_twice(store: 
         await come_back(store, tmp_path)
         await set_state(store, "a", "dead")
         journal.write_bytes(copy)  # the same id, and an old journal
-    await make_worker(left, 0, "release").end_due()
+    await make_worker(left, 0, "release").end_due_leases()
     await audit(store)
     assert await spent(store) == 400
     assert await store.connection.fetchval("SELECT count(*) FROM requests") == 3
@@ -228,7 +228,7 @@ async def test_a_node_that_was_held_for_dead_spends_nothing_that_was_settled(
     assert at_hand is not None
     zombie.balances.release(at_hand)
     await set_state(store, "a", "dead")
-    await make_worker(left, 2, "charge").end_due()
+    await make_worker(left, 2, "charge").end_due_leases()
     worker = make_worker(zombie, 0, "charge")
     await set_state(store, "a", "live")
     zombie.credit._node.epoch = 2  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cluster.journal.kept_journal import KEPT_S, KeptJournal, read_ended
+from gateway.cluster.journal.kept_journal import RETENTION_S, KeptJournal, read_ended
 from gateway.storage.journal import RequestJournal
 from tests.support.request_records import make_row
 
@@ -31,12 +31,12 @@ def test_what_is_stored_is_kept_for_some_time_after_its_file_was_written_anew(tm
         journal.record_end(make_row(name))
     journal.forget(["req_1"])
     assert find_kept(journal) == ["1"]
-    clock.now_s += KEPT_S / 2
+    clock.now_s += RETENTION_S / 2
     journal.forget(["req_2"])
     assert find_kept(journal) == ["1", "2"]
-    clock.now_s += KEPT_S / 2 + 1
+    clock.now_s += RETENTION_S / 2 + 1
     assert find_kept(journal) == ["2"]
-    clock.now_s += KEPT_S + 1
+    clock.now_s += RETENTION_S + 1
     assert find_kept(journal) == []
     assert [left.row.id for left in RequestJournal(tmp_path / "journal").leftovers] == ["req_3"]
 

@@ -159,13 +159,13 @@ async def test_notes_are_committed_together_and_read_back_whole(
     cluster: Cluster, writer: NoteWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent = list[int]()
-    add = NoteWriter._add
+    add = NoteWriter._insert
 
     async def count(self: NoteWriter, batch: Sequence[object]) -> None:
         sent.append(len(batch))
         await add(self, batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(NoteWriter, "_add", count)
+    monkeypatch.setattr(NoteWriter, "_insert", count)
     rows = [row(number, model="NUL \0") for number in range(200)]
     await write_all(writer, *rows)
     assert sum(sent) == 200
@@ -216,7 +216,7 @@ async def test_a_request_that_no_longer_waits_leaves_no_note(cluster: Cluster, w
 async def test_a_lost_answer_is_asked_for_again_and_writes_no_note_twice(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(request_notes, "STATEMENT_S", 0.4)
+    monkeypatch.setattr(request_notes, "STATEMENT_TIMEOUT_S", 0.4)
     parts = urlsplit(cluster.store.url)
     async with StoppableProxy(parts.port or 0) as proxy:
         url = cluster.store.url.replace(f":{parts.port}/", f":{proxy.port}/")

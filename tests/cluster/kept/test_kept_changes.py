@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cluster.journal.kept_journal import KEPT_S
-from gateway.cluster.kept.kept_changes import LARGEST_BYTES, ChangeFile
+from gateway.cluster.journal.kept_journal import RETENTION_S
+from gateway.cluster.kept.kept_changes import MAX_STATE_BYTES, ChangeFile
 from gateway.errors import StoreUnavailable
 
 
@@ -43,15 +43,15 @@ def test_what_was_changed_long_ago_is_dropped_unless_the_database_may_lack_it(tm
     file = store.open(path)
     file.keep("video", "a", {"job": 1})
     file.close()
-    store.now_s += KEPT_S + 1
+    store.now_s += RETENTION_S + 1
     store.generation = "two"
     again = store.open(path)
-    assert again.lost
+    assert again.database_lacks_changes
     with pytest.raises(StoreUnavailable):
         again.check()
     again.close()
     again = store.open(path)
-    assert again.lost
+    assert again.database_lacks_changes
     assert [each.key for each in again.list_changes()] == ["a"]
     again.confirm(store.timeline)
     again.check()
@@ -75,7 +75,7 @@ def test_a_file_that_is_full_of_old_states_is_replaced_by_a_new_one(tmp_path: Pa
     path.touch()
     file = store.open(path)
     for number in range(6):
-        store.now_s += KEPT_S / 2
+        store.now_s += RETENTION_S / 2
         file.keep("file", f"{number}", {"row": "x" * 1000})
     sizes = [each.stat().st_size for each in tmp_path.iterdir()]
     assert len(sizes) == 2
@@ -89,8 +89,8 @@ def test_states_beyond_the_memory_are_dropped(tmp_path: Path) -> None:
     path.touch()
     file = Store().open(path)
     for number in range(10):
-        file.keep("file", f"{number}", {"row": "x" * (LARGEST_BYTES - 100)})
-    file.keep("file", "large", {"row": "x" * LARGEST_BYTES})
+        file.keep("file", f"{number}", {"row": "x" * (MAX_STATE_BYTES - 100)})
+    file.keep("file", "large", {"row": "x" * MAX_STATE_BYTES})
     assert [each.key for each in file.list_changes()] == [f"{number}" for number in range(2, 10)]
     assert [each.key for each in file.list_changes(9)] == ["9"]
     assert [each.key for each in Store().open(path).list_changes()] == [f"{number}" for number in range(2, 10)]

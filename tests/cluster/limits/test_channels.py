@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from gateway.cluster.limits.channels import MOST_CHANNELS, SharedChannelLimits
+from gateway.cluster.limits.channels import MAX_CHANNELS, SharedChannelLimits
 from gateway.cluster.limits.limiter import SharedRateLimiter
 from gateway.domain.channel import Channel
 from gateway.errors import NoHealthyChannel, ProviderBadResponse, ShuttingDown
@@ -178,6 +178,6 @@ async def test_a_shutdown_ends_a_request_that_asks_for_room() -> None:
 
 def test_limits_of_channels_that_come_and_go_are_not_kept_for_ever() -> None:
     limits = SharedChannelLimits(SharedRateLimiter(ValkeyLimitServer("redis://127.0.0.1:1"), lambda: 0.0))
-    found = [limits._find_subjects(channel(f"c{number}", "m", rpm=1)) for number in range(MOST_CHANNELS + 1)]
-    assert limits._find_subjects(channel(f"c{MOST_CHANNELS}", "m", rpm=1)) is found[-1]
+    found = [limits._find_subjects(channel(f"c{number}", "m", rpm=1)) for number in range(MAX_CHANNELS + 1)]
+    assert limits._find_subjects(channel(f"c{MAX_CHANNELS}", "m", rpm=1)) is found[-1]
     assert len(limits._subjects) == 1

@@ -9,7 +9,7 @@ import pytest
 from gateway.cluster.deployment import Cluster
 from gateway.cluster.membership.fence import FencedWriteQueue, read_boot_time
 from gateway.cluster.membership.node import ClusterNode
-from gateway.cluster.membership.store_clock import SLOW_S, STEP_S, StoreClock
+from gateway.cluster.membership.store_clock import MAX_ROUND_TRIP_S, MAX_SLEW_DIFFERENCE_S, StoreClock
 from gateway.cluster.membership.times import TIMES
 from gateway.deployment import SingleProcess
 from gateway.errors import StoreUnavailable
@@ -88,16 +88,16 @@ def test_the_clock_is_the_stores_at_once_and_comes_to_it_slowly_from_then_on() -
     times = Times()
     clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
     assert clock.now() == 1000.0
-    clock.observe(1_600_000, 0.1)
+    clock.adjust(1_600_000, 0.1)
     assert clock.now() == pytest.approx(1599.95 + 0.1)
     times.pass_by(10)
-    clock.observe(round((times.wall_s + 601) * 1000), 0.0)
+    clock.adjust(round((times.wall_s + 601) * 1000), 0.0)
     assert clock.now() == pytest.approx(times.wall_s + 600.05)
     times.pass_by(50)
     assert clock.now() == pytest.approx(times.wall_s + 600.55)
     times.pass_by(50)
     assert clock.now() == pytest.approx(times.wall_s + 601)
-    clock.observe(0, SLOW_S + 0.01)
+    clock.adjust(0, MAX_ROUND_TRIP_S + 0.01)
     times.pass_by(50)
     assert clock.now() == pytest.approx(times.wall_s + 601), "an answer that took long tells nothing"
 
@@ -107,21 +107,21 @@ def test_a_clock_of_the_machine_that_is_set_changes_nothing_and_a_machine_that_s
 ):
     times = Times()
     clock = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
-    clock.observe(5_000_000, 0.0)
+    clock.adjust(5_000_000, 0.0)
     times.wall_s += 86_400
     assert (clock.now(), clock.offset_s) == (5000.0, 4000.0 - 86_400)
     times.pass_by(10)
     assert clock.now() == 5010.0
-    clock.observe(round((5010 + STEP_S) * 1000), 0.0)
+    clock.adjust(round((5010 + MAX_SLEW_DIFFERENCE_S) * 1000), 0.0)
     assert clock.now() == 5010.0, "within a minute it comes slowly"
-    clock.observe(6_000_000, 0.0)
+    clock.adjust(6_000_000, 0.0)
     assert clock.now() == 6000.0
 
 
 def test_leases_of_jobs_go_on_while_the_machine_is_suspended_and_those_of_one_process_know_no_set_clock() -> None:
     times = Times()
     store = StoreClock(lambda: times.wall_s, lambda: times.steady_s)
-    store.observe(5_000_000, 0.0)
+    store.adjust(5_000_000, 0.0)
     shared = Cluster(cast("ClusterNode", SimpleNamespace(clock=store))).find_job_clock()
     alone = SingleProcess(lambda: times.wall_s).find_job_clock()
     times.pass_by(3600)

@@ -33,13 +33,13 @@ def test_event_reaches_the_other_node_once(events: Sequence[object], message: st
             node_events.subscribe(kind, heard[name].append)
     for event in events:
         connected["a"].publish(event)
-    messages = build_messages("a", nodes["a"]._waiting)
+    messages = build_messages("a", nodes["a"]._unsent_notifications)
     assert messages == [message], "nodes of an earlier version know these words"
     for node in nodes.values():
         for each in messages:
             node.receive(each)
     assert heard == {"a": events, "b": list(dict.fromkeys(events))}
-    assert not nodes["b"]._waiting
+    assert not nodes["b"]._unsent_notifications
 
 
 def test_nodes_that_join_or_leave_are_an_event_of_each_node() -> None:
@@ -48,4 +48,4 @@ def test_nodes_that_join_or_leave_are_an_event_of_each_node() -> None:
     connect_events(notifications).subscribe(ShareChanged, heard.append)
     notifications.deliver(MEMBERS)
     assert heard == [ShareChanged()]
-    assert not notifications._waiting
+    assert not notifications._unsent_notifications

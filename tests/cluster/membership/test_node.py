@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 from structlog.testing import capture_logs
 
-from gateway.cluster.membership.backends import LEADER, SPACE
+from gateway.cluster.membership.backends import LEADER_LOCK, LOCK_SPACE
 from gateway.cluster.membership.fence import FencedWriteQueue
 from gateway.cluster.membership.node import ClusterNode
 from gateway.cluster.membership.notifications import NodeNotifications
@@ -25,7 +25,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
-from gateway.storage.postgres.database import READERS, open_address
+from gateway.storage.postgres.database import MAX_READERS, open_address
 from gateway.storage.postgres.incarnation import begin_generation
 from gateway.storage.schema import OLDEST, REVISION
 from gateway.storage.settings import SettingRepository
@@ -132,22 +132,23 @@ async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
     nodes: Nodes, observer: asyncpg.Connection
 ) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
-    slow = [asyncio.create_task(second.database.read(text("SELECT pg_sleep(8)"))) for _ in range(READERS)]
+    slow = [asyncio.create_task(second.database.read(text("SELECT pg_sleep(8)"))) for _ in range(MAX_READERS)]
     try:
-        async with second.session._own.exclusive(WITHIN_S) as busy:  # as while it frees what a dead node had claimed
+        # As while it frees what a dead node had claimed.
+        async with second.session._control_connection.exclusive(WITHIN_S) as busy:
             await busy.fetchval("SELECT 1")
             await SettingRepository(first.database).put_setting(SETTING)
             await until(lambda: second.applied)
             await second.database.read_first(text("SELECT 1"))
             running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
-            assert await observer.fetchval(running) == READERS, "it did not wait for the others to end"
+            assert await observer.fetchval(running) == MAX_READERS, "it did not wait for the others to end"
     finally:
         await asyncio.gather(*slow, return_exceptions=True)
 
 
 async def test_a_lost_notification_is_made_up_for_by_the_next_beat(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
-    second.session.woken = NeverSetEvent()
+    second.session.wake_event = NeverSetEvent()
     await SettingRepository(first.database).put_setting(SETTING)
     await until(lambda: second.applied)
 
@@ -216,7 +217,7 @@ async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_a
     under_way = 1
     first.node.count_requests = lambda: under_way
     await observer.execute("UPDATE cluster SET value = '9999' WHERE name = 'oldest'")
-    first.session.woken.set()
+    first.session.wake_event.set()
     await until(lambda: first.queue.fenced)
     assert not first.node.leads
     assert not first.node.owns("channel")
@@ -230,24 +231,24 @@ async def test_a_node_that_is_too_old_for_the_schema_finishes_its_requests_and_a
         "WHERE locktype = 'advisory' AND classid = $1 AND objid = $2 AND datname = current_database()"
     )
     async with asyncio.timeout(WITHIN_S):
-        while await observer.fetchval(leader, SPACE, LEADER):  # noqa: ASYNC110 - the database has no event of ours
+        while await observer.fetchval(leader, LOCK_SPACE, LEADER_LOCK):  # noqa: ASYNC110 - the database has no event of ours
             await asyncio.sleep(0.01)
     first.queue.put(ROW)
     under_way = 0
     await wait_for_beats()
     first.queue.take(1)
-    first.session.woken.set()
-    await until(lambda: not first.session.woken.is_set())
+    first.session.wake_event.set()
+    await until(lambda: not first.session.wake_event.is_set())
     beat = await observer.fetchval(beaten, A)
-    first.session.woken.set()
-    await until(lambda: not first.session.woken.is_set())
+    first.session.wake_event.set()
+    await until(lambda: not first.session.wake_event.is_set())
     assert await observer.fetchval(beaten, A) == beat
 
 
 async def test_a_node_that_is_outdated_while_it_asks_for_the_lead_does_not_lead(nodes: Nodes) -> None:
     node = await nodes.start(A)
     await until(lambda: node.node.leads)
-    node.node._end("9999")
+    node.node._stop_outdated("9999")
     await node.node._update_leadership()
     assert not node.node.leads
 
@@ -482,5 +483,5 @@ async def test_a_node_whose_beats_are_late_has_no_share_of_the_work(nodes: Nodes
     await observer.execute(f"UPDATE beats SET at_ms = at_ms - 60000 WHERE node = '{B}'")  # noqa: S608
     await until(lambda: all(first.node.owns(name) for name in names))
     assert (heard, first.node.live) == ([""], 2)
-    assert first.node.may_live(f"{B}:1")
-    assert not first.node.may_live(f"{A}:0")
+    assert first.node.may_be_alive(f"{B}:1")
+    assert not first.node.may_be_alive(f"{A}:0")

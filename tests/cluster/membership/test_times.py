@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.cluster.membership.times import TIMES, ClusterTimes
-from gateway.storage.postgres.database import LOCK_S
+from gateway.storage.postgres.database import LOCK_TIMEOUT_S
 from tests.support.quick_nodes import PROFILES
 
 
@@ -16,5 +16,7 @@ def test_the_times_of_nodes_agree(times: ClusterTimes) -> None:
         "a request that waits for credit is answered before the node refuses all requests"
     )
     assert times.beat_s + times.statement_s < times.lost_s < times.dead_s, "a beat that was read late is no gap"
-    assert times.stuck_s + 2 * times.beat_s < LOCK_S, "writes wait longer than it takes to end a stuck transaction"
+    assert times.stuck_s + 2 * times.beat_s < LOCK_TIMEOUT_S, (
+        "writes wait longer than it takes to end a stuck transaction"
+    )
     assert 2 * times.beat_s < times.late_s <= times.fence_s, "a node without a share of the work still takes requests"

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from gateway.cluster.state.models import ADDED_TIMEOUT_S, FIRST_TIMEOUT_S, SharedModelLists
-from gateway.cluster.state.stored_models import KEPT_MS, ModelListRepository
+from gateway.cluster.state.stored_models import RETENTION_MS, ModelListRepository
 from gateway.domain.channel import Channel
 from gateway.errors import ProviderBadResponse
 from gateway.routing.model_catalog import ModelCatalog
@@ -135,14 +135,14 @@ async def test_old_lists_are_deleted(database: Database) -> None:
     cluster = Cluster(database)
     await (await cluster.start(UP, leads=True)).ask()
     store = ModelListRepository(database)
-    await store.sweep(int(cluster.now_s * 1000) + KEPT_MS)
+    await store.sweep(int(cluster.now_s * 1000) + RETENTION_MS)
     assert len(await store.list_models()) == 1
-    await store.sweep(int(cluster.now_s * 1000) + KEPT_MS + 1)
+    await store.sweep(int(cluster.now_s * 1000) + RETENTION_MS + 1)
     assert not await store.list_models()
 
 
 async def test_a_channel_that_is_removed_is_forgotten(database: Database) -> None:
     leader = await Cluster(database).start(UP, leads=True)
-    assert (await leader.ask(), list(leader.lists._asked_ms)) == (1, ["up"])
+    assert (await leader.ask(), list(leader.lists._last_request_ms)) == (1, ["up"])
     await leader.services.channel_service.declare(())
-    assert (await leader.ask(), list(leader.lists._asked_ms)) == (0, [])
+    assert (await leader.ask(), list(leader.lists._last_request_ms)) == (0, [])

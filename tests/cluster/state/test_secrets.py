@@ -10,12 +10,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.cluster.membership.session import NodeSession
-from gateway.cluster.state.secrets import SHARED, check_shared, share_secrets
+from gateway.cluster.state.secrets import SHARED_SECRETS, check_shared, share_secrets
 from gateway.domain.node import Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
 from gateway.storage.database import Database, DatabaseStartupError
-from gateway.storage.identity import MASTER as MASTER_FILE
+from gateway.storage.identity import MASTER_KEY_NAME as MASTER_FILE
 from gateway.storage.identity import check_secrets
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
@@ -50,10 +50,10 @@ async def test_a_later_node_gets_what_the_first_one_has(database: Database, open
         await share_secrets(second, database, MASTER)
         await check_secrets(second, database, master_key=MASTER)
     shared, copied = read_files(first), read_files(second)
-    assert {name: shared[name] for name in SHARED} == {name: copied[name] for name in SHARED}
+    assert {name: shared[name] for name in SHARED_SECRETS} == {name: copied[name] for name in SHARED_SECRETS}
     assert second.admin_token() == first.admin_token() != own_token
     stored = b"".join(bytes(row.value) for row in await database.read(text("SELECT value FROM cluster")))
-    assert not any(shared[name] in stored for name in SHARED)
+    assert not any(shared[name] in stored for name in SHARED_SECRETS)
 
 
 async def test_a_gateway_that_was_alone_becomes_the_first_node_with_its_own_secrets(
@@ -73,7 +73,7 @@ async def test_another_folder_than_the_databases_does_not_become_the_first_node(
     empty, foreign = open_folder("empty"), open_folder("foreign")
     with pytest.raises(DataFolderDamaged, match="is missing"):
         await share_secrets(empty, database, MASTER)
-    for name in SHARED:
+    for name in SHARED_SECRETS:
         (foreign.path / name).write_bytes(OTHER)
     with pytest.raises(DataFolderDamaged, match="was made with other secrets"):
         await share_secrets(foreign, database, MASTER)

@@ -8,7 +8,7 @@ from hypothesis import given
 
 from gateway import errors
 from gateway.formats.errors.content_filter import find_block, is_block, parse_image_error
-from gateway.formats.errors.vendor import parse_reason, parse_words
+from gateway.formats.errors.vendor import find_message, parse_reason
 from tests.support.corrupt_json import spoilt
 from tests.support.table_rows import table_rows
 
@@ -152,7 +152,7 @@ def test_a_refusal_is_in_the_providers_words_whatever_their_shape(body: Any, wor
     error = parse_image_error(422, orjson.dumps(body), ())
     assert isinstance(error, errors.ProviderRejected)
     assert (error.message, error.status) == (words, 422)
-    assert parse_words(body) == words
+    assert find_message(body) == words
     assert parse_reason(body).startswith(words)
 
 

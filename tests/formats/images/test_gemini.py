@@ -9,7 +9,7 @@ import pytest
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.errors import InvalidRequest
 from gateway.formats.images.aspect_ratios import (
-    FIRST_SIZES,
+    FIRST_GENERATION_SIZES,
     SMALL_SIZES,
     USUAL_SIZES,
     WIDE_SIZES,
@@ -43,7 +43,7 @@ def inline(data: Any = BASE64, media_type: str = "image/png", **part: Any) -> di
 
 def test_every_size_has_the_shape_of_its_ratio() -> None:
     """None of the tables has a slip, and none has one that cannot be told."""
-    for size in {*FIRST_SIZES, *SMALL_SIZES, *USUAL_SIZES, *WIDE_SIZES, *WIDEST_SIZES}:
+    for size in {*FIRST_GENERATION_SIZES, *SMALL_SIZES, *USUAL_SIZES, *WIDE_SIZES, *WIDEST_SIZES}:
         width, height = map(int, size.split("x"))
         across, down = map(int, parse_shape(size, None).ratio.split(":"))
         assert width / height == pytest.approx(across / down, rel=0.04), size
@@ -51,7 +51,7 @@ def test_every_size_has_the_shape_of_its_ratio() -> None:
 
 def test_begin_names_the_sizes_that_are_allowed() -> None:
     with pytest.raises(InvalidRequest, match=r"one of 1024x1024, 832x1248, .*, 1536x672$"):
-        begin(image_call(size="7x7"), Capability("*", sizes=FIRST_SIZES))
+        begin(image_call(size="7x7"), Capability("*", sizes=FIRST_GENERATION_SIZES))
 
 
 def test_read_estimates_invalid_usage() -> None:

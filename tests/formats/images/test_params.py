@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.formats.images.params import COUNTS, SIZES, check_fields, check_size, is_count
+from gateway.formats.images.params import COUNT_FIELDS, SIZE_FIELDS, check_fields, check_size, is_count
 from tests.support.table_rows import table_rows
 
 HARMLESS = {
@@ -43,12 +43,12 @@ def test_fields_that_say_nothing_of_it_are_taken() -> None:
     check_size(HARMLESS)
 
 
-@table_rows("name", [name for name in COUNTS if name != "n"])
+@table_rows("name", [name for name in COUNT_FIELDS if name != "n"])
 def test_how_many_is_said_as_n(name: str) -> None:
     assert find_fields({"n": 1, name: 1}) == (name, None)
 
 
-@table_rows("name", [name for name in SIZES if name != "size"])
+@table_rows("name", [name for name in SIZE_FIELDS if name != "size"])
 def test_how_large_is_said_as_size(name: str) -> None:
     assert find_fields({name: 1024}) == (None, name)
     with pytest.raises(InvalidRequest, match="'size'"):

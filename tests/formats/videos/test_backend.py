@@ -132,9 +132,9 @@ def test_everything_else_is_what_it_is_for_every_other_call(status: int, kind: t
 
 
 def test_a_refusal_under_200_is_what_it_would_be_under_its_own_status() -> None:
-    assert type(video_backend.find_refusal("1301", "Not this", (), 400)) is ContentBlocked
-    assert type(video_backend.find_refusal("x", "No", (), 429)) is ProviderRateLimited
-    refused = video_backend.find_refusal("x", "No hush-hush-hush", ("hush-hush-hush",), 400)
+    assert type(video_backend.make_refusal_error("1301", "Not this", (), 400)) is ContentBlocked
+    assert type(video_backend.make_refusal_error("x", "No", (), 429)) is ProviderRateLimited
+    refused = video_backend.make_refusal_error("x", "No hush-hush-hush", ("hush-hush-hush",), 400)
     assert type(refused) is ProviderRejected
     assert "hush" not in refused.message
 

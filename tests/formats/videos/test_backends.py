@@ -365,12 +365,12 @@ def test_a_video_backend_has_no_state(wire: str) -> None:
 
 @list_cases(TABLES, "submitted")
 def test_parse_submitted_returns_the_task_or_its_error(wire: str, row: Any) -> None:
-    check_parsed(wire, VIDEO_BACKENDS[wire].parse_submitted, row)
+    check_parsed(wire, VIDEO_BACKENDS[wire].parse_submit_answer, row)
 
 
 @list_cases(TABLES, "polled")
 def test_parse_polled_returns_the_status_or_raises(wire: str, row: Any) -> None:
-    check_parsed(wire, VIDEO_BACKENDS[wire].parse_polled, row)
+    check_parsed(wire, VIDEO_BACKENDS[wire].parse_poll_answer, row)
 
 
 @list_cases(TABLES, "read_content")
@@ -388,7 +388,7 @@ def test_find_content_returns_the_location_of_a_variant(wire: str, row: Any) -> 
 def test_parse_refused_returns_the_error_of_an_answer(wire: str, row: Any) -> None:
     status, answer, kind, message = row
     raw = answer.encode() if isinstance(answer, str) else build_answer(TABLES[wire], answer)
-    error = VIDEO_BACKENDS[wire].parse_refused(status, raw, (SECRET,), provider_retry_after_s=9.0)
+    error = VIDEO_BACKENDS[wire].parse_error_answer(status, raw, (SECRET,), provider_retry_after_s=9.0)
     assert (type(error), error.message) == (getattr(errors, kind), message)
     assert "picture" not in error.message
     assert not isinstance(error, ProviderRateLimited) or error.provider_retry_after_s == 9.0
@@ -398,7 +398,7 @@ def test_parse_refused_returns_the_error_of_an_answer(wire: str, row: Any) -> No
 def check_parsers(wire: str, raw: bytes) -> None:
     """The parsers raise nothing but a ``ProviderError``, and what they return can be used."""
     backend, has_clues = VIDEO_BACKENDS[wire], wire not in {"openai_videos", "vertex_videos"}
-    for read in (backend.parse_submitted, backend.parse_polled):
+    for read in (backend.parse_submit_answer, backend.parse_poll_answer):
         try:
             found = read(raw, ())
         except ProviderError:
@@ -406,9 +406,9 @@ def check_parsers(wire: str, raw: bytes) -> None:
         assert found.progress is None or 0 <= found.progress <= 100
         if has_clues:
             assert (found.state == "completed") == (found.clue is not None)
-        if has_clues or read == backend.parse_polled:
+        if has_clues or read == backend.parse_poll_answer:
             assert (found.state == "failed") == (found.error is not None)
-        if read == backend.parse_submitted:
+        if read == backend.parse_submit_answer:
             assert ".." not in (backend.poll(ProviderTask(found.id or "", "m")).path or "..").split("/")
         assert backend.find_content(ProviderTask(found.id or "x", "m", found.clue or "x"), "video") is not None
     with suppress(ProviderBadResponse):
@@ -416,7 +416,7 @@ def check_parsers(wire: str, raw: bytes) -> None:
     with suppress(ProviderBadResponse):
         assert (backend.read_content(raw, ()).url or "").startswith("http")
     for status in (200, 400, 401, 404, 429, 500):
-        assert isinstance(backend.parse_refused(status, raw, ()), ProviderError)
+        assert isinstance(backend.parse_error_answer(status, raw, ()), ProviderError)
 
 
 @EVERY
@@ -451,7 +451,7 @@ def test_parsers_survive_any_bytes(raw: bytes) -> None:
 @table_rows("wire", VIDEO_BACKENDS)
 def test_parsers_reject_what_is_no_object(wire: str, raw: bytes) -> None:
     backend: VideoBackend = VIDEO_BACKENDS[wire]
-    for read in (backend.parse_submitted, backend.parse_polled):
+    for read in (backend.parse_submit_answer, backend.parse_poll_answer):
         with pytest.raises(ProviderError):
             read(raw, ())
     check_parsers(wire, raw)

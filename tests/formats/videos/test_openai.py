@@ -159,7 +159,7 @@ def test_parse_polled_reads_what_build_video_writes(state: VideoState, words: An
     reported = (
         job(state, progress=40) if state != "failed" else job("processing").fail(VideoError("timeout", "Late"), NOW)
     )
-    status = BACKEND.parse_polled(orjson.dumps(videos.build_video(reported, words)), ())
+    status = BACKEND.parse_poll_answer(orjson.dumps(videos.build_video(reported, words)), ())
     expected = {"created": "queued", "submitting": "queued", "fetching": "processing"}.get(state, state)
     assert status.state == expected
     assert (status.seconds, status.size) == ("8", "1280x720")

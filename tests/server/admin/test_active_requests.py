@@ -204,7 +204,7 @@ async def test_no_more_than_so_many_watch_for_an_account(gateway: RunningGateway
 
 async def test_it_ends_with_the_session_and_with_the_gateway(gateway: RunningGateway) -> None:
     live = gateway.app[SERVICES].admin.active_feed
-    live.again_s = 0.0
+    live.retry_s = 0.0
     member = await sign_in(gateway, "max", "member")
     async with member.watch() as response, operator(gateway).watch() as other:
         await next_event(response)

@@ -452,7 +452,7 @@ async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gatewa
     operator = await start(gateway_with, rows)
     gateway = operator.gateway
     history, drain = gateway.app[SERVICES].admin.history, gateway.app[SERVICES].drain
-    history.again_s = 0.0
+    history.retry_s = 0.0
     member = await sign_in(gateway, "viewer", 1)
     async with member.open("/requests/export") as response:
         await response.content.readline()

@@ -28,22 +28,25 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
 
 
 def parse_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Return an unstreamed answer and its usage. Tool call ids that the history has are replaced."""
+    """Return an unstreamed answer and its usage. Tool call ids that occur in the history are replaced.
+
+    Raises ``ProviderError``.
+    """
     usage = parse_passed_answer(raw, inference, secrets)
     if _CALL_TYPE not in raw or not (used_ids := find_used_ids(inference)):
         return raw, usage
     message = exact_json.loads(raw)
-    changes = [_rename(block, used_ids) for block in list_objects(message["content"])]
+    changes = [_make_id_unique(block, used_ids) for block in list_objects(message["content"])]
     return exact_json.dumps(message) if any(changes) else raw, usage
 
 
 def open_stream(inference: InferenceRequest, secrets: Secrets = ()) -> MessagesPassthrough:
     """Return the passthrough of a stream. It checks call ids only if the history has tool calls."""
     used_ids = find_used_ids(inference)
-    return _UniqueCalls(inference, secrets, used_ids) if used_ids else MessagesPassthrough(inference, secrets)
+    return _UniqueIdPassthrough(inference, secrets, used_ids) if used_ids else MessagesPassthrough(inference, secrets)
 
 
-class _UniqueCalls(MessagesPassthrough):
+class _UniqueIdPassthrough(MessagesPassthrough):
     """Replaces the ids of a stream's tool calls that are in ``used_ids``."""
 
     __slots__ = ("_used_ids",)
@@ -53,23 +56,23 @@ class _UniqueCalls(MessagesPassthrough):
         self._used_ids = used_ids
 
     def feed(self, data: bytes) -> bytes:
-        return self._feed_slowly(data) if _CALL_TYPE in data else super().feed(data)
+        return self._feed_by_event(data) if _CALL_TYPE in data else super().feed(data)
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
-        event_passes = super()._judge(event, payload)
-        if not event_passes or _CALL_TYPE not in payload:
-            return event_passes
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
+        forwarded_event = super()._filter_event(event, payload)
+        if not forwarded_event or _CALL_TYPE not in payload:
+            return forwarded_event
         value = as_object(loads_or_none(payload, exact=True))
-        if not _rename(as_object(value.get("content_block")), self._used_ids):
-            return event_passes
+        if not _make_id_unique(as_object(value.get("content_block")), self._used_ids):
+            return forwarded_event
         return b"event: content_block_start\ndata: " + exact_json.dumps(value) + b"\n\n"
 
 
-def _rename(block: Body, used_ids: set[str]) -> bool:
+def _make_id_unique(block: Body, used_ids: set[str]) -> bool:
     """Give a tool call an id that is not in ``used_ids``, and add the id there. Return whether the id changed."""
     original_id = as_text(block.get("id"))
     if block.get("type") != "tool_use" or not original_id:
         return False
-    block["id"] = name = find_unused_id(original_id, used_ids)
-    used_ids.add(name)
-    return name != original_id
+    block["id"] = call_id = find_unused_id(original_id, used_ids)
+    used_ids.add(call_id)
+    return call_id != original_id

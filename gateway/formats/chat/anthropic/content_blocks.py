@@ -15,10 +15,10 @@ from gateway.formats.chat import model as chat
 ID_PREFIX = "msg_"
 _BLOCK_BYTES = 1_024
 _DELTA_BYTES = 256
-_PIECE_BYTES = 64
+_FRAGMENT_BYTES = 64
 """Approximate memory of a block, of a delta and of a piece of arguments, without their texts."""
 _DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{%b'
-_DELTAS: Mapping[str, bytes] = {
+_DELTA_FIELDS: Mapping[str, bytes] = {
     "text": b'"type":"text_delta","text":',
     "thinking": b'"type":"thinking_delta","thinking":',
     "tool_use": b'"type":"input_json_delta","partial_json":',
@@ -32,9 +32,9 @@ class Block:
     Attributes:
         start: the block as written at its start.
         deltas: deltas that the writer has not taken yet.
-        is_started: the writer has written ``start``.
+        is_started: whether the writer has written ``start``.
         pending_bytes: approximate bytes of ``deltas``.
-        kept_bytes: approximate bytes of the block with its ``arguments``.
+        block_bytes: approximate bytes of the block with its ``arguments``.
     """
 
     start: dict[str, Any]
@@ -43,7 +43,7 @@ class Block:
     is_complete: bool = False
     is_started: bool = False
     pending_bytes: int = 0
-    kept_bytes: int = 0
+    block_bytes: int = 0
 
     @property
     def kind(self) -> object:
@@ -58,47 +58,48 @@ class ContentBlockBuilder:
 
     Attributes:
         blocks: in the order of their starts; the writer removes them from the left.
-        head: a delta event of a stream up to its text, if the only block is open and its start written; else empty.
-        held: approximate bytes of ``blocks``.
+        delta_head: the beginning of a delta event, up to its text; empty unless the only block is open and its start
+            has been written.
+        held_bytes: approximate bytes of ``blocks``.
     """
 
-    __slots__ = ("_calls", "_name", "_signature", "blocks", "has_calls", "head", "held_bytes")
+    __slots__ = ("_calls", "_id_suffix", "_signature", "blocks", "delta_head", "has_calls", "held_bytes")
 
     def __init__(self, message_id: str) -> None:
-        self._name = message_id.removeprefix(ID_PREFIX)
+        self._id_suffix = message_id.removeprefix(ID_PREFIX)
         self._calls: dict[int, Block] = {}
         self._signature: str | None = None  # the last signature; None if there was no reasoning
         self.blocks: deque[Block] = deque()
         self.has_calls = False
-        self.head = b""
+        self.delta_head = b""
         self.held_bytes = 0
 
     def add_event(self, event: chat.Event) -> None:
         """Append ``event`` to its block. Events of all answers but the first are ignored."""
-        self.head = b""
+        self.delta_head = b""
         match event:
             case chat.TextDelta(choice=0) | chat.RefusalDelta(choice=0) if event.text:
-                block = self._continue({"type": "text", "text": ""})
-                self._append(block, {"type": "text_delta", "text": event.text}, event.text)
+                block = self._find_block({"type": "text", "text": ""})
+                self._add_delta(block, {"type": "text_delta", "text": event.text}, event.text)
             case chat.ReasoningDelta(choice=0) if event.text:
-                block = self._continue_thought()
-                self._append(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
+                block = self._find_thinking_block()
+                self._add_delta(block, {"type": "thinking_delta", "thinking": event.text}, event.text)
             case chat.ReasoningSignature(choice=0):
-                self._sign(event.signature)
+                self._add_signature(event.signature)
             case chat.RedactedReasoning(choice=0):
-                self._begin(Block({"type": "redacted_thinking", "data": event.data}, is_complete=True))
+                self._open_block(Block({"type": "redacted_thinking", "data": event.data}, is_complete=True))
             case chat.ToolCallStart(choice=0):
-                self._call(event)
+                self._open_call(event)
             case chat.ToolCallDelta(choice=0) if event.arguments:
                 self._add_arguments(event)
 
-    def show(self, index: int) -> None:
+    def mark_shown(self, index: int) -> None:
         """Record that the stream's writer has written the first block, at ``index``, with all deltas so far."""
         if len(self.blocks) == 1:
-            self.head = _DELTA_HEAD % (index, _DELTAS[self.blocks[0].start["type"]])
+            self.delta_head = _DELTA_HEAD % (index, _DELTA_FIELDS[self.blocks[0].start["type"]])
 
-    def find_more(self, event: chat.Event) -> str:
-        """Return the text that ``event`` appends to the only block, which is shown; "" for any other event."""
+    def find_added_text(self, event: chat.Event) -> str:
+        """Return the text that ``event`` adds to the only block, whose start is written; "" for any other event."""
         block = self.blocks[0]
         if type(event) is chat.TextDelta:
             return event.text if event.choice == 0 and block.start["type"] == "text" else ""
@@ -106,81 +107,83 @@ class ContentBlockBuilder:
             return event.text if event.choice == 0 and block.start["type"] == "thinking" else ""
         if type(event) is not chat.ToolCallDelta or event.choice or self._calls.get(event.index) is not block:
             return ""
-        self._keep_arguments(block, event.arguments)
+        self._record_arguments(block, event.arguments)
         return event.arguments
 
-    def take(self, block: Block) -> list[dict[str, Any]]:
+    def take_deltas(self, block: Block) -> list[dict[str, Any]]:
         self.held_bytes -= block.pending_bytes
         block.pending_bytes = 0
         deltas, block.deltas = block.deltas, []
         return deltas
 
-    def drop(self) -> None:
+    def remove_first(self) -> None:
         block = self.blocks.popleft()
-        self.held_bytes -= block.pending_bytes + block.kept_bytes
+        self.held_bytes -= block.pending_bytes + block.block_bytes
 
-    def close(self) -> None:
-        self.head = b""
+    def complete_blocks(self) -> None:
+        self.delta_head = b""
         for block in self.blocks:
             block.is_complete = True
         self._calls.clear()
 
-    def _append(self, block: Block, delta: dict[str, Any], text: str) -> None:
+    def _add_delta(self, block: Block, delta: dict[str, Any], text: str) -> None:
         block.deltas.append(delta)
         block.pending_bytes += _DELTA_BYTES + len(text)
         self.held_bytes += _DELTA_BYTES + len(text)
 
-    def _continue_thought(self) -> Block:
+    def _find_thinking_block(self) -> Block:
         # ``signature`` is a required field of the block, but its delta may never arrive.
         self._signature = self._signature or ""
-        return self._continue({"type": "thinking", "thinking": "", "signature": ""})
+        return self._find_block({"type": "thinking", "thinking": "", "signature": ""})
 
-    def _sign(self, signature: str) -> None:
-        block = self._continue_thought()
-        self._append(block, {"type": "signature_delta", "signature": signature}, signature)
+    def _add_signature(self, signature: str) -> None:
+        block = self._find_thinking_block()
+        self._add_delta(block, {"type": "signature_delta", "signature": signature}, signature)
         block.is_complete = True
         self._signature = signature
 
-    def _continue(self, start: dict[str, Any]) -> Block:
+    def _find_block(self, start: dict[str, Any]) -> Block:
         if self.blocks:
-            last = self.blocks[-1]
-            if last.kind == start["type"] and not last.is_complete:
-                return last
-        return self._begin(Block(start))
+            last_block = self.blocks[-1]
+            if last_block.kind == start["type"] and not last_block.is_complete:
+                return last_block
+        return self._open_block(Block(start))
 
-    def _begin(self, block: Block) -> Block:
+    def _open_block(self, block: Block) -> Block:
         if self.blocks:
-            last = self.blocks[-1]
-            last.is_complete = last.kind != "tool_use" or _is_whole(last.arguments)
+            last_block = self.blocks[-1]
+            last_block.is_complete = last_block.kind != "tool_use" or _is_valid_json(last_block.arguments)
         self.blocks.append(block)
-        block.kept_bytes += _BLOCK_BYTES + len(block.start.get("data", ""))
-        self.held_bytes += block.kept_bytes
+        block.block_bytes += _BLOCK_BYTES + len(block.start.get("data", ""))
+        self.held_bytes += block.block_bytes
         return block
 
-    def _call(self, event: chat.ToolCallStart) -> None:
+    def _open_call(self, event: chat.ToolCallStart) -> None:
         # Gemini signs tool calls, which have no signature here. If the answer has reasoning, a further thinking block
         # carries the call's signature.
         signature = chat.GEMINI_PREFIX + (event.signature or "")
         if event.signature and self._signature is not None and signature != self._signature:
-            self._sign(signature)
-        name = event.id or f"toolu_{self._name}_{event.index}"
-        self._calls[event.index] = self._begin(Block({"type": "tool_use", "id": name, "name": event.name, "input": {}}))
+            self._add_signature(signature)
+        call_id = event.id or f"toolu_{self._id_suffix}_{event.index}"
+        self._calls[event.index] = self._open_block(
+            Block({"type": "tool_use", "id": call_id, "name": event.name, "input": {}})
+        )
         self.has_calls = True
 
     def _add_arguments(self, event: chat.ToolCallDelta) -> None:
         block = self._calls.get(event.index)
         if block is not None and not block.is_complete:
-            self._keep_arguments(block, event.arguments)
-            self._append(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
+            self._record_arguments(block, event.arguments)
+            self._add_delta(block, {"type": "input_json_delta", "partial_json": event.arguments}, event.arguments)
 
-    def _keep_arguments(self, block: Block, arguments: str) -> None:
+    def _record_arguments(self, block: Block, arguments: str) -> None:
         if arguments:
             block.arguments.append(arguments)
-            block.kept_bytes += _PIECE_BYTES + len(arguments)
-            self.held_bytes += _PIECE_BYTES + len(arguments)
+            block.block_bytes += _FRAGMENT_BYTES + len(arguments)
+            self.held_bytes += _FRAGMENT_BYTES + len(arguments)
 
 
-def _is_whole(arguments: list[str]) -> bool:
+def _is_valid_json(arguments: list[str]) -> bool:
     try:
         orjson.loads("".join(arguments))
     except orjson.JSONDecodeError:

@@ -7,11 +7,13 @@ from gateway.formats.chat.anthropic.message_to_stream import build_whole
 from gateway.formats.chat.anthropic.passthrough_body import build_passed_body
 from gateway.formats.chat.anthropic.response import parse_count_answer
 from gateway.formats.errors.openai import Secrets
-from gateway.formats.passthrough_format import Parsed, PassthroughFormat, without_identity
+from gateway.formats.passthrough_format import ParsedAnswer, PassthroughFormat, without_identity
 from gateway.formats.translator import ResponseIdentity
 
 
-def _parse_count(raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets) -> Parsed:
+def _parse_count(
+    raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets
+) -> ParsedAnswer:
     parse_count_answer(raw, secrets)
     return raw, NO_USAGE
 

@@ -10,9 +10,9 @@ from typing import Any
 from gateway.domain import exact_json
 from gateway.formats.chat.model import Json
 
-_SCHEMAS = frozenset({"properties", "$defs", "definitions"})
+_SCHEMA_MAP_KEYWORDS = frozenset({"properties", "$defs", "definitions"})
 _SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "allOf", "oneOf"})
-_STRICT_KEYWORDS = _SCHEMAS | {
+_STRICT_KEYWORDS = _SCHEMA_MAP_KEYWORDS | {
     "anyOf",
     "allOf",
     "items",
@@ -33,35 +33,37 @@ _STRING_FORMATS = frozenset(
 
 def narrow_schema(schema: Json) -> dict[str, Any]:
     """Return a supported copy of ``schema``, with its unsupported keywords as text in the description."""
-    narrow: dict[str, Any] = {}
+    narrowed_schema: dict[str, Any] = {}
     dropped_keywords: dict[str, Any] = {}
     for name, value in schema.items():
         if name in _IGNORED_KEYWORDS:
             continue
         if name == "oneOf" and "anyOf" not in schema:
-            narrow["anyOf"] = _narrow(name, value)
-        elif _is_taken(name, value):
-            narrow[name] = _narrow(name, value)
+            narrowed_schema["anyOf"] = _narrow_value(name, value)
+        elif _is_supported(name, value):
+            narrowed_schema[name] = _narrow_value(name, value)
         else:
             dropped_keywords[name] = value
     if schema.get("type") == "object" or "properties" in schema:
-        narrow["additionalProperties"] = False
+        narrowed_schema["additionalProperties"] = False
     if dropped_keywords:
-        limits = exact_json.dumps(dropped_keywords).decode()
-        description = narrow.get("description")
-        narrow["description"] = f"{description}\n\n{limits}" if isinstance(description, str) and description else limits
-    return narrow
+        dropped_text = exact_json.dumps(dropped_keywords).decode()
+        description = narrowed_schema.get("description")
+        narrowed_schema["description"] = (
+            f"{description}\n\n{dropped_text}" if isinstance(description, str) and description else dropped_text
+        )
+    return narrowed_schema
 
 
-def _narrow(name: str, value: Any) -> Any:
-    if name in _SCHEMAS and isinstance(value, dict):
-        return {key: _narrow("items", inner) for key, inner in value.items()}
+def _narrow_value(name: str, value: Any) -> Any:
+    if name in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
+        return {key: _narrow_value("items", schema) for key, schema in value.items()}
     if name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-        return [_narrow("items", inner) for inner in value]
+        return [_narrow_value("items", schema) for schema in value]
     return narrow_schema(value) if name == "items" and isinstance(value, dict) else value
 
 
-def _is_taken(name: str, value: object) -> bool:
+def _is_supported(name: str, value: object) -> bool:
     if name == "format":
         return isinstance(value, str) and value in _STRING_FORMATS
     if name == "minItems":

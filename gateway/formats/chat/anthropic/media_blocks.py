@@ -7,7 +7,7 @@ from typing import Any
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.model import MediaPart
 
-_IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _HEAD_CHARS = 24
 """Characters of base64 to decode: 18 bytes, more than any file signature below."""
 
@@ -17,9 +17,9 @@ def build_media_block(part: MediaPart) -> dict[str, Any]:
     part = _split_data_url(part)
     match part.kind:
         case "image":
-            return {"type": "image", "source": _build_image(part)}
+            return {"type": "image", "source": _build_image_source(part)}
         case "file":
-            block: dict[str, Any] = {"type": "document", "source": _build_document(part)}
+            block: dict[str, Any] = {"type": "document", "source": _build_document_source(part)}
             return block | {"title": part.name} if part.name else block
         case "audio":
             raise InvalidRequest("This provider accepts text, images and files, but no audio", param=part.param)
@@ -39,37 +39,37 @@ def _split_data_url(part: MediaPart) -> MediaPart:
 
     Raises ``InvalidRequest`` if the URL has no base64.
     """
-    for text in (part.url, part.data):
-        if text is None or text[:5].lower() != "data:":
+    for url in (part.url, part.data):
+        if url is None or url[:5].lower() != "data:":
             continue
-        head, comma, data = text[5:].partition(",")
-        if not comma or not head.lower().endswith(";base64"):
+        url_prefix, separator, data = url[5:].partition(",")
+        if not separator or not url_prefix.lower().endswith(";base64"):
             raise InvalidRequest("A data: URL must hold base64", param=part.param)
-        media_type = head.partition(";")[0].lower() or part.media_type
+        media_type = url_prefix.partition(";")[0].lower() or part.media_type
         return MediaPart(part.kind, media_type=media_type, data=data, name=part.name, param=part.param)
     return part
 
 
-def _build_image(part: MediaPart) -> dict[str, Any]:
+def _build_image_source(part: MediaPart) -> dict[str, Any]:
     if part.data is None:
-        return _build_url(part)
+        return _build_url_source(part)
     # The provider rejects an image whose media type does not match its content.
     standard_type = "image/jpeg" if part.media_type == "image/jpg" else part.media_type
-    media_type = _sniff(part.data) or standard_type
-    if media_type not in _IMAGES:
+    media_type = _detect_image_type(part.data) or standard_type
+    if media_type not in _IMAGE_TYPES:
         raise InvalidRequest("An image must be PNG, JPEG, GIF or WebP for this provider", param="messages")
     return {"type": "base64", "media_type": media_type, "data": part.data}
 
 
-def _build_document(part: MediaPart) -> dict[str, Any]:
+def _build_document_source(part: MediaPart) -> dict[str, Any]:
     if part.data is None:
-        return _build_url(part)
+        return _build_url_source(part)
     media_type = (part.media_type or "").partition(";")[0].strip().lower()
-    if media_type == "application/pdf" or _decode(part.data[:_HEAD_CHARS]).startswith(b"%PDF-"):
+    if media_type == "application/pdf" or _decode_base64(part.data[:_HEAD_CHARS]).startswith(b"%PDF-"):
         return {"type": "base64", "media_type": "application/pdf", "data": part.data}
     if media_type.startswith("text/"):
         try:
-            text = _decode(part.data).decode()
+            text = _decode_base64(part.data).decode()
         except UnicodeDecodeError:
             text = ""
         if not text.strip():
@@ -78,14 +78,14 @@ def _build_document(part: MediaPart) -> dict[str, Any]:
     raise InvalidRequest("This provider accepts only PDF and text files", param=part.param)
 
 
-def _build_url(part: MediaPart) -> dict[str, Any]:
+def _build_url_source(part: MediaPart) -> dict[str, Any]:
     if not part.url:
         raise InvalidRequest("An image or a file has neither data nor an address", param=part.param)
     return {"type": "url", "url": part.url}
 
 
-def _sniff(data: str) -> str | None:
-    head = _decode(data[:_HEAD_CHARS])
+def _detect_image_type(data: str) -> str | None:
+    head = _decode_base64(data[:_HEAD_CHARS])
     if head.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if head.startswith(b"\xff\xd8\xff"):
@@ -95,7 +95,7 @@ def _sniff(data: str) -> str | None:
     return "image/webp" if head.startswith(b"RIFF") and head[8:12] == b"WEBP" else None
 
 
-def _decode(data: str) -> bytes:
+def _decode_base64(data: str) -> bytes:
     try:
         return base64.b64decode(data + "=" * (-len(data) % 4))
     except (binascii.Error, ValueError):

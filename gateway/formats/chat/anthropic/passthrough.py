@@ -8,7 +8,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
-from gateway.formats.chat.anthropic.response import extract_text, note_container, parse_delta_usage, parse_start_usage
+from gateway.formats.chat.anthropic.response import extract_text, parse_delta_usage, parse_start_usage, record_container
 from gateway.formats.chat.anthropic.stream import STOP_EVENT, is_end, parse_error_event, parse_event
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream import PassthroughStream
@@ -28,7 +28,7 @@ _SILENT_EVENTS = frozenset({"ping", "message_start"})
 
 
 class MessagesPassthrough(PassthroughStream):
-    """Forwards whole events unchanged, up to ``message_stop``, but no ``error`` event.
+    """Forwards whole events unchanged, up to ``message_stop``. An ``error`` event is not forwarded.
 
     Attributes:
         events: number of complete events with data so far, except ``ping``, ``message_start`` and the end mark.
@@ -56,15 +56,15 @@ class MessagesPassthrough(PassthroughStream):
             and not self.closed
             and (data.isascii() or sse.is_utf8(data))
         ):
-            ends = data.count(b"\n\n")
-            if data.count(_NEXT_CONTENT) == ends - 1 and data.count(b"event:") == ends:
+            event_count = data.count(b"\n\n")
+            if data.count(_NEXT_CONTENT) == event_count - 1 and data.count(b"event:") == event_count:
                 self._started = True
-                self.events += ends
+                self.events += event_count
                 self._buffer.feed(data)
                 return data
-        return self._feed_slowly(data)
+        return self._feed_by_event(data)
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         if payload.startswith(_CONTENT_DATA):
             self.events += 1
             self._buffer.feed(event)
@@ -73,10 +73,10 @@ class MessagesPassthrough(PassthroughStream):
         if kind == "error":
             self.error = parse_error_event(value, self._secrets)
             return b""
-        self._note(kind, value if isinstance(value, dict) else {}, event)
+        self._record_event(kind, value if isinstance(value, dict) else {}, event)
         return event
 
-    def _note(self, kind: str, value: dict[str, Any], event: bytes) -> None:
+    def _record_event(self, kind: str, value: dict[str, Any], event: bytes) -> None:
         if kind == "message_stop":
             self.ended = True
             return
@@ -88,14 +88,14 @@ class MessagesPassthrough(PassthroughStream):
             delta = value.get("delta")
             self._finished |= isinstance(delta, dict) and delta.get("stop_reason") is not None
             if isinstance(delta, dict) and delta.get("container"):
-                note_container(delta, self._inference)
+                record_container(delta, self._inference)
             report = parse_delta_usage(self._start_usage, value.get("usage"))
             self._usage = report.usage if report is not None else self._usage
         elif kind.startswith("content_block_"):
             self._buffer.feed(event)
 
     def finish(self) -> bytes:
-        """Return the last bytes, and a missing end mark of a message with a stop reason, for which clients wait.
+        """Return the last bytes. A message with a stop reason gets a missing end mark, because clients wait for it.
 
         Raises ``ProviderBadResponse`` if the message is incomplete.
         """
@@ -103,14 +103,16 @@ class MessagesPassthrough(PassthroughStream):
             raise self.error
         if self.ended:
             return b""
-        rest = self._splitter.take()
-        if is_end(rest) or (not rest.strip() and self._finished and _parse_sample(self._buffer.tail).stopped):
+        last_bytes = self._splitter.take()
+        if is_end(last_bytes) or (
+            not last_bytes.strip() and self._finished and _parse_sample(self._buffer.tail).ends_block
+        ):
             self.ended = True
             return STOP_EVENT
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
-        """Return the provider's final counts, else its counts from ``message_start`` and an estimate of the rest."""
+        """Return the final counts, else the prompt tokens of ``message_start`` and an estimated completion."""
         if self._usage is not None:
             return fill_counts(self._usage, self._inference, self._estimate_completion) if self.events else self._usage
         if not self.events:
@@ -120,7 +122,7 @@ class MessagesPassthrough(PassthroughStream):
 
     def _estimate_completion(self) -> int:
         tail = _parse_sample(self._buffer.tail)
-        if self._buffer.whole:
+        if self._buffer.is_whole:
             return estimate_text(tail.text)
         head = _parse_sample(self._buffer.head)
         return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
@@ -131,20 +133,20 @@ class _MessageSample:
     """A part of a stream's content.
 
     Attributes:
-        stopped: whether its last event ends a block.
+        ends_block: whether the last event of the sample ends a block.
     """
 
     events: int
     text: str
-    stopped: bool
+    ends_block: bool
 
 
 def _parse_sample(raw: bytes) -> _MessageSample:
     events, texts = 0, []
-    last = "content_block_stop"
+    kind = "content_block_stop"
     for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
-        last, value = parse_event(event, sse.parse_data(event) or b"")
+        kind, value = parse_event(event, sse.parse_data(event) or b"")
         events += 1
         if isinstance(value, dict):
             texts += [extract_text(value.get("delta")), extract_text(value.get("content_block"))]
-    return _MessageSample(events, "".join(texts), last == "content_block_stop")
+    return _MessageSample(events, "".join(texts), kind == "content_block_stop")

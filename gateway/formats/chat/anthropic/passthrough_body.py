@@ -23,7 +23,7 @@ from gateway.formats.wire.json_values import as_text, list_objects
 
 Body = dict[str, Any]
 _SYSTEM_ROLE = "system"
-_find_role = itemgetter("role")
+_get_role = itemgetter("role")
 _ID_FIELDS = (("tool_use", "id"), ("tool_result", "tool_use_id"))
 
 
@@ -35,15 +35,17 @@ def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     """
     body = inference.body | {"model": model}
     features = parse_claude_features(model)
-    claude, messages = features.claude, body["messages"]
-    if not features.takes_system_messages and _SYSTEM_ROLE in map(_find_role, messages):
+    is_claude, messages = features.is_claude, body["messages"]
+    if not features.takes_system_messages and _SYSTEM_ROLE in map(_get_role, messages):
         body["messages"] = messages = _write_system_as_user(messages)
     if inference.body.get("tools"):
         messages = make_ids_unique(messages)
-    new_messages = [_build_message(message, claude=claude) for message in messages]
-    if any(new_message is not original for new_message, original in zip(new_messages, body["messages"], strict=True)):
+    new_messages = [_build_message(message, is_claude=is_claude) for message in messages]
+    if any(
+        new_message is not old_message for new_message, old_message in zip(new_messages, body["messages"], strict=True)
+    ):
         body["messages"] = new_messages = [message for message in new_messages if message["content"]]
-    if not claude:
+    if not is_claude:
         drop_billing_line(body)
     if (body.get("thinking") or {}).get("type") == "enabled" and misses_thought(new_messages):
         del body["thinking"]
@@ -54,16 +56,16 @@ def make_ids_unique(messages: list[Body]) -> list[Body]:
     """Return the messages with every repeated tool call id replaced, in the call and in its result."""
     ids = [block.get("id") for message in messages for block in list_objects(message["content"]) if _is_call(block)]
     used_ids: set[str] = set()
-    if len({name for name in ids if isinstance(name, str)}) == len(ids):
+    if len({call_id for call_id in ids if isinstance(call_id, str)}) == len(ids):
         return messages
-    unanswered: dict[str, list[str]] = {}
+    open_calls: dict[str, list[str]] = {}
     new_messages: list[Body] = []
     for message in messages:
         content = message["content"]
         if isinstance(content, list):
             for block in filter(_is_call, content):
-                unanswered.pop(as_text(block.get("id")), None)
-            content = [_make_unique(block, used_ids, unanswered) for block in content]
+                open_calls.pop(as_text(block.get("id")), None)
+            content = [_make_id_unique(block, used_ids, open_calls) for block in content]
         new_messages.append(message | {"content": content})
     return new_messages
 
@@ -72,22 +74,22 @@ def _is_call(block: Body) -> bool:
     return bool(block["type"] == "tool_use")
 
 
-def _make_unique(block: Body, used_ids: set[str], unanswered: dict[str, list[str]]) -> Body:
+def _make_id_unique(block: Body, used_ids: set[str], open_calls: dict[str, list[str]]) -> Body:
     """Return a call with an unused id, or a result with the new id of its call.
 
-    ``unanswered`` maps the old id of a call to the new ids of calls that have no result yet.
+    ``open_calls`` maps the old id of a call to the new ids of calls that have no result yet.
     """
     for kind, field in _ID_FIELDS:
-        name = as_text(block.get(field))
-        if block["type"] != kind or not name:
+        call_id = as_text(block.get(field))
+        if block["type"] != kind or not call_id:
             continue
         if kind == "tool_use":
-            unused_id = find_unused_id(name, used_ids)
+            unused_id = find_unused_id(call_id, used_ids)
             used_ids.add(unused_id)
-            unanswered.setdefault(name, []).append(unused_id)
+            open_calls.setdefault(call_id, []).append(unused_id)
         else:
-            unused_id = unanswered[name].pop(0) if unanswered.get(name) else name
-        return block if unused_id == name else block | {field: unused_id}
+            unused_id = open_calls[call_id].pop(0) if open_calls.get(call_id) else call_id
+        return block if unused_id == call_id else block | {field: unused_id}
     return block
 
 
@@ -103,26 +105,35 @@ def _is_billing_line(block: Any) -> bool:
     return isinstance(text, str) and text.startswith(BILLING_LINE)
 
 
-def _build_message(message: Body, *, claude: bool) -> Body:
+def _build_message(message: Body, *, is_claude: bool) -> Body:
     content = message["content"]
     if not isinstance(content, list):
         return message
-    blocks = [_build_block(block, claude=claude) for block in _list_own(content, claude=claude)]
+    blocks = [
+        _build_block(block, is_claude=is_claude) for block in _drop_foreign_reasoning(content, is_claude=is_claude)
+    ]
     is_unchanged = len(blocks) == len(content) and all(
-        new_block is original for new_block, original in zip(blocks, content, strict=True)
+        new_block is old_block for new_block, old_block in zip(blocks, content, strict=True)
     )
     return message if is_unchanged else message | {"content": blocks}
 
 
-def _list_own(content: list[Body], *, claude: bool) -> Iterable[Body]:
-    """Return the blocks without other providers' reasoning. Servers other than Anthropic's may not sign reasoning."""
-    return (block for block in content if block["type"] != "thinking" or _is_own(block.get("signature"), claude=claude))
+def _drop_foreign_reasoning(content: list[Body], *, is_claude: bool) -> Iterable[Body]:
+    """Return the blocks without other providers' reasoning.
+
+    Unsigned reasoning is dropped only for Claude, because servers other than Anthropic's do not always sign theirs.
+    """
+    return (
+        block
+        for block in content
+        if block["type"] != "thinking" or _is_accepted_signature(block.get("signature"), is_claude=is_claude)
+    )
 
 
-def _is_own(signature: object, *, claude: bool) -> bool:
+def _is_accepted_signature(signature: object, *, is_claude: bool) -> bool:
     if isinstance(signature, str) and signature:
         return not signature.startswith(GEMINI_PREFIX)
-    return not claude
+    return not is_claude
 
 
 def _write_system_as_user(messages: list[Body]) -> list[Body]:
@@ -152,13 +163,13 @@ def _list_blocks(message: Body) -> list[Body]:
     return list(content)
 
 
-def _build_block(block: Body, *, claude: bool) -> Body:
+def _build_block(block: Body, *, is_claude: bool) -> Body:
     for kind, field in _ID_FIELDS:
         if block["type"] == kind:
-            old_name = block.get(field)
-            name = build_call_id(old_name) if isinstance(old_name, str) else old_name
-            renamed_block = block if name == old_name else block | {field: name}
-            return renamed_block if claude else _write_references(renamed_block)
+            old_id = block.get(field)
+            call_id = build_call_id(old_id) if isinstance(old_id, str) else old_id
+            renamed_block = block if call_id == old_id else block | {field: call_id}
+            return renamed_block if is_claude else _write_references(renamed_block)
     return block
 
 

@@ -29,12 +29,12 @@ without parsing. Documents with smaller pages can exceed the bound; the excess i
 """
 MAX_PAGES = 600
 """Maximum number of PDF pages that the API accepts in one request."""
-FAR_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
+REMOTE_DOCUMENT_TOKENS = 10 * PAGE_TOKENS
 """Assumed tokens of a document that is not in the body: ten pages, because its size is unknown."""
 TOOLS_TOKENS = 1_000
 """Upper bound of the system prompt that the provider adds for tools ("Tool use" documents some hundreds)."""
 _MAX_AFFINITY_CHARS = 256
-_ROLES = frozenset({"user", "assistant", "system"})
+_MESSAGE_ROLES = frozenset({"user", "assistant", "system"})
 _NON_PROMPT_FIELDS = frozenset(
     {"messages", "system", "metadata", "stop_sequences", "thinking", "cache_control", "tool_choice"}
 )
@@ -51,7 +51,7 @@ def parse_messages_inference(body: Body, features: str | None = None) -> Inferen
     ``max_tokens`` may be 0, which fills the provider's cache. ``features`` is the client's ``anthropic-beta`` header.
     """
     model = parse_model(body)
-    max_tokens = _check(body)
+    max_tokens = _check_body(body)
     if max_tokens is None:
         raise make_missing_error(body, "max_tokens")
     chars, tokens = _measure_prompt(body)
@@ -73,7 +73,7 @@ def parse_messages_inference(body: Body, features: str | None = None) -> Inferen
 def parse_count_inference(body: Body, features: str | None = None) -> InferenceRequest:
     """Validate a body for ``/v1/messages/count_tokens`` and return the request. Raises ``InvalidRequest``."""
     model = parse_model(body)
-    _check(body)
+    _check_body(body)
     chars, _ = _measure_prompt(body)
     return InferenceRequest(
         operation="count_tokens",
@@ -86,7 +86,7 @@ def parse_count_inference(body: Body, features: str | None = None) -> InferenceR
     )
 
 
-def _check(body: Body) -> int | None:
+def _check_body(body: Body) -> int | None:
     """Check the fields that messages and token counts share. Raises ``InvalidRequest`` naming the field.
 
     Returns ``max_tokens``, which is None for a count without it.
@@ -119,8 +119,10 @@ def _check_messages(body: Body) -> None:
         if not isinstance(message, dict):
             raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(message)}", param=param)
         role = message.get("role")
-        if not isinstance(role, str) or role not in _ROLES:
-            raise InvalidRequest(f"'{param}.role' must be one of {', '.join(sorted(_ROLES))}", param=f"{param}.role")
+        if not isinstance(role, str) or role not in _MESSAGE_ROLES:
+            raise InvalidRequest(
+                f"'{param}.role' must be one of {', '.join(sorted(_MESSAGE_ROLES))}", param=f"{param}.role"
+            )
         _check_content(message.get("content"), f"{param}.content")
 
 
@@ -165,19 +167,19 @@ def _parse_affinity_key(body: Body) -> str | None:
 
 
 def _measure_prompt(body: Body) -> Size:
-    chars, tokens = _measure(body.get("system") or "")
+    chars, tokens = _measure_content(body.get("system") or "")
     tokens += MESSAGE_TOKENS
     for message in body["messages"]:
-        more_chars, more_tokens = _measure(message["content"])
-        chars += more_chars
-        tokens += MESSAGE_TOKENS + more_tokens
+        message_chars, message_tokens = _measure_content(message["content"])
+        chars += message_chars
+        tokens += MESSAGE_TOKENS + message_tokens
     for name, value in body.items():
         if value and isinstance(value, list | dict) and name not in _NON_PROMPT_FIELDS:
             tokens += bound_json(value)
     return chars, tokens + (TOOLS_TOKENS if body.get("tools") else 0)
 
 
-def _measure(content: Any) -> Size:
+def _measure_content(content: Any) -> Size:
     if isinstance(content, str):
         return len(content), bound_text(content)
     if not isinstance(content, list):
@@ -190,13 +192,13 @@ def _measure_block(block: Any) -> Size:
     kind = block.get("type") if isinstance(block, dict) else None
     match kind:
         case "text" | "thinking":
-            return _measure(block.get(kind))
+            return _measure_content(block.get(kind))
         case "image":
             return 0, PART_TOKENS
         case "document":
             return measure_document(block)
         case "tool_result":
-            chars, tokens = _measure(block.get("content") or "")
+            chars, tokens = _measure_content(block.get("content") or "")
             return chars, tokens + MESSAGE_TOKENS
         case _:
             return 0, bound_json(block)
@@ -204,20 +206,20 @@ def _measure_block(block: Any) -> Size:
 
 def measure_document(block: Body) -> Size:
     """Return the size of a document block. Its content may be invalid."""
-    heading = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
+    heading_tokens = sum(bound_text(text) for name in ("title", "context") if isinstance(text := block.get(name), str))
     source: Any = block.get("source")
     if not isinstance(source, dict):
-        return 0, FAR_DOCUMENT_TOKENS + heading
+        return 0, REMOTE_DOCUMENT_TOKENS + heading_tokens
     kind, data = source.get("type"), source.get("data")
     if kind == "content":
-        chars, tokens = _measure(source.get("content"))
-        return chars, tokens + heading
+        chars, tokens = _measure_content(source.get("content"))
+        return chars, tokens + heading_tokens
     if kind == "text" and isinstance(data, str):
-        return len(data), bound_text(data) + heading
+        return len(data), bound_text(data) + heading_tokens
     if kind == "base64" and isinstance(data, str):
-        pages = 1 + len(data) * 3 // 4 // PAGE_BYTES
-        return 0, min(pages, MAX_PAGES) * PAGE_TOKENS + heading
-    return 0, FAR_DOCUMENT_TOKENS + heading
+        page_count = 1 + len(data) * 3 // 4 // PAGE_BYTES
+        return 0, min(page_count, MAX_PAGES) * PAGE_TOKENS + heading_tokens
+    return 0, REMOTE_DOCUMENT_TOKENS + heading_tokens
 
 
 def _writes_cache(body: Body) -> bool:

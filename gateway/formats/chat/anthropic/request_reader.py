@@ -21,7 +21,7 @@ from gateway.formats.chat.adaptations import Adaptations, check_choice
 from gateway.formats.chat.anthropic.request_tools import (
     BILLING_LINE,
     describe_tool,
-    find_cache,
+    find_cache_control,
     find_text,
     get_text,
     parse_tools,
@@ -30,11 +30,11 @@ from gateway.formats.chat.openai.content_parts import parse_address
 from gateway.formats.wire.fields import Body, name_json_type
 
 _EFFORTS = frozenset(get_args(chat.Effort))
-_CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
+_TOOL_CHOICES: dict[str, chat.ToolChoice] = {"auto": "auto", "any": "required", "none": "none"}
 _DISABLED_TYPES = frozenset({"disabled", "between_tools"})
 _ANTHROPIC_FIELDS = ("thread", "compaction")
 """Top-level fields for state that only Anthropic keeps; rejected."""
-_OFFERED_FIELDS = ("mcp_servers", "container")
+_DROPPED_FIELDS = ("mcp_servers", "container")
 """Top-level fields that only serve server tools; dropped like these tools."""
 _STANDARD_VALUES: tuple[tuple[str, tuple[object, ...]], ...] = (
     ("service_tier", (None, "auto", "standard_only")),
@@ -43,9 +43,14 @@ _STANDARD_VALUES: tuple[tuple[str, tuple[object, ...]], ...] = (
     ("billing_policy", (None, {"type": "billing_policy"}, {"type": "billing_policy", "bill_to": "self"})),
 )
 """Fields for the service tier, speed, region and payer, with their default values; all other values are rejected."""
-_MEDIA = frozenset({"image", "document"})
+_MEDIA_BLOCK_TYPES = frozenset({"image", "document"})
 _Content = chat.TextPart | chat.MediaPart
-_ROLE_OF = {"tool_use": "assistant", "thinking": "assistant", "redacted_thinking": "assistant", "tool_result": "user"}
+_ROLES_BY_BLOCK_TYPE = {
+    "tool_use": "assistant",
+    "thinking": "assistant",
+    "redacted_thinking": "assistant",
+    "tool_result": "user",
+}
 
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
@@ -56,7 +61,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
     for name in _ANTHROPIC_FIELDS:
         if body.get(name):
             raise _make_anthropic_only_error(name, f"'{name}'")
-    adaptations = Adaptations({name: None for name in _OFFERED_FIELDS if body.get(name)})
+    adaptations = Adaptations({name: None for name in _DROPPED_FIELDS if body.get(name)})
     for name, standard_values in _STANDARD_VALUES:
         if body.get(name) not in standard_values:
             raise _make_anthropic_only_error(name, f"This '{name}'")
@@ -93,10 +98,12 @@ def _parse_messages(body: Body, adaptations: Adaptations) -> tuple[chat.Message,
     messages = []
     if body.get("system"):
         messages.append(_parse_message(body["system"], "system", "system", adaptations))
-    turns = body["messages"]
-    last_answer = max((index for index, message in enumerate(turns) if message["role"] == "assistant"), default=-1)
-    for index, message in enumerate(turns):
-        adaptations.is_past = index <= last_answer
+    body_messages = body["messages"]
+    last_answer_index = max(
+        (index for index, message in enumerate(body_messages) if message["role"] == "assistant"), default=-1
+    )
+    for index, message in enumerate(body_messages):
+        adaptations.is_past = index <= last_answer_index
         param = f"messages[{index}].content"
         messages.append(_parse_message(message["content"], message["role"], param, adaptations))
     return tuple(message for message in messages if message is not None)
@@ -115,13 +122,13 @@ def _parse_message(content: Any, role: Any, param: str, adaptations: Adaptations
 
 def _parse_block(block: Any, role: str, param: str, adaptations: Adaptations) -> Sequence[chat.Part]:
     kind = get_text(block, "type", param)
-    if _ROLE_OF.get(kind, role) != role or (role == "system" and kind in _MEDIA):
+    if _ROLES_BY_BLOCK_TYPE.get(kind, role) != role or (role == "system" and kind in _MEDIA_BLOCK_TYPES):
         raise InvalidRequest(f"'{param}': a block of type '{kind}' does not belong to the {role}", param=param)
     match kind:
         case "thinking":
             return [chat.ReasoningPart(get_text(block, "thinking", param), find_text(block, "signature"))]
         case "redacted_thinking":
-            return [chat.ReasoningPart(redacted=get_text(block, "data", param))]
+            return [chat.ReasoningPart(redacted_data=get_text(block, "data", param))]
         case "tool_use":
             return [_parse_tool_use(block, param)]
         case "tool_result":
@@ -138,7 +145,7 @@ def _parse_media(block: Any, param: str, adaptations: Adaptations) -> list[_Cont
     kind = get_text(block, "type", param)
     match kind:
         case "text":
-            return [chat.TextPart(get_text(block, "text", param), find_cache(block))]
+            return [chat.TextPart(get_text(block, "text", param), find_cache_control(block))]
         case "image":
             return [_parse_image(block, param, adaptations)]
         case "document":
@@ -165,7 +172,7 @@ def _read_image_url(block: Body, param: str) -> chat.MediaPart | None:
     url = image.get("url") if isinstance(image, dict) else image
     if not isinstance(url, str) or not url[:8].lower().startswith(("http://", "https://", "data:")):
         return None
-    return parse_address(url, f"{param}.image_url", detail=None, cache=find_cache(block))
+    return parse_address(url, f"{param}.image_url", detail=None, cache_control=find_cache_control(block))
 
 
 def _parse_image(block: Body, param: str, adaptations: Adaptations) -> _Content:
@@ -176,31 +183,36 @@ def _parse_image(block: Body, param: str, adaptations: Adaptations) -> _Content:
             "image",
             media_type=get_text(source, "media_type", source_param),
             data=get_text(source, "data", source_param),
-            cache=find_cache(block),
+            cache_control=find_cache_control(block),
         )
     if kind == "url":
-        return chat.MediaPart("image", url=get_text(source, "url", source_param), cache=find_cache(block))
+        return chat.MediaPart(
+            "image", url=get_text(source, "url", source_param), cache_control=find_cache_control(block)
+        )
     return _replace_file("image", f"{source_param}.type", adaptations)
 
 
 def _parse_document(block: Body, param: str, adaptations: Adaptations) -> list[_Content]:
     source, kind = _parse_source(block, param)
     source_param = f"{param}.source"
-    title, context, cache = find_text(block, "title"), find_text(block, "context"), find_cache(block)
+    title, context, cache_control = find_text(block, "title"), find_text(block, "context"), find_cache_control(block)
     context_parts: list[_Content] = [chat.TextPart(context)] if context else []
     match kind:
         case "base64":
             media_type, data = get_text(source, "media_type", source_param), get_text(source, "data", source_param)
-            return [*context_parts, chat.MediaPart("file", media_type=media_type, data=data, name=title, cache=cache)]
+            return [
+                *context_parts,
+                chat.MediaPart("file", media_type=media_type, data=data, name=title, cache_control=cache_control),
+            ]
         case "url":
             url = get_text(source, "url", source_param)
             return [
                 *context_parts,
-                chat.MediaPart("file", media_type="application/pdf", url=url, name=title, cache=cache),
+                chat.MediaPart("file", media_type="application/pdf", url=url, name=title, cache_control=cache_control),
             ]
         case "text":
-            words = get_text(source, "data", source_param)
-            return [*context_parts, chat.TextPart(f"{title}\n\n{words}" if title else words, cache)]
+            text = get_text(source, "data", source_param)
+            return [*context_parts, chat.TextPart(f"{title}\n\n{text}" if title else text, cache_control)]
         case "content":
             return [
                 *context_parts,
@@ -237,7 +249,7 @@ def _parse_tool_use(block: Body, param: str) -> chat.ToolCallPart:
         arguments=arguments
         if isinstance(arguments, str)
         else exact_json.dumps({} if arguments is None else arguments).decode(),
-        cache=find_cache(block),
+        cache_control=find_cache_control(block),
     )
 
 
@@ -247,7 +259,7 @@ def _parse_tool_result(block: Body, param: str, adaptations: Adaptations) -> cha
         id=get_text(block, "tool_use_id", param),
         parts=() if content is None else tuple(_parse_media_list(content, f"{param}.content", adaptations)),
         failed=block.get("is_error") is True,
-        cache=find_cache(block),
+        cache_control=find_cache_control(block),
     )
 
 
@@ -258,13 +270,13 @@ def _parse_tool_choice(choice: Body) -> tuple[chat.ToolChoice | None, bool | Non
     kind = get_text(choice, "type", "tool_choice")
     if kind == "tool":
         return chat.ForcedTool(get_text(choice, "name", "tool_choice")), parallel
-    if kind not in _CHOICES:
+    if kind not in _TOOL_CHOICES:
         raise InvalidRequest("'tool_choice.type' must be auto, any, tool or none", param="tool_choice.type")
-    return _CHOICES[kind], parallel
+    return _TOOL_CHOICES[kind], parallel
 
 
 def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
-    """Return the reasoning tokens and the effort, each None if not set. The effort is None if reasoning is off, too.
+    """Return the reasoning tokens and the effort, each None if not set. Disabled reasoning is 0 tokens and None.
 
     Raises ``InvalidRequest`` naming the field.
     """
@@ -272,10 +284,10 @@ def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
     kind = get_text(thinking, "type", "thinking") if thinking else None
     if kind in _DISABLED_TYPES:
         return 0, None
-    tokens = None
+    thinking_tokens = None
     if kind == "enabled":
-        tokens = parse_count(thinking.get("budget_tokens"))
-        if tokens is None:
+        thinking_tokens = parse_count(thinking.get("budget_tokens"))
+        if thinking_tokens is None:
             param = "thinking.budget_tokens"
             raise InvalidRequest(f"'{param}' must be an integer", param=param)
     elif kind not in {None, "adaptive"}:
@@ -283,7 +295,7 @@ def _parse_thinking(body: Body) -> tuple[int | None, chat.Effort | None]:
     effort = (body.get("output_config") or {}).get("effort")
     if effort is not None and (not isinstance(effort, str) or effort not in _EFFORTS):
         raise _make_anthropic_only_error("output_config.effort", "This effort")
-    return tokens, cast("chat.Effort | None", effort)
+    return thinking_tokens, cast("chat.Effort | None", effort)
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
@@ -292,14 +304,18 @@ def _parse_format(body: Body) -> chat.ResponseFormat | None:
     Returns None if neither is set. Raises ``InvalidRequest``.
     """
     param = "output_config.format"
-    form = (body.get("output_config") or {}).get("format")
-    if form is None:
-        param, form = "output_format", body.get("output_format")
-    if form is None:
+    response_format = (body.get("output_config") or {}).get("format")
+    if response_format is None:
+        param, response_format = "output_format", body.get("output_format")
+    if response_format is None:
         return None
-    if not isinstance(form, dict) or form.get("type") != "json_schema" or not isinstance(form.get("schema"), dict):
+    if (
+        not isinstance(response_format, dict)
+        or response_format.get("type") != "json_schema"
+        or not isinstance(response_format.get("schema"), dict)
+    ):
         raise InvalidRequest(f"'{param}' must be an object of type 'json_schema' with a 'schema'", param=param)
-    return chat.ResponseFormat("schema", form["schema"])
+    return chat.ResponseFormat("schema", response_format["schema"])
 
 
 def _parse_source(block: Body, param: str) -> tuple[Body, str]:

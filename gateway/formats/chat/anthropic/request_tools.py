@@ -22,7 +22,7 @@ TOOL_REFERENCE = "tool_reference"
 """Type of a block in a tool result that names a tool (.../tool-use/tool-search-tool)."""
 _STRING_SCHEMA: Body = {"type": "string"}
 _INTEGERS_SCHEMA: Body = {"type": "array", "items": {"type": "integer"}}
-_VERSION = re.compile(r"_\d{8}\Z")
+_VERSION_SUFFIX = re.compile(r"_\d{8}\Z")
 
 
 def describe_tool(name: str) -> str:
@@ -30,10 +30,10 @@ def describe_tool(name: str) -> str:
     return f"Tool available: {name}"
 
 
-def _build_schema(commands: str, required_field: str, **fields: Body) -> Body:
+def _build_schema(command_names: str, required_field: str, **fields: Body) -> Body:
     action = required_field.split(maxsplit=1)[0]
-    command: Body = {"type": "string", "enum": commands.split()} if commands else _STRING_SCHEMA
-    return {"type": "object", "properties": {action: command, **fields}, "required": required_field.split()}
+    command_schema: Body = {"type": "string", "enum": command_names.split()} if command_names else _STRING_SCHEMA
+    return {"type": "object", "properties": {action: command_schema, **fields}, "required": required_field.split()}
 
 
 _EDIT_COMMANDS: Mapping[str, Body] = {
@@ -83,18 +83,18 @@ _CLIENT_TOOLS: Mapping[str, tuple[str, Body]] = {
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[chat.Tool, ...]:
     """Return the tools of a body, including those added by messages. Raises ``InvalidRequest`` naming the field."""
     tools = {}
-    for param, tool_body in _list_declared(body):
-        tool = _read_function(tool_body)
+    for param, tool_body in _list_declarations(body):
+        tool = _unwrap_function(tool_body)
         kind = tool.get("type")
-        parsed = _parse_tool(tool, param) if kind is None or kind == "custom" else _parse_typed(tool, param)
-        if parsed is None:
+        chat_tool = _parse_tool(tool, param) if kind is None or kind == "custom" else _parse_client_tool(tool, param)
+        if chat_tool is None:
             adaptations.add(f"tools.{kind}")
         else:
-            tools[param if param.startswith("tools") else parsed.name] = parsed
+            tools[param if param.startswith("tools") else chat_tool.name] = chat_tool
     return tuple(tools.values())
 
 
-def _read_function(tool: Body) -> Body:
+def _unwrap_function(tool: Body) -> Body:
     if tool.get("type") != "function":
         return tool
     chat_function = tool.get("function")
@@ -103,16 +103,16 @@ def _read_function(tool: Body) -> Body:
     return {"cache_control": tool.get("cache_control"), **function, "type": None, "input_schema": schema}
 
 
-def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
+def _list_declarations(body: Body) -> Iterator[tuple[str, Body]]:
     for index, tool in enumerate(body.get("tools") or ()):
         yield f"tools[{index}]", tool
-    for position, message in enumerate(body["messages"]):
+    for message_index, message in enumerate(body["messages"]):
         content = message["content"]
         for index, block in enumerate(content if message["role"] == "system" and isinstance(content, list) else ()):
             tool_field = block.get("tool") if isinstance(block, dict) and block.get("type") == "tool_addition" else None
             definition = tool_field.get("definition") if isinstance(tool_field, dict) else None
             if isinstance(definition, dict):
-                yield f"messages[{position}].content[{index}].tool.definition", definition
+                yield f"messages[{message_index}].content[{index}].tool.definition", definition
 
 
 def _parse_tool(tool: Body, param: str) -> chat.Tool:
@@ -125,38 +125,38 @@ def _parse_tool(tool: Body, param: str) -> chat.Tool:
         description=find_text(tool, "description"),
         schema=schema,
         strict=strict if isinstance(strict, bool) else None,
-        cache=find_cache(tool),
+        cache_control=find_cache_control(tool),
     )
 
 
-def _parse_typed(tool: Body, param: str) -> chat.Tool | None:
-    client_tool = _CLIENT_TOOLS.get(_VERSION.sub("", get_text(tool, "type", param)))
+def _parse_client_tool(tool: Body, param: str) -> chat.Tool | None:
+    client_tool = _CLIENT_TOOLS.get(_VERSION_SUFFIX.sub("", get_text(tool, "type", param)))
     if client_tool is None:
         return None
     description, schema = client_tool
     width, height = tool.get("display_width_px"), tool.get("display_height_px")
     if type(width) is int and type(height) is int:
         description += f" The screen has {width} x {height} pixels."
-    return chat.Tool(get_text(tool, "name", param), description, schema, cache=find_cache(tool))
+    return chat.Tool(get_text(tool, "name", param), description, schema, cache_control=find_cache_control(tool))
 
 
-def get_text(holder: Any, name: str, param: str) -> str:
+def get_text(fields: Any, name: str, param: str) -> str:
     """Return the string in the field ``name`` of a block. Raises ``InvalidRequest`` if there is none."""
-    if not isinstance(holder, dict):
-        raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(holder)}", param=param)
-    value = holder.get(name)
+    if not isinstance(fields, dict):
+        raise InvalidRequest(f"'{param}' must be an object, not {name_json_type(fields)}", param=param)
+    value = fields.get(name)
     if not isinstance(value, str):
         raise InvalidRequest(f"'{param}.{name}' must be a string, not {name_json_type(value)}", param=f"{param}.{name}")
     return value
 
 
-def find_text(holder: Body, name: str) -> str | None:
+def find_text(fields: Body, name: str) -> str | None:
     """Return the string in the field ``name``; None if it is missing or empty."""
-    value = holder.get(name)
+    value = fields.get(name)
     return value if isinstance(value, str) and value else None
 
 
-def find_cache(block: Body) -> chat.Json | None:
+def find_cache_control(block: Body) -> chat.Json | None:
     """Return the cache control of a block or a tool; None if it has none."""
     cache_control = block.get("cache_control")
     return cache_control if isinstance(cache_control, dict) else None

@@ -27,13 +27,13 @@ from gateway.formats.chat.valid_chat import OPENING_TEXT, ChatRules, describe_fo
 Body = dict[str, Any]
 Block = dict[str, Any]
 
-_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_CALL_ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
 _INVALID_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 _RULES = ChatRules(
-    re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, blank_stops=False, takes_media=takes_media
+    re.compile(r"[a-zA-Z0-9_-]{1,128}"), 128, gives_logprobs=False, allows_blank_stops=False, takes_media=takes_media
 )
 _ID_PREFIX_CHARS = 40
-_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+_CHOICE_TYPES = {"auto": "auto", "required": "any", "none": "none"}
 
 
 def find_rules(model: str) -> ChatRules:
@@ -41,8 +41,8 @@ def find_rules(model: str) -> ChatRules:
     features = parse_claude_features(model)
     return attrs.evolve(
         _RULES,
-        schemas="native" if features.structures else "tool",
-        thinks_when_forced=features.thinks_when_forced or not features.claude,
+        schemas="native" if features.takes_schema else "tool",
+        thinks_when_forced=features.thinks_when_forced or not features.is_claude,
     )
 
 
@@ -56,9 +56,9 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> Body:
         raise InvalidRequest("'n' must be 1: this provider gives one answer", param="n")
     features = parse_claude_features(model)
     system, sent_messages = _split_system(request)
-    _check_last(sent_messages, model, features)
+    _check_last_message(sent_messages, model, features)
     is_forced = _is_forced(request)
-    if is_forced and not features.forces:
+    if is_forced and not features.allows_forced_tool:
         raise InvalidRequest(f"'{model}' cannot be made to use a tool", param="tool_choice")
     may_budget = not is_forced and not misses_thought(sent_messages)
     thinking = build_thinking(request, features, may_budget=may_budget)
@@ -111,7 +111,7 @@ def _is_supported(part: chat.Part) -> bool:
             return bool(part.text.strip())  # the API rejects an empty or blank text
         case chat.ReasoningPart():
             is_claude_signature = part.signature and not part.signature.startswith(chat.GEMINI_PREFIX)
-            return bool(is_claude_signature or part.redacted)
+            return bool(is_claude_signature or part.redacted_data)
         case _:
             return True
 
@@ -139,20 +139,20 @@ def _build_messages(messages: Sequence[chat.Message]) -> list[Body]:
     for chat_message in sent_messages:
         content = chat_message["content"]
         content.sort(key=lambda block: block["type"] != "tool_result")  # the API requires results first
-        chat_message["content"] = _shorten(content)
+        chat_message["content"] = _write_single_text(content)
     return sent_messages
 
 
-def _shorten(blocks: list[Block]) -> list[Block] | str:
+def _write_single_text(blocks: list[Block]) -> list[Block] | str:
     if len(blocks) == 1 and blocks[0].keys() == {"type", "text"}:
         text: str = blocks[0]["text"]
         return text
     return blocks
 
 
-def _build_thought(reasoning: chat.ReasoningPart) -> Block:
-    if reasoning.redacted is not None:
-        return {"type": "redacted_thinking", "data": reasoning.redacted}
+def _build_reasoning(reasoning: chat.ReasoningPart) -> Block:
+    if reasoning.redacted_data is not None:
+        return {"type": "redacted_thinking", "data": reasoning.redacted_data}
     return {"type": "thinking", "thinking": reasoning.text, "signature": reasoning.signature}
 
 
@@ -163,37 +163,37 @@ def _build_part(part: chat.Part, role: str) -> Block:
         case chat.MediaPart() if role == "assistant":  # Claude rejects media in assistant messages
             return _write_text(chat.TextPart(f"[{part.kind}]"))
         case chat.MediaPart():
-            return _add_cache_control(build_media_block(part), part.cache)
+            return _add_cache_control(build_media_block(part), part.cache_control)
         case chat.ReasoningPart():
-            return _build_thought(part)
+            return _build_reasoning(part)
         case chat.ToolCallPart():
             block = {"type": "tool_use", "id": build_call_id(part.id), "name": part.name}
-            return _add_cache_control(block | {"input": parse_arguments(part.arguments)}, part.cache)
+            return _add_cache_control(block | {"input": parse_arguments(part.arguments)}, part.cache_control)
         case chat.ToolResultPart():
             return _build_result(part)
 
 
 def _write_text(part: chat.TextPart) -> Block:
-    return _add_cache_control({"type": "text", "text": part.text}, part.cache)
+    return _add_cache_control({"type": "text", "text": part.text}, part.cache_control)
 
 
-def _add_cache_control(block: Block, cache: chat.Json | None) -> Block:
-    return block if cache is None else block | {"cache_control": cache}
+def _add_cache_control(block: Block, cache_control: chat.Json | None) -> Block:
+    return block if cache_control is None else block | {"cache_control": cache_control}
 
 
 def _build_result(result: chat.ToolResultPart) -> Block:
     block: Block = {"type": "tool_result", "tool_use_id": build_call_id(result.id)}
     content = [_build_part(part, "user") for part in result.parts if _is_supported(part)]
     if content:
-        block["content"] = _shorten(content)
+        block["content"] = _write_single_text(content)
     if result.failed:
         block["is_error"] = True
-    return _add_cache_control(block, result.cache)
+    return _add_cache_control(block, result.cache_control)
 
 
 def build_call_id(call_id: str) -> str:
     """Return a tool call id with only characters that the API accepts. Different ids stay different."""
-    if _ID.fullmatch(call_id):
+    if _CALL_ID_PATTERN.fullmatch(call_id):
         return call_id
     return f"{_INVALID_ID_CHARS.sub('_', call_id)[:_ID_PREFIX_CHARS]}_{_digest(call_id)}"
 
@@ -202,21 +202,21 @@ def _digest(text: str) -> str:
     return sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def _check_last(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
+def _check_last_message(sent_messages: list[Body], model: str, features: ClaudeFeatures) -> None:
     """Check a final assistant message, and strip its trailing white space.
 
     Raises ``InvalidRequest`` if the model does not continue such a message, which only older ones do.
     """
-    last = sent_messages[-1]
-    if last["role"] != "assistant":
+    last_message = sent_messages[-1]
+    if last_message["role"] != "assistant":
         return
-    if not features.prefills:
+    if not features.takes_prefill:
         raise InvalidRequest(
             f"'{model}' does not continue a message of the assistant: the last one must be the user's", param="messages"
         )
-    content = last["content"]
+    content = last_message["content"]
     if isinstance(content, str):
-        last["content"] = content.rstrip()
+        last_message["content"] = content.rstrip()
     elif content[-1]["type"] == "text":
         content[-1]["text"] = content[-1]["text"].rstrip()
 
@@ -234,14 +234,14 @@ def misses_thought(sent_messages: list[Body]) -> bool:
 
 
 def _build_tool(tool: chat.Tool, features: ClaudeFeatures) -> Body:
-    strict = bool(tool.strict) and features.structures
+    strict = bool(tool.strict) and features.takes_schema
     schema = tool.schema or {"type": "object", "properties": {}}
     declaration: Body = {"name": tool.name, "input_schema": narrow_schema(schema) if strict else schema}
     if tool.description:
         declaration["description"] = tool.description
     if strict:
         declaration["strict"] = True
-    return _add_cache_control(declaration, tool.cache)
+    return _add_cache_control(declaration, tool.cache_control)
 
 
 def _is_forced(request: chat.ChatRequest) -> bool:
@@ -259,14 +259,14 @@ def _build_tool_choice(request: chat.ChatRequest) -> Body:
     if isinstance(choice, chat.ForcedTool):
         choice_body = {"type": "tool", "name": choice.name}
     elif choice is not None:
-        choice_body = {"type": _CHOICES[choice]}
+        choice_body = {"type": _CHOICE_TYPES[choice]}
     if request.parallel_tools is False and choice_body["type"] != "none":
         choice_body["disable_parallel_tool_use"] = True
     return {"tool_choice": choice_body} if choice is not None or len(choice_body) > 1 else {}
 
 
-def _build_format(form: chat.ResponseFormat | None, thinking: Body) -> Body:
-    if form is None or form.schema is None:
+def _build_format(response_format: chat.ResponseFormat | None, thinking: Body) -> Body:
+    if response_format is None or response_format.schema is None:
         return {}
-    format_body = {"type": "json_schema", "schema": narrow_schema(form.schema)}
+    format_body = {"type": "json_schema", "schema": narrow_schema(response_format.schema)}
     return {"output_config": {**thinking.get("output_config", {}), "format": format_body}}

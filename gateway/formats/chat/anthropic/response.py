@@ -23,7 +23,7 @@ from gateway.formats.usage.prompt_tokens import fill_counts
 
 _PRICED_REGION = "us"
 """The ``inference_geo`` value with a surcharge: 10 % for inference in the United States."""
-_REASONS: Mapping[str, chat.Reason] = {
+_FINISH_REASONS: Mapping[str, chat.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
@@ -51,27 +51,29 @@ def parse_usage(raw: object) -> Usage | None:
     uncached_count, cached_count, written_count = (
         parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS
     )
-    completion = parse_count(raw.get("output_tokens"))
+    completion_tokens = parse_count(raw.get("output_tokens"))
     if (
         uncached_count is None
         or cached_count is None
         or written_count is None
-        or completion is None
+        or completion_tokens is None
         or raw.get("input_tokens") is None
     ):
         return None
-    prompt = parse_count(uncached_count + cached_count + written_count)
-    if prompt is None:
+    prompt_tokens = parse_count(uncached_count + cached_count + written_count)
+    if prompt_tokens is None:
         return None
     cache_creation = raw.get("cache_creation")
-    long = parse_count(cache_creation.get("ephemeral_1h_input_tokens")) if isinstance(cache_creation, Mapping) else None
+    long_count = (
+        parse_count(cache_creation.get("ephemeral_1h_input_tokens")) if isinstance(cache_creation, Mapping) else None
+    )
     usage = Usage(
-        prompt,
-        completion,
+        prompt_tokens,
+        completion_tokens,
         cached_count,
         "upstream",
         written_tokens=written_count,
-        written_long_tokens=min(long or 0, written_count),
+        written_long_tokens=min(long_count or 0, written_count),
     )
     return attach_details(usage, _find_details(raw))
 
@@ -87,17 +89,20 @@ def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(tool_use, Mapping) and (count := parse_count(tool_use.get("web_search_requests"))):
         details["searches"] = count
     speed, tier, region = raw.get("speed"), raw.get("service_tier"), raw.get("inference_geo")
-    if (speed or (tier and tier != "standard")) and (served := find_tier(speed) or find_tier(tier)):
-        details["tier"] = served
+    if (speed or (tier and tier != "standard")) and (priced_tier := find_tier(speed) or find_tier(tier)):
+        details["tier"] = priced_tier
     if region == _PRICED_REGION:
         details["tier"] = f"{details['tier']}+{region}" if "tier" in details else region
-    if raw.get("cost") is not None and (cost := find_cost(raw)) is not None:
-        details["cost_nanos"] = cost
+    if raw.get("cost") is not None and (cost_nanos := find_cost(raw)) is not None:
+        details["cost_nanos"] = cost_nanos
     return details
 
 
 def parse_start_usage(raw: object) -> Usage | None:
-    """Parse the usage of ``message_start``; None if unusable. A prompt of 0 is: some servers count only at the end."""
+    """Parse the usage of ``message_start``; None if the counts are unusable.
+
+    A prompt of 0 tokens is unusable, because some servers count only at the end.
+    """
     usage = parse_usage({"output_tokens": 0, **raw}) if isinstance(raw, Mapping) else None
     return usage if usage is not None and usage.prompt_tokens else None
 
@@ -122,8 +127,8 @@ def _parse_report(raw: Mapping[str, Any]) -> chat.UsageReport | None:
     if usage is None:
         return None
     details = raw.get("output_tokens_details")
-    thinking = parse_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
-    return chat.UsageReport(usage, min(thinking or 0, usage.completion_tokens))
+    thinking_tokens = parse_count(details.get("thinking_tokens")) if isinstance(details, Mapping) else None
+    return chat.UsageReport(usage, min(thinking_tokens or 0, usage.completion_tokens))
 
 
 def build_usage(usage: Usage) -> dict[str, Any]:
@@ -144,7 +149,7 @@ def build_cache_creation(usage: Usage) -> dict[str, Any]:
 
 
 def build_reasoning(report: chat.UsageReport) -> dict[str, Any]:
-    """Build the details with the completion's reasoning tokens; an empty dict if unknown."""
+    """Build the details with the completion's reasoning tokens; an empty dict if their number is unknown."""
     return {"output_tokens_details": {"thinking_tokens": report.reasoning_tokens}} if report.reasoning_tokens else {}
 
 
@@ -158,8 +163,8 @@ def parse_finish(reason: object, sequence: object, *, calls_tools: bool = False)
     """
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
-    stopped_at = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
-    return chat.ChoiceFinished(_REASONS.get(reason, "stop"), stop_sequence=stopped_at)
+    stop_sequence = sequence if reason == "stop_sequence" and isinstance(sequence, str) else None
+    return chat.ChoiceFinished(_FINISH_REASONS.get(reason, "stop"), stop_sequence=stop_sequence)
 
 
 def build_finish(finished: chat.ChoiceFinished | None, *, calls_tools: bool) -> dict[str, Any]:
@@ -220,21 +225,21 @@ def parse_answer(raw: bytes, secrets: Secrets = (), answer_id: str = "") -> list
     value = parse_message(raw, secrets)
     message_id = read_text(value, "id")
     events: list[chat.Event] = [chat.MessageStart(message_id, read_text(value, "model"))]
-    calls = 0
+    call_count = 0
     for block in value["content"]:
         if not isinstance(block, dict):
             continue
         if block.get("type") == "tool_use":
             events += [
-                parse_tool(block, calls, message_id or answer_id),
-                chat.ToolCallDelta(calls, parse_arguments(block)),
+                parse_tool(block, call_count, message_id or answer_id),
+                chat.ToolCallDelta(call_count, parse_arguments(block)),
             ]
-            calls += 1
+            call_count += 1
             continue
         events += parse_text_block(block)
         if block.get("type") == "thinking" and (signature := read_text(block, "signature")):
             events.append(chat.ReasoningSignature(signature))
-    events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), calls_tools=calls > 0))
+    events.append(parse_finish(value.get("stop_reason"), value.get("stop_sequence"), calls_tools=call_count > 0))
     usage = value.get("usage")
     report = _parse_report(usage) if isinstance(usage, dict) else None
     return [*events, report, chat.STREAM_END] if report is not None else [*events, chat.STREAM_END]
@@ -244,12 +249,12 @@ def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secret
     """Return the usage of an unstreamed message that is forwarded unchanged. Raises ``ProviderBadResponse``."""
     message = parse_message(raw, secrets, exact=False)
     if message.get("container"):
-        note_container(message, inference)
+        record_container(message, inference)
     return parse_message_usage(message, inference)
 
 
-def note_container(message: Mapping[str, Any], inference: InferenceRequest) -> None:
-    """Record the container in an answer or in its last delta: the client may reuse the container."""
+def record_container(message: Mapping[str, Any], inference: InferenceRequest) -> None:
+    """Record the container named in an answer, or in its last delta, because the client may reuse the container."""
     container = message.get("container")
     if isinstance(container, dict) and isinstance(container.get("id"), str):
         inference.made[:] = [container["id"]]
@@ -264,16 +269,17 @@ def parse_message_usage(value: Mapping[str, Any], inference: InferenceRequest) -
     return fill_counts(usage, inference, lambda: estimate_text("".join(map(extract_text, content))))
 
 
-def extract_text(part: object) -> str:
+def extract_text(block: object) -> str:
     """Return the text of a block or a delta, for an estimate; encrypted reasoning counts half of its base64."""
-    if not isinstance(part, dict):
+    if not isinstance(block, dict):
         return ""
-    redacted = read_text(part, "data")
+    encrypted_text = read_text(block, "data")
     text = (
-        "".join(read_text(part, name) for name in ("text", "thinking", "partial_json")) + redacted[: len(redacted) // 2]
+        "".join(read_text(block, name) for name in ("text", "thinking", "partial_json"))
+        + encrypted_text[: len(encrypted_text) // 2]
     )
     try:
-        return text + (parse_arguments(part) if part.get("input") else "")
+        return text + (parse_arguments(block) if block.get("input") else "")
     except ProviderBadResponse:
         return text
 
@@ -326,7 +332,7 @@ def build_message(message_id: str, model: str, usage: dict[str, Any]) -> dict[st
 
 
 def build_answer(events: Iterable[chat.Event], *, model: str, message_id: str) -> bytes:
-    """Build an unstreamed message from events. Raises the error in a ``StreamError``, if there is one."""
+    """Build an unstreamed message from events. Raises the error of a ``StreamError``."""
     builder = ContentBlockBuilder(message_id)
     finished: chat.ChoiceFinished | None = None
     report = chat.UsageReport(Usage())
@@ -362,7 +368,7 @@ def _build_block(block: Block) -> dict[str, Any]:
 
 
 def _build_input(arguments: str) -> dict[str, Any]:
-    """Parse arguments into an object. Truncated arguments are wrapped.
+    """Parse arguments into an object. Arguments that are no JSON object, such as truncated ones, are wrapped.
 
     Source of the wrapper: platform.claude.com/docs/en/agents-and-tools/tool-use/fine-grained-tool-streaming.
     """

@@ -20,16 +20,19 @@ from gateway.formats.chat.anthropic.content_blocks import Block, ContentBlockBui
 from gateway.formats.errors.openai import NO_REASON, ErrorBody, Secrets, build_reported, parse_error_value
 from gateway.formats.wire import sse
 
-MAX_HELD = 16 * 1024 * 1024
+MAX_HELD_BYTES = 16 * 1024 * 1024
 """Maximum bytes (approximate) buffered for tool calls that wait for each other or for their end."""
-MAX_OPEN = 64
+MAX_OPEN_BLOCKS = 64
 """Maximum number of content blocks open at once; according to the documentation they do not overlap."""
 STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
-_EVENT_NAME = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
+_EVENT_NAME_PATTERN = re.compile(rb"(?:^|[\r\n])event: ?([^\r\n]*)")
 
 
 def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
-    """Return the type of an event, from its data or else its name, and its JSON value; None if the JSON is invalid."""
+    """Return the type of an event and its JSON value, which is None if the JSON is invalid.
+
+    The type comes from the data, else from the event's name; "" if neither has one.
+    """
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError as error:
@@ -41,7 +44,9 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
         return kind, value
     if isinstance(value, dict) and value.get("error"):
         return "error", value
-    names = _EVENT_NAME.findall(event) if sse.has_name(event) else []  # by the SSE standard the last name counts
+    names = (
+        _EVENT_NAME_PATTERN.findall(event) if sse.has_name(event) else []
+    )  # by the SSE standard the last name counts
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
@@ -58,9 +63,9 @@ def parse_error_event(value: object, secrets: Secrets) -> ProviderError:
     return build_reported(ErrorBody(NO_REASON) if error is None else error)
 
 
-def is_end(rest: bytes) -> bool:
+def is_end(last_bytes: bytes) -> bool:
     """Return whether the rest of a stream is an end mark that lacks its blank line."""
-    return parse_event(rest, sse.parse_data(rest) or b"")[0] == "message_stop"
+    return parse_event(last_bytes, sse.parse_data(last_bytes) or b"")[0] == "message_stop"
 
 
 @attrs.define
@@ -68,7 +73,7 @@ class _OpenBlock:
     """An open content block.
 
     Attributes:
-        call: index of its tool call; -1 if the block is not a tool call.
+        call: index of the block's tool call; -1 if the block is not a tool call.
     """
 
     kind: object
@@ -85,12 +90,12 @@ class MessagesStreamParser:
     """
 
     __slots__ = (
-        "_calls",
+        "_call_count",
         "_closed",
         "_error",
         "_finished",
         "_id",
-        "_open",
+        "_open_blocks",
         "_secrets",
         "_splitter",
         "_start_usage",
@@ -103,8 +108,8 @@ class MessagesStreamParser:
         self._started = False
         self._start_usage: object = None
         self._id = answer_id
-        self._open: dict[int, _OpenBlock] = {}
-        self._calls = 0
+        self._open_blocks: dict[int, _OpenBlock] = {}
+        self._call_count = 0
         self._finished = False
         self._closed = False
         self._error: ProviderError | None = None
@@ -113,10 +118,10 @@ class MessagesStreamParser:
         if self._closed:
             return []
         try:
-            pieces = self._splitter.split(data)
+            raw_events = self._splitter.split(data)
         except sse.EventTooLong as error:
-            return [self._fail(ProviderBadResponse(str(error), phase="stream"))]
-        return [event for piece in pieces for event in self._read(piece)]
+            return [self._record_error(ProviderBadResponse(str(error), phase="stream"))]
+        return [event for raw_event in raw_events for event in self._read_event(raw_event)]
 
     def finish(self) -> list[chat.Event]:
         """Return the last events. Raises ``ProviderBadResponse`` for an incomplete message."""
@@ -124,9 +129,9 @@ class MessagesStreamParser:
             raise self._error
         if self._closed:
             return []
-        rest = self._splitter.take()
-        if is_end(rest) or (not rest.strip() and self._finished and not self._open):
-            return self._end()
+        last_bytes = self._splitter.take()
+        if is_end(last_bytes) or (not last_bytes.strip() and self._finished and not self._open_blocks):
+            return self._end_stream()
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     @property
@@ -137,7 +142,7 @@ class MessagesStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, event: bytes) -> list[chat.Event]:
+    def _read_event(self, event: bytes) -> list[chat.Event]:
         event = event.removeprefix(sse.BOM)
         payload = sse.parse_data(event)
         if self._closed or not payload:
@@ -145,33 +150,37 @@ class MessagesStreamParser:
             return []
         kind, value = parse_event(event, payload)
         if kind == "content_block_delta" and type(value) is dict:  # hot path: nearly every event of a stream
-            return self._change(value)
+            return self._convert_delta(value)
         if kind == "error":
-            return [self._fail(parse_error_event(value, self._secrets))]
+            return [self._record_error(parse_error_event(value, self._secrets))]
         if not isinstance(value, dict):
-            return [self._fail(ProviderBadResponse("The provider sent an event that makes no sense", phase="stream"))]
+            return [
+                self._record_error(
+                    ProviderBadResponse("The provider sent an event that makes no sense", phase="stream")
+                )
+            ]
         try:
-            return self._convert(kind, value)
+            return self._convert_event(kind, value)
         except ProviderBadResponse as error:
             error.phase = "stream"
-            return [self._fail(error)]
+            return [self._record_error(error)]
 
-    def _convert(self, kind: str, value: chat.Json) -> list[chat.Event]:
+    def _convert_event(self, kind: str, value: chat.Json) -> list[chat.Event]:
         events: list[chat.Event] = []
         match kind:
             case "content_block_start":
-                events = self._start(value)
+                events = self._open_block(value)
             case "content_block_stop":
-                events = self._stop(_index(value))
+                events = self._close_block(_parse_index(value))
             case "message_start":
-                events = self._begin(value)
+                events = self._start_message(value)
             case "message_delta":
-                events = self._close_message(value)
+                events = self._convert_message_delta(value)
             case "message_stop":
-                events = self._end()
+                events = self._end_stream()
         return events
 
-    def _begin(self, value: chat.Json) -> list[chat.Event]:
+    def _start_message(self, value: chat.Json) -> list[chat.Event]:
         message = value.get("message")
         if self._started or not isinstance(message, dict):
             return []
@@ -185,23 +194,23 @@ class MessagesStreamParser:
             )
         ]
 
-    def _start(self, value: chat.Json) -> list[chat.Event]:
+    def _open_block(self, value: chat.Json) -> list[chat.Event]:
         block = value.get("content_block")
         if not isinstance(block, dict):
             return []
         open_block = _OpenBlock(block.get("type"), signature=response.read_text(block, "signature"))
-        stop_events = self._stop(_index(value))  # a block that was never stopped
-        self._open[_index(value)] = open_block
-        if len(self._open) > MAX_OPEN:
+        stop_events = self._close_block(_parse_index(value))  # a block that was never stopped
+        self._open_blocks[_parse_index(value)] = open_block
+        if len(self._open_blocks) > MAX_OPEN_BLOCKS:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         if open_block.kind != "tool_use":
             return stop_events + response.parse_text_block(block)
-        open_block.call = self._calls
+        open_block.call = self._call_count
         open_block.arguments = response.parse_arguments(block)
-        self._calls += 1
+        self._call_count += 1
         return [*stop_events, response.parse_tool(block, open_block.call, self._id)]
 
-    def _change(self, value: chat.Json) -> list[chat.Event]:
+    def _convert_delta(self, value: chat.Json) -> list[chat.Event]:
         delta = value.get("delta")
         if not isinstance(delta, dict):
             return []
@@ -210,7 +219,7 @@ class MessagesStreamParser:
             return [chat.TextDelta(text)] if (text := response.read_text(delta, "text")) else []
         if kind == "thinking_delta":
             return [chat.ReasoningDelta(text)] if (text := response.read_text(delta, "thinking")) else []
-        block = self._open.get(_index(value))
+        block = self._open_blocks.get(_parse_index(value))
         if block is None:
             return []
         if kind == "input_json_delta" and block.call >= 0 and (text := response.read_text(delta, "partial_json")):
@@ -220,46 +229,46 @@ class MessagesStreamParser:
             block.signature = response.read_text(delta, "signature")
         return []
 
-    def _stop(self, index: int) -> list[chat.Event]:
-        """Close a block and return its last event: a tool call's arguments if no delta had any, or a signature."""
-        block = self._open.pop(index, None)
+    def _close_block(self, index: int) -> list[chat.Event]:
+        """Close a block and return its last event: the arguments of a tool call without deltas, or a signature."""
+        block = self._open_blocks.pop(index, None)
         if block is None:
             return []
         if block.call >= 0 and block.arguments:
             return [chat.ToolCallDelta(block.call, block.arguments)]
         return [chat.ReasoningSignature(block.signature)] if block.kind == "thinking" and block.signature else []
 
-    def _close_message(self, value: chat.Json) -> list[chat.Event]:
+    def _convert_message_delta(self, value: chat.Json) -> list[chat.Event]:
         events: list[chat.Event] = []
         delta = value.get("delta")
         if isinstance(delta, dict) and delta.get("stop_reason") is not None and not self._finished:
-            events += self._finish_with(delta.get("stop_reason"), delta.get("stop_sequence"))
+            events += self._make_finish(delta.get("stop_reason"), delta.get("stop_sequence"))
         report = response.parse_delta_usage(self._start_usage, value.get("usage"))
         return [*events, report] if report is not None else events
 
-    def _finish_with(self, reason: object, sequence: object) -> list[chat.Event]:
+    def _make_finish(self, reason: object, sequence: object) -> list[chat.Event]:
         self._finished = True
-        return [*self._flush_open(), response.parse_finish(reason, sequence, calls_tools=self._calls > 0)]
+        return [*self._flush_open(), response.parse_finish(reason, sequence, calls_tools=self._call_count > 0)]
 
     def _flush_open(self) -> list[chat.Event]:
         """Return the last events of unstopped blocks. The blocks stay open, so ``finish`` can detect a cut stream."""
         events: list[chat.Event] = []
-        for index, block in list(self._open.items()):
-            events += self._stop(index)
-            self._open[index] = attrs.evolve(block, arguments="", signature="")
+        for index, block in list(self._open_blocks.items()):
+            events += self._close_block(index)
+            self._open_blocks[index] = attrs.evolve(block, arguments="", signature="")
         return events
 
-    def _end(self) -> list[chat.Event]:
+    def _end_stream(self) -> list[chat.Event]:
         self._closed = True
-        return [chat.STREAM_END] if self._finished else [*self._finish_with(None, None), chat.STREAM_END]
+        return [chat.STREAM_END] if self._finished else [*self._make_finish(None, None), chat.STREAM_END]
 
-    def _fail(self, error: ProviderError) -> chat.StreamError:
+    def _record_error(self, error: ProviderError) -> chat.StreamError:
         self._closed = True
         self._error = error
         return chat.StreamError(error)
 
 
-def _index(value: chat.Json) -> int:
+def _parse_index(value: chat.Json) -> int:
     index = value.get("index")
     return index if type(index) is int else 0
 
@@ -274,61 +283,61 @@ class MessagesStreamSerializer:
 
     ``message_delta`` has both the stop reason and the usage. The OpenAI API format reports the usage last, so the event
     is written at the end of the stream. Interleaved tool calls are written one after another, unless more than
-    ``MAX_HELD`` bytes would have to be buffered: ``write`` then raises ``ProviderBadResponse``.
+    ``MAX_HELD_BYTES`` bytes would have to be buffered: ``write`` then raises ``ProviderBadResponse``.
 
     Attributes:
         message_id: the message's id if the provider's id lacks "msg_".
     """
 
-    __slots__ = ("_builder", "_finished", "_index", "_message_id", "_model", "_report", "_started")
+    __slots__ = ("_block_index", "_builder", "_finished", "_message_id", "_model", "_report", "_started")
 
     def __init__(self, model: str, message_id: str) -> None:
         self._model = model
         self._message_id = message_id
         self._builder = ContentBlockBuilder(message_id)
         self._started = False
-        self._index = 0
+        self._block_index = 0
         self._finished: chat.ChoiceFinished | None = None
         self._report: chat.UsageReport | None = None
 
     def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream: it continues a block that the client already has, and no other
         # block is buffered.
-        if (head := self._builder.head) and (text := self._builder.find_more(event)):
-            if self._builder.held_bytes > MAX_HELD:
-                raise _too_much()
-            return head + orjson.dumps(text) + b"}}\n\n"
+        if (delta_head := self._builder.delta_head) and (text := self._builder.find_added_text(event)):
+            if self._builder.held_bytes > MAX_HELD_BYTES:
+                raise _make_buffer_error()
+            return delta_head + orjson.dumps(text) + b"}}\n\n"
         return self._write_slowly(event)
 
     def _write_slowly(self, event: chat.Event) -> bytes:
         output = b""
         match event:
             case chat.MessageStart():
-                output = self._begin(event)
+                output = self._start_message(event)
             case chat.UsageReport():
                 self._report = event
             case chat.StreamEnd():
-                output = self._end()
+                output = self._end_stream()
             case chat.StreamError():
                 pass
             case chat.ChoiceFinished():
                 if event.choice == 0 and self._finished is None:
-                    output = self._finish(event)
+                    output = self._finish_message(event)
             case _ if self._finished is None:
                 self._builder.add_event(event)
                 output = self._build_blocks()
-                if self._builder.held_bytes > MAX_HELD:
-                    raise _too_much()
-        return output if self._started or not output else self._begin() + output
+                if self._builder.held_bytes > MAX_HELD_BYTES:
+                    raise _make_buffer_error()
+        return output if self._started or not output else self._start_message() + output
 
-    def _begin(self, event: chat.MessageStart | None = None) -> bytes:
+    def _start_message(self, event: chat.MessageStart | None = None) -> bytes:
         if self._started:
             return b""
         self._started = True
         usage = (event.usage if event is not None else None) or Usage()
-        name = response.build_id(event.id if event is not None else "", self._message_id)
+        message_id = response.build_id(event.id if event is not None else "", self._message_id)
         message = response.build_message(
-            name, self._model, response.build_usage(usage) | response.build_cache_creation(usage)
+            message_id, self._model, response.build_usage(usage) | response.build_cache_creation(usage)
         )
         return build_event("message_start", {"message": message})
 
@@ -339,29 +348,31 @@ class MessagesStreamSerializer:
             events += self._build_block(blocks[0])
             if not blocks[0].is_complete:
                 break
-            events.append(build_event("content_block_stop", {"index": self._index}))
-            self._builder.drop()
-            self._index += 1
+            events.append(build_event("content_block_stop", {"index": self._block_index}))
+            self._builder.remove_first()
+            self._block_index += 1
         return b"".join(events)
 
     def _build_block(self, block: Block) -> list[bytes]:
         events = []
         if not block.is_started:
             block.is_started = True
-            events.append(build_event("content_block_start", {"index": self._index, "content_block": block.start}))
-        for delta in self._builder.take(block):
-            events.append(build_event("content_block_delta", {"index": self._index, "delta": delta}))  # noqa: PERF401
+            events.append(
+                build_event("content_block_start", {"index": self._block_index, "content_block": block.start})
+            )
+        for delta in self._builder.take_deltas(block):
+            events.append(build_event("content_block_delta", {"index": self._block_index, "delta": delta}))  # noqa: PERF401
         if not block.is_complete:
-            self._builder.show(self._index)
+            self._builder.mark_shown(self._block_index)
         return events
 
-    def _finish(self, event: chat.ChoiceFinished) -> bytes:
+    def _finish_message(self, event: chat.ChoiceFinished) -> bytes:
         self._finished = event
-        self._builder.close()
+        self._builder.complete_blocks()
         return self._build_blocks()
 
-    def _end(self) -> bytes:
-        self._builder.close()
+    def _end_stream(self) -> bytes:
+        self._builder.complete_blocks()
         blocks = self._build_blocks()
         delta = response.build_finish(self._finished, calls_tools=self._builder.has_calls)
         return (
@@ -369,7 +380,7 @@ class MessagesStreamSerializer:
         )
 
 
-def _too_much() -> ProviderBadResponse:
+def _make_buffer_error() -> ProviderBadResponse:
     return ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
 

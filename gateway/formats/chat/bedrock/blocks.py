@@ -13,43 +13,43 @@ from gateway.formats.chat.valid_chat import OPENING_TEXT
 
 Body = dict[str, Any]
 
-MAX_NAME = 64
+MAX_NAME_CHARS = 64
 """Maximum length of a tool's name and of a tool call id."""
 EMPTY_RESULT_TEXT = "(no output)"
 """The text for an empty tool result. Some models reject an empty result, all a blank text or a failure without text
 (pydantic/pydantic-ai, issue 6115; strands-agents/harness-sdk, issue 2122; NousResearch/hermes-agent, issue 55092)."""
-_MAX_DOCUMENT_NAME = 150
+_MAX_DOCUMENT_NAME_CHARS = 150
 _FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9 ()\[\]-]+")
-_BLANKS = re.compile(r" {2,}")
+_REPEATED_SPACES = re.compile(r" {2,}")
 
 
 def build_cache_point(block: Body, *, is_allowed: bool) -> list[Body]:
     """Return the cache point, which ends the cached part, for a ``block`` with cache control; else an empty list."""
-    control = block.get("cache_control")
-    if not is_allowed or not isinstance(control, dict):
+    cache_control = block.get("cache_control")
+    if not is_allowed or not isinstance(cache_control, dict):
         return []
-    ttl = {"ttl": control["ttl"]} if control.get("ttl") == "1h" else {}
+    ttl = {"ttl": cache_control["ttl"]} if cache_control.get("ttl") == "1h" else {}
     return [{"cachePoint": {"type": "default"} | ttl}]
 
 
-def _fit_name(name: str) -> str:
+def _fit_call_id(call_id: str) -> str:
     """Return a tool call id of permitted length. A digest at the end of a shortened id keeps ids distinct."""
-    return name if len(name) <= MAX_NAME else build_call_id(f":{name}")
+    return call_id if len(call_id) <= MAX_NAME_CHARS else build_call_id(f":{call_id}")
 
 
 class BlockWriter:
     """Writes the blocks of one request.
 
     Attributes:
-        caches: whether the model is Claude or Nova; only these support cache points and the status of failed tool
-            results.
-        called: names of the tools that earlier turns called.
+        takes_cache_points: whether the model is Claude or Nova. Only these support cache points and the status of
+            failed tool results.
+        called_names: names of the tools that earlier turns called.
     """
 
-    def __init__(self, *, caches: bool) -> None:
-        self.caches = caches
+    def __init__(self, *, takes_cache_points: bool) -> None:
+        self.takes_cache_points = takes_cache_points
         self.called_names: dict[str, None] = {}
-        self._documents: set[str] = set()
+        self._document_names: set[str] = set()
 
     def build_turn(self, turn: Body) -> Body:
         """Build a message. A text is added to a message that has a document but no text, as the API requires."""
@@ -62,10 +62,10 @@ class BlockWriter:
         """Build blocks, each followed by its cache point. Raises ``InvalidRequest`` for an image or file by URL."""
         if isinstance(content, str):
             return [{"text": content}]
-        body: list[Body] = []
+        blocks: list[Body] = []
         for block in content:
-            body += [self._build_block(block), *build_cache_point(block, is_allowed=self.caches)]
-        return body
+            blocks += [self._build_block(block), *build_cache_point(block, is_allowed=self.takes_cache_points)]
+        return blocks
 
     def _build_block(self, block: Body) -> Body:
         match block["type"]:
@@ -84,19 +84,22 @@ class BlockWriter:
     def _build_call(self, block: Body) -> Body:
         name = block["name"]
         self.called_names[name] = None
-        return {"toolUse": {"toolUseId": _fit_name(block["id"]), "name": name, "input": block["input"]}}
+        return {"toolUse": {"toolUseId": _fit_call_id(block["id"]), "name": name, "input": block["input"]}}
 
     def _build_result(self, block: Body) -> Body:
         content = block.get("content", [])
         parts = [{"text": content}] if isinstance(content, str) else [self._build_block(part) for part in content]
-        result: Body = {"toolUseId": _fit_name(block["tool_use_id"]), "content": parts or [{"text": EMPTY_RESULT_TEXT}]}
-        if block.get("is_error") and self.caches:
+        result: Body = {
+            "toolUseId": _fit_call_id(block["tool_use_id"]),
+            "content": parts or [{"text": EMPTY_RESULT_TEXT}],
+        }
+        if block.get("is_error") and self.takes_cache_points:
             result["status"] = "error"
         return {"toolResult": result}
 
     def _build_document(self, block: Body) -> Body:
         source = block["source"]
-        document: Body = {"name": self._find_name(block.get("title"))}
+        document: Body = {"name": self._make_document_name(block.get("title"))}
         match source["type"]:
             case "base64":
                 document |= {"format": "pdf", "source": {"bytes": source["data"]}}
@@ -106,14 +109,16 @@ class BlockWriter:
                 raise InvalidRequest("This provider accepts files only as data, not by address", param="messages")
         return {"document": document}
 
-    def _find_name(self, title: str | None) -> str:
-        plain_name = _BLANKS.sub(" ", _FORBIDDEN_CHARS.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME].strip()
+    def _make_document_name(self, title: str | None) -> str:
+        plain_name = (
+            _REPEATED_SPACES.sub(" ", _FORBIDDEN_CHARS.sub("-", title or "")).strip()[:_MAX_DOCUMENT_NAME_CHARS].strip()
+        )
         name = plain_name or "document"
         number = 1
-        while name in self._documents:
+        while name in self._document_names:
             number += 1
             name = f"{plain_name or 'document'} {number}"
-        self._documents.add(name)
+        self._document_names.add(name)
         return name
 
 

@@ -21,10 +21,10 @@ _PRELUDE = Struct(">III")
 _CRC = Struct(">I")
 _FRAME_BYTES = _PRELUDE.size + _CRC.size
 _STRING_TYPE = 7
-_FIXED_BYTES: Mapping[int, int] = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
+_VALUE_BYTES_BY_TYPE: Mapping[int, int] = {0: 0, 1: 0, 2: 1, 3: 2, 4: 4, 5: 8, 8: 8, 9: 16}
 """Size of a header's value by its type: flags, integers, a time, a UUID. Types 6 and 7 have a length prefix."""
-_SIZED_TYPES = frozenset({6, _STRING_TYPE})
-_BROKEN_HEADERS = "The provider sent an event whose headers cannot be read"
+_VARIABLE_LENGTH_TYPES = frozenset({6, _STRING_TYPE})
+_INVALID_HEADERS_TEXT = "The provider sent an event whose headers cannot be read"
 
 
 @frozen
@@ -74,24 +74,24 @@ class EventStreamSplitter:
 
 
 def _parse_length(buffer: bytearray) -> int:
-    total, of_headers, checksum = _PRELUDE.unpack_from(buffer)
+    message_bytes, header_bytes, checksum = _PRELUDE.unpack_from(buffer)
     if crc32(buffer[:8]) != checksum:
         raise ProviderBadResponse("The provider sent an event whose beginning has a wrong checksum", phase="stream")
-    if not _FRAME_BYTES + of_headers <= total <= MAX_MESSAGE_BYTES or of_headers > MAX_HEADER_BYTES:
+    if not _FRAME_BYTES + header_bytes <= message_bytes <= MAX_MESSAGE_BYTES or header_bytes > MAX_HEADER_BYTES:
         raise ProviderBadResponse("The provider sent an event of an impossible length", phase="stream")
-    return int(total)
+    return int(message_bytes)
 
 
 def _parse_message(message: bytes) -> EventMessage:
-    end = len(message) - _CRC.size
-    if crc32(memoryview(message)[:end]) != _CRC.unpack_from(message, end)[0]:
+    payload_end = len(message) - _CRC.size
+    if crc32(memoryview(message)[:payload_end]) != _CRC.unpack_from(message, payload_end)[0]:
         raise ProviderBadResponse("The provider sent an event with a wrong checksum", phase="stream")
-    begin = _PRELUDE.size + _PRELUDE.unpack_from(message)[1]
+    payload_start = _PRELUDE.size + _PRELUDE.unpack_from(message)[1]
     try:
-        headers = dict(_parse_headers(message[_PRELUDE.size : begin]))
+        headers = dict(_parse_headers(message[_PRELUDE.size : payload_start]))
     except (IndexError, UnicodeDecodeError):
-        raise ProviderBadResponse(_BROKEN_HEADERS, phase="stream") from None
-    return EventMessage(headers, message[begin:end], len(message))
+        raise ProviderBadResponse(_INVALID_HEADERS_TEXT, phase="stream") from None
+    return EventMessage(headers, message[payload_start:payload_end], len(message))
 
 
 def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:
@@ -100,13 +100,13 @@ def _parse_headers(raw: bytes) -> Iterator[tuple[str, str]]:
     while position < len(raw):
         name_end = position + 1 + raw[position]
         name, kind, position = raw[position + 1 : name_end], raw[name_end], name_end + 1
-        if kind in _SIZED_TYPES:
+        if kind in _VARIABLE_LENGTH_TYPES:
             size = raw[position] << 8 | raw[position + 1]
             position += 2
         else:
-            size = _FIXED_BYTES.get(kind, len(raw))
+            size = _VALUE_BYTES_BY_TYPE.get(kind, len(raw))
         if position + size > len(raw):
-            raise ProviderBadResponse(_BROKEN_HEADERS, phase="stream")
+            raise ProviderBadResponse(_INVALID_HEADERS_TEXT, phase="stream")
         if kind == _STRING_TYPE:
             yield name.decode(), raw[position : position + size].decode()
         position += size

@@ -20,7 +20,7 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.anthropic.model_features import parse_claude_features
 from gateway.formats.chat.anthropic.request_writer import build_body as build_message
 from gateway.formats.chat.anthropic.request_writer import find_rules as find_message_rules
-from gateway.formats.chat.bedrock.blocks import MAX_NAME, BlockWriter, Body, build_cache_point
+from gateway.formats.chat.bedrock.blocks import MAX_NAME_CHARS, BlockWriter, Body, build_cache_point
 from gateway.formats.chat.valid_chat import ChatRules
 from gateway.formats.wire.json_values import as_list, as_object
 
@@ -34,28 +34,32 @@ _NO_TOOLS_TEXT = "Call no tools in this turn: answer in words."
 
 def find_rules(model: str) -> ChatRules:
     """Return the rules for ``model``, a provider's model name. Tool names: API_runtime_ToolSpecification."""
-    return attrs.evolve(find_message_rules(model), name=_TOOL_NAME, longest_name=MAX_NAME)
+    return attrs.evolve(find_message_rules(model), name=_TOOL_NAME, max_name_chars=MAX_NAME_CHARS)
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Body:
     """Build the body for ``/converse`` and ``/converse-stream``. Raises ``InvalidRequest`` for an unsupported field."""
-    claude = parse_claude_features(model).claude
-    message = build_message(request if claude else _strip_reasoning(request), model, stream=False)
-    writer = BlockWriter(caches=claude or "nova" in model)
+    is_claude = parse_claude_features(model).is_claude
+    message = build_message(request if is_claude else _strip_reasoning(request), model, stream=False)
+    writer = BlockWriter(takes_cache_points=is_claude or "nova" in model)
     body: Body = {"messages": [writer.build_turn(turn) for turn in message["messages"]]}
     system = writer.build_blocks(message.get("system", []))
     if request.tool_choice == "none" and writer.called_names:
         system.append({"text": _NO_TOOLS_TEXT})
     if system:
         body["system"] = system
-    inference = {vendor_name: message[name] for name, vendor_name in _SAMPLING_NAMES.items() if name in message}
-    if claude or request.max_tokens is not None:  # other models have a default; Anthropic's writer always sets a number
-        inference["maxTokens"] = message["max_tokens"]
-    extra_fields = _build_claude(message) if claude else _build_reasoning(request, model, inference)
+    inference_config = {vendor_name: message[name] for name, vendor_name in _SAMPLING_NAMES.items() if name in message}
+    if (
+        is_claude or request.max_tokens is not None
+    ):  # other models have a default; Anthropic's writer always sets a number
+        inference_config["maxTokens"] = message["max_tokens"]
+    extra_fields = (
+        _build_claude_fields(message) if is_claude else _build_reasoning_fields(request, model, inference_config)
+    )
     if (top_k := message.get("top_k")) is not None:
-        extra_fields |= _build_top_k(top_k, model)
-    if inference:
-        body["inferenceConfig"] = inference
+        extra_fields |= _build_top_k_fields(top_k, model)
+    if inference_config:
+        body["inferenceConfig"] = inference_config
     if extra_fields:
         body["additionalModelRequestFields"] = extra_fields
     return body | _build_tools(request, message, writer) | _build_format(request, message)
@@ -70,17 +74,17 @@ def _strip_reasoning(request: chat.ChatRequest) -> chat.ChatRequest:
     return attrs.evolve(request, messages=messages, thinking_tokens=None, effort=None)
 
 
-def _build_claude(message: Body) -> Body:
+def _build_claude_fields(message: Body) -> Body:
     extra_fields: Body = {"thinking": message["thinking"]} if "thinking" in message else {}
     effort = as_object(message.get("output_config")).get("effort")
     return extra_fields | ({"output_config": {"effort": effort}} if effort else {})
 
 
-def _build_reasoning(request: chat.ChatRequest, model: str, inference: Body) -> Body:
+def _build_reasoning_fields(request: chat.ChatRequest, model: str, inference_config: Body) -> Body:
     """Build the reasoning effort for Nova 2 and gpt-oss; an empty dict for models without reasoning.
 
     Nova accepts neither ``maxTokens`` nor sampling parameters with its highest effort: the effort is lowered, or the
-    sampling parameters are removed from ``inference``.
+    sampling parameters are removed from ``inference_config``.
     """
     effort = request.effort or _find_effort(request.thinking_tokens)
     if effort is None:
@@ -92,22 +96,22 @@ def _build_reasoning(request: chat.ChatRequest, model: str, inference: Body) -> 
     if effort == "none":
         return {"reasoningConfig": {"type": "disabled"}}
     level = _EFFORTS[effort]
-    if level == "high" and "maxTokens" in inference:
+    if level == "high" and "maxTokens" in inference_config:
         level = "medium"
     elif level == "high":
-        inference.pop("temperature", None)
-        inference.pop("topP", None)
+        inference_config.pop("temperature", None)
+        inference_config.pop("topP", None)
     return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
 
 
 def _find_effort(tokens: int | None) -> chat.Effort | None:
     if tokens is None:
         return None
-    steps: tuple[chat.Effort, ...] = ("none", "low", "medium", "high")
-    return next((step for step in reversed(steps) if chat.EFFORT_TOKENS[step] <= tokens), "none")
+    efforts: tuple[chat.Effort, ...] = ("none", "low", "medium", "high")
+    return next((effort for effort in reversed(efforts) if chat.EFFORT_TOKENS[effort] <= tokens), "none")
 
 
-def _build_top_k(top_k: int, model: str) -> Body:
+def _build_top_k_fields(top_k: int, model: str) -> Body:
     """Build ``top_k`` for models that support it. Other models ignore it without harm, so it is dropped for them."""
     if "nova" in model:
         return {"inferenceConfig": {"topK": top_k}}
@@ -118,7 +122,7 @@ def _build_tools(request: chat.ChatRequest, message: Body, writer: BlockWriter) 
     """Build ``toolConfig``, which the API also requires if only earlier turns used tools."""
     tools: list[Body] = []
     for tool in as_list(message.get("tools")):
-        tools += [_build_tool(tool), *build_cache_point(tool, is_allowed=writer.caches)]
+        tools += [_build_tool(tool), *build_cache_point(tool, is_allowed=writer.takes_cache_points)]
     choice = as_object(message.get("tool_choice"))
     if choice.get("type") == "none":
         if not writer.called_names:
@@ -145,11 +149,11 @@ def _build_choice(choice: Body) -> Body:
 
 
 def _build_format(request: chat.ChatRequest, message: Body) -> Body:
-    form = as_object(as_object(message.get("output_config")).get("format"))
-    if not form:
+    response_format = as_object(as_object(message.get("output_config")).get("format"))
+    if not response_format:
         return {}
     try:
-        schema: dict[str, Any] = {"schema": exact_json.dumps(form.get("schema")).decode()}
+        schema: dict[str, Any] = {"schema": exact_json.dumps(response_format.get("schema")).decode()}
     except orjson.JSONEncodeError:
         raise InvalidRequest("The schema is nested too deeply to be passed on", param="response_format") from None
     if request.format is not None and request.format.name:

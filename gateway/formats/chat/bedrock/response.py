@@ -18,7 +18,7 @@ from gateway.formats.chat.openai.chat import parse_answer_object
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.json_values import as_object, as_text, list_objects
 
-_REASONS: Mapping[str, chat.Reason] = {
+_FINISH_REASONS: Mapping[str, chat.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "max_tokens": "length",
@@ -27,7 +27,7 @@ _REASONS: Mapping[str, chat.Reason] = {
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
 }
-_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
+_PROMPT_COUNTS = ("inputTokens", "cacheReadInputTokens", "cacheWriteInputTokens")
 
 
 def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
@@ -38,13 +38,13 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
     if not isinstance(raw, dict) or raw.get("inputTokens") is None:
         return None
     uncached_count, cached_count, written_count = (
-        parse_count(0 if (count := raw.get(name)) is None else count) for name in _COUNTS
+        parse_count(0 if (count := raw.get(name)) is None else count) for name in _PROMPT_COUNTS
     )
-    completion = parse_count(raw.get("outputTokens"))
-    if uncached_count is None or cached_count is None or written_count is None or completion is None:
+    completion_tokens = parse_count(raw.get("outputTokens"))
+    if uncached_count is None or cached_count is None or written_count is None or completion_tokens is None:
         return None
-    prompt = parse_count(uncached_count + cached_count + written_count)
-    if prompt is None:
+    prompt_tokens = parse_count(uncached_count + cached_count + written_count)
+    if prompt_tokens is None:
         return None
     long_tokens = sum(
         parse_count(detail.get("inputTokens")) or 0
@@ -52,8 +52,8 @@ def parse_usage(raw: object, tier: object = None) -> chat.UsageReport | None:
         if detail.get("ttl") == "1h"
     )
     usage = Usage(
-        prompt,
-        completion,
+        prompt_tokens,
+        completion_tokens,
         cached_count,
         "upstream",
         written_tokens=written_count,
@@ -66,15 +66,15 @@ def parse_finish(reason: object, *, calls_tools: bool) -> chat.ChoiceFinished:
     """Parse ``stopReason``. If the reason is missing, ``calls_tools`` decides between ``tool_calls`` and ``stop``."""
     if not isinstance(reason, str):
         return chat.ChoiceFinished("tool_calls" if calls_tools else "stop")
-    return chat.ChoiceFinished(_REASONS.get(reason, "stop"))
+    return chat.ChoiceFinished(_FINISH_REASONS.get(reason, "stop"))
 
 
-def parse_tool(use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
+def parse_tool(tool_use: chat.Json, index: int, answer_id: str) -> chat.ToolCallStart:
     """Parse the start of a tool call. Raises ``ProviderBadResponse`` if the tool's name is missing."""
-    name = as_text(use.get("name"))
+    name = as_text(tool_use.get("name"))
     if not name:
         raise ProviderBadResponse("The provider's answer calls a tool without a name")
-    return chat.ToolCallStart(index, as_text(use.get("toolUseId")) or f"tooluse_{answer_id}_{index}", name)
+    return chat.ToolCallStart(index, as_text(tool_use.get("toolUseId")) or f"tooluse_{answer_id}_{index}", name)
 
 
 def parse_image(block: chat.Json) -> list[chat.Event]:
@@ -91,18 +91,18 @@ def parse_answer(raw: bytes, identity_id: str, model: str, secrets: Secrets = ()
     if not isinstance(content, list):
         raise ProviderBadResponse("The provider's answer has no content")
     events: list[chat.Event] = [chat.MessageStart(identity_id, model)]
-    calls = 0
+    call_count = 0
     for block in list_objects(content):
-        use = block.get("toolUse")
-        if isinstance(use, dict):
+        tool_use = block.get("toolUse")
+        if isinstance(tool_use, dict):
             events += [
-                parse_tool(use, calls, identity_id),
-                chat.ToolCallDelta(calls, _write_arguments(use.get("input"))),
+                parse_tool(tool_use, call_count, identity_id),
+                chat.ToolCallDelta(call_count, _write_arguments(tool_use.get("input"))),
             ]
-            calls += 1
+            call_count += 1
         else:
             events += _parse_block(block)
-    events.append(parse_finish(value.get("stopReason"), calls_tools=calls > 0))
+    events.append(parse_finish(value.get("stopReason"), calls_tools=call_count > 0))
     report = parse_usage(value.get("usage"), value.get("serviceTier"))
     return [*events, report, chat.STREAM_END] if report is not None else [*events, chat.STREAM_END]
 
@@ -120,8 +120,8 @@ def _parse_block(block: chat.Json) -> list[chat.Event]:
         events.append(chat.ReasoningDelta(text))
     if signature := as_text(reasoning_text.get("signature")):
         events.append(chat.ReasoningSignature(signature))
-    if redacted := as_text(reasoning.get("redactedContent")):
-        events.append(chat.RedactedReasoning(redacted))
+    if redacted_data := as_text(reasoning.get("redactedContent")):
+        events.append(chat.RedactedReasoning(redacted_data))
     return events or parse_image(block)
 
 

@@ -19,7 +19,7 @@ from gateway.formats.errors.openai import Secrets, mask
 from gateway.formats.errors.vendor import parse_worded_error
 from gateway.formats.wire.json_values import as_object, as_text
 
-MAX_OPEN = 64
+MAX_OPEN_BLOCKS = 64
 """Maximum number of content blocks open at once; according to the documentation they do not overlap."""
 _STATUSES: Mapping[str, int] = {
     "validationException": 400,
@@ -29,7 +29,7 @@ _STATUSES: Mapping[str, int] = {
     "serviceUnavailableException": 503,
 }
 """HTTP statuses for exceptions in a stream. The model's own exception has 424 at AWS, but is no client error."""
-_FAILED_STATUS = 502
+_DEFAULT_STATUS = 502
 
 
 @attrs.define
@@ -37,7 +37,7 @@ class _OpenBlock:
     """An open content block.
 
     Attributes:
-        call: the index of its tool call; -1 if the block is not a tool call.
+        call: index of the block's tool call; -1 if the block is not a tool call.
     """
 
     call: int = -1
@@ -48,13 +48,13 @@ class ConverseStreamParser:
     """Parses a provider's stream into events, with the given answer id and model name; see ``StreamParser``."""
 
     __slots__ = (
-        "_calls",
+        "_call_count",
         "_closed",
         "_error",
         "_finished",
         "_id",
         "_model",
-        "_open",
+        "_open_blocks",
         "_secrets",
         "_splitter",
         "_started",
@@ -66,8 +66,8 @@ class ConverseStreamParser:
         self._model = model
         self._secrets = secrets
         self._splitter = EventStreamSplitter()
-        self._open: dict[int, _OpenBlock] = {}
-        self._calls = 0
+        self._open_blocks: dict[int, _OpenBlock] = {}
+        self._call_count = 0
         self._started = False
         self._finished = False
         self._closed = False
@@ -79,7 +79,7 @@ class ConverseStreamParser:
             return events
         try:
             for message in self._splitter.split(data):
-                events += self._read(message)
+                events += self._read_message(message)
                 if events[-1:] == [chat.STREAM_END]:
                     break
         except ProviderError as error:
@@ -106,7 +106,7 @@ class ConverseStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, message: EventMessage) -> list[chat.Event]:
+    def _read_message(self, message: EventMessage) -> list[chat.Event]:
         headers = message.headers
         kind = headers.get(":message-type", "event")
         if kind != "event":
@@ -117,68 +117,71 @@ class ConverseStreamParser:
             raise ProviderBadResponse("The provider sent an event that is not JSON") from None
         if not isinstance(value, dict):
             raise ProviderBadResponse("The provider sent an event that makes no sense")
-        return self._convert(headers.get(":event-type", ""), value, message.size)
+        return self._convert_event(headers.get(":event-type", ""), value, message.size)
 
     def _parse_error(self, kind: str, message: EventMessage) -> ProviderError:
         headers = message.headers
         if kind == "exception":
             name = headers.get(":exception-type", "")
-            error = parse_worded_error(_STATUSES.get(name, _FAILED_STATUS), message.payload, self._secrets)
+            error = parse_worded_error(_STATUSES.get(name, _DEFAULT_STATUS), message.payload, self._secrets)
         else:
             reason = mask(headers.get(":error-message") or headers.get(":error-code") or "", self._secrets)
             error = ProviderBadResponse(f"The provider reported an error: {reason or 'without a reason'}")
         error.declined = True
         return error
 
-    def _convert(self, name: str, value: chat.Json, size: int) -> list[chat.Event]:
+    def _convert_event(self, name: str, value: chat.Json, size: int) -> list[chat.Event]:
         events: list[chat.Event] = []
         match name:
             case "contentBlockDelta":
-                events = self._change(value)
+                events = self._convert_delta(value)
             case "contentBlockStart":
-                events = self._start(value)
+                events = self._open_block(value)
             case "contentBlockStop":
-                events = self._stop(_index(value))
+                events = self._close_block(_parse_index(value))
             case "messageStart":
-                events = self._begin()
+                events = self._start_message()
             case "messageStop":
                 events = self._stop_message(value)
             case "metadata":
-                events = self._end(value)
+                events = self._convert_metadata(value)
             case _:
                 self._splitter.noise += size
         return events
 
-    def _begin(self) -> list[chat.Event]:
+    def _start_message(self) -> list[chat.Event]:
         if self._started:
             return []
         self._started = True
         return [chat.MessageStart(self._id, self._model)]
 
-    def _start(self, value: chat.Json) -> list[chat.Event]:
-        earlier_events = [*self._begin(), *self._stop(_index(value))]  # a block that was never stopped
-        block = self._find_open(value)
-        use = as_object(value.get("start")).get("toolUse")
-        if not isinstance(use, dict):
+    def _open_block(self, value: chat.Json) -> list[chat.Event]:
+        earlier_events = [
+            *self._start_message(),
+            *self._close_block(_parse_index(value)),
+        ]  # a block that was never stopped
+        block = self._find_block(value)
+        tool_use = as_object(value.get("start")).get("toolUse")
+        if not isinstance(tool_use, dict):
             return earlier_events
-        block.call = self._calls
-        self._calls += 1
-        return [*earlier_events, parse_tool(use, block.call, self._id)]
+        block.call = self._call_count
+        self._call_count += 1
+        return [*earlier_events, parse_tool(tool_use, block.call, self._id)]
 
-    def _find_open(self, value: chat.Json) -> _OpenBlock:
+    def _find_block(self, value: chat.Json) -> _OpenBlock:
         """Return the block of an event. Opens the block if necessary, because only tool calls have a start event.
 
         Raises ``ProviderBadResponse`` for too many blocks.
         """
-        block = self._open.setdefault(_index(value), _OpenBlock())
-        if len(self._open) > MAX_OPEN:
+        block = self._open_blocks.setdefault(_parse_index(value), _OpenBlock())
+        if len(self._open_blocks) > MAX_OPEN_BLOCKS:
             raise ProviderBadResponse("The provider's answer has too many content blocks open at once")
         return block
 
-    def _change(self, value: chat.Json) -> list[chat.Event]:
-        start_events = self._begin()
+    def _convert_delta(self, value: chat.Json) -> list[chat.Event]:
+        start_events = self._start_message()
         delta = as_object(value.get("delta"))
-        block = self._find_open(value)
+        block = self._find_block(value)
         if text := as_text(delta.get("text")):
             return [*start_events, chat.TextDelta(text)]
         if block.call >= 0 and (text := as_text(as_object(delta.get("toolUse")).get("input"))):
@@ -187,22 +190,26 @@ class ConverseStreamParser:
         block.signature += as_text(reasoning.get("signature"))
         if text := as_text(reasoning.get("text")):
             return [*start_events, chat.ReasoningDelta(text)]
-        if redacted := as_text(reasoning.get("redactedContent")):
-            return [*start_events, chat.RedactedReasoning(redacted)]
+        if redacted_data := as_text(reasoning.get("redactedContent")):
+            return [*start_events, chat.RedactedReasoning(redacted_data)]
         return [*start_events, *parse_image(delta)]
 
-    def _stop(self, index: int) -> list[chat.Event]:
-        block = self._open.pop(index, None)
+    def _close_block(self, index: int) -> list[chat.Event]:
+        block = self._open_blocks.pop(index, None)
         return [chat.ReasoningSignature(block.signature)] if block is not None and block.signature else []
 
     def _stop_message(self, value: chat.Json) -> list[chat.Event]:
         if self._finished:
             return []
         self._finished = True
-        signature_events = [event for index in list(self._open) for event in self._stop(index)]
-        return [*self._begin(), *signature_events, parse_finish(value.get("stopReason"), calls_tools=self._calls > 0)]
+        signature_events = [event for index in list(self._open_blocks) for event in self._close_block(index)]
+        return [
+            *self._start_message(),
+            *signature_events,
+            parse_finish(value.get("stopReason"), calls_tools=self._call_count > 0),
+        ]
 
-    def _end(self, value: chat.Json) -> list[chat.Event]:
+    def _convert_metadata(self, value: chat.Json) -> list[chat.Event]:
         """Return the usage, and end the stream if the message has stopped."""
         report: Any = parse_usage(value.get("usage"), value.get("serviceTier"))
         events: list[chat.Event] = [report] if report is not None else []
@@ -212,6 +219,6 @@ class ConverseStreamParser:
         return events
 
 
-def _index(value: chat.Json) -> int:
+def _parse_index(value: chat.Json) -> int:
     index = value.get("contentBlockIndex")
     return index if type(index) is int else 0

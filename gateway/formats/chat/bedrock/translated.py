@@ -12,5 +12,5 @@ PROVIDER = ProviderFormat(
     lambda raw, identity, secrets, _choices: response.parse_answer(raw, identity.id, identity.model, secrets),
     request_writer.find_rules,
     ResponseMode(stream_type=MEDIA_TYPE),
-    several_calls=True,
+    forces_parallel_calls=True,
 )

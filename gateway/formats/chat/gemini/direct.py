@@ -14,7 +14,7 @@ from gateway.formats.embeddings import gemini_clients as client_embeddings
 from gateway.formats.embeddings import vertex
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.passthrough_format import (
-    Parsed,
+    ParsedAnswer,
     PassthroughFormat,
     free_answer,
     unchanged_answer,
@@ -23,12 +23,14 @@ from gateway.formats.passthrough_format import (
 from gateway.formats.translator import ResponseIdentity
 
 
-def _build_count(inference: InferenceRequest, model: str) -> dict[str, Any]:
+def _build_count_body(inference: InferenceRequest, model: str) -> dict[str, Any]:
     valid_chat = make_valid(parse_chat_request(inference.body), request_writer.find_rules(model), model)
     return request_writer.build_count_body(valid_chat.request, model)
 
 
-def _parse_count(raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets) -> Parsed:
+def _parse_count(
+    raw: bytes, _inference: InferenceRequest, _identity: ResponseIdentity, secrets: Secrets
+) -> ParsedAnswer:
     return build_count_answer(request_writer.parse_count_answer(raw, secrets)), NO_USAGE
 
 
@@ -38,7 +40,7 @@ GENERATE = PassthroughFormat(
     passthrough.GenerateContentPassthrough,
     passthrough.build_whole,
 )
-COUNT_TOKENS = PassthroughFormat(_build_count, _parse_count)
+COUNT_TOKENS = PassthroughFormat(_build_count_body, _parse_count)
 EMBEDDINGS = PassthroughFormat(
     embeddings.build_embeddings_body,
     lambda raw, inference, identity, secrets: embeddings.parse_embeddings_answer(

@@ -11,14 +11,14 @@ from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import PLAIN_NAMES, Body
 from gateway.wording import fold_name
 
-_CALLER_DATA = frozenset(
+_CALLER_DATA_FIELDS = frozenset(
     {"args", "response", "parametersJsonSchema", "responseJsonSchema", "default", "example", "enum", "labels",
      "headers", "partMetadata"},
 )  # fmt: skip
 """Fields whose values are the client's own data, left unchanged."""
-_CALLER_NAMES = frozenset({"properties", "defs", "$defs"})
+_CALLER_NAMED_FIELDS = frozenset({"properties", "defs", "$defs"})
 """Fields whose keys are the client's own names: the properties and definitions of a schema."""
-_ARRAYS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
+_ARRAY_FIELDS = frozenset({"contents", "parts", "tools", "functionDeclarations", "safetySettings", "requests"})
 _GOVERNED_NAMES = frozenset(
     {"cachedContent", "candidateCount", "contents", "content", "generationConfig", "generateContentRequest",
      "maxOutputTokens", "model", "requests", "responseModalities", "serviceTier", "systemInstruction", "tools"},
@@ -33,13 +33,13 @@ def unify_names(body: Body) -> Body:
     Raises ``InvalidRequest`` for a field in two spellings, and for a field of ``_GOVERNED_NAMES`` in another letter
     case, which a channel's server might accept.
     """
-    return _unify(body, "")
+    return _unify_object(body, "")
 
 
-def _unify(value: Body, param: str) -> Body:
+def _unify_object(value: Body, param: str) -> Body:
     unified: Body = {}
     for spelling, item in value.items():
-        name = _build_camel(spelling) if "_" in spelling else spelling
+        name = _convert_to_camel_case(spelling) if "_" in spelling else spelling
         if name in unified:
             raise InvalidRequest(f"'{param}{name}' is given in two spellings", param=f"{param}{name}")
         if name not in _GOVERNED_NAMES and name not in PLAIN_NAMES:
@@ -49,21 +49,21 @@ def _unify(value: Body, param: str) -> Body:
 
 
 def _unify_value(name: str, value: Any, param: str) -> Any:
-    if name in _CALLER_DATA:
+    if name in _CALLER_DATA_FIELDS:
         return value
     if isinstance(value, dict):
-        if name in _CALLER_NAMES:
+        if name in _CALLER_NAMED_FIELDS:
             return {key: _unify_value("", item, f"{param}.{key}") for key, item in value.items()}
-        unified = _unify(value, f"{param}.")
-        return [unified] if name in _ARRAYS else unified
+        unified = _unify_object(value, f"{param}.")
+        return [unified] if name in _ARRAY_FIELDS else unified
     if isinstance(value, list):
         return [_unify_value("", item, f"{param}[{index}]") for index, item in enumerate(value)]
     return value
 
 
-def _build_camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest) if first else name
+def _convert_to_camel_case(name: str) -> str:
+    first_word, *other_words = name.split("_")
+    return first_word + "".join(word[:1].upper() + word[1:] for word in other_words) if first_word else name
 
 
 def _check_spelling(name: str, param: str) -> None:

@@ -11,31 +11,31 @@ from gateway.errors import InvalidRequest
 from gateway.formats.chat.gemini.json_schema import build_schema
 from gateway.formats.chat.model import EFFORT_TOKENS, ChatRequest, Effort, ResponseFormat
 
-MAX_STOPS = 5
+MAX_STOP_SEQUENCES = 5
 Version = tuple[int, int]
 
-_MODEL_NAME = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
-_LATEST_ALIAS = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
+_MODEL_NAME_PATTERN = re.compile(r"gemini-(\d{1,3})(?:\.(\d{1,3}))?(?=-|\Z)")
+_LATEST_ALIAS_PATTERN = re.compile(r"gemini-(?:pro|flash|flash-lite)-latest")
 _NEWEST_VERSION: Version = (999, 0)
-_LAST_PREFILLED: Version = (3, 1)
+_LAST_PREFILL_VERSION: Version = (3, 1)
 _FIRST_LEVEL_VERSION: Version = (3, 0)
 """The first version with thinking levels. It is also the first that requires thought signatures to be sent back."""
-_BUDGETS: Version = (2, 5)
+_BUDGET_VERSION: Version = (2, 5)
 """The only version with a thinking budget in tokens. Earlier versions do not think."""
-_LAST_MINIMAL_FLASH: Version = (3, 6)
+_LAST_MINIMAL_FLASH_VERSION: Version = (3, 6)
 _NON_THINKING_MARKERS = ("image", "tts", "audio", "live")
 """Parts of the names of models that reject ``thinkingConfig`` although their family thinks."""
-_MIN_PRO, _MAX_PRO = 128, 32_768
-_MIN_LITE, _MAX_FLASH = 512, 24_576
+_MIN_PRO_TOKENS, _MAX_PRO_TOKENS = 128, 32_768
+_MIN_LITE_TOKENS, _MAX_FLASH_TOKENS = 512, 24_576
 _SEED_RANGE = 2**31
 
 
 def parse_version(model: str) -> Version | None:
     """Return the version in a Gemini model's name; None if the name has none."""
     name = model.removeprefix("models/")
-    if _LATEST_ALIAS.fullmatch(name):
+    if _LATEST_ALIAS_PATTERN.fullmatch(name):
         return _NEWEST_VERSION
-    match = _MODEL_NAME.match(name)
+    match = _MODEL_NAME_PATTERN.match(name)
     return (int(match[1]), int(match[2] or 0)) if match else None
 
 
@@ -54,19 +54,19 @@ def takes_schema_with_tools(model: str) -> bool:
     return version is None or version >= _FIRST_LEVEL_VERSION
 
 
-def prefills(model: str) -> bool:
+def takes_prefill(model: str) -> bool:
     """Return whether ``model`` can continue a final message of the model (prefill).
 
     Later models answer "Requests ending with a model turn are not supported" (pipecat-ai/pipecat, pull request 5821).
     """
     version = parse_version(model)
-    return version is None or version <= _LAST_PREFILLED or version == _NEWEST_VERSION
+    return version is None or version <= _LAST_PREFILL_VERSION or version == _NEWEST_VERSION
 
 
 def build_config(request: ChatRequest, model: str) -> dict[str, Any]:
     """Build the ``generationConfig``, empty if nothing is set. Raises ``InvalidRequest``."""
-    if len(request.stop) > MAX_STOPS:
-        raise InvalidRequest(f"Gemini takes at most {MAX_STOPS} stop sequences", param="stop")
+    if len(request.stop) > MAX_STOP_SEQUENCES:
+        raise InvalidRequest(f"Gemini takes at most {MAX_STOP_SEQUENCES} stop sequences", param="stop")
     fields = {
         "maxOutputTokens": request.max_tokens,
         "temperature": request.temperature,
@@ -112,7 +112,7 @@ def build_thinking(request: ChatRequest, model: str) -> dict[str, Any] | None:
         return None
     if version >= _FIRST_LEVEL_VERSION:
         thinking: dict[str, Any] = {"thinkingLevel": _find_level(effort, model, version)}
-    elif version == _BUDGETS:
+    elif version == _BUDGET_VERSION:
         tokens = request.thinking_tokens
         thinking = {"thinkingBudget": _fit_budget(EFFORT_TOKENS[effort] if tokens is None else tokens, model)}
     else:
@@ -126,20 +126,20 @@ def _find_effort(request: ChatRequest) -> Effort | None:
         return "none"
     if request.effort is not None or tokens is None:
         return request.effort
-    words: list[Effort] = ["minimal", "low", "medium", "high", "xhigh"]
-    return next((word for word in words if tokens <= EFFORT_TOKENS[word]), "max")
+    efforts: list[Effort] = ["minimal", "low", "medium", "high", "xhigh"]
+    return next((effort for effort in efforts if tokens <= EFFORT_TOKENS[effort]), "max")
 
 
 def _find_level(effort: Effort, model: str, version: Version) -> str:
     if effort in {"none", "minimal"}:
-        is_small = "flash-lite" in model or ("flash" in model and version <= _LAST_MINIMAL_FLASH)
-        return "MINIMAL" if is_small else "LOW"
+        takes_minimal = "flash-lite" in model or ("flash" in model and version <= _LAST_MINIMAL_FLASH_VERSION)
+        return "MINIMAL" if takes_minimal else "LOW"
     return {"low": "LOW", "medium": "MEDIUM"}.get(effort, "HIGH")
 
 
 def _fit_budget(tokens: int, model: str) -> int:
     if "pro" in model:
-        return min(max(tokens, _MIN_PRO), _MAX_PRO)
+        return min(max(tokens, _MIN_PRO_TOKENS), _MAX_PRO_TOKENS)
     if "flash-lite" in model and tokens > 0:
-        return min(max(tokens, _MIN_LITE), _MAX_FLASH)
-    return min(max(tokens, 0), _MAX_FLASH)
+        return min(max(tokens, _MIN_LITE_TOKENS), _MAX_FLASH_TOKENS)
+    return min(max(tokens, 0), _MAX_FLASH_TOKENS)

@@ -25,81 +25,84 @@ _NEW_REF_PREFIX = "#/$defs/"
 def build_schema(schema: Mapping[str, Any], *, param: str) -> dict[str, Any]:
     """Return a copy of ``schema`` with supported keywords only. Raises ``InvalidRequest`` if nested too deeply."""
     defs = _find_definitions(schema) or {}
-    target = schema.get("$ref")
-    root = defs.get(target.rpartition("/")[2]) if isinstance(target, str) else None
-    if isinstance(root, dict):  # Gemini requires an object as the root, not a reference
-        schema = {**root, "$defs": defs}
-    return _convert(schema, param, MAX_DEPTH)
+    ref = schema.get("$ref")
+    root_schema = defs.get(ref.rpartition("/")[2]) if isinstance(ref, str) else None
+    if isinstance(root_schema, dict):  # Gemini requires an object as the root, not a reference
+        schema = {**root_schema, "$defs": defs}
+    return _convert_schema(schema, param, MAX_DEPTH)
 
 
-def _convert(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
+def _convert_schema(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     if not depth:
         raise InvalidRequest(f"A JSON Schema is nested more than {MAX_DEPTH} deep", param=param)
     if isinstance(schema.get("$ref"), str):
-        return _build_ref(schema, param, depth)
-    result: dict[str, Any] = {}
-    for name, value in _respell(schema).items():
+        return _convert_ref(schema, param, depth)
+    converted_schema: dict[str, Any] = {}
+    for name, value in _replace_keywords(schema).items():
         if name in _PLAIN_KEYWORDS:
-            result[name] = value
+            converted_schema[name] = value
         elif name in _SCHEMA_KEYWORDS:
-            result[name] = _build_any(value, param, depth)
+            converted_schema[name] = _convert_value(value, param, depth)
         elif name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-            result[name] = [_build_any(item, param, depth) for item in value]
+            converted_schema[name] = [_convert_value(item, param, depth) for item in value]
         elif name in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
-            result[name] = {key: _build_any(item, param, depth) for key, item in value.items()}
-    return result
+            converted_schema[name] = {key: _convert_value(item, param, depth) for key, item in value.items()}
+    return converted_schema
 
 
-def _build_any(value: object, param: str, depth: int) -> Any:
-    """Convert an inner schema. ``true`` and ``false`` are schemas too; invalid values stay for Gemini to reject."""
-    return _convert(value, param, depth - 1) if isinstance(value, dict) else value
+def _convert_value(value: object, param: str, depth: int) -> Any:
+    """Convert an inner schema. Other values are returned unchanged: ``true`` and ``false``, and invalid ones.
+
+    Raises ``InvalidRequest`` if the schema is nested too deeply.
+    """
+    return _convert_schema(value, param, depth - 1) if isinstance(value, dict) else value
 
 
-def _build_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
+def _convert_ref(schema: Mapping[str, Any], param: str, depth: int) -> dict[str, Any]:
     """Convert a reference, with the definitions if it is the root. A description needs a schema that wraps ``$ref``."""
-    target: str = schema["$ref"]
-    if target.startswith(_OLD_REF_PREFIX):
-        target = _NEW_REF_PREFIX + target.removeprefix(_OLD_REF_PREFIX)
-    result: dict[str, Any] = {"$ref": target}
+    ref: str = schema["$ref"]
+    if ref.startswith(_OLD_REF_PREFIX):
+        ref = _NEW_REF_PREFIX + ref.removeprefix(_OLD_REF_PREFIX)
+    converted_schema: dict[str, Any] = {"$ref": ref}
     if defs := _find_definitions(schema):
-        result["$defs"] = {key: _build_any(item, param, depth) for key, item in defs.items()}
+        converted_schema["$defs"] = {key: _convert_value(item, param, depth) for key, item in defs.items()}
     description = schema.get("description")
     if isinstance(description, str) and not defs:
-        return {"description": description, "anyOf": [result]}
-    return result
+        return {"description": description, "anyOf": [converted_schema]}
+    return converted_schema
 
 
-def _respell(schema: Mapping[str, Any]) -> dict[str, Any]:
-    joint_schema = _merge(schema)
+def _replace_keywords(schema: Mapping[str, Any]) -> dict[str, Any]:
+    joint_schema = _merge_all_of(schema)
     if defs := _find_definitions(joint_schema):
         joint_schema["$defs"] = defs
     if "const" in joint_schema and "enum" not in joint_schema:
         joint_schema["enum"] = [joint_schema["const"]]
     if joint_schema.get("nullable") is True and isinstance(joint_schema.get("type"), str):
         joint_schema["type"] = [joint_schema["type"], "null"]
-    for name, inclusive, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
+    for name, inclusive_name, step in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
         bound = joint_schema.get(name)
         if isinstance(bound, int | float) and not isinstance(bound, bool):  # a boolean in draft 4
-            joint_schema.setdefault(inclusive, bound + step if joint_schema.get("type") == "integer" else bound)
+            joint_schema.setdefault(inclusive_name, bound + step if joint_schema.get("type") == "integer" else bound)
     return joint_schema
 
 
-def _merge(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _merge_all_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Merge ``allOf`` into one schema. A reference is kept only if it is the only member of ``allOf``."""
     members = schema.get("allOf")
-    result: dict[str, Any] = {}
+    merged_schema: dict[str, Any] = {}
     for member in [*(members if isinstance(members, list) else ()), schema]:
         if not isinstance(member, Mapping) or (member is not schema and "$ref" in member):
             continue
-        properties, required_names = result.get("properties"), result.get("required")
-        result |= member
+        properties, required_names = merged_schema.get("properties"), merged_schema.get("required")
+        merged_schema |= member
         if isinstance(properties, dict) and isinstance(member.get("properties"), dict):
-            result["properties"] = properties | member["properties"]
+            merged_schema["properties"] = properties | member["properties"]
         if isinstance(required_names, list) and isinstance(member.get("required"), list):
-            result["required"] = _join_names(required_names, member["required"])
+            merged_schema["required"] = _join_names(required_names, member["required"])
     if isinstance(members, list) and len(members) == 1 and isinstance(members[0], dict) and "$ref" in members[0]:
-        result.setdefault("anyOf", members)
-    return result
+        merged_schema.setdefault("anyOf", members)
+    return merged_schema
 
 
 def _join_names(*lists: list[Any]) -> list[str]:

@@ -13,17 +13,19 @@ _IMPOSSIBLE_LOGPROB = -9999.0
 
 def parse_logprobs(value: object) -> tuple[TokenLogprob, ...]:
     """Parse the ``logprobsResult`` of a candidate; empty if missing or not as documented."""
-    result = as_object(value)
-    candidates, steps = list_objects(result.get("chosenCandidates")), list_objects(result.get("topCandidates"))
+    logprobs = as_object(value)
+    candidates, steps = list_objects(logprobs.get("chosenCandidates")), list_objects(logprobs.get("topCandidates"))
     tokens = []
     empty_candidate: dict[str, Any] = {}
-    for chosen, step in zip_longest(candidates, steps[: len(candidates)], fillvalue=empty_candidate):
-        top = [_parse_token(candidate) for candidate in list_objects(step.get("candidates"))]
-        token = _parse_token(chosen)
+    for candidate, alternatives_field in zip_longest(candidates, steps[: len(candidates)], fillvalue=empty_candidate):
+        alternatives = [_parse_token(field) for field in list_objects(alternatives_field.get("candidates"))]
+        token = _parse_token(candidate)
         if token is not None:
             tokens.append(
                 TokenLogprob(
-                    token.token, token.logprob, tuple(alternative for alternative in top if alternative is not None)
+                    token.token,
+                    token.logprob,
+                    tuple(alternative for alternative in alternatives if alternative is not None),
                 )
             )
     return tuple(tokens)
@@ -41,7 +43,9 @@ def build_logprobs(tokens: Iterable[TokenLogprob]) -> dict[str, Any]:
     """Build a ``logprobsResult`` without token ids, because no other format has them."""
     tokens = tuple(tokens)
     return {
-        "topCandidates": [{"candidates": [_build_token(candidate) for candidate in token.top]} for token in tokens],
+        "topCandidates": [
+            {"candidates": [_build_token(candidate) for candidate in token.alternatives]} for token in tokens
+        ],
         "chosenCandidates": [_build_token(token) for token in tokens],
     }
 

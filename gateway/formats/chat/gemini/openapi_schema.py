@@ -8,7 +8,7 @@ from typing import Any
 
 _SCHEMA_LIST_KEYWORDS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SCHEMA_MAP_KEYWORDS = frozenset({"properties", "$defs"})
-_COUNTS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"})
+_COUNT_KEYWORDS = frozenset({"minItems", "maxItems", "minLength", "maxLength", "minProperties", "maxProperties"})
 _DROPPED_KEYWORDS = frozenset({"nullable", "propertyOrdering", "example"})
 _RENAMED_KEYWORDS = {"defs": "$defs", "ref": "$ref"}
 
@@ -23,18 +23,18 @@ def build_json_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
         if name == "type" and isinstance(value, str):
             if value != "TYPE_UNSPECIFIED":
                 json_schema[name] = value.lower()
-        elif name in _COUNTS and isinstance(value, str) and value.isdecimal():
+        elif name in _COUNT_KEYWORDS and isinstance(value, str) and value.isdecimal():
             json_schema[name] = int(value)
         elif name in _SCHEMA_LIST_KEYWORDS and isinstance(value, list):
-            json_schema[name] = [_build_inner(item) for item in value]
+            json_schema[name] = [_convert_value(item) for item in value]
         elif name in _SCHEMA_MAP_KEYWORDS and isinstance(value, dict):
-            json_schema[name] = {key: _build_inner(item) for key, item in value.items()}
+            json_schema[name] = {key: _convert_value(item) for key, item in value.items()}
         else:
-            json_schema[name] = _build_inner(value) if name in {"items", "additionalProperties"} else value
+            json_schema[name] = _convert_value(value) if name in {"items", "additionalProperties"} else value
     return _allow_null(json_schema) if schema.get("nullable") is True else json_schema
 
 
-def _build_inner(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     return build_json_schema(value) if isinstance(value, dict) else value
 
 

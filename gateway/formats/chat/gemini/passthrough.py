@@ -33,15 +33,23 @@ _UNSPECIFIED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED", "BLOCK_REASON
 class GenerateContentPassthrough(PassthroughStream):
     """Forwards complete events unchanged, except errors. The last event waits until the request is settled."""
 
-    __slots__ = ("_buffer", "_finished", "_has_several", "_inference", "_last", "_search_chunk", "_usage")
+    __slots__ = (
+        "_buffer",
+        "_finished",
+        "_has_several_candidates",
+        "_held_event",
+        "_inference",
+        "_search_chunk",
+        "_usage",
+    )
 
     def __init__(self, inference: InferenceRequest, secrets: Secrets = ()) -> None:
         super().__init__(secrets)
         self._inference = inference
-        self._has_several = inference.choices > 1
+        self._has_several_candidates = inference.choices > 1
         self._buffer = HeadTailBuffer()
         self._finished: dict[int, bool] = {}
-        self._last = b""
+        self._held_event = b""
         self._usage: Usage | None = None
         self._search_chunk: Mapping[str, Any] = {}
 
@@ -55,46 +63,46 @@ class GenerateContentPassthrough(PassthroughStream):
             and b'"promptFeedback"' not in data
             and not self._splitter.has_pending
             and not self.closed
-            and not self._has_several
-            and not self._last
+            and not self._has_several_candidates
+            and not self._held_event
             and (data.isascii() or sse.is_utf8(data))
         ):
-            ends = data.count(b"}\r\n\r\n") + data.count(b"}\n\n")
-            if data.count(_EVENT_START) == ends == data.count(b"data:"):
+            event_count = data.count(b"}\r\n\r\n") + data.count(b"}\n\n")
+            if data.count(_EVENT_START) == event_count == data.count(b"data:"):
                 self._started = True
-                self.events += ends
+                self.events += event_count
                 self._buffer.feed(data)
                 return data
-        return self._feed_slowly(data)
+        return self._feed_by_event(data)
 
-    def _pass(self, event: bytes) -> bytes:
+    def _forward_event(self, event: bytes) -> bytes:
         """Return the bytes to forward for a complete event. Errors, which are often bare JSON, are not forwarded."""
-        if not self.closed and event.lstrip().startswith((b"{", b"[")) and self._find_error(loads_or_none(event)):
+        if not self.closed and event.lstrip().startswith((b"{", b"[")) and self._record_error(loads_or_none(event)):
             return b""
-        return super()._pass(event)
+        return super()._forward_event(event)
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         value = loads_or_none(payload)
-        if self._find_error(value):
+        if self._record_error(value):
             return b""
         chunk = as_object(value)
         self.events += 1
         self._buffer.feed(event)
-        is_block = is_blocked(chunk)
+        is_prompt_block = is_blocked(chunk)
         for candidate in list_objects(chunk.get("candidates")):
             if "groundingMetadata" in candidate:
                 self._search_chunk = chunk
-            index = candidate.get("index")
-            number = index if type(index) is int else 0
+            index_field = candidate.get("index")
+            index = index_field if type(index_field) is int else 0
             reason = as_text(candidate.get("finishReason"))
-            self._finished[number] = self._finished.get(number, False) or reason not in _UNSPECIFIED_REASONS
-        previous, self._last = self._last, b""
-        if is_block or self._is_complete:
-            self._last, self._usage = event, _parse_usage(chunk)
-            return previous
-        return previous + event
+            self._finished[index] = self._finished.get(index, False) or reason not in _UNSPECIFIED_REASONS
+        held_event, self._held_event = self._held_event, b""
+        if is_prompt_block or self._is_complete:
+            self._held_event, self._usage = event, _parse_usage(chunk)
+            return held_event
+        return held_event + event
 
-    def _find_error(self, value: object) -> bool:
+    def _record_error(self, value: object) -> bool:
         error = parse_error_value(value, self._secrets)
         if error is not None:
             self.error = build_reported(error, "stream")
@@ -110,49 +118,49 @@ class GenerateContentPassthrough(PassthroughStream):
             raise self.error
         if self.ended:
             return b""
-        rest = self._splitter.take()
+        last_bytes = self._splitter.take()
         output = b""
-        if rest.strip():
-            if loads_or_none(sse.parse_data(rest) or rest) is None:
+        if last_bytes.strip():
+            if loads_or_none(sse.parse_data(last_bytes) or last_bytes) is None:
                 raise ProviderBadResponse(_INCOMPLETE_STREAM, phase="stream")
-            output = self._pass(rest + b"\n\n")
+            output = self._forward_event(last_bytes + b"\n\n")
             if self.error is not None:
                 raise self.error
-        if not self._last:
+        if not self._held_event:
             raise ProviderBadResponse(_INCOMPLETE_STREAM, phase="stream")
         self.ended = True
-        return output + self._last
+        return output + self._held_event
 
     def parse_usage(self) -> Usage:
-        """Return the provider's latest counts, else an estimate. In a broken stream they may not cover all text."""
-        return attach_searches(self._count(), self._search_chunk) if self._search_chunk else self._count()
+        """Return the provider's latest counts, else an estimate. Counts of a broken stream may not cover all text."""
+        return attach_searches(self._count_usage(), self._search_chunk) if self._search_chunk else self._count_usage()
 
-    def _count(self) -> Usage:
+    def _count_usage(self) -> Usage:
         if not self.events:
             return self._usage or Usage()
         if self._usage is not None and self._usage.completion_tokens:
             return self._usage
         tail = _parse_sample(self._buffer.tail)
-        if self._last and (usage := self._usage or tail.usage) is not None:
+        if self._held_event and (usage := self._usage or tail.usage) is not None:
             return fill_counts(usage, self._inference, lambda: self._estimate_completion(tail))
         start_usage = tail.usage or Usage(estimate_prompt(self._inference))
         return attrs.evolve(start_usage, completion_tokens=self._estimate_completion(tail), source="estimate")
 
-    def _estimate_completion(self, tail: "_Sample") -> int:
-        if self._buffer.whole:
+    def _estimate_completion(self, tail: "_ChunkSample") -> int:
+        if self._buffer.is_whole:
             return estimate_text(tail.text)
         head = _parse_sample(self._buffer.head)
         return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
 
 
 @frozen
-class _Sample:
+class _ChunkSample:
     events: int
     text: str
     usage: Usage | None
 
 
-def _parse_sample(raw: bytes) -> _Sample:
+def _parse_sample(raw: bytes) -> _ChunkSample:
     events, texts = 0, []
     usage: Usage | None = None
     for event in sse.SseSplitter().split(raw[-_SAMPLE_BYTES:]):
@@ -160,7 +168,7 @@ def _parse_sample(raw: bytes) -> _Sample:
         events += 1
         texts += list(_list_texts(chunk))
         usage = _parse_usage(chunk) or usage
-    return _Sample(events, "".join(texts), usage)
+    return _ChunkSample(events, "".join(texts), usage)
 
 
 def _list_texts(answer: Mapping[str, Any]) -> Iterator[str]:
@@ -184,13 +192,13 @@ def is_blocked(answer: Mapping[str, Any]) -> bool:
 
 def parse_passed_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a whole answer that is forwarded unchanged. Raises ``ProviderBadResponse``."""
-    return _parse_answer_usage(_check_answer(loads_or_none(raw), secrets), inference)
+    return _parse_answer_usage(_parse_chunk(loads_or_none(raw), secrets), inference)
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
     """Convert a whole answer, or an array of chunks (a stream without ``alt=sse``), into events with their usage."""
     value = loads_or_none(raw, exact=True)
-    chunks = [_check_answer(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
+    chunks = [_parse_chunk(chunk, secrets) for chunk in (value if isinstance(value, list) and value else [value])]
     usage = _parse_answer_usage(chunks[-1], inference)
     for candidate in list_objects(chunks[-1].get("candidates")):
         if as_text(candidate.get("finishReason")) in _UNSPECIFIED_REASONS:
@@ -198,7 +206,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     return b"".join(b"data: %b\n\n" % exact_json.dumps(chunk) for chunk in chunks), usage
 
 
-def _check_answer(value: object, secrets: Secrets) -> dict[str, Any]:
+def _parse_chunk(value: object, secrets: Secrets) -> dict[str, Any]:
     error = parse_error_value(value, secrets)
     if error is not None:
         raise build_reported(error, "answer")

@@ -17,12 +17,12 @@ Body = dict[str, Any]
 
 def build_passed_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body without the model, which is in the path. The request's own body is not modified."""
-    signs = requires_signatures(model)
-    contents = [_build_content(content, signs=signs) for content in inference.body["contents"]]
+    needs_signature = requires_signatures(model)
+    contents = [_build_content(content, needs_signature=needs_signature) for content in inference.body["contents"]]
     return inference.body | {"contents": [content for content in contents if content["parts"]]}
 
 
-def _build_content(content: Body, *, signs: bool) -> Body:
+def _build_content(content: Body, *, needs_signature: bool) -> Body:
     if content.get("role") != "model":
         return content
     original_parts: list[Body] = content["parts"]
@@ -33,12 +33,12 @@ def _build_content(content: Body, *, signs: bool) -> Body:
         for part in original_parts
         if not (part.get("thought") is True and is_foreign(part.get("thoughtSignature")))
     ]
-    if signs:
+    if needs_signature:
         for index, part in enumerate(parts):
             if part.get("functionCall"):  # only the first call of a turn needs a signature
                 parts[index] = {"thoughtSignature": DUMMY_SIGNATURE} | part
                 break
     is_unchanged = len(parts) == len(original_parts) and all(
-        new_part is original for new_part, original in zip(parts, original_parts, strict=True)
+        new_part is original_part for new_part, original_part in zip(parts, original_parts, strict=True)
     )
     return content if is_unchanged else content | {"parts": parts}

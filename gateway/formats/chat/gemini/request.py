@@ -10,7 +10,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import GENERATION_CONFIG as CONFIG
 from gateway.domain.usage import MAX_TOKENS
 from gateway.errors import InvalidRequest
-from gateway.formats.chat.anthropic.request import FAR_DOCUMENT_TOKENS, TOOLS_TOKENS, Size, measure_document
+from gateway.formats.chat.anthropic.request import REMOTE_DOCUMENT_TOKENS, TOOLS_TOKENS, Size, measure_document
 from gateway.formats.chat.gemini.field_names import unify_names
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT, MESSAGE_TOKENS, PART_TOKENS, bound_json, bound_text
 from gateway.formats.wire.fields import (
@@ -27,13 +27,13 @@ from gateway.formats.wire.fields import (
 
 MAX_CANDIDATES = 8
 _MAX_AFFINITY_CHARS = 256
-_SEEDS = 2**31
-_ROLES = (None, "", "user", "model", "function", "tool")
-_INTEGERS = (
+_SEED_LIMIT = 2**31
+_CONTENT_ROLES = (None, "", "user", "model", "function", "tool")
+_INTEGER_FIELDS = (
     ("maxOutputTokens", 1, MAX_TOKENS),
     ("candidateCount", 1, MAX_CANDIDATES),
     ("topK", 0, MAX_TOKENS),
-    ("seed", -_SEEDS, _SEEDS - 1),
+    ("seed", -_SEED_LIMIT, _SEED_LIMIT - 1),
 )
 _NUMBER_FIELDS = (
     ("temperature", 0.0, MAX_TEMPERATURE),
@@ -52,8 +52,8 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
     body = unify_names(body)
     config = check_body(body)
     chars, tokens = measure_prompt(body)
-    longest: int = config.get("maxOutputTokens") or MAX_RESERVED_OUTPUT
-    cached = read_text(body, "cachedContent")
+    max_output_tokens: int = config.get("maxOutputTokens") or MAX_RESERVED_OUTPUT
+    cached_content = read_text(body, "cachedContent")
     return InferenceRequest(
         operation="generate_content",
         model=model,
@@ -63,8 +63,8 @@ def parse_generate_inference(body: Body, *, model: str, stream: bool = False) ->
         include_usage=True,
         prompt_chars=chars,
         max_prompt_tokens=tokens,
-        max_output_tokens=min(longest, MAX_RESERVED_OUTPUT),
-        affinity_key=cached if cached and len(cached) <= _MAX_AFFINITY_CHARS else None,
+        max_output_tokens=min(max_output_tokens, MAX_RESERVED_OUTPUT),
+        affinity_key=cached_content if cached_content and len(cached_content) <= _MAX_AFFINITY_CHARS else None,
     )
 
 
@@ -74,9 +74,9 @@ def check_body(body: Body) -> Body:
     Returns the ``generationConfig``, which is empty if there is none.
     """
     body.pop("model", None)  # the path names it
-    misplaced = next((name for name in body if name in _MISPLACED_FIELDS), None)
-    if misplaced is not None:
-        raise InvalidRequest(f"'{misplaced}' belongs into '{CONFIG}'", param=misplaced)
+    misplaced_field = next((name for name in body if name in _MISPLACED_FIELDS), None)
+    if misplaced_field is not None:
+        raise InvalidRequest(f"'{misplaced_field}' belongs into '{CONFIG}'", param=misplaced_field)
     contents = parse_list(body, "contents")
     if not contents:
         raise InvalidRequest("Missing required field 'contents': at least one content", param="contents")
@@ -85,11 +85,11 @@ def check_body(body: Body) -> Body:
     if isinstance(instructions := body.get("systemInstruction"), dict) and instructions.get("parts") in (None, []):
         del body["systemInstruction"]  # some clients send an empty system instruction
     if body.get("systemInstruction") is not None:
-        check_content(body["systemInstruction"], "systemInstruction", roles=False)
+        check_content(body["systemInstruction"], "systemInstruction", checks_role=False)
     for index, tool in enumerate(parse_list(body, "tools") or ()):
         _check_tool(tool, f"tools[{index}]")
-    calling = "toolConfig.functionCallingConfig"
-    parse_object({calling: (parse_object(body, "toolConfig") or {}).get("functionCallingConfig")}, calling)
+    calling_param = "toolConfig.functionCallingConfig"
+    parse_object({calling_param: (parse_object(body, "toolConfig") or {}).get("functionCallingConfig")}, calling_param)
     parse_list(body, "safetySettings")
     return _check_config(parse_object(body, CONFIG) or {})
 
@@ -97,7 +97,7 @@ def check_body(body: Body) -> Body:
 def _check_config(config: Body) -> Body:
     _unify_integers(config, "topK", "maxOutputTokens", "candidateCount", "seed")
     config_fields = {f"{CONFIG}.{name}": value for name, value in config.items()}
-    for name, low, high in _INTEGERS:
+    for name, low, high in _INTEGER_FIELDS:
         parse_integer(config_fields, f"{CONFIG}.{name}", low, high)
     for name, minimum, maximum in _NUMBER_FIELDS:
         parse_number(config_fields, f"{CONFIG}.{name}", minimum, maximum)
@@ -110,9 +110,9 @@ def _check_config(config: Body) -> Body:
     read_text(config_fields, f"{CONFIG}.responseMimeType")
     thinking_config: Body = config.get("thinkingConfig") or {}
     _unify_integers(thinking_config, "thinkingBudget")
-    thinking = {f"{CONFIG}.thinkingConfig.{name}": value for name, value in thinking_config.items()}
-    parse_integer(thinking, f"{CONFIG}.thinkingConfig.thinkingBudget", -1, MAX_TOKENS)
-    read_text(thinking, f"{CONFIG}.thinkingConfig.thinkingLevel")
+    thinking_fields = {f"{CONFIG}.thinkingConfig.{name}": value for name, value in thinking_config.items()}
+    parse_integer(thinking_fields, f"{CONFIG}.thinkingConfig.thinkingBudget", -1, MAX_TOKENS)
+    read_text(thinking_fields, f"{CONFIG}.thinkingConfig.thinkingLevel")
     return config
 
 
@@ -124,11 +124,14 @@ def _unify_integers(fields: Body, *names: str) -> None:
             fields[name] = int(value)
 
 
-def check_content(content: object, param: str, *, roles: bool = True) -> None:
-    """Raise ``InvalidRequest`` unless ``content``, found at ``param``, is valid. ``roles`` says to check its role."""
+def check_content(content: object, param: str, *, checks_role: bool = True) -> None:
+    """Raise ``InvalidRequest`` unless ``content``, found at ``param``, is valid.
+
+    ``checks_role`` says whether the role of the content is checked, too.
+    """
     fields = check_object(content, param)
     role = fields.get("role")
-    if roles and role not in _ROLES:
+    if checks_role and role not in _CONTENT_ROLES:
         raise InvalidRequest(f"'{param}.role' must be user or model", param=f"{param}.role")
     parts = fields.get("parts")
     if not parts and parts in (None, []) and fields.get("role") == "model":  # the client sends an empty answer back
@@ -144,7 +147,7 @@ def _check_part(part: object, param: str) -> None:
     fields = check_object(part, param)
     if fields.get("text") is not None:
         _check_text(fields["text"], f"{param}.text")
-    for name, texts, objects in (
+    for name, text_names, object_names in (
         ("inlineData", ("mimeType", "data"), ()),
         ("fileData", ("fileUri",), ()),
         ("functionCall", ("name",), ("args",)),
@@ -152,14 +155,14 @@ def _check_part(part: object, param: str) -> None:
     ):
         if fields.get(name) is None:
             continue
-        inner = check_object(fields[name], f"{param}.{name}")
-        for text in texts:
-            _check_text(inner.get(text), f"{param}.{name}.{text}")
-        for item in objects:
-            if inner.get(item) is not None:
-                check_object(inner[item], f"{param}.{name}.{item}")
+        part_fields = check_object(fields[name], f"{param}.{name}")
+        for text_name in text_names:
+            _check_text(part_fields.get(text_name), f"{param}.{name}.{text_name}")
+        for object_name in object_names:
+            if part_fields.get(object_name) is not None:
+                check_object(part_fields[object_name], f"{param}.{name}.{object_name}")
         if name == "functionResponse":
-            _check_result_parts(inner, f"{param}.{name}")
+            _check_result_parts(part_fields, f"{param}.{name}")
 
 
 def _check_result_parts(response: Body, param: str) -> None:
@@ -178,11 +181,11 @@ def _check_tool(tool: object, param: str) -> None:
         raise InvalidRequest(f"'{list_param}' must be an array, not {name_json_type(declarations)}", param=list_param)
     for index, declaration in enumerate(declarations or ()):
         list_param = f"{param}.functionDeclarations[{index}]"
-        inner = check_object(declaration, list_param)
-        _check_text(inner.get("name"), f"{list_param}.name")
+        declaration_fields = check_object(declaration, list_param)
+        _check_text(declaration_fields.get("name"), f"{list_param}.name")
         for name in ("parameters", "parametersJsonSchema"):
-            if inner.get(name) is not None:
-                check_object(inner[name], f"{list_param}.{name}")
+            if declaration_fields.get(name) is not None:
+                check_object(declaration_fields[name], f"{list_param}.{name}")
 
 
 def check_object(value: object, param: str) -> Body:
@@ -218,9 +221,9 @@ def measure_parts(parts: list[Any]) -> Size:
 
 def _add_sizes(sizes: Iterable[Size]) -> Size:
     chars = tokens = 0
-    for more_chars, more_tokens in sizes:
-        chars += more_chars
-        tokens += more_tokens
+    for part_chars, part_tokens in sizes:
+        chars += part_chars
+        tokens += part_tokens
     return chars, tokens
 
 
@@ -231,11 +234,11 @@ def _measure_part(part: Body) -> Size:
             chars += len(value)
             tokens += bound_text(value)
         elif name == "inlineData" and value is not None:
-            document = value["mimeType"] == "application/pdf"
+            is_pdf = value["mimeType"] == "application/pdf"
             source = {"source": {"type": "base64", "data": value["data"]}}
-            tokens += measure_document(source)[1] if document else PART_TOKENS
+            tokens += measure_document(source)[1] if is_pdf else PART_TOKENS
         elif name == "fileData" and value is not None:
-            tokens += FAR_DOCUMENT_TOKENS
+            tokens += REMOTE_DOCUMENT_TOKENS
         elif value:
             tokens += bound_json(value)
     return chars, tokens

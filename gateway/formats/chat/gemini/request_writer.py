@@ -18,8 +18,8 @@ from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.gemini.generation_config import (
     build_config,
-    prefills,
     requires_signatures,
+    takes_prefill,
     takes_schema_with_tools,
 )
 from gateway.formats.chat.gemini.json_schema import build_schema
@@ -31,7 +31,7 @@ DUMMY_SIGNATURE = "skip_thought_signature_validator"
 """A substitute for the signature of a call that is not Gemini's, or whose signature is lost. Source: Google's page on
 thought signatures.
 """
-_TYPES: Mapping[str, str] = {
+_MEDIA_TYPES_BY_SUFFIX: Mapping[str, str] = {
     "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "webp": "image/webp", "heic": "image/heic",
     "heif": "image/heif", "gif": "image/gif", "pdf": "application/pdf", "txt": "text/plain", "mp3": "audio/mp3",
     "wav": "audio/wav", "flac": "audio/flac", "ogg": "audio/ogg", "aac": "audio/aac", "aiff": "audio/aiff",
@@ -48,7 +48,7 @@ _OLDER_RULES = attrs.evolve(_RULES, schemas="without_tools")
 def find_rules(model: str) -> ChatRules:
     """Return the rules for ``model``. Source of the name rules: ai.google.dev/api/caching, ``FunctionDeclaration``."""
     rules = _RULES if takes_schema_with_tools(model) else _OLDER_RULES
-    return rules if prefills(model) else attrs.evolve(rules, prefills=False)
+    return rules if takes_prefill(model) else attrs.evolve(rules, takes_prefill=False)
 
 
 def build_body(request: chat.ChatRequest, model: str) -> Json:
@@ -112,20 +112,20 @@ def _build_instructions(messages: Iterable[chat.Message]) -> list[Json]:
 
 
 def _build_contents(messages: Iterable[chat.Message], model: str) -> list[Json]:
-    """Build the contents, without system messages; joins consecutive turns of one role; see ``_split_tool_results``."""
-    signs = requires_signatures(model)
-    names: dict[str, str] = {}
+    """Build the contents, without system messages. Consecutive turns of one role are joined."""
+    needs_signatures = requires_signatures(model)
+    tool_names: dict[str, str] = {}
     contents: list[Json] = []
     for message in messages:
         if message.role == "system":
             continue
         role = "model" if message.role == "assistant" else "user"
-        parts = _build_parts(message.parts, names, modern=signs)
+        parts = _build_parts(message.parts, tool_names, is_gemini_3=needs_signatures)
         if parts and contents and contents[-1]["role"] == role:
             contents[-1]["parts"] += parts
         elif parts:
             contents.append({"role": role, "parts": parts})
-    if signs:
+    if needs_signatures:
         for content in contents:
             _sign_first_call(content["parts"])
     return [new_content for content in contents for new_content in _split_tool_results(content)]
@@ -137,9 +137,9 @@ def _split_tool_results(content: Json) -> Iterable[Json]:
     A content with both fails the whole request (Prism-Shadow/agenthub, pull request 189, tested on both of Google's
     endpoints; envoyproxy/ai-gateway, pull request 2686).
     """
-    answers = [part for part in content["parts"] if "functionResponse" in part]
+    result_parts = [part for part in content["parts"] if "functionResponse" in part]
     other_parts = [part for part in content["parts"] if "functionResponse" not in part]
-    return [content | {"parts": parts} for parts in (answers, other_parts) if parts]
+    return [content | {"parts": parts} for parts in (result_parts, other_parts) if parts]
 
 
 def _sign_first_call(parts: list[Json]) -> None:
@@ -149,8 +149,8 @@ def _sign_first_call(parts: list[Json]) -> None:
         call.setdefault("thoughtSignature", DUMMY_SIGNATURE)
 
 
-def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: bool) -> list[Json]:
-    """Build parts. ``names`` maps the ids of all calls so far to tool names; new calls are added to it."""
+def _build_parts(parts: Iterable[chat.Part], tool_names: dict[str, str], *, is_gemini_3: bool) -> list[Json]:
+    """Build parts. ``tool_names`` maps the ids of all calls so far to tool names; new calls are added to it."""
     json_parts: list[Json] = []
     signature: str | None = None  # the signature of the reasoning before the next call
     for part in parts:
@@ -162,11 +162,11 @@ def _build_parts(parts: Iterable[chat.Part], names: dict[str, str], *, modern: b
             case chat.ReasoningPart():
                 signature = _find_signature(part) or signature
             case chat.ToolCallPart():
-                names[part.id] = part.name
+                tool_names[part.id] = part.name
                 json_parts.append(_build_call(part, part.signature or signature))
                 signature = None
             case chat.ToolResultPart():
-                json_parts += _build_result(part, names, modern=modern)
+                json_parts += _build_result(part, tool_names, is_gemini_3=is_gemini_3)
     return json_parts
 
 
@@ -183,21 +183,21 @@ def _build_call(call: chat.ToolCallPart, signature: str | None) -> Json:
     return part
 
 
-def _build_result(result: chat.ToolResultPart, names: Mapping[str, str], *, modern: bool) -> list[Json]:
+def _build_result(result: chat.ToolResultPart, tool_names: Mapping[str, str], *, is_gemini_3: bool) -> list[Json]:
     """Build a tool result, followed by parts that it cannot contain. "output" and "error" are the API's field names."""
     text = "\n".join([part.text for part in result.parts if isinstance(part, chat.TextPart)])
     response: Json = {
         "id": result.id,
-        "name": names[result.id],
+        "name": tool_names[result.id],
         "response": {"error" if result.failed else "output": text},
     }
-    inner_parts: list[Json] = []
+    nested_parts: list[Json] = []
     later_parts: list[Json] = []
     for media in (_build_media(part) for part in result.parts if isinstance(part, chat.MediaPart)):
-        fits_inside = modern and media.get("inlineData", {}).get("mimeType") in _RESULT_MEDIA_TYPES
-        (inner_parts if fits_inside else later_parts).append(media)
-    if inner_parts:
-        response["parts"] = inner_parts
+        can_nest = is_gemini_3 and media.get("inlineData", {}).get("mimeType") in _RESULT_MEDIA_TYPES
+        (nested_parts if can_nest else later_parts).append(media)
+    if nested_parts:
+        response["parts"] = nested_parts
     return [{"functionResponse": response}, *later_parts]
 
 
@@ -211,16 +211,16 @@ def _build_media(media: chat.MediaPart) -> Json:
     scheme, path = _split_url(media.url)
     if scheme not in {"http", "https"}:
         raise InvalidRequest(f"Gemini fetches this {media.kind} only from an http or https address", param=media.param)
-    media_type = media.media_type or _TYPES.get(path.rpartition(".")[2].lower())
+    media_type = media.media_type or _MEDIA_TYPES_BY_SUFFIX.get(path.rpartition(".")[2].lower())
     return {"fileData": {"fileUri": media.url} | ({"mimeType": media_type} if media_type else {})}
 
 
 def _split_url(url: str) -> tuple[str, str]:
     try:
-        parts = urlsplit(url)
+        split_url = urlsplit(url)
     except ValueError:
         return "", ""
-    return parts.scheme, parts.path
+    return split_url.scheme, split_url.path
 
 
 def _build_tool(tool: chat.Tool) -> Json:

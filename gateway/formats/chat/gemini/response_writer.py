@@ -35,11 +35,16 @@ from gateway.formats.chat.model import (
     UsageReport,
 )
 
-MAX_HELD = 16 * 1024 * 1024
+MAX_HELD_BYTES = 16 * 1024 * 1024
 """The limit on buffered function calls in approximate bytes. They are buffered because the format has no deltas."""
-_PIECE_BYTES = 64
+_FRAGMENT_BYTES = 64
 _CALL_BYTES = 1_024
-_REASONS: dict[Reason, str] = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+_FINISH_REASONS: dict[Reason, str] = {
+    "stop": "STOP",
+    "tool_calls": "STOP",
+    "length": "MAX_TOKENS",
+    "content_filter": "SAFETY",
+}
 _TEXT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b}],"role":"model"},"index":%d%b'
 _THOUGHT_EVENT = b'data: {"candidates":[{"content":{"parts":[{"text":%b,"thought":true}],"role":"model"},"index":%d%b'
 """Templates of chunks with one text. Arguments: text as JSON, index of the candidate, and the chunk's constant end."""
@@ -65,20 +70,20 @@ class _WrittenCandidate:
         A call whose arguments are not a JSON object is left out. The reason then reports a malformed call, unless the
         answer was cut off.
         """
-        parts, broken_calls = [], []
+        parts, malformed_names = [], []
         for call in self.calls.values():
             part = _build_call(call)
             if part is None:
-                broken_calls.append(call.start.name)
+                malformed_names.append(call.start.name)
             else:
                 parts.append(part)
-        ending: Json = {"finishReason": _REASONS[self.reason or "stop"]}
-        if broken_calls and ending["finishReason"] == "STOP":
-            ending = {
+        end_fields: Json = {"finishReason": _FINISH_REASONS[self.reason or "stop"]}
+        if malformed_names and end_fields["finishReason"] == "STOP":
+            end_fields = {
                 "finishReason": _MALFORMED_CALL,
-                "finishMessage": f"Malformed function call: {', '.join(broken_calls)}",
+                "finishMessage": f"Malformed function call: {', '.join(malformed_names)}",
             }
-        return parts, ending | self.take_logprobs()
+        return parts, end_fields | self.take_logprobs()
 
     def take_logprobs(self) -> Json:
         tokens, self.logprobs = self.logprobs, ()
@@ -133,27 +138,30 @@ def build_usage_metadata(usage: Usage, reasoning_tokens: int) -> Json:
 
 
 class GenerateContentSerializer:
-    """Writes events as a stream of this format. Function calls are sent complete, with at most ``MAX_HELD`` bytes."""
+    """Writes events as a stream of this format. Each function call is sent as a whole.
 
-    __slots__ = ("_candidates", "_held_bytes", "_identity", "_logprobs", "_report", "_tail")
+    ``write`` raises ``ProviderBadResponse`` if unfinished calls would take more than ``MAX_HELD_BYTES``.
+    """
+
+    __slots__ = ("_candidates", "_chunk_tail", "_has_logprobs", "_held_bytes", "_identity_fields", "_report")
 
     def __init__(self, model: str, answer_id: str) -> None:
-        self._identity = {"modelVersion": model, "responseId": answer_id}
-        self._tail = b"}]," + orjson.dumps(self._identity)[1:] + b"\n\n"
+        self._identity_fields = {"modelVersion": model, "responseId": answer_id}
+        self._chunk_tail = b"}]," + orjson.dumps(self._identity_fields)[1:] + b"\n\n"
         self._candidates: dict[int, _WrittenCandidate] = {}
         self._held_bytes = 0
-        self._logprobs = False  # the answer has log probabilities
+        self._has_logprobs = False  # the answer has log probabilities
         self._report: UsageReport | None = None
 
     def write(self, event: Event) -> bytes:
         # Hot path for nearly every event of a stream.
-        if type(event) is TextDelta and event.text and not self._logprobs:
-            return _TEXT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
+        if type(event) is TextDelta and event.text and not self._has_logprobs:
+            return _TEXT_EVENT % (orjson.dumps(event.text), event.choice, self._chunk_tail)
         if type(event) is ReasoningDelta and event.text:
-            return _THOUGHT_EVENT % (orjson.dumps(event.text), event.choice, self._tail)
+            return _THOUGHT_EVENT % (orjson.dumps(event.text), event.choice, self._chunk_tail)
         match event:
             case ToolCallStart() | ToolCallDelta():
-                self._hold(event)
+                self._hold_call(event)
             case ChoiceFinished():
                 candidate = self._candidates.setdefault(event.choice, _WrittenCandidate())
                 candidate.reason = candidate.reason or event.reason
@@ -161,9 +169,9 @@ class GenerateContentSerializer:
                 self._report = event
             case LogprobsReport():
                 self._candidates.setdefault(event.choice, _WrittenCandidate()).logprobs += event.tokens
-                self._logprobs = True
+                self._has_logprobs = True
             case StreamEnd():
-                return self._end()
+                return self._build_last_chunk()
             case TextDelta() | RefusalDelta() | ReasoningSignature() | RedactedReasoning() | ImageOutput():
                 part = _build_part(event)
                 return b"" if part is None else self._build_part_chunk(part, event.choice)
@@ -171,42 +179,44 @@ class GenerateContentSerializer:
 
     def _build_part_chunk(self, part: Json, choice: int) -> bytes:
         logprobs_field = (
-            self._candidates[choice].take_logprobs() if self._logprobs and choice in self._candidates else {}
+            self._candidates[choice].take_logprobs() if self._has_logprobs and choice in self._candidates else {}
         )
         return self._build_chunk([_build_candidate([part], choice) | logprobs_field])
 
-    def _hold(self, event: ToolCallStart | ToolCallDelta) -> None:
-        self._held_bytes += _note_call(self._candidates, event)
-        if self._held_bytes > MAX_HELD:
+    def _hold_call(self, event: ToolCallStart | ToolCallDelta) -> None:
+        self._held_bytes += _record_call(self._candidates, event)
+        if self._held_bytes > MAX_HELD_BYTES:
             raise ProviderBadResponse("The provider's answer has unfinished tool calls", phase="stream")
 
-    def _end(self) -> bytes:
+    def _build_last_chunk(self) -> bytes:
         candidates = []
         for index, candidate in sorted(self._candidates.items()) or [(0, _WrittenCandidate())]:
-            parts, ending = candidate.build_end()
+            parts, end_fields = candidate.build_end()
             # Google's SDK treats a content without parts as a broken answer; Gemini, too, ends with an empty text.
-            candidates.append(_build_candidate(parts or [{"text": ""}], index) | ending)
+            candidates.append(_build_candidate(parts or [{"text": ""}], index) | end_fields)
         chunk_fields: Json = {}
         if self._report is not None:
             chunk_fields["usageMetadata"] = build_usage_metadata(self._report.usage, self._report.reasoning_tokens)
         return self._build_chunk(candidates, chunk_fields)
 
     def _build_chunk(self, candidates: list[Json], extra_fields: Json | None = None) -> bytes:
-        return b"data: %b\n\n" % exact_json.dumps({"candidates": candidates, **(extra_fields or {}), **self._identity})
+        return b"data: %b\n\n" % exact_json.dumps(
+            {"candidates": candidates, **(extra_fields or {}), **self._identity_fields}
+        )
 
 
 def _build_candidate(parts: list[Json], index: int) -> Json:
     return {"content": {"parts": parts, "role": "model"}, "index": index}
 
 
-def _note_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
+def _record_call(candidates: dict[int, _WrittenCandidate], event: ToolCallStart | ToolCallDelta) -> int:
     calls = candidates.setdefault(event.choice, _WrittenCandidate()).calls
     if isinstance(event, ToolCallStart):
         calls.setdefault(event.index, _FunctionCall(event))
         return _CALL_BYTES
     if event.index in calls:
         calls[event.index].arguments.append(event.arguments)
-    return _PIECE_BYTES + len(event.arguments)
+    return _FRAGMENT_BYTES + len(event.arguments)
 
 
 def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> bytes:
@@ -217,7 +227,7 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
     for event in events:
         match event:
             case ToolCallStart() | ToolCallDelta():
-                _note_call(candidates, event)
+                _record_call(candidates, event)
             case ChoiceFinished():
                 candidates.setdefault(event.choice, _WrittenCandidate()).reason = event.reason
             case UsageReport():
@@ -227,35 +237,35 @@ def build_answer(events: Iterable[Event], *, model: str, answer_id: str) -> byte
             case StreamError():
                 raise event.error
             case _ if (part := _build_part(event)) is not None:
-                _append(contents.setdefault(getattr(event, "choice", 0), []), part)
+                _append_part(contents.setdefault(getattr(event, "choice", 0), []), part)
     candidate_bodies = []
     for index in sorted(candidates.keys() | contents.keys()) or [0]:
-        calls, ending = candidates.get(index, _WrittenCandidate()).build_end()
-        parts = [_finish(part) for part in contents.get(index, [])] + calls
-        candidate_bodies.append(_build_candidate(parts or [{"text": ""}], index) | ending)
+        calls, end_fields = candidates.get(index, _WrittenCandidate()).build_end()
+        parts = [_close_part(part) for part in contents.get(index, [])] + calls
+        candidate_bodies.append(_build_candidate(parts or [{"text": ""}], index) | end_fields)
     answer: Json = {"candidates": candidate_bodies}
     if report is not None:
         answer["usageMetadata"] = build_usage_metadata(report.usage, report.reasoning_tokens)
     return exact_json.dumps({**answer, "modelVersion": model, "responseId": answer_id})
 
 
-def _append(parts: list[Json], part: Json) -> None:
+def _append_part(parts: list[Json], part: Json) -> None:
     """Append a part. A text is joined with a preceding text, and a signature with the preceding reasoning."""
-    last = parts[-1] if parts else None
-    if last is None or "thoughtSignature" in last or "inlineData" in last or "inlineData" in part:
-        parts.append(_begin(part))
-    elif last.get("thought") is part.get("thought"):
+    last_part = parts[-1] if parts else None
+    if last_part is None or "thoughtSignature" in last_part or "inlineData" in last_part or "inlineData" in part:
+        parts.append(_open_part(part))
+    elif last_part.get("thought") is part.get("thought"):
         if "text" in part:
-            last.setdefault("text", []).append(part["text"])
+            last_part.setdefault("text", []).append(part["text"])
         if "thoughtSignature" in part:
-            last["thoughtSignature"] = part["thoughtSignature"]
+            last_part["thoughtSignature"] = part["thoughtSignature"]
     else:
-        parts.append(_begin(part))
+        parts.append(_open_part(part))
 
 
-def _begin(part: Json) -> Json:
+def _open_part(part: Json) -> Json:
     return part | {"text": [part["text"]]} if "text" in part else dict(part)
 
 
-def _finish(part: Json) -> Json:
+def _close_part(part: Json) -> Json:
     return part | {"text": "".join(part["text"])} if "text" in part else part

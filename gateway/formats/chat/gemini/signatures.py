@@ -8,8 +8,8 @@ import base64
 import binascii
 
 _SIGNED_PREFIX = b"gateway:s"
-_REDACTED = b"gateway:r"
-_PREFIXES = tuple(base64.b64encode(prefix).decode() for prefix in (_SIGNED_PREFIX, _REDACTED))
+_REDACTED_PREFIX = b"gateway:r"
+_PREFIXES = tuple(base64.b64encode(prefix).decode() for prefix in (_SIGNED_PREFIX, _REDACTED_PREFIX))
 """Base64 of the prefixes. Each prefix has nine bytes, so that its base64 has no padding and begins the whole base64."""
 _STANDARD_ALPHABET = str.maketrans("-_", "+/")
 
@@ -21,7 +21,7 @@ def build_foreign(signature: str) -> str:
 
 def build_redacted(data: str) -> str:
     """Return another provider's encrypted reasoning as a thought signature."""
-    return base64.b64encode(_REDACTED + data.encode()).decode()
+    return base64.b64encode(_REDACTED_PREFIX + data.encode()).decode()
 
 
 def is_foreign(signature: object) -> bool:
@@ -38,6 +38,6 @@ def parse_foreign(signature: str) -> tuple[str | None, str | None]:
         return None, None
     if raw.startswith(_SIGNED_PREFIX.decode()):
         return raw[len(_SIGNED_PREFIX) :], None
-    if raw.startswith(_REDACTED.decode()):
-        return None, raw[len(_REDACTED) :]
+    if raw.startswith(_REDACTED_PREFIX.decode()):
+        return None, raw[len(_REDACTED_PREFIX) :]
     return None, None

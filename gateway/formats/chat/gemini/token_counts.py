@@ -18,7 +18,7 @@ from gateway.formats.chat.valid_chat import make_valid
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.wire.fields import Body, parse_model, parse_object
 
-_INNER_FIELD = "generateContentRequest"
+_GENERATE_REQUEST_FIELD = "generateContentRequest"
 _ANTHROPIC_COUNT_FIELDS = ("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config")
 
 
@@ -26,10 +26,10 @@ def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
     """Check a body for ``:countTokens`` and return the request, which reserves no tokens. Raises ``InvalidRequest``."""
     model = parse_model({"model": model})
     body = unify_names(body)
-    inner = parse_object(body, _INNER_FIELD)
-    if inner is not None and body.get("contents") is not None:
-        raise InvalidRequest(f"'contents' and '{_INNER_FIELD}' exclude each other", param="contents")
-    request_body = body if inner is None else inner
+    generate_request = parse_object(body, _GENERATE_REQUEST_FIELD)
+    if generate_request is not None and body.get("contents") is not None:
+        raise InvalidRequest(f"'contents' and '{_GENERATE_REQUEST_FIELD}' exclude each other", param="contents")
+    request_body = body if generate_request is None else generate_request
     check_body(request_body)
     return InferenceRequest(
         operation="count_content_tokens", model=model, body=request_body, prompt_chars=measure_prompt(request_body)[0]
@@ -38,7 +38,12 @@ def parse_count_inference(body: Body, *, model: str) -> InferenceRequest:
 
 def build_gemini_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body for Gemini as a nested request: ``contents`` alone would leave out instructions and tools."""
-    return {_INNER_FIELD: {"model": f"models/{model.removeprefix('models/')}", **build_passed_body(inference, model)}}
+    return {
+        _GENERATE_REQUEST_FIELD: {
+            "model": f"models/{model.removeprefix('models/')}",
+            **build_passed_body(inference, model),
+        }
+    }
 
 
 def check_gemini_answer(raw: bytes, secrets: Secrets = ()) -> bytes:

@@ -25,5 +25,5 @@ PROVIDER = ProviderFormat(
         raw, answer_id=identity.id, model=identity.model, secrets=secrets
     ),
     request_writer.find_rules,
-    several_calls=True,
+    forces_parallel_calls=True,
 )

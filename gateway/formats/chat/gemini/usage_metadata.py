@@ -19,7 +19,7 @@ _PRICED_BY_PROMPT_PREFIX = "gemini-2"
 
 
 def parse_usage_metadata(raw: object) -> UsageReport | None:
-    """Return the totals so far; None if implausible. A missing count is zero, because Gemini omits zeros."""
+    """Return the counts so far; None if there are none or one is implausible. A count that Gemini omits is zero."""
     if not isinstance(raw, dict) or not raw.get("promptTokenCount"):
         return None
     names = ("promptTokenCount", "toolUsePromptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
@@ -28,9 +28,13 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
         return None
     prompt_count, tool_prompt_count, answer_count, thoughts_count = (count or 0 for count in counts)
     cached_count = parse_count(raw.get("cachedContentTokenCount")) or 0
-    prompt = prompt_count + tool_prompt_count
+    prompt_tokens = prompt_count + tool_prompt_count
     usage = Usage(
-        prompt, answer_count + thoughts_count, min(cached_count, prompt), "upstream", reasoning_tokens=thoughts_count
+        prompt_tokens,
+        answer_count + thoughts_count,
+        min(cached_count, prompt_tokens),
+        "upstream",
+        reasoning_tokens=thoughts_count,
     )
     return UsageReport(attach_details(usage, _find_details(raw)), thoughts_count)
 
@@ -38,9 +42,9 @@ def parse_usage_metadata(raw: object) -> UsageReport | None:
 def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
     details: dict[str, Any] = {}
     for name, field in _DETAIL_FIELDS:
-        for part in list_objects(raw.get(name)):
-            modality = _MODALITIES.get(str(part.get("modality")))
-            count = parse_count(part.get("tokenCount"))
+        for detail in list_objects(raw.get(name)):
+            modality = _MODALITIES.get(str(detail.get("modality")))
+            count = parse_count(detail.get("tokenCount"))
             if modality and count and (modality != "video" or name != "cacheTokensDetails"):
                 key = field.format(modality)
                 details[key] = details.get(key, 0) + count
@@ -51,14 +55,14 @@ def _find_details(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def attach_searches(usage: Usage, answer: Mapping[str, Any]) -> Usage:
     """Return ``usage`` with the searches listed in an answer or in its last chunk."""
-    queries = 0
+    query_count = 0
     for candidate in list_objects(answer.get("candidates")):
         search_queries = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
-        queries += len(search_queries) if isinstance(search_queries, list) else 0
-    if not queries:
+        query_count += len(search_queries) if isinstance(search_queries, list) else 0
+    if not query_count:
         return usage
-    by_prompt = str(answer.get("modelVersion")).startswith(_PRICED_BY_PROMPT_PREFIX)
-    return attach_details(usage, {"searches": 1 if by_prompt else queries})
+    is_billed_by_prompt = str(answer.get("modelVersion")).startswith(_PRICED_BY_PROMPT_PREFIX)
+    return attach_details(usage, {"searches": 1 if is_billed_by_prompt else query_count})
 
 
 def has_completion(raw: object) -> bool:

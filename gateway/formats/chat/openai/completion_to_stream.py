@@ -19,34 +19,37 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
     """Convert an unstreamed answer into chunks, end mark included. Raises ``ProviderBadResponse``."""
     value = parse_answer_object(raw, secrets, exact=True)
     usage = parse_chat_answer(value, inference)
-    head = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}
+    shared_fields = {name: field for name, field in value.items() if name not in _CHUNK_FIELDS}
     if inference.operation == "chat":
-        head["object"] = _CHUNK_OBJECT
+        shared_fields["object"] = _CHUNK_OBJECT
         repair_calls(value["choices"], inference, as_text(value.get("id")) or "made")
-    frames = [head | {"choices": [part]} for part in _list_parts(value["choices"], chat=inference.operation == "chat")]
+    chunks = [
+        shared_fields | {"choices": [choice]}
+        for choice in _list_chunk_choices(value["choices"], chat=inference.operation == "chat")
+    ]
     if inference.include_usage:
-        frames = [frame | {"usage": None} for frame in frames]
+        chunks = [chunk | {"usage": None} for chunk in chunks]
         if isinstance(value.get("usage"), dict):
-            frames.append(head | {"choices": [], "usage": value["usage"]})
-    return b"".join(b"data: " + exact_json.dumps(frame) + b"\n\n" for frame in frames) + DONE_EVENT, usage
+            chunks.append(shared_fields | {"choices": [], "usage": value["usage"]})
+    return b"".join(b"data: " + exact_json.dumps(chunk) + b"\n\n" for chunk in chunks) + DONE_EVENT, usage
 
 
-def _list_parts(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
+def _list_chunk_choices(choices: list[Any], *, chat: bool) -> list[dict[str, Any]]:
     """Return the contents of two chunks per choice. Choices are renumbered, because some servers index all with 0.
 
     Raises ``ProviderBadResponse`` for a choice that is no object.
     """
-    parts: list[dict[str, Any]] = []
+    chunk_choices: list[dict[str, Any]] = []
     for index, choice in enumerate(choices):
         if not isinstance(choice, dict):
             raise ProviderBadResponse("The provider's answer has a choice that is no object")
         fields = {name: value for name, value in choice.items() if name != "message"} | {"index": index}
         delta = _make_delta(choice.get("message")) if chat else {}
         reason = choice.get("finish_reason") or ("tool_calls" if delta.get("tool_calls") else "stop")
-        parts.append(fields | {"finish_reason": None} | ({"delta": delta} if chat else {}))
-        empty_part: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
-        parts.append(empty_part | {"index": index, "logprobs": None, "finish_reason": reason})
-    return parts
+        chunk_choices.append(fields | {"finish_reason": None} | ({"delta": delta} if chat else {}))
+        last_choice: dict[str, Any] = {"delta": {}} if chat else {"text": ""}
+        chunk_choices.append(last_choice | {"index": index, "logprobs": None, "finish_reason": reason})
+    return chunk_choices
 
 
 def _make_delta(message: object) -> dict[str, Any]:

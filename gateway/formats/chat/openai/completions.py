@@ -26,22 +26,22 @@ def parse_completions_inference(body: Body) -> InferenceRequest:
     """Check a parsed body and return the request. Raises ``InvalidRequest``. Each prompt gets ``n`` answers."""
     model = parse_model(body)
     prompts = _list_prompts(body.get("prompt"))
-    chars = sum(_count_prompt(prompt, param) for prompt, param in prompts)
+    chars = sum(_count_prompt_chars(prompt, param) for prompt, param in prompts)
     stream, include_usage = parse_stream(body)
     check_sampling(body)
     read_text(body, "user")
     suffix = read_text(body, "suffix") or ""
-    answers = parse_integer(body, "n", 1, MAX_CHOICES) or 1
+    answer_count = parse_integer(body, "n", 1, MAX_CHOICES) or 1
     return InferenceRequest(
         operation="completions",
         model=model,
         body=body,
         stream=stream,
-        choices=answers * len(prompts),
+        choices=answer_count * len(prompts),
         include_usage=include_usage,
         prompt_chars=chars + len(suffix),
         max_prompt_tokens=sum(_bound_prompt(prompt) for prompt, _ in prompts) + bound_text(suffix),
-        max_output_tokens=_bound_output(body, answers),
+        max_output_tokens=_bound_output(body, answer_count),
         affinity_key=find_affinity_key(body),
     )
 
@@ -62,7 +62,7 @@ def _list_prompts(value: object) -> list[tuple[Any, str]]:
     return [(item, f"prompt[{index}]") for index, item in enumerate(value)]
 
 
-def _count_prompt(prompt: object, param: str) -> int:
+def _count_prompt_chars(prompt: object, param: str) -> int:
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, list) and prompt and all(type(token) is int for token in prompt):
@@ -75,15 +75,15 @@ def _bound_prompt(prompt: Any) -> int:
     return 1 + (bound_text(prompt) if isinstance(prompt, str) else len(prompt))
 
 
-def _bound_output(body: Body, answers: int) -> int:
+def _bound_output(body: Body, answer_count: int) -> int:
     """Return the tokens to reserve per returned answer, including a share of the discarded ``best_of`` tries.
 
     Without ``max_tokens`` the maximum is reserved: OpenAI's default is 16, but many servers fill the context.
     """
     max_tokens = parse_integer(body, "max_tokens", 0, MAX_TOKENS)
-    tries = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answers)
-    longest = MAX_RESERVED_OUTPUT if max_tokens is None else min(max_tokens, MAX_RESERVED_OUTPUT)
-    return -(-longest * tries // answers)
+    try_count = max(parse_integer(body, "best_of", 0, MAX_CHOICES) or 0, answer_count)
+    max_answer_tokens = MAX_RESERVED_OUTPUT if max_tokens is None else min(max_tokens, MAX_RESERVED_OUTPUT)
+    return -(-max_answer_tokens * try_count // answer_count)
 
 
 def build_completions_body(inference: InferenceRequest, model: str) -> Body:

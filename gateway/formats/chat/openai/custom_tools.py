@@ -15,26 +15,26 @@ from gateway.formats.chat.openai.stream import ChatStreamSerializer, build_call
 from gateway.formats.wire.json_values import as_object, as_text, list_objects, loads_or_none
 
 Body = dict[str, Any]
-INPUT = "input"
+INPUT_FIELD = "input"
 """The name of the only argument of a function that represents a custom tool."""
-MAX_CHARS = 16 * 1024 * 1024
+MAX_INPUT_CHARS = 16 * 1024 * 1024
 """The limit on buffered input characters per answer: each input is written only once it is complete."""
 
 
-def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
-    """Return the function for a custom tool. ``form`` is the tool's ``format``, which may have a grammar.
+def build_custom_function(name: str, description: str | None, input_format: Body) -> chat.Tool:
+    """Return the function for a custom tool. ``input_format`` is the tool's ``format``, which may have a grammar.
 
-    The grammar is in ``form`` itself or one level below.
+    The grammar is in ``input_format`` itself or one level below.
     """
-    form = as_object(form.get("grammar")) or form
-    grammar = form.get("definition")
+    input_format = as_object(input_format.get("grammar")) or input_format
+    grammar = input_format.get("definition")
     if isinstance(grammar, str):
-        grammar_text = f"The input must fit this grammar ({form.get('syntax')}):\n{grammar}"
+        grammar_text = f"The input must fit this grammar ({input_format.get('syntax')}):\n{grammar}"
         description = f"{description}\n\n{grammar_text}" if description else grammar_text
     schema: Body = {
         "type": "object",
-        "properties": {INPUT: {"type": "string"}},
-        "required": [INPUT],
+        "properties": {INPUT_FIELD: {"type": "string"}},
+        "required": [INPUT_FIELD],
         "additionalProperties": False,
     }
     return chat.Tool(name, description, schema)
@@ -42,13 +42,13 @@ def build_custom(name: str, description: str | None, form: Body) -> chat.Tool:
 
 def read_input(arguments: str) -> str:
     """Return the input of a custom tool call. A model that ignores the schema may write the plain text as arguments."""
-    text = as_object(loads_or_none(arguments.encode(errors="surrogatepass"))).get(INPUT)
+    text = as_object(loads_or_none(arguments.encode(errors="surrogatepass"))).get(INPUT_FIELD)
     return text if isinstance(text, str) else arguments
 
 
 def write_input(text: str) -> str:
     """Return the function arguments for the input of a custom tool."""
-    return orjson.dumps({INPUT: text}).decode()
+    return orjson.dumps({INPUT_FIELD: text}).decode()
 
 
 def find_custom_names(body: Body) -> frozenset[str]:
@@ -57,7 +57,7 @@ def find_custom_names(body: Body) -> frozenset[str]:
     return frozenset(name for tool in tools if (name := as_text(as_object(tool.get("custom")).get("name"))))
 
 
-def has_custom(body: Body) -> bool:
+def uses_custom_tools(body: Body) -> bool:
     """Return whether a chat has a custom tool, or a call of one in its history, even if the tool is gone."""
     if find_custom_names(body):
         return True
@@ -75,7 +75,7 @@ def build_custom_call(start: chat.ToolCallStart, text: str) -> Body:
 
 
 @attrs.define
-class _Call:
+class _OpenCall:
     start: chat.ToolCallStart
     arguments: list[str] = attrs.Factory(list)
 
@@ -94,17 +94,17 @@ class CustomCallSerializer(ChatStreamSerializer):
     ) -> None:
         super().__init__(answer_id=answer_id, model=model, created_s=created_s, include_usage=include_usage)
         self._names = names
-        self._open_calls: dict[tuple[int, int], _Call] = {}  # by choice and index
+        self._open_calls: dict[tuple[int, int], _OpenCall] = {}  # by choice and index
         self._chars = 0
 
     def write(self, event: chat.Event) -> bytes:
         if isinstance(event, chat.ToolCallStart) and event.name in self._names:
-            self._open_calls[event.choice, event.index] = _Call(event)
+            self._open_calls[event.choice, event.index] = _OpenCall(event)
             fragment = {"index": event.index} | build_custom_call(event, "")
             return self._build_delta(event.choice, {"tool_calls": [fragment]}, None)
         if isinstance(event, chat.ToolCallDelta) and (event.choice, event.index) in self._open_calls:
             self._chars += len(event.arguments)
-            if self._chars > MAX_CHARS:
+            if self._chars > MAX_INPUT_CHARS:
                 raise ProviderBadResponse("The provider's answer is too long", phase="stream")
             self._open_calls[event.choice, event.index].arguments.append(event.arguments)
             return b""
@@ -114,9 +114,9 @@ class CustomCallSerializer(ChatStreamSerializer):
 
     def _write_inputs(self, choice: int) -> bytes:
         output = b""
-        for position in sorted(position for position in self._open_calls if position[0] == choice):
-            text = read_input("".join(self._open_calls.pop(position).arguments))
+        for call_key in sorted(call_key for call_key in self._open_calls if call_key[0] == choice):
+            text = read_input("".join(self._open_calls.pop(call_key).arguments))
             if text:
-                delta = {"tool_calls": [{"index": position[1], "custom": {"input": text}}]}
+                delta = {"tool_calls": [{"index": call_key[1], "custom": {"input": text}}]}
                 output += self._build_delta(choice, delta, None)
         return output

@@ -20,7 +20,7 @@ _JOINT_FIELDS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 def join_choices(choices: list[Any]) -> list[Any]:
-    """Join the choices of an answer to a request for one choice; unchanged if one of them has no message."""
+    """Join the choices of an answer to a request for one choice. Choices without a message are not joined."""
     message_fields = [choice.get("message") for choice in list_objects(choices)]
     messages = list_objects(message_fields)
     if not 1 < len(choices) == len(messages):
@@ -41,7 +41,7 @@ def join_choices(choices: list[Any]) -> list[Any]:
 
 
 def repair_answer(raw: bytes, inference: InferenceRequest, answer_id: str) -> bytes:
-    """Return an unstreamed answer to ``inference`` with repairs; the same bytes if none are needed."""
+    """Return the unstreamed answer to ``inference`` with repairs. Returns ``raw`` itself if no repair is needed."""
     value = exact_json.loads(raw)
     choices = join_choices(value["choices"]) if inference.choices == 1 else value["choices"]
     is_changed = repair_calls(choices, inference, answer_id) or choices is not value["choices"]
@@ -55,12 +55,12 @@ def repair_calls(choices: list[Any], inference: InferenceRequest, answer_id: str
         earlier_ids = used_ids.copy()
         for index, call in enumerate(list_objects(as_object(choice.get("message")).get("tool_calls"))):
             is_changed |= _repair_arguments(call)
-            name = as_text(call.get("id"))
-            if not name or name in earlier_ids:
-                call_id = f"call_{answer_id}_{choice.get('index', 0)}_{index}"
-                call["id"] = name = find_unused_id(call_id, earlier_ids)
+            call_id = as_text(call.get("id"))
+            if not call_id or call_id in earlier_ids:
+                new_id = f"call_{answer_id}_{choice.get('index', 0)}_{index}"
+                call["id"] = call_id = find_unused_id(new_id, earlier_ids)
                 is_changed = True
-            earlier_ids.add(name)
+            earlier_ids.add(call_id)
     return is_changed
 
 
@@ -68,18 +68,18 @@ def find_used_ids(inference: InferenceRequest) -> set[str]:
     """Return the tool-call ids in a chat's history: new ids must differ, because clients match results by id."""
     messages = list_objects(inference.body.get("messages")) if inference.operation == "chat" else []
     calls = [call for message in messages for call in list_objects(message.get("tool_calls"))]
-    return {name for call in calls if (name := as_text(call.get("id")))}
+    return {call_id for call in calls if (call_id := as_text(call.get("id")))}
 
 
 class CallRepairer:
     """Repairs the tool-call fragments of one stream."""
 
-    __slots__ = ("_calls", "_ids", "_is_single")
+    __slots__ = ("_calls", "_is_single", "_used_ids")
 
     def __init__(self, inference: InferenceRequest) -> None:
         self._is_single = inference.choices == 1
         self._calls: dict[int, ChoiceCalls] = {}
-        self._ids = find_used_ids(inference)
+        self._used_ids = find_used_ids(inference)
 
     def repair(self, event: bytes, payload: bytes) -> bytes:
         try:
@@ -105,7 +105,7 @@ class CallRepairer:
 
     def _repair_fragment(self, fragment: Json, calls: ChoiceCalls, choice_index: int) -> bool:
         function = as_object(fragment.get("function") or fragment.get("custom"))
-        name, original = as_text(function.get("name")), fragment.copy()
+        name, original_fragment = as_text(function.get("name")), fragment.copy()
         call = calls.find_call(fragment, name, choice_index)
         fragment["index"] = call.index
         is_changed = _repair_arguments(fragment)
@@ -115,10 +115,10 @@ class CallRepairer:
             fragment.pop("id", None)
         elif name:
             call.name = name
-            if not call.id or call.id in self._ids:
-                call.id = fragment["id"] = find_unused_id(f"call_{calls.prefix}{call.index}", self._ids)
-            self._ids.add(call.id)
-        return is_changed or any(fragment.get(key) != original.get(key) for key in ("index", "id"))
+            if not call.id or call.id in self._used_ids:
+                call.id = fragment["id"] = find_unused_id(f"call_{calls.prefix}{call.index}", self._used_ids)
+            self._used_ids.add(call.id)
+        return is_changed or any(fragment.get(key) != original_fragment.get(key) for key in ("index", "id"))
 
 
 def _repair_arguments(call: Json) -> bool:

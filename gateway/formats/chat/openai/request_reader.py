@@ -21,7 +21,7 @@ from gateway.domain.usage import MAX_TOKENS
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX, Adaptations, check_choice
 from gateway.formats.chat.openai import content_parts
-from gateway.formats.chat.openai.custom_tools import build_custom, write_input
+from gateway.formats.chat.openai.custom_tools import build_custom_function, write_input
 from gateway.formats.wire.fields import (
     MAX_TEMPERATURE,
     Body,
@@ -37,7 +37,7 @@ _EFFORTS = get_args(chat.Effort)
 _OPENAI_FIELDS = ("logit_bias", "moderation", "web_search_options", "functions", "function_call")
 STANDARD_TIERS = frozenset({None, "auto", "default", "standard", "standard_only"})
 """Values of ``service_tier`` that every provider serves."""
-_CHOICE_WORDS = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
+_TOOL_CHOICES = {"auto": "auto", "none": "none", "required": "required", "any": "required"}
 """Values of ``tool_choice``, or of the ``type`` in its object, from all chat formats -> values in this format."""
 _MAX_SEED = 2**63
 _MAX_TOP_LOGPROBS = 20
@@ -47,13 +47,13 @@ _ENABLED_EFFORT: chat.Effort = "medium"
 
 def parse_chat_request(body: Body) -> chat.ChatRequest:
     """Parse a body checked by ``parse_chat_inference``. Raises ``InvalidRequest`` naming the field."""
-    _check_only_openai(body)
+    _reject_openai_only_fields(body)
     adaptations = Adaptations()
     messages = tuple(_parse_messages(body["messages"], adaptations))
     if not messages:
         raise content_parts.make_param_error("messages", "'messages' say nothing")
     tools, choice = _parse_tools(body, adaptations)
-    effort, thinking = _parse_thinking(body)
+    effort, thinking_tokens = _parse_thinking(body)
     return chat.ChatRequest(
         messages=messages,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
@@ -70,7 +70,7 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
         tool_choice=choice,
         parallel_tools=parse_parallel(body),
         format=_parse_format(body),
-        thinking_tokens=thinking,
+        thinking_tokens=thinking_tokens,
         effort=effort,
         user=read_text(body, "safety_identifier") or read_text(body, "user") or None,
         top_logprobs=_parse_top_logprobs(body),
@@ -79,15 +79,15 @@ def parse_chat_request(body: Body) -> chat.ChatRequest:
 
 
 def _parse_top_logprobs(body: Body) -> int | None:
-    top = parse_integer(body, "top_logprobs", 0, _MAX_TOP_LOGPROBS)
+    top_logprobs = parse_integer(body, "top_logprobs", 0, _MAX_TOP_LOGPROBS)
     if parse_flag(body, "logprobs"):
-        return top or 0
-    if top:
+        return top_logprobs or 0
+    if top_logprobs:
         raise content_parts.make_param_error("top_logprobs", "'top_logprobs' requires 'logprobs'")
     return None
 
 
-def _check_only_openai(body: Body) -> None:
+def _reject_openai_only_fields(body: Body) -> None:
     for name in _OPENAI_FIELDS:
         # An empty ``web_search_options`` object also requests a search.
         if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
@@ -113,36 +113,40 @@ def _parse_messages(messages: list[Body], adaptations: Adaptations) -> Iterator[
 
     Empty messages are left out, except an empty user message that separates two turns. Raises ``InvalidRequest``.
     """
-    results: list[chat.Part] = []
-    legacy: list[str] = []
+    tool_results: list[chat.Part] = []
+    legacy_call_ids: list[str] = []
     last_role = ""
-    last_answer = max((index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1)
+    last_answer_index = max(
+        (index for index, message in enumerate(messages) if message["role"] == "assistant"), default=-1
+    )
     for index, message in enumerate(messages):
         param = f"messages[{index}]"
         role = message["role"]
-        adaptations.is_past = index <= last_answer
+        adaptations.is_past = index <= last_answer_index
         if role in {"tool", "function"}:
-            results.append(_parse_result(message, param, legacy, adaptations))
+            tool_results.append(_parse_result(message, param, legacy_call_ids, adaptations))
             continue
-        if results:
-            yield chat.Message("user", tuple(results))
-            results = []
+        if tool_results:
+            yield chat.Message("user", tuple(tool_results))
+            tool_results = []
         if role == "assistant":
-            parsed = chat.Message("assistant", _parse_answer(message, param, legacy, adaptations))
+            chat_message = chat.Message("assistant", _parse_assistant(message, param, legacy_call_ids, adaptations))
         elif role == "user":
-            parsed = chat.Message("user", _read_content(message, param, "user", adaptations))
+            chat_message = chat.Message("user", _read_content(message, param, "user", adaptations))
         else:
-            parsed = chat.Message("system", _read_content(message, param, "system", adaptations))
-        if parsed.parts or (role == "user" and last_role == "assistant"):
-            yield parsed
+            chat_message = chat.Message("system", _read_content(message, param, "system", adaptations))
+        if chat_message.parts or (role == "user" and last_role == "assistant"):
+            yield chat_message
             last_role = role
-    if results:
-        yield chat.Message("user", tuple(results))
+    if tool_results:
+        yield chat.Message("user", tuple(tool_results))
 
 
-def _parse_answer(message: Body, param: str, legacy: list[str], adaptations: Adaptations) -> tuple[chat.Part, ...]:
+def _parse_assistant(
+    message: Body, param: str, legacy_call_ids: list[str], adaptations: Adaptations
+) -> tuple[chat.Part, ...]:
     """Parse an assistant message. A call that is both in ``content`` and in ``tool_calls`` counts once."""
-    calls = tuple(_parse_calls(message, param, legacy))
+    calls = tuple(_parse_calls(message, param, legacy_call_ids))
     call_ids = {call.id for call in calls}
     content: list[chat.Part] = []
     for part in _parse_content(message, param, adaptations):
@@ -180,29 +184,29 @@ def _parse_content(message: Body, param: str, adaptations: Adaptations) -> Itera
         )
 
 
-def _parse_calls(message: Body, param: str, legacy: list[str]) -> Iterator[chat.ToolCallPart]:
+def _parse_calls(message: Body, param: str, legacy_call_ids: list[str]) -> Iterator[chat.ToolCallPart]:
     calls = message.get("tool_calls")
     for index, call in enumerate(content_parts.expect_list(calls, f"{param}.tool_calls") if calls else ()):
         yield _parse_call(call, f"{param}.tool_calls[{index}]")
     function_call = message.get("function_call")
     if function_call is not None:
         # A deprecated function call has no id, so its number becomes the id; the next result belongs to the last call.
-        legacy.append(f"call_{len(legacy)}")
+        legacy_call_ids.append(f"call_{len(legacy_call_ids)}")
         name, arguments = _parse_function(function_call, f"{param}.function_call")
-        yield chat.ToolCallPart(legacy[-1], name, arguments)
+        yield chat.ToolCallPart(legacy_call_ids[-1], name, arguments)
 
 
 def _parse_call(call: object, param: str) -> chat.ToolCallPart:
-    values = content_parts.expect_object(call, param)
-    name = content_parts.expect_text(values.get("id"), f"{param}.id")
-    cache = content_parts.parse_cache(values, param)
-    if values.get("type") == "custom":
-        custom = content_parts.expect_object(values.get("custom"), f"{param}.custom")
-        text = content_parts.expect_text(custom.get("input"), f"{param}.custom.input")
-        tool = content_parts.expect_text(custom.get("name"), f"{param}.custom.name")
-        return chat.ToolCallPart(name, tool, write_input(text), cache=cache)
-    tool, arguments = _parse_function(values.get("function"), f"{param}.function")
-    return chat.ToolCallPart(name, tool, arguments, content_parts.find_signature(values), cache)
+    fields = content_parts.expect_object(call, param)
+    call_id = content_parts.expect_text(fields.get("id"), f"{param}.id")
+    cache_control = content_parts.parse_cache_control(fields, param)
+    if fields.get("type") == "custom":
+        custom_fields = content_parts.expect_object(fields.get("custom"), f"{param}.custom")
+        text = content_parts.expect_text(custom_fields.get("input"), f"{param}.custom.input")
+        tool_name = content_parts.expect_text(custom_fields.get("name"), f"{param}.custom.name")
+        return chat.ToolCallPart(call_id, tool_name, write_input(text), cache_control=cache_control)
+    tool_name, arguments = _parse_function(fields.get("function"), f"{param}.function")
+    return chat.ToolCallPart(call_id, tool_name, arguments, content_parts.find_signature(fields), cache_control)
 
 
 def _parse_function(value: object, param: str) -> tuple[str, str]:
@@ -211,30 +215,30 @@ def _parse_function(value: object, param: str) -> tuple[str, str]:
     return name, content_parts.read_arguments(function.get("arguments"), f"{param}.arguments")
 
 
-def _parse_result(message: Body, param: str, legacy: list[str], adaptations: Adaptations) -> chat.Part:
+def _parse_result(message: Body, param: str, legacy_call_ids: list[str], adaptations: Adaptations) -> chat.Part:
     result_parts = content_parts.parse_parts(message.get("content") or (), f"{param}.content", "tool", adaptations)
     parts = tuple([part for part in result_parts if isinstance(part, chat.TextPart | chat.MediaPart)])
     if message["role"] == "tool":
-        name = content_parts.expect_text(message.get("tool_call_id"), f"{param}.tool_call_id")
-        return chat.ToolResultPart(name, parts, cache=content_parts.parse_cache(message, param))
-    if not legacy:
+        call_id = content_parts.expect_text(message.get("tool_call_id"), f"{param}.tool_call_id")
+        return chat.ToolResultPart(call_id, parts, cache_control=content_parts.parse_cache_control(message, param))
+    if not legacy_call_ids:
         adaptations.add("function")
         return parts[0] if parts else chat.TextPart("")
-    return chat.ToolResultPart(legacy[-1], parts)
+    return chat.ToolResultPart(legacy_call_ids[-1], parts)
 
 
 def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
-    parsed_tools = [
+    tool_bodies = [
         (content_parts.expect_object(tool, f"tools[{index}]"), f"tools[{index}]")
         for index, tool in enumerate(parse_list(body, "tools") or ())
     ]
-    for tool, param in parsed_tools:
+    for tool, param in tool_bodies:
         if _is_hosted(tool, param):
             adaptations.add(f"{LEFT_OUT_PREFIX}{tool.get('type') or next(iter(tool))}")
-    tools = tuple([_parse_tool(tool, param) for tool, param in parsed_tools if not _is_hosted(tool, param)])
+    tools = tuple([_parse_tool(tool, param) for tool, param in tool_bodies if not _is_hosted(tool, param)])
     choice = body.get("tool_choice")
-    word = choice.get("type") if isinstance(choice, dict) else choice
-    choice = _CHOICE_WORDS.get(word, choice) if isinstance(word, str) else choice
+    choice_type = choice.get("type") if isinstance(choice, dict) else choice
+    choice = _TOOL_CHOICES.get(choice_type, choice) if isinstance(choice_type, str) else choice
     if choice is None or (isinstance(choice, str) and choice in {"auto", "none", "required"}):
         return tools, check_choice(cast("chat.ToolChoice | None", choice), tools, adaptations)
     if not isinstance(choice, dict):
@@ -298,18 +302,20 @@ def _parse_tool(tool: Body, param: str) -> chat.Tool:
         None if description is None else content_parts.expect_text(description, f"{function_param}.description"),
         None if schema is None else content_parts.expect_object(schema, f"{function_param}.{field}"),
         strict,
-        content_parts.parse_cache(tool, param) or content_parts.parse_cache(function, function_param),
+        content_parts.parse_cache_control(tool, param) or content_parts.parse_cache_control(function, function_param),
     )
 
 
 def _parse_custom(tool: Body, name: str, param: str) -> chat.Tool:
     fields, custom_param = (tool, param) if tool.get("custom") is None else (tool["custom"], f"{param}.custom")
-    description, form = fields.get("description"), fields.get("format")
+    description, input_format = fields.get("description"), fields.get("format")
     description_text = (
         None if description is None else content_parts.expect_text(description, f"{custom_param}.description")
     )
-    return build_custom(
-        name, description_text, {} if form is None else content_parts.expect_object(form, f"{custom_param}.format")
+    return build_custom_function(
+        name,
+        description_text,
+        {} if input_format is None else content_parts.expect_object(input_format, f"{custom_param}.format"),
     )
 
 
@@ -324,7 +330,7 @@ def _parse_stop(body: Body) -> tuple[str, ...]:
         return (stop,) if stop else ()
     if not isinstance(stop, list):
         raise content_parts.make_param_error("stop", "'stop' must be a string or an array of strings")
-    return tuple([content_parts.expect_text(word, f"stop[{index}]") for index, word in enumerate(stop)])
+    return tuple([content_parts.expect_text(sequence, f"stop[{index}]") for index, sequence in enumerate(stop)])
 
 
 def _parse_format(body: Body) -> chat.ResponseFormat | None:
@@ -360,22 +366,22 @@ def parse_schema_name(json_schema: Body, param: str) -> str | None:
 
 def _parse_thinking(body: Body) -> tuple[chat.Effort | None, int | None]:
     effort = parse_effort(body.get("reasoning_effort"), "reasoning_effort")
-    tokens = None
+    thinking_tokens = None
     reasoning = parse_object(body, "reasoning") or {}
     if reasoning:
         effort = effort or parse_effort(reasoning.get("effort"), "reasoning.effort")
-        tokens = _parse_budget(reasoning, "reasoning", "max_tokens")
+        thinking_tokens = _parse_budget(reasoning, "reasoning", "max_tokens")
         is_enabled = reasoning.get("enabled")
-        if effort is None and tokens is None and isinstance(is_enabled, bool):
+        if effort is None and thinking_tokens is None and isinstance(is_enabled, bool):
             effort = _ENABLED_EFFORT if is_enabled else "none"
     thinking = parse_object(body, "thinking") or {}
     if thinking.get("type") == "disabled":
         return None, 0
     if thinking.get("type") == "enabled":
         budget = _parse_budget(thinking, "thinking", "budget_tokens")
-        tokens = tokens if budget is None else budget
-        effort = effort or (_ENABLED_EFFORT if tokens is None else None)
-    return effort, tokens
+        thinking_tokens = thinking_tokens if budget is None else budget
+        effort = effort or (_ENABLED_EFFORT if thinking_tokens is None else None)
+    return effort, thinking_tokens
 
 
 def parse_effort(value: object, param: str) -> chat.Effort | None:
@@ -387,5 +393,5 @@ def parse_effort(value: object, param: str) -> chat.Effort | None:
     return cast("chat.Effort", value)
 
 
-def _parse_budget(values: Body, param: str, name: str) -> int | None:
-    return parse_integer({f"{param}.{name}": values.get(name)}, f"{param}.{name}", 0, MAX_TOKENS)
+def _parse_budget(fields: Body, param: str, name: str) -> int | None:
+    return parse_integer({f"{param}.{name}": fields.get(name)}, f"{param}.{name}", 0, MAX_TOKENS)

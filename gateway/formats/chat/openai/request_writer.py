@@ -16,14 +16,17 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.openai.content_parts import AUDIO_TYPES
 
 _PART_SEPARATOR = "\n\n"
-_ORDINARY_EFFORTS = ("low", "medium", "high")
+_COMMON_EFFORTS = ("low", "medium", "high")
 """Efforts that every reasoning model accepts. Some models reject lower and higher ones."""
 
 JsonMessage = dict[str, Any]
 
 
 def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[str, Any]:
-    """Build the body with the provider's model name. Raises ``InvalidRequest`` for what the format cannot express."""
+    """Build the body with the provider's model name.
+
+    Raises ``InvalidRequest`` for content that the format cannot express.
+    """
     fields: dict[str, Any] = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
@@ -51,17 +54,19 @@ def build_body(request: chat.ChatRequest, model: str, *, stream: bool) -> dict[s
 
 def _build_messages(messages: Iterable[chat.Message]) -> Iterator[JsonMessage]:
     """Join consecutive messages of one role: many models' templates require alternating roles."""
-    for role, group in groupby(messages, key=lambda message: message.role):
-        parts = tuple([part for message in group for part in message.parts])
+    for role, role_messages in groupby(messages, key=lambda message: message.role):
+        parts = tuple([part for message in role_messages for part in message.parts])
         if role == "user":
             yield from _build_user(parts)
             continue
-        message_body = _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join(parts)}
+        message_body = (
+            _build_assistant(parts) if role == "assistant" else {"role": "system", "content": _join_texts(parts)}
+        )
         if message_body["content"] or message_body.get("tool_calls"):  # DeepSeek rejects a message with only reasoning
             yield message_body
 
 
-def _join(parts: Iterable[chat.Part]) -> str:
+def _join_texts(parts: Iterable[chat.Part]) -> str:
     return _PART_SEPARATOR.join([part.text for part in parts if isinstance(part, chat.TextPart)])
 
 
@@ -71,12 +76,12 @@ def _build_assistant(parts: Sequence[chat.Part]) -> JsonMessage:
     Unsigned reasoning came from a provider of this format: DeepSeek rejects a tool result without it (Thinking Mode:
     tool calls). Signed reasoning came from another format and is dropped.
     """
-    message: JsonMessage = {"role": "assistant", "content": _join(parts)}
-    thoughts = [
+    message: JsonMessage = {"role": "assistant", "content": _join_texts(parts)}
+    reasoning_texts = [
         part.text for part in parts if isinstance(part, chat.ReasoningPart) and part.text and not part.signature
     ]
-    if thoughts:
-        message["reasoning_content"] = _PART_SEPARATOR.join(thoughts)
+    if reasoning_texts:
+        message["reasoning_content"] = _PART_SEPARATOR.join(reasoning_texts)
     calls = [_build_call(part) for part in parts if isinstance(part, chat.ToolCallPart)]
     if calls:
         message["content"] = message["content"] or None
@@ -93,20 +98,24 @@ def _build_user(parts: Sequence[chat.Part]) -> Iterator[JsonMessage]:
 
     Results contain only text. Their images and files precede the user's parts, with a note on their origin.
     """
-    shown_parts: list[chat.TextPart | chat.MediaPart] = []
+    user_parts: list[chat.TextPart | chat.MediaPart] = []
     for part in parts:
         if isinstance(part, chat.ToolResultPart):
-            blobs = [inner for inner in part.parts if isinstance(inner, chat.MediaPart)]
-            yield {"role": "tool", "tool_call_id": part.id, "content": _build_result(part, has_images=bool(blobs))}
-            if blobs:
-                shown_parts += [chat.TextPart(f"From the result of the tool call {part.id}:"), *blobs]
-    shown_parts += [part for part in parts if isinstance(part, chat.TextPart | chat.MediaPart)]
-    if shown_parts:
-        yield {"role": "user", "content": _build_content(shown_parts)}
+            media_parts = [result_part for result_part in part.parts if isinstance(result_part, chat.MediaPart)]
+            yield {
+                "role": "tool",
+                "tool_call_id": part.id,
+                "content": _build_result(part, has_images=bool(media_parts)),
+            }
+            if media_parts:
+                user_parts += [chat.TextPart(f"From the result of the tool call {part.id}:"), *media_parts]
+    user_parts += [part for part in parts if isinstance(part, chat.TextPart | chat.MediaPart)]
+    if user_parts:
+        yield {"role": "user", "content": _build_content(user_parts)}
 
 
 def _build_result(result: chat.ToolResultPart, *, has_images: bool) -> str:
-    text = _join(result.parts)
+    text = _join_texts(result.parts)
     if has_images:
         text = _PART_SEPARATOR.join([*filter(None, [text]), "(More of this result is in the user's next message.)"])
     return f"The tool failed: {text}" if result.failed else text
@@ -124,18 +133,18 @@ def _build_part(part: chat.TextPart | chat.MediaPart) -> dict[str, Any]:
         return {"type": "text", "text": part.text}
     if part.kind == "image":
         detail = {"detail": part.detail} if part.detail else {}
-        return {"type": "image_url", "image_url": {"url": _build_address(part, "image/png")} | detail}
+        return {"type": "image_url", "image_url": {"url": _build_url(part, "image/png")} | detail}
     return _build_audio(part) if part.kind == "audio" else _build_file(part)
 
 
-def _build_address(media: chat.MediaPart, media_type: str) -> str:
+def _build_url(media: chat.MediaPart, media_type: str) -> str:
     return media.url or f"data:{media.media_type or media_type};base64,{media.data or ''}"
 
 
 def _build_audio(media: chat.MediaPart) -> dict[str, Any]:
-    for form, media_type in AUDIO_TYPES.items():
+    for audio_format, media_type in AUDIO_TYPES.items():
         if media.media_type == media_type and media.data is not None:
-            return {"type": "input_audio", "input_audio": {"data": media.data, "format": form}}
+            return {"type": "input_audio", "input_audio": {"data": media.data, "format": audio_format}}
     raise InvalidRequest(f"Audio of the type {media.media_type} does not work with this model", param=media.param)
 
 
@@ -143,13 +152,13 @@ def _build_file(media: chat.MediaPart) -> dict[str, Any]:
     """Build a file part with a data URL or a URL (OpenRouter: PDF inputs). Text files become text parts."""
     media_type = media.media_type or "application/pdf"
     if media.data is not None and media_type.startswith("text/"):
-        title = [media.name] if media.name else []
-        return {"type": "text", "text": "\n".join([*title, _decode(media.data)])}
-    file = {"filename": media.name or "document.pdf", "file_data": _build_address(media, media_type)}
+        title_lines = [media.name] if media.name else []
+        return {"type": "text", "text": "\n".join([*title_lines, _decode_text(media.data)])}
+    file = {"filename": media.name or "document.pdf", "file_data": _build_url(media, media_type)}
     return {"type": "file", "file": file}
 
 
-def _decode(data: str) -> str:
+def _decode_text(data: str) -> str:
     try:
         return base64.b64decode(data, validate=True).decode()
     except (binascii.Error, ValueError):
@@ -180,10 +189,10 @@ def _build_format(response_format: chat.ResponseFormat | None) -> dict[str, Any]
 
 
 def _build_effort(request: chat.ChatRequest) -> str | None:
-    """Return the reasoning effort; a token budget becomes "none" or the nearest of ``_ORDINARY_EFFORTS``."""
+    """Return the reasoning effort; a token budget becomes "none" or the nearest of ``_COMMON_EFFORTS``."""
     tokens = request.thinking_tokens
     if request.effort is not None or tokens is None:
         return request.effort
     if tokens == 0:
         return "none"
-    return min(_ORDINARY_EFFORTS, key=lambda effort: abs(chat.EFFORT_TOKENS[effort] - tokens))
+    return min(_COMMON_EFFORTS, key=lambda effort: abs(chat.EFFORT_TOKENS[effort] - tokens))

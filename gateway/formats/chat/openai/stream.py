@@ -9,7 +9,7 @@ from gateway.domain import exact_json
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.openai.chat import DONE_EVENT
-from gateway.formats.chat.openai.chunk_reader import ChunkParser, fail
+from gateway.formats.chat.openai.chunk_reader import ChunkParser, make_stream_error
 from gateway.formats.chat.openai.logprobs import build_logprobs
 from gateway.formats.errors.openai import Secrets
 from gateway.formats.stream_tail import DONE_MARK
@@ -27,12 +27,12 @@ class ChatStreamParser:
         answer_id: used in generated ids.
     """
 
-    __slots__ = ("_choices", "_chunks", "_closed", "_splitter", "_started")
+    __slots__ = ("_choices", "_chunk_parser", "_closed", "_splitter", "_started")
 
     def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
         self._choices = choices
         self._splitter = sse.SseSplitter()
-        self._chunks = ChunkParser(secrets, answer_id, is_single=choices == 1)
+        self._chunk_parser = ChunkParser(secrets, answer_id, is_single=choices == 1)
         self._started = False
         self._closed = False
 
@@ -40,13 +40,13 @@ class ChatStreamParser:
         if self._closed:
             return []
         try:
-            pieces = self._splitter.split(data)
+            raw_events = self._splitter.split(data)
         except sse.EventTooLong as error:
             self._closed = True
-            return [fail(str(error))]
+            return [make_stream_error(str(error))]
         events: list[chat.Event] = []
-        for piece in pieces:
-            for event in self._read(piece):
+        for raw_event in raw_events:
+            for event in self._read_event(raw_event):
                 events.append(event)
                 if type(event) in _LAST_EVENTS:
                     self._closed = True
@@ -61,60 +61,64 @@ class ChatStreamParser:
     def noise(self) -> int:
         return self._splitter.noise
 
-    def _read(self, piece: bytes) -> Iterable[chat.Event]:
+    def _read_event(self, raw_event: bytes) -> Iterable[chat.Event]:
         if not self._started:
             self._started = True
-            piece = piece.removeprefix(sse.BOM)
-        payload = sse.parse_data(piece)
+            raw_event = raw_event.removeprefix(sse.BOM)
+        payload = sse.parse_data(raw_event)
         if not payload or payload.isspace():
-            self._splitter.noise += len(piece)
+            self._splitter.noise += len(raw_event)
             return ()
         if payload.startswith(DONE_MARK):
-            return self._end()
+            return self._end_stream()
         try:
             value = orjson.loads(payload)
         except orjson.JSONDecodeError as error:
             try:
                 value = exact_json.load_refused(payload, error)
             except orjson.JSONDecodeError:
-                return (fail("The provider sent an event that is not JSON"),)
-        if not piece.startswith(b"data:"):
-            return self._chunks.read(value, named_error=piece.find(b"event:") >= 0 and sse.is_error_event(piece))
-        event = self._chunks.read_usual(value)
+                return (make_stream_error("The provider sent an event that is not JSON"),)
+        if not raw_event.startswith(b"data:"):
+            return self._chunk_parser.read(
+                value, named_error=raw_event.find(b"event:") >= 0 and sse.is_error_event(raw_event)
+            )
+        event = self._chunk_parser.read_continuation(value)
         if event is not None:
             return (event,)
         if _ARGUMENTS_KEY in payload:  # some vendors send an object instead of its text
             value = exact_json.load_exactly(payload, value)
-        return self._chunks.read(value)
+        return self._chunk_parser.read(value)
 
-    def _end(self) -> Iterator[chat.Event]:
-        if self._chunks.has_begun:
-            yield from self._chunks.end()
+    def _end_stream(self) -> Iterator[chat.Event]:
+        if self._chunk_parser.has_begun:
+            yield from self._chunk_parser.end()
         else:
-            yield fail("The provider's stream ended before it began")
+            yield make_stream_error("The provider's stream ended before it began")
 
     def finish(self) -> list[chat.Event]:
         if self._closed:
             return []
         self._closed = True
-        rest = self._splitter.take()
-        has_end_mark = (sse.parse_data(rest) or b"").startswith(DONE_MARK)
-        if self._chunks.has_begun and (has_end_mark or (not rest.strip() and self._chunks.finished >= self._choices)):
-            return list(self._chunks.end())
+        last_bytes = self._splitter.take()
+        has_end_mark = (sse.parse_data(last_bytes) or b"").startswith(DONE_MARK)
+        if self._chunk_parser.has_begun and (
+            has_end_mark or (not last_bytes.strip() and self._chunk_parser.finished_count >= self._choices)
+        ):
+            return list(self._chunk_parser.end())
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
 
 def build_usage(report: chat.UsageReport) -> dict[str, Any]:
     """Build the usage object."""
     usage = report.usage
-    prompt: dict[str, int] = {"cached_tokens": usage.cached_tokens}
+    prompt_details: dict[str, int] = {"cached_tokens": usage.cached_tokens}
     if usage.written_tokens:
-        prompt["cache_write_tokens"] = usage.written_tokens
+        prompt_details["cache_write_tokens"] = usage.written_tokens
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-        "prompt_tokens_details": prompt,
+        "prompt_tokens_details": prompt_details,
         "completion_tokens_details": {"reasoning_tokens": report.reasoning_tokens},
     }
 
@@ -132,7 +136,7 @@ def build_image(event: chat.ImageOutput) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{event.media_type};base64,{event.data}"}}
 
 
-_ARGUMENTS = b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]'
+_ARGUMENTS_FIELD = b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]'
 
 
 class ChatStreamSerializer:
@@ -147,29 +151,41 @@ class ChatStreamSerializer:
         include_usage: the client requested a usage frame.
     """
 
-    __slots__ = ("_created_s", "_heads", "_id", "_include_usage", "_logprobs", "_model", "_report", "_started", "_tail")
+    __slots__ = (
+        "_chunk_tail",
+        "_created_s",
+        "_delta_heads",
+        "_id",
+        "_include_usage",
+        "_logprobs",
+        "_model",
+        "_report",
+        "_started",
+    )
 
     def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
         self._id = answer_id
         self._model = model
         self._created_s = created_s
         self._include_usage = include_usage
-        self._tail = (
+        self._chunk_tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
         self._started: dict[int, bytes] = {}  # by begun choice: the start of its chunks, up to the delta's first field
-        self._heads: dict[int, bytes] = {}  # like ``_started``, only choices whose next chunk has no log probabilities
+        self._delta_heads: dict[
+            int, bytes
+        ] = {}  # like ``_started``, only choices whose next chunk has no log probabilities
         self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: log probabilities of the next chunk
         self._report: chat.UsageReport | None = None
 
     def write(self, event: chat.Event) -> bytes:
         # Hot path for nearly every event of a stream: only the text is serialized each time, head and tail only once.
-        if type(event) is chat.TextDelta and (head := self._heads.get(event.choice)):
-            return head + b'"content":' + orjson.dumps(event.text) + self._tail
-        if type(event) is chat.ReasoningDelta and (head := self._heads.get(event.choice)):
-            return head + b'"reasoning_content":' + orjson.dumps(event.text) + self._tail
-        if type(event) is chat.ToolCallDelta and (head := self._heads.get(event.choice)):
-            return head + _ARGUMENTS % (event.index, orjson.dumps(event.arguments)) + self._tail
+        if type(event) is chat.TextDelta and (delta_head := self._delta_heads.get(event.choice)):
+            return delta_head + b'"content":' + orjson.dumps(event.text) + self._chunk_tail
+        if type(event) is chat.ReasoningDelta and (delta_head := self._delta_heads.get(event.choice)):
+            return delta_head + b'"reasoning_content":' + orjson.dumps(event.text) + self._chunk_tail
+        if type(event) is chat.ToolCallDelta and (delta_head := self._delta_heads.get(event.choice)):
+            return delta_head + _ARGUMENTS_FIELD % (event.index, orjson.dumps(event.arguments)) + self._chunk_tail
         return self._write_slowly(event)
 
     def _write_slowly(self, event: chat.Event) -> bytes:
@@ -191,10 +207,10 @@ class ChatStreamSerializer:
             case chat.ChoiceFinished():
                 reason = event.reason
             case _:
-                return self._build_rest(event)
+                return self._write_other_event(event)
         return self._build_delta(event.choice, delta, reason)
 
-    def _build_rest(self, event: chat.Event) -> bytes:
+    def _write_other_event(self, event: chat.Event) -> bytes:
         match event:
             case chat.MessageStart():  # write nothing before the first content, so that another channel may be tried
                 self._id = event.id or self._id
@@ -202,7 +218,7 @@ class ChatStreamSerializer:
                 self._created_s = event.created_s or self._created_s
             case chat.LogprobsReport():
                 self._logprobs[event.choice] = (*self._logprobs.get(event.choice, ()), *event.tokens)
-                self._heads.pop(event.choice, None)
+                self._delta_heads.pop(event.choice, None)
             case chat.UsageReport():
                 self._report = event
             case chat.StreamEnd() if self._include_usage and self._report is not None:
@@ -214,15 +230,15 @@ class ChatStreamSerializer:
     def _build_delta(self, choice: int, delta: dict[str, Any], reason: chat.Reason | None) -> bytes:
         if choice not in self._started:
             delta = {"role": "assistant", "content": None} | delta
-            self._started[choice] = self._make_head(choice)
-        self._heads[choice] = self._started[choice]
+            self._started[choice] = self._make_delta_head(choice)
+        self._delta_heads[choice] = self._started[choice]
         tokens = self._logprobs.pop(choice, ())
         logprobs = build_logprobs(tokens) if tokens else None
         return self._build_chunk([{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}])
 
-    def _make_head(self, choice: int) -> bytes:
+    def _make_delta_head(self, choice: int) -> bytes:
         chunk = self._build_chunk([{"index": choice, "delta": {}, "logprobs": None, "finish_reason": None}])
-        return chunk.removesuffix(self._tail)
+        return chunk.removesuffix(self._chunk_tail)
 
     def _build_chunk(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
         chunk = {

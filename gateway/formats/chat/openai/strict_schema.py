@@ -11,13 +11,13 @@ _MAX_DEPTH = 100
 
 def is_strict(schema: Mapping[str, Any]) -> bool:
     """Return whether ``schema`` is allowed for a strict tool."""
-    level: list[Any] = [schema]
+    nodes: list[Any] = [schema]
     for _ in range(_MAX_DEPTH):
-        if not all(_is_closed(node) for node in level if isinstance(node, dict)):
+        if not all(_is_closed(node) for node in nodes if isinstance(node, dict)):
             return False
-        level = [member for node in level for member in (node.values() if isinstance(node, dict) else node)
+        nodes = [member for node in nodes for member in (node.values() if isinstance(node, dict) else node)
                  if isinstance(member, dict | list)]  # fmt: skip
-        if not level:
+        if not nodes:
             return True
     return False
 

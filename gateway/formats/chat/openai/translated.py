@@ -15,8 +15,8 @@ from gateway.formats.translator import ResponseIdentity
 
 
 def _open_writer(inference: InferenceRequest, identity: ResponseIdentity) -> StreamSerializer:
-    custom = find_custom_names(inference.body)
-    return (partial(CustomCallSerializer, custom) if custom else ChatStreamSerializer)(
+    custom_names = find_custom_names(inference.body)
+    return (partial(CustomCallSerializer, custom_names) if custom_names else ChatStreamSerializer)(
         answer_id=f"chatcmpl-{identity.id}",
         model=identity.model,
         created_s=identity.now_s,
@@ -32,7 +32,7 @@ CLIENT = ClientFormat(
         answer_id=f"chatcmpl-{identity.id}",
         model=identity.model,
         created_s=identity.now_s,
-        custom=find_custom_names(inference.body),
+        custom_names=find_custom_names(inference.body),
     ),
 )
 PROVIDER = ProviderFormat(

@@ -14,7 +14,7 @@ from gateway.formats.wire.json_values import as_object, as_text, list_objects, l
 from gateway.frozen import frozen
 
 _STRING_SCHEMA: Body = {"type": "string"}
-_TEXTS: Body = {"type": "array", "items": _STRING_SCHEMA}
+_STRING_LIST_SCHEMA: Body = {"type": "array", "items": _STRING_SCHEMA}
 _INTEGER_SCHEMA: Body = {"type": "integer"}
 
 
@@ -28,7 +28,7 @@ class ClientTool:
 
     Attributes:
         field: the field of a call item that holds the arguments.
-        fixed: default values in that field, which the arguments override.
+        fixed_fields: default values in that field, which the arguments override.
         text_field: the argument that receives the whole text if the arguments are not an object.
     """
 
@@ -45,7 +45,7 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
         _build_schema(
             ["command"],
             {
-                "command": _TEXTS,
+                "command": _STRING_LIST_SCHEMA,
                 "working_directory": _STRING_SCHEMA,
                 "timeout_ms": _INTEGER_SCHEMA,
                 "env": {"type": "object"},
@@ -58,7 +58,8 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     "shell": ClientTool(
         "Runs commands in a shell on the user's machine.",
         _build_schema(
-            ["commands"], {"commands": _TEXTS, "timeout_ms": _INTEGER_SCHEMA, "max_output_length": _INTEGER_SCHEMA}
+            ["commands"],
+            {"commands": _STRING_LIST_SCHEMA, "timeout_ms": _INTEGER_SCHEMA, "max_output_length": _INTEGER_SCHEMA},
         ),
         "action",
         {"commands": [], "timeout_ms": None, "max_output_length": None},
@@ -87,7 +88,7 @@ CLIENT_TOOLS: Mapping[str, ClientTool] = {
     ),
 }
 """Tools by their type, which is also the function name. The type of a call item is this type plus ``_call``."""
-_CALLS = {f"{kind}_call": kind for kind in CLIENT_TOOLS}
+_KINDS_BY_CALL_TYPE = {f"{kind}_call": kind for kind in CLIENT_TOOLS}
 
 
 def is_run_by_client(tool: Body) -> bool:
@@ -111,25 +112,25 @@ def build_function(tool: Body) -> chat.Tool:
 def build_item(kind: str, arguments: str) -> Body:
     """Return the fields of a call item for the model's arguments. ``kind`` is the type of the tool."""
     client_tool = CLIENT_TOOLS[kind]
-    values = loads_or_none(arguments.encode())
-    if not isinstance(values, dict):
+    fields = loads_or_none(arguments.encode())
+    if not isinstance(fields, dict):
         is_list = client_tool.schema["properties"][client_tool.text_field]["type"] == "array"
-        values = {client_tool.text_field: [arguments] if is_list else arguments}
-    return {client_tool.field: client_tool.fixed_fields | values} | (
+        fields = {client_tool.text_field: [arguments] if is_list else arguments}
+    return {client_tool.field: client_tool.fixed_fields | fields} | (
         {"execution": "client"} if kind == "tool_search" else {}
     )
 
 
 def parse_client_call(item: Body, param: str) -> chat.ToolCallPart | None:
     """Parse a client tool call item; None if OpenAI executed the tool itself."""
-    kind = _CALLS[item["type"]]
+    kind = _KINDS_BY_CALL_TYPE[item["type"]]
     if kind == "tool_search" and item.get("call_id") is None:
         return None
-    values = item.get(CLIENT_TOOLS[kind].field)
+    call_fields = item.get(CLIENT_TOOLS[kind].field)
     fixed_fields = CLIENT_TOOLS[kind].fixed_fields
     arguments = {
         name: value
-        for name, value in as_object(values).items()
+        for name, value in as_object(call_fields).items()
         if value is not None and fixed_fields.get(name, 0) != value
     }
     return chat.ToolCallPart(
@@ -137,12 +138,12 @@ def parse_client_call(item: Body, param: str) -> chat.ToolCallPart | None:
     )
 
 
-def parse_client_result(item: Body, calls: Mapping[str, str]) -> chat.ToolResultPart | None:
+def parse_client_result(item: Body, call_ids: Mapping[str, str]) -> chat.ToolResultPart | None:
     """Parse the item of a client tool's result. Returns None if it belongs to no call.
 
-    ``calls`` maps the ids of call items to call ids.
+    ``call_ids`` maps the ids of call items to call ids.
     """
-    call_id = item.get("call_id") or calls.get(as_text(item.get("id")), item.get("id"))
+    call_id = item.get("call_id") or call_ids.get(as_text(item.get("id")), item.get("id"))
     if not isinstance(call_id, str):
         return None
     if item["type"] == "tool_search_output":

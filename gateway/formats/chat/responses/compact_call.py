@@ -19,7 +19,7 @@ from gateway.formats.errors.openai import Secrets
 from gateway.formats.references.stored import list_created_ids
 from gateway.formats.wire.fields import Body, parse_flag
 
-OBJECT = "response.compaction"
+COMPACTION_OBJECT = "response.compaction"
 _RESPONSES_FIELDS = frozenset({"stream", "store", "background"})
 
 
@@ -46,7 +46,7 @@ def build_compact_body(inference: InferenceRequest, model: str) -> Body:
 def parse_compact_answer(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> Usage:
     """Return the usage of a compaction answer. Raises ``ProviderBadResponse`` if the answer is invalid."""
     value = parse_any_object(raw)
-    if value.get("object") != OBJECT:
+    if value.get("object") != COMPACTION_OBJECT:
         parse_answer_object(raw, secrets)
         raise ProviderBadResponse("The provider's answer is not a compacted conversation")
     inference.made[:] = list_created_ids(value, keeps_answer=False)

@@ -56,15 +56,18 @@ def replace_summary(item: Item) -> Item:
 
 
 def find_last_compaction(items: list[Item]) -> int:
-    """Return the index of the last trigger that a summary follows, which replaces earlier items; -1 if none."""
-    answer_positions = (
+    """Return the index of the last trigger that a summary follows; -1 if there is none.
+
+    The summary replaces the items before that trigger.
+    """
+    trigger_indexes = (
         index
         for index in range(len(items) - 2, -1, -1)
         if items[index].get("type") == TRIGGER_KIND and items[index + 1].get("type") in COMPACTION_KINDS
     )
-    return next(answer_positions, -1)
+    return next(trigger_indexes, -1)
 
 
-def is_of_user(item: Item) -> bool:
+def is_user_message(item: Item) -> bool:
     """Return whether an item is a user message, which a compacted conversation keeps."""
     return item.get("type", "message") == "message" and item.get("role") == "user"

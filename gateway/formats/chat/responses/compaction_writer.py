@@ -7,8 +7,8 @@ from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import model as chat
-from gateway.formats.chat.responses.compact_call import OBJECT
-from gateway.formats.chat.responses.compaction import build_content, is_of_user
+from gateway.formats.chat.responses.compact_call import COMPACTION_OBJECT
+from gateway.formats.chat.responses.compaction import build_content, is_user_message
 from gateway.formats.chat.responses.response_writer import Body, ResponseStreamSerializer, build_usage
 from gateway.formats.translator import ResponseIdentity
 
@@ -21,34 +21,36 @@ class CompactionSerializer(ResponseStreamSerializer):
     def __init__(self, inference: InferenceRequest, identity: ResponseIdentity) -> None:
         super().__init__(inference, identity)
         self._summary = StringIO()
-        self._messages = None if inference.compaction == "item" else list(filter(is_of_user, inference.body["input"]))
+        self._messages = (
+            None if inference.compaction == "item" else list(filter(is_user_message, inference.body["input"]))
+        )
 
     def _add_content(self, event: chat.Event) -> bytes:
         if isinstance(event, chat.TextDelta):
-            self._count(event.text)
+            self._count_chars(event.text)
             self._summary.write(event.text)
         return b""
 
-    def _close(self, status: str) -> bytes:  # noqa: ARG002 - an item of this kind has none
+    def _close_output(self, status: str) -> bytes:  # noqa: ARG002 - an item of this kind has none
         if self._output:
             return b""
         summary = self._summary.getvalue().strip()
         if not summary:
             raise ProviderBadResponse("The model gave no summary of the conversation", phase="stream")
-        item, start_events = self._start({"type": "compaction", "encrypted_content": build_content(summary)})
+        item, start_events = self._start_item({"type": "compaction", "encrypted_content": build_content(summary)})
         return start_events + self._finish_item(item)
 
     def build_response(self) -> bytes:
-        """Return the whole response; for ``/responses/compact`` the user messages and the summary."""
+        """Return the whole response. For ``/responses/compact`` its output is the user messages and the summary."""
         if self._messages is None:
             return super().build_response()
         messages = [
-            _build_complete_item(item, f"msg_{self._name}_{index}") for index, item in enumerate(self._messages, 1)
+            _build_complete_item(item, f"msg_{self._answer_id}_{index}") for index, item in enumerate(self._messages, 1)
         ]
         return exact_json.dumps(
             {
-                "id": f"resp_{self._name}",
-                "object": OBJECT,
+                "id": f"resp_{self._answer_id}",
+                "object": COMPACTION_OBJECT,
                 "created_at": self._now_s,
                 "output": [*messages, *self._output],
                 "usage": None if self._report is None else build_usage(self._report),

@@ -8,7 +8,7 @@ from gateway.domain import exact_json
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import Body
 
-_DEFAULTS: Body = {
+_DEFAULT_SETTINGS: Body = {
     "background": False,
     "instructions": None,
     "max_output_tokens": None,
@@ -25,22 +25,22 @@ _DEFAULTS: Body = {
     "truncation": "disabled",
     "user": None,
 }
-_TEXT_FORMAT: Body = {"format": {"type": "text"}}
-_REASONING: Body = {"effort": None, "summary": None}
+_DEFAULT_TEXT: Body = {"format": {"type": "text"}}
+_DEFAULT_REASONING: Body = {"effort": None, "summary": None}
 
 
-def build_echo(body: Body, continues: str = "") -> bytes:
+def build_echo(body: Body, previous_id: str = "") -> bytes:
     """Return the settings as JSON. Raises ``InvalidRequest``.
 
-    ``continues`` is the id of the previous response, or None.
+    ``previous_id`` is the id of the previous response; "" if there is none.
     """
-    echoed = {name: body[name] for name in _DEFAULTS if body.get(name) is not None}
+    request_settings = {name: body[name] for name in _DEFAULT_SETTINGS if body.get(name) is not None}
     settings: Body = {
-        **_DEFAULTS,
-        **echoed,
-        "previous_response_id": continues or None,
-        "reasoning": _REASONING | _without_nulls(body.get("reasoning")),
-        "text": _TEXT_FORMAT | _without_nulls(body.get("text")),
+        **_DEFAULT_SETTINGS,
+        **request_settings,
+        "previous_response_id": previous_id or None,
+        "reasoning": _DEFAULT_REASONING | _without_nulls(body.get("reasoning")),
+        "text": _DEFAULT_TEXT | _without_nulls(body.get("text")),
         "tools": [_build_tool(tool) for tool in body.get("tools") or ()],
     }
     try:
@@ -49,8 +49,8 @@ def build_echo(body: Body, continues: str = "") -> bytes:
         raise InvalidRequest("The tools are nested too deeply", param="tools") from None
 
 
-def _without_nulls(values: Any) -> Body:
-    return {name: value for name, value in (values or {}).items() if value is not None}
+def _without_nulls(fields: Any) -> Body:
+    return {name: value for name, value in (fields or {}).items() if value is not None}
 
 
 def _build_tool(tool: Body) -> Body:

@@ -16,7 +16,7 @@ from gateway.formats.chat.responses.compaction import (
     COMPACTION_KINDS,
     TRIGGER_KIND,
     find_last_compaction,
-    is_of_user,
+    is_user_message,
     read_summary,
 )
 from gateway.formats.chat.responses.reasoning import parse_reasoning
@@ -25,8 +25,8 @@ from gateway.formats.wire.fields import Body
 from gateway.formats.wire.json_values import as_text
 from gateway.frozen import frozen
 
-_ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
-_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_CHAT_ROLES: Mapping[str, str] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
+_TEXT_PART_TYPES = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _WEB_SCHEMES = ("http://", "https://")
 
 _Part = chat.TextPart | chat.MediaPart
@@ -36,14 +36,14 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
     """Parse ``input``: a text, or a list of items. Raises ``InvalidRequest`` naming the item's field."""
     if isinstance(value, str):
         return [chat.Message("user", (chat.TextPart(value),))] if value else []
-    objects = [
+    located_items = [
         item_part
         for index, item in enumerate(content_parts.expect_list(value, "input"))
-        for item_part in _read_message(content_parts.expect_object(item, f"input[{index}]"), f"input[{index}]")
+        for item_part in _split_chat_message(content_parts.expect_object(item, f"input[{index}]"), f"input[{index}]")
     ]
-    items = [item for _, item in objects]
+    items = [item for _, item in located_items]
     adaptations = Adaptations() if adaptations is None else adaptations
-    last_answer = max((index for index, item in enumerate(items) if _is_of_model(item)), default=-1)
+    last_answer_index = max((index for index, item in enumerate(items) if _is_model_item(item)), default=-1)
     history = _History(
         adaptations,
         {
@@ -53,26 +53,31 @@ def parse_items(value: object, adaptations: Adaptations | None = None) -> list[c
         },
     )
     messages: list[chat.Message] = []
-    joins = False
-    compaction = find_last_compaction(items)
-    for index, (param, item) in enumerate(objects):
-        if index <= compaction and not is_of_user(item):
+    is_last_joinable = False
+    compaction_index = find_last_compaction(items)
+    for index, (param, item) in enumerate(located_items):
+        if index <= compaction_index and not is_user_message(item):
             continue
-        adaptations.is_past = index <= last_answer
-        message, joinable = _parse_item(item, param, history)
-        last = messages[-1] if messages else None
-        if not message.parts and (item.get("role") != "user" or last is None or last.role != "assistant"):
+        adaptations.is_past = index <= last_answer_index
+        message, is_joinable = _parse_item(item, param, history)
+        last_message = messages[-1] if messages else None
+        if not message.parts and (
+            item.get("role") != "user" or last_message is None or last_message.role != "assistant"
+        ):
             continue
-        if last is not None and joins and joinable and last.role == message.role:
-            messages[-1] = chat.Message(last.role, last.parts + message.parts)
+        if last_message is not None and is_last_joinable and is_joinable and last_message.role == message.role:
+            messages[-1] = chat.Message(last_message.role, last_message.parts + message.parts)
         else:
             messages.append(message)
-        joins = joinable
+        is_last_joinable = is_joinable
     return messages
 
 
-def _read_message(item: Body, param: str) -> Iterator[tuple[str, Body]]:
-    """Yield an item with its place. A chat message with tool calls or a tool result is split into equivalent items."""
+def _split_chat_message(item: Body, param: str) -> Iterator[tuple[str, Body]]:
+    """Yield an item with its path in the body. A chat message with tool calls becomes several items, a tool result one.
+
+    Raises ``InvalidRequest``.
+    """
     role, calls = item.get("role"), item.get("tool_calls")
     if role == "tool" and item.get("tool_call_id") is not None:
         yield param, {"type": "function_call_output", "call_id": item["tool_call_id"], "output": item.get("content")}
@@ -89,7 +94,7 @@ def _read_message(item: Body, param: str) -> Iterator[tuple[str, Body]]:
         yield call_param, {"type": "function_call", "call_id": call.get("id"), **function}
 
 
-def _is_of_model(item: Body) -> bool:
+def _is_model_item(item: Body) -> bool:
     kind = item.get("type")
     is_call = isinstance(kind, str) and (kind.endswith("_call") or kind in COMPACTION_KINDS)
     return item.get("role") == "assistant" or is_call
@@ -100,11 +105,11 @@ class _History:
     """Context for parsing an item.
 
     Attributes:
-        calls: call ids by the ids of their items.
+        call_ids: call ids by the ids of their items.
     """
 
     adaptations: Adaptations
-    calls: Mapping[str, str]
+    call_ids: Mapping[str, str]
 
 
 def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message, bool]:
@@ -123,38 +128,41 @@ def _parse_item(item: Body, param: str, history: _History) -> tuple[chat.Message
         raise content_parts.make_param_error(param, f"'{param}' refers to a stored item: send the item itself")
     kind = content_parts.expect_text(kind, f"{param}.type")
     part: chat.Part | None = None
-    if (parse_call := _MODEL_ITEM_READERS.get(kind)) is not None:
+    if (parse_call := _MODEL_ITEM_PARSERS.get(kind)) is not None:
         part = parse_call(item, param)
         return chat.Message("assistant", () if part is None else (part,)), True
     if kind in {"function_call_output", "custom_tool_call_output"}:
         return chat.Message("user", (_parse_result(item, param, history.adaptations),)), True
-    if kind in _CLIENT_RESULTS:
-        part = parse_client_result(item, history.calls)
+    if kind in _CLIENT_RESULT_KINDS:
+        part = parse_client_result(item, history.call_ids)
         return chat.Message("user", () if part is None else (part,)), True
     if kind in COMPACTION_KINDS and (summary := read_summary(item)) is not None:
         return chat.Message("user", (chat.TextPart(summary),)), False
-    return _adapt(kind, item, history.adaptations), True
+    return _write_foreign_item(kind, item, history.adaptations), True
 
 
-def _adapt(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
-    """Convert an item unknown to other formats into a text message; without parts if it is useless to another model."""
+def _write_foreign_item(kind: str, item: Body, adaptations: Adaptations) -> chat.Message:
+    """Convert an item that other formats lack into a text message.
+
+    The message has no parts if the item is useless to another model.
+    """
     if kind == "additional_tools":
         return chat.Message("user", ())
-    if kind in _LEFT_OUT:
+    if kind in _DROPPED_KINDS:
         adaptations.add(kind)
         return chat.Message("user", ())
-    role: Any = "user" if kind.endswith(_RESULT_ENDINGS) else "assistant"
+    role: Any = "user" if kind.endswith(_RESULT_SUFFIXES) else "assistant"
     return chat.Message(role, tuple(adaptations.write(kind, item)))
 
 
 def _parse_message(item: Body, param: str, adaptations: Adaptations) -> tuple[chat.Message, bool]:
     role = item.get("role")
-    if not isinstance(role, str) or role not in _ROLES:
-        raise content_parts.make_param_error(f"{param}.role", f"'{param}.role' must be one of {', '.join(_ROLES)}")
+    if not isinstance(role, str) or role not in _CHAT_ROLES:
+        raise content_parts.make_param_error(f"{param}.role", f"'{param}.role' must be one of {', '.join(_CHAT_ROLES)}")
     content = item.get("content")
     content = "" if content is None and adaptations.is_past else content
     parts = _parse_content(content, f"{param}.content", role, adaptations)
-    match _ROLES[role]:
+    match _CHAT_ROLES[role]:
         case "assistant":
             return chat.Message("assistant", parts), True
         case "system":
@@ -166,9 +174,9 @@ def _parse_content(content: object, param: str, role: str, adaptations: Adaptati
     if isinstance(content, str):
         return (chat.TextPart(content),) if content else ()
     parts = [
-        parsed
+        chat_part
         for index, part in enumerate(content_parts.expect_list(content, param))
-        for parsed in _parse_part(
+        for chat_part in _parse_part(
             content_parts.expect_object(part, f"{param}[{index}]"), f"{param}[{index}]", role, adaptations
         )
     ]
@@ -177,15 +185,15 @@ def _parse_content(content: object, param: str, role: str, adaptations: Adaptati
 
 def _parse_part(part: Body, param: str, role: str, adaptations: Adaptations) -> Sequence[_Part]:
     kind = part.get("type")
-    if isinstance(kind, str) and kind in _TEXTS:
+    if isinstance(kind, str) and kind in _TEXT_PART_TYPES:
         return [chat.TextPart(content_parts.expect_text(part.get("text"), f"{param}.text"))]
     if role == "assistant" and kind == "refusal":
         return [chat.TextPart(content_parts.expect_text(part.get("refusal"), f"{param}.refusal"))]
-    if role in {"user", "tool"} and isinstance(kind, str) and kind in _MEDIA:
+    if role in {"user", "tool"} and isinstance(kind, str) and kind in _MEDIA_PARSERS:
         if adaptations.is_past and part.get("file_id") is not None:
             return [adaptations.replace_file(kind)]
-        return [_MEDIA[kind](part, param)]
-    if isinstance(kind, str) and kind not in _MEDIA and (role in {"assistant", "tool"} or adaptations.is_past):
+        return [_MEDIA_PARSERS[kind](part, param)]
+    if isinstance(kind, str) and kind not in _MEDIA_PARSERS and (role in {"assistant", "tool"} or adaptations.is_past):
         return adaptations.write(kind, part)
     allowed_kinds = {
         "user": "input_text, input_image, input_file or input_audio",
@@ -255,8 +263,8 @@ def _parse_generated_image(item: Body, param: str) -> chat.MediaPart | None:
     if item.get("result") is None:
         return None
     data = content_parts.expect_text(item["result"], f"{param}.result")
-    form = as_text(item.get("output_format")) or "png"
-    return chat.MediaPart("image", f"image/{form}", data)
+    image_format = as_text(item.get("output_format")) or "png"
+    return chat.MediaPart("image", f"image/{image_format}", data)
 
 
 def _parse_result(item: Body, param: str, adaptations: Adaptations) -> chat.ToolResultPart:
@@ -267,7 +275,7 @@ def _parse_result(item: Body, param: str, adaptations: Adaptations) -> chat.Tool
     return chat.ToolResultPart(call_id, _parse_content(output or "", f"{param}.output", "tool", adaptations))
 
 
-_MODEL_ITEM_READERS: Mapping[str, Callable[[Body, str], Any]] = {
+_MODEL_ITEM_PARSERS: Mapping[str, Callable[[Body, str], Any]] = {
     "function_call": _parse_function_call,
     "custom_tool_call": _parse_custom_call,
     "reasoning": _parse_reasoning,
@@ -278,13 +286,13 @@ _MODEL_ITEM_READERS: Mapping[str, Callable[[Body, str], Any]] = {
     "tool_search_call": parse_client_call,
 }
 """Types of items generated by the model -> parsers, which return None if nothing of the item is sent."""
-_CLIENT_RESULTS = frozenset(
+_CLIENT_RESULT_KINDS = frozenset(
     {"local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"}
 )
-_LEFT_OUT = frozenset({*COMPACTION_KINDS, TRIGGER_KIND, "configuration_update", "mcp_list_tools"})
+_DROPPED_KINDS = frozenset({*COMPACTION_KINDS, TRIGGER_KIND, "configuration_update", "mcp_list_tools"})
 """Types of items that are useless to another provider's model."""
-_RESULT_ENDINGS = ("_output", "_response")
-_MEDIA: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {
+_RESULT_SUFFIXES = ("_output", "_response")
+_MEDIA_PARSERS: Mapping[str, Callable[[Body, str], chat.MediaPart]] = {
     "input_image": _parse_image,
     "image_url": _parse_image,
     "computer_screenshot": _parse_image,

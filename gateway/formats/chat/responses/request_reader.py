@@ -28,12 +28,12 @@ _OPENAI_FIELDS = (
     "prompt", "moderation", "access_programs", "top_logprobs", "previous_response_id",
     "conversation",
 )  # fmt: skip
-_LOGPROBS = "message.output_text.logprobs"
+_LOGPROBS_OPTION = "message.output_text.logprobs"
 
 
 def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
     """Parse a body checked by ``parse_responses_inference``. Raises ``InvalidRequest`` naming the field."""
-    _check_only_openai(body)
+    _reject_openai_only_fields(body)
     instructions = fields.read_text(body, "instructions")
     adaptations = Adaptations()
     messages = parse_items(body.get("input") or "", adaptations)
@@ -44,8 +44,8 @@ def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
     tools, choice = parse_tools(body, adaptations)
     if body.get("context_management"):
         adaptations.add("context_management")
-    summarizes = asks_for_summary(body.get("input"))
-    if summarizes:
+    is_compaction = asks_for_summary(body.get("input"))
+    if is_compaction:
         messages.append(chat.Message("user", (chat.TextPart(PROMPT),)))
         choice = "none" if tools else None
     reasoning = fields.parse_object(body, "reasoning") or {}
@@ -57,27 +57,27 @@ def parse_chat_request(body: fields.Body) -> chat.ChatRequest:
         tools=tools,
         tool_choice=choice,
         parallel_tools=parse_parallel(body),
-        format=None if summarizes else _parse_format(body),
+        format=None if is_compaction else _parse_format(body),
         effort=parse_effort(reasoning.get("effort"), "reasoning.effort"),
         user=fields.read_text(body, "safety_identifier") or fields.read_text(body, "user") or None,
         adapted=tuple(adaptations.names),
     )
 
 
-def _check_only_openai(body: fields.Body) -> None:
+def _reject_openai_only_fields(body: fields.Body) -> None:
     for name in _OPENAI_FIELDS:
         if body.get(name):
             raise make_responses_only_error(name, f"'{name}'")
     check_tier(body, STANDARD_TIERS)
     if fields.parse_flag(body, "background"):
         raise make_responses_only_error("background", "'background'")
-    if _LOGPROBS in (fields.parse_list(body, "include") or ()):
-        raise make_responses_only_error("include", f"'{_LOGPROBS}' in 'include'")
+    if _LOGPROBS_OPTION in (fields.parse_list(body, "include") or ()):
+        raise make_responses_only_error("include", f"'{_LOGPROBS_OPTION}' in 'include'")
 
 
 def _parse_format(body: fields.Body) -> chat.ResponseFormat | None:
-    text = fields.parse_object(body, "text") or {}
-    text_format = text.get("format")
+    text_settings = fields.parse_object(body, "text") or {}
+    text_format = text_settings.get("format")
     if text_format is None:
         return None
     text_format = expect_object(text_format, "text.format")

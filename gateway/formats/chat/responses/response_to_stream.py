@@ -18,9 +18,10 @@ _UNFINISHED_FIELDS: Item = {"output": [], "usage": None, "incomplete_details": N
 
 
 def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) -> tuple[bytes, Usage]:
-    """Convert an unstreamed response into events. Return them with the usage. Raises the error of a failed response.
+    """Convert an unstreamed response into events. Return the events and the usage.
 
-    A response that continues in the background gets only its first events.
+    A response that continues in the background gets only its first events. Raises the error of a failed response, and
+    ``ProviderBadResponse``.
     """
     value = parse_response(raw, secrets)
     events = [
@@ -33,12 +34,16 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 
 def _list_events(value: Item) -> Events:
     status = value.get("status")
-    snapshot = value | {name: empty for name, empty in _UNFINISHED_FIELDS.items() if name in value} | {"output": []}
-    runs = status in UNFINISHED_STATUSES
-    snapshot["status"] = status if runs else "in_progress"
+    snapshot = (
+        value
+        | {name: empty_value for name, empty_value in _UNFINISHED_FIELDS.items() if name in value}
+        | {"output": []}
+    )
+    is_unfinished = status in UNFINISHED_STATUSES
+    snapshot["status"] = status if is_unfinished else "in_progress"
     yield "response.created", {"response": snapshot}
     yield f"response.{snapshot['status']}", {"response": snapshot}
-    if runs:
+    if is_unfinished:
         return
     output = value.get("output")
     for index, item in enumerate(output if isinstance(output, list) else ()):
@@ -51,7 +56,7 @@ def _list_events(value: Item) -> Events:
 def _list_item(item: Item, index: int) -> Events:
     kind = item.get("type")
     item_ids = {"item_id": item.get("id") or "", "output_index": index}
-    field, list_deltas = _DELTAS.get(kind if isinstance(kind, str) else "", ("", None))
+    field, list_deltas = _DELTA_LISTERS.get(kind if isinstance(kind, str) else "", ("", None))
     opening_item = item
     if list_deltas is not None:
         opening_item = item | {field: "" if isinstance(item.get(field), str) else []}
@@ -78,8 +83,8 @@ def _list_message(item: Item, item_ids: Item) -> Events:
         kind = "response.refusal" if name == "refusal" else "response.output_text"
         extra_fields = {"logprobs": part.get("logprobs") or []} if name == "text" else {}
         yield from _list_text(kind, name, part.get(name), part_ids, extra_fields)
-        for number, annotation in _list_parts(part.get("annotations")):
-            fields = {"annotation_index": number, "annotation": annotation}
+        for annotation_index, annotation in _list_parts(part.get("annotations")):
+            fields = {"annotation_index": annotation_index, "annotation": annotation}
             yield "response.output_text.annotation.added", part_ids | fields
         yield "response.content_part.done", part_ids | {"part": part}
 
@@ -92,11 +97,11 @@ def _list_text(kind: str, name: str, value: object, part_ids: Item, extra_fields
 
 
 def _list_arguments(item: Item, item_ids: Item) -> Events:
-    name = {"name": item.get("name") or ""}
+    name_field = {"name": item.get("name") or ""}
     text_events = list(_list_text("response.function_call_arguments", "arguments", item.get("arguments"), item_ids, {}))
     kind, fields = text_events.pop()
     yield from text_events
-    yield kind, fields | name
+    yield kind, fields | name_field
 
 
 def _list_input(item: Item, item_ids: Item) -> Events:
@@ -115,7 +120,7 @@ def _list_reasoning(item: Item, item_ids: Item) -> Events:
         )
 
 
-_DELTAS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = {
+_DELTA_LISTERS: Mapping[str, tuple[str, Callable[[Item, Item], Events]]] = {
     "message": ("content", _list_message),
     "function_call": ("arguments", _list_arguments),
     "custom_tool_call": ("input", _list_input),

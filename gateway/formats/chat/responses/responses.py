@@ -28,7 +28,7 @@ from gateway.errors import GatewayError, InvalidRequest, ProviderBadResponse, Pr
 from gateway.formats.chat.openai.chat import check_sampling, find_affinity_key, parse_answer_object, parse_any_object
 from gateway.formats.chat.responses.compaction import asks_for_summary, is_summary
 from gateway.formats.chat.responses.failure import build_failure
-from gateway.formats.chat.responses.reasoning import drop_own
+from gateway.formats.chat.responses.reasoning import drop_gateway_items
 from gateway.formats.errors import openai as errors
 from gateway.formats.references.stored import list_created_ids
 from gateway.formats.stream import PassthroughStream
@@ -48,25 +48,27 @@ from gateway.formats.wire.fields import (
 )
 from gateway.formats.wire.json_values import as_object, list_objects, loads_or_none
 
-_PROMPT = ("input", "instructions", "tools", "text", "prompt")
+_PROMPT_FIELDS = ("input", "instructions", "tools", "text", "prompt")
 """Fields of a body that are part of the prompt."""
-_MEDIA = frozenset({"image_url", "file_data", "file_url", "file_id", "data", "result"})
+_MEDIA_FIELDS = frozenset({"image_url", "file_data", "file_url", "file_id", "data", "result"})
 """String fields of an item that represent an image, a recording or a file."""
 _ENCRYPTED_FIELD = "encrypted_content"
-_TEXTS = frozenset({"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED_FIELD})
+_TEXT_FIELDS = frozenset(
+    {"input", "instructions", "content", "text", "refusal", "arguments", "output", _ENCRYPTED_FIELD}
+)
 
 _START_EVENTS = frozenset({"response.created", "response.in_progress", "response.queued"})
 _FAILED_EVENT = "response.failed"
 _END_EVENTS = frozenset({"response.completed", "response.incomplete", "response.cancelled", _FAILED_EVENT})
 UNFINISHED_STATUSES = frozenset({"queued", "in_progress"})
 # The names of events about a part of the response have at least two dots; those about the whole response have one.
-_PART_EVENT = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
-_PARTS = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
-_EVENT_NAME = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
+_PART_EVENT_NAME = re.compile(rb"response\.[a-z_]+\.[a-z_.]+\Z")
+_PART_EVENTS_PATTERN = re.compile(rb"(?:event: response\.[a-z_]+\.[a-z_.]+\ndata: \{[^\r\n]*+(?<=\})\n\n)++")
+_EVENT_NAME_PATTERN = re.compile(rb"(?:\A|[\r\n])event: ?([^\r\n]*)")
 _UNKNOWN_ERROR = errors.ErrorBody(errors.NO_REASON)
 
 _LIMIT_CODES = frozenset({"rate_limit_exceeded", "insufficient_quota"})
-_REFUSED_CODES = frozenset(
+_INVALID_REQUEST_CODES = frozenset(
     {
         "bio_policy", "context_length_exceeded", "empty_image_file", "failed_to_download_image",
         "image_content_policy_violation", "image_file_not_found", "image_file_too_large", "image_parse_error",
@@ -76,7 +78,7 @@ _REFUSED_CODES = frozenset(
     },
 )  # fmt: skip
 """Codes of ``ResponseError``, and a type of OpenAI's errors, that mean an invalid client request."""
-_STATUS: Mapping[str, int] = dict.fromkeys(_REFUSED_CODES, 400) | dict.fromkeys(_LIMIT_CODES, 429)
+_STATUSES_BY_CODE: Mapping[str, int] = dict.fromkeys(_INVALID_REQUEST_CODES, 400) | dict.fromkeys(_LIMIT_CODES, 429)
 
 
 def parse_responses_inference(body: Body) -> InferenceRequest:
@@ -92,8 +94,8 @@ def parse_responses_inference(body: Body) -> InferenceRequest:
     read_text(body, "user")
     parse_flag(body, "background")
     check_sampling(body)
-    longest = parse_integer(body, "max_output_tokens", 1, MAX_TOKENS)
-    chars, tokens = _measure({name: body[name] for name in _PROMPT if body.get(name) is not None})
+    max_output_tokens = parse_integer(body, "max_output_tokens", 1, MAX_TOKENS)
+    chars, tokens = _measure_prompt({name: body[name] for name in _PROMPT_FIELDS if body.get(name) is not None})
     return InferenceRequest(
         operation="responses",
         model=model,
@@ -101,7 +103,7 @@ def parse_responses_inference(body: Body) -> InferenceRequest:
         stream=parse_flag(body, "stream"),
         prompt_chars=chars,
         max_prompt_tokens=tokens,
-        max_output_tokens=min(longest or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
+        max_output_tokens=min(max_output_tokens or MAX_RESERVED_OUTPUT, MAX_RESERVED_OUTPUT),
         affinity_key=_parse_affinity_key(body),
         compaction="item" if asks_for_summary(body.get("input")) else "",
     )
@@ -136,36 +138,36 @@ def _parse_affinity_key(body: Body) -> str | None:
     return STORED_RESPONSES if is_continued or is_stored else find_affinity_key(body)
 
 
-def _measure(value: Any) -> tuple[int, int]:
+def _measure_prompt(value: Any) -> tuple[int, int]:
     chars = tokens = 0
-    rest: list[tuple[str, Any]] = [("", value)]
-    while rest:
-        name, item = rest.pop()
+    pending: list[tuple[str, Any]] = [("", value)]
+    while pending:
+        name, item = pending.pop()
         if isinstance(item, list):
-            rest.extend((name, part) for part in item)
+            pending.extend((name, member) for member in item)
         elif not isinstance(item, str):
             tokens += MESSAGE_TOKENS
-            rest.extend(item.items() if isinstance(item, dict) else ())
-        elif name in _MEDIA:
+            pending.extend(item.items() if isinstance(item, dict) else ())
+        elif name in _MEDIA_FIELDS:
             tokens += PART_TOKENS
         else:
             # Encrypted reasoning is longer than its text, so an estimate from its length is high enough.
             is_encrypted = name == _ENCRYPTED_FIELD and not is_summary(item)
             tokens += estimate_tokens(len(item)) if is_encrypted else bound_text(item)
-            chars += len(item) if name in _TEXTS else 0
+            chars += len(item) if name in _TEXT_FIELDS else 0
     return chars, tokens
 
 
 def _list_texts(value: Any) -> list[str]:
     texts: list[str] = []
-    rest: list[tuple[str, Any]] = [("", value)]
-    while rest:
-        name, item = rest.pop()
+    pending: list[tuple[str, Any]] = [("", value)]
+    while pending:
+        name, item = pending.pop()
         if isinstance(item, list):
-            rest.extend((name, part) for part in item)
+            pending.extend((name, member) for member in item)
         elif isinstance(item, dict):
-            rest.extend(item.items())
-        elif isinstance(item, str) and name in _TEXTS:
+            pending.extend(item.items())
+        elif isinstance(item, str) and name in _TEXT_FIELDS:
             texts.append(item)
     return texts
 
@@ -174,7 +176,7 @@ def build_responses_body(inference: InferenceRequest, model: str) -> Body:
     """Build the body with the provider's model name, without reasoning items from other providers."""
     body = inference.body | {"model": model}
     if (items := body.get("input")) is not None:
-        body["input"] = drop_own(items)
+        body["input"] = drop_gateway_items(items)
     return body
 
 
@@ -204,8 +206,12 @@ def parse_response_usage(answer: Mapping[str, Any], inference: InferenceRequest)
 
     def count_answer() -> int:
         status = answer.get("status")
-        running = isinstance(status, str) and status in UNFINISHED_STATUSES
-        return inference.max_output_tokens if running else estimate_text("\n".join(_list_texts(answer.get("output"))))
+        is_unfinished = isinstance(status, str) and status in UNFINISHED_STATUSES
+        return (
+            inference.max_output_tokens
+            if is_unfinished
+            else estimate_text("\n".join(_list_texts(answer.get("output"))))
+        )
 
     return fill_counts(usage, inference, count_answer)
 
@@ -214,15 +220,15 @@ def parse_usage_object(raw: object) -> Usage | None:
     """Parse a ``ResponseUsage``; None if missing or implausible."""
     if not isinstance(raw, Mapping):
         return None
-    prompt, completion = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
-    if prompt is None or completion is None:
+    prompt_tokens, completion_tokens = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
+    if prompt_tokens is None or completion_tokens is None:
         return None
     details = as_object(raw.get("input_tokens_details"))
     cached_tokens, written_tokens = details.get("cached_tokens"), details.get("cache_write_tokens")
     reasoning_tokens = as_object(raw.get("output_tokens_details")).get("reasoning_tokens")
     usage = build_reported_usage(
-        prompt,
-        completion,
+        prompt_tokens,
+        completion_tokens,
         cached_tokens=cached_tokens,
         written_tokens=written_tokens,
         reasoning_tokens=reasoning_tokens,
@@ -241,18 +247,18 @@ def _find_details(answer: Mapping[str, Any]) -> dict[str, Any]:
     if (cost := find_cost(as_object(answer.get("usage")))) is not None:
         details["cost_nanos"] = cost
     for item in list_objects(answer.get("output")):
-        field = _SEARCHES.get(str(item.get("type")))
+        field = _SEARCH_FIELDS_BY_ITEM_TYPE.get(str(item.get("type")))
         if field and as_object(item.get("action")).get("type") in (None, "search"):
             details[field] = details.get(field, 0) + 1
     return details
 
 
-_SEARCHES = {"web_search_call": "searches", "file_search_call": "file_searches"}
+_SEARCH_FIELDS_BY_ITEM_TYPE = {"web_search_call": "searches", "file_search_call": "file_searches"}
 
 
 def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stream") -> ProviderError:
     error_value = errors.parse_error_value({"error": error}, secrets) or _UNKNOWN_ERROR
-    status = _STATUS.get(error_value.code or "") or _STATUS.get(error_value.type or "")
+    status = _STATUSES_BY_CODE.get(error_value.code or "") or _STATUSES_BY_CODE.get(error_value.type or "")
     if status is None:
         return errors.build_reported(error_value, phase)
     return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(error_value)}), secrets)
@@ -275,7 +281,7 @@ class ResponsesPassthrough(PassthroughStream):
     (created, queued, in progress) are forwarded but not counted: until an answer begins, another channel may be tried.
 
     Attributes:
-        events: number of complete events with data so far, without these and the last one.
+        events: number of complete events with data so far, except those about the response itself.
         ended: the response is complete, incomplete, cancelled, or failed after it began. Everything afterwards is
             dropped, including the end mark of chat streams, which some servers add and no client needs.
     """
@@ -292,27 +298,32 @@ class ResponsesPassthrough(PassthroughStream):
         self._buffer.feed(data)
         # Fast path: a typical piece consists of complete events about parts of the response and needs no parsing.
         is_complete = data.endswith(b"\n\n") and not self._splitter.has_pending
-        if is_complete and not self.closed and _PARTS.fullmatch(data) and (data.isascii() or sse.is_utf8(data)):
+        if (
+            is_complete
+            and not self.closed
+            and _PART_EVENTS_PATTERN.fullmatch(data)
+            and (data.isascii() or sse.is_utf8(data))
+        ):
             self._started = True
             self.events += data.count(b"\n\n")
             return data
-        return self._feed_slowly(data)
+        return self._feed_by_event(data)
 
-    def _judge(self, event: bytes, payload: bytes) -> bytes:
+    def _filter_event(self, event: bytes, payload: bytes) -> bytes:
         if payload.startswith(DONE_MARK):
             self.ended = True
             return event
         kind, value = _parse_event(event, payload)
         if kind == "error" or (not kind.startswith("response.") and value.get("error")):
-            self.error = _parse_failure(value.get("error") or _without_type(value), self._secrets)
+            self.error = _parse_failure(value.get("error") or _pick_error_fields(value), self._secrets)
             return b""
         if kind in _END_EVENTS and value:
-            return self._end(event, kind, value)
+            return self._finish_response(event, kind, value)
         if kind not in _START_EVENTS:
             self.events += 1
         return event
 
-    def _end(self, event: bytes, kind: str, value: dict[str, Any]) -> bytes:
+    def _finish_response(self, event: bytes, kind: str, value: dict[str, Any]) -> bytes:
         answer = as_object(value.get("response"))
         if kind == _FAILED_EVENT and not self.events:
             self.error = _parse_failure(answer.get("error"), self._secrets)
@@ -328,8 +339,12 @@ class ResponsesPassthrough(PassthroughStream):
 
         Raises ``ProviderBadResponse`` if the stream is incomplete.
         """
-        rest = self._splitter.take().rstrip(b"\r\n")
-        output = self._pass(rest + b"\n\n") if rest.endswith((b"}", DONE_MARK)) and not self.closed else b""
+        last_event = self._splitter.take().rstrip(b"\r\n")
+        output = (
+            self._forward_event(last_event + b"\n\n")
+            if last_event.endswith((b"}", DONE_MARK)) and not self.closed
+            else b""
+        )
         if self.error is not None:
             raise self.error
         if not self.ended:
@@ -337,33 +352,36 @@ class ResponsesPassthrough(PassthroughStream):
         return output
 
     def write_error(self, error: GatewayError, request_id: str) -> bytes:
-        start_response, number = _find_position(self._buffer)
+        start_response, sequence_number = _find_stream_state(self._buffer)
         response = start_response or {
             "id": f"resp_{request_id}",
             "object": "response",
             "model": self._inference.model,
             "output": [],
         }
-        return build_failure(error, request_id, response, number)
+        return build_failure(error, request_id, response, sequence_number)
 
     def parse_usage(self) -> Usage:
         if self._usage is not None:
             return self._usage
         if not self.events:
             return Usage(source="estimate") if self._buffer.size else Usage()
-        events, text = _sample(self._buffer.tail)
-        if events < self.events and not self._buffer.whole:
-            more_events, more_text = _sample(self._buffer.head)
-            events, text = events + more_events, text + more_text
-        completion = estimate_sample((text,), events, self.events)
-        return Usage(estimate_prompt(self._inference), completion, source="estimate")
+        events, text = _sample_text(self._buffer.tail)
+        if events < self.events and not self._buffer.is_whole:
+            head_events, head_text = _sample_text(self._buffer.head)
+            events, text = events + head_events, text + head_text
+        completion_tokens = estimate_sample((text,), events, self.events)
+        return Usage(estimate_prompt(self._inference), completion_tokens, source="estimate")
 
 
 def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
-    """Return an event's type and its data; empty if the data is not an object, or is about a part and not parsed."""
-    match = _EVENT_NAME.search(event) if sse.has_name(event) else None
+    """Return an event's type and its data.
+
+    The data is empty if it is not an object. The data of an event about a part of the response is not parsed.
+    """
+    match = _EVENT_NAME_PATTERN.search(event) if sse.has_name(event) else None
     name = match[1] if match else b""
-    if _PART_EVENT.match(name):
+    if _PART_EVENT_NAME.match(name):
         return name.decode(), {}
     value = as_object(loads_or_none(payload))
     kind = value.get("type")
@@ -372,11 +390,14 @@ def _parse_event(event: bytes, payload: bytes) -> tuple[str, dict[str, Any]]:
     return kind, value
 
 
-def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
-    """Return the initial response, empty if it has not begun, and the sequence number for the next event."""
+def _find_stream_state(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
+    """Return the response as it began, and the sequence number for the next event.
+
+    The response is empty if the stream has not begun.
+    """
     response: dict[str, Any] = {}
-    last = -1
-    for event in (*([] if buffer.whole else split_events(buffer.head)), *split_events(buffer.tail)):
+    last_number = -1
+    for event in (*([] if buffer.is_whole else split_events(buffer.head)), *split_events(buffer.tail)):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))
         kind, number = value.get("type"), value.get("sequence_number")
         if kind in ("error", _FAILED_EVENT) or value.get("error"):
@@ -384,11 +405,11 @@ def _find_position(buffer: HeadTailBuffer) -> tuple[dict[str, Any], int]:
         if kind == "response.created":
             response = as_object(value.get("response"))
         if type(number) is int:
-            last = max(last, number)
-    return response, last + 1
+            last_number = max(last_number, number)
+    return response, last_number + 1
 
 
-def _without_type(value: dict[str, Any]) -> dict[str, Any]:
+def _pick_error_fields(value: dict[str, Any]) -> dict[str, Any]:
     return {name: value.get(name) for name in ("message", "param", "code")}
 
 
@@ -406,7 +427,7 @@ def _mask_failure(event: bytes, value: dict[str, Any], secrets: errors.Secrets) 
         return b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
 
 
-def _sample(raw: bytes) -> tuple[int, str]:
+def _sample_text(raw: bytes) -> tuple[int, str]:
     events, texts = 0, []
     for event in split_events(raw):
         value = as_object(loads_or_none(sse.parse_data(event) or b""))

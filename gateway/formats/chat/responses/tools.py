@@ -13,12 +13,12 @@ from typing import Any, cast
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.adaptations import LEFT_OUT_PREFIX, Adaptations, check_choice
 from gateway.formats.chat.openai.content_parts import expect_list, expect_object, expect_text, make_param_error
-from gateway.formats.chat.openai.custom_tools import build_custom
+from gateway.formats.chat.openai.custom_tools import build_custom_function
 from gateway.formats.chat.responses.client_tools import CLIENT_TOOLS, build_function, is_run_by_client
 from gateway.formats.wire.fields import Body, parse_list, parse_object
 from gateway.formats.wire.json_values import as_object, list_objects
 
-MAX_NAME = 64
+MAX_NAME_CHARS = 64
 """The longest tool name in characters that every format accepts (OpenAI's OpenAPI document, ``FunctionObject``)."""
 _DIGEST_CHARS = 8
 _CALLABLE_KINDS = ("function", "custom")
@@ -32,22 +32,25 @@ def make_responses_only_error(param: str, subject: str) -> Exception:
 
 
 def join_name(namespace: object, name: str) -> str:
-    """Return a tool's name with its namespace, if any, as a prefix. Long names are cut to ``MAX_NAME`` with a hash."""
+    """Return a tool's name with its namespace, if any, as a prefix.
+
+    A longer name than ``MAX_NAME_CHARS`` is cut and ends with a hash.
+    """
     if not isinstance(namespace, str) or not namespace:
         return name
     joint_name = f"{namespace}__{name}"
-    if len(joint_name) <= MAX_NAME:
+    if len(joint_name) <= MAX_NAME_CHARS:
         return joint_name
     digest = hashlib.sha256(joint_name.encode()).hexdigest()[:_DIGEST_CHARS]
-    return f"{joint_name[: MAX_NAME - _DIGEST_CHARS - 1]}_{digest}"
+    return f"{joint_name[: MAX_NAME_CHARS - _DIGEST_CHARS - 1]}_{digest}"
 
 
 def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, ...], chat.ToolChoice | None]:
     """Return the tools, and the tool choice or None. Raises ``InvalidRequest`` naming the field."""
     tools_by_name: dict[str, chat.Tool] = {}
-    for param, tool in _list_declared(body):
-        for parsed in _parse_listed(tool, param, adaptations):
-            tools_by_name.setdefault(parsed.name, parsed)
+    for param, tool in _list_declarations(body):
+        for chat_tool in _parse_declaration(tool, param, adaptations):
+            tools_by_name.setdefault(chat_tool.name, chat_tool)
     tools = tuple(tools_by_name.values())
     choice = body.get("tool_choice")
     if isinstance(choice, dict) and choice.get("type") in ("auto", "none", "required"):
@@ -62,8 +65,8 @@ def parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool, 
     return tools, check_choice(chat.ForcedTool(_parse_name(choice, "tool_choice")), tools, adaptations)
 
 
-def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
-    """Yield each tool in the body and its input items, with its place. Raises ``InvalidRequest``."""
+def _list_declarations(body: Body) -> Iterator[tuple[str, Body]]:
+    """Yield each tool of the body and of its input items, with its path. Raises ``InvalidRequest``."""
     for position, tool in enumerate(parse_list(body, "tools") or ()):
         yield f"tools[{position}]", expect_object(tool, f"tools[{position}]")
     items = body.get("input")
@@ -74,19 +77,22 @@ def _list_declared(body: Body) -> Iterator[tuple[str, Body]]:
                 yield f"{param}[{index}]", expect_object(tool, f"{param}[{index}]")
 
 
-def _parse_listed(tool: Body, param: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
-    """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are noted and left out."""
+def _parse_declaration(tool: Body, param: str, adaptations: Adaptations) -> Iterator[chat.Tool]:
+    """Yield the parsed tool, or all tools of a namespace. Tools executed by OpenAI are recorded and left out.
+
+    Raises ``InvalidRequest``.
+    """
     kind = expect_text(tool.get("type"), f"{param}.type")
     if kind in _CALLABLE_KINDS:
         yield _parse_tool(tool, param)
     elif kind == _NAMESPACE:
         namespace = expect_text(tool.get("name"), f"{param}.name")
-        for index, inner in enumerate(expect_list(tool.get("tools"), f"{param}.tools")):
+        for index, member in enumerate(expect_list(tool.get("tools"), f"{param}.tools")):
             tools_param = f"{param}.tools[{index}]"
-            if expect_object(inner, tools_param).get("type") in _CALLABLE_KINDS:
-                yield _parse_tool(inner, tools_param, namespace)
+            if expect_object(member, tools_param).get("type") in _CALLABLE_KINDS:
+                yield _parse_tool(member, tools_param, namespace)
             else:
-                adaptations.add(f"{LEFT_OUT_PREFIX}{expect_text(inner.get('type'), f'{tools_param}.type')}")
+                adaptations.add(f"{LEFT_OUT_PREFIX}{expect_text(member.get('type'), f'{tools_param}.type')}")
     elif is_run_by_client(tool):
         yield build_function(tool)
     else:
@@ -97,11 +103,11 @@ def _parse_allowed(choice: Body, tools: tuple[chat.Tool, ...]) -> tuple[tuple[ch
     mode = choice.get("mode")
     if not isinstance(mode, str) or mode not in {"auto", "required"}:
         raise make_param_error("tool_choice.mode", "'tool_choice.mode' must be auto or required")
-    tool_names = [
+    located_tools = [
         (expect_object(tool, f"tool_choice.tools[{index}]"), f"tool_choice.tools[{index}]")
         for index, tool in enumerate(expect_list(choice.get("tools"), "tool_choice.tools"))
     ]
-    names = {_parse_name(tool, param) for tool, param in tool_names if _is_function(tool)}
+    names = {_parse_name(tool, param) for tool, param in located_tools if _is_function(tool)}
     return tuple([tool for tool in tools if tool.name in names]), cast("chat.ToolChoice", mode)
 
 
@@ -115,22 +121,22 @@ def _parse_name(tool: Body, param: str) -> str:
         raise make_responses_only_error(f"{param}.type", f"The tool {tool.get('type')!r} in '{param}'")
     if tool["type"] in CLIENT_TOOLS:
         return str(tool["type"])
-    return join_name(tool.get(_NAMESPACE), expect_text(_flatten(tool).get("name"), f"{param}.name"))
+    return join_name(tool.get(_NAMESPACE), expect_text(_unwrap_function(tool).get("name"), f"{param}.name"))
 
 
-def _flatten(tool: Body) -> Body:
+def _unwrap_function(tool: Body) -> Body:
     """Move fields nested in ``function``, as in chat bodies, to the top level of a tool."""
     return tool | as_object(tool.get("function")) if "name" not in tool else tool
 
 
 def _parse_tool(tool: Body, param: str, namespace: str = "") -> chat.Tool:
-    tool = _flatten(tool)
+    tool = _unwrap_function(tool)
     name = join_name(namespace, _parse_name(tool, param))
     description = tool.get("description")
     if description is not None:
         description = expect_text(description, f"{param}.description")
     if tool["type"] == "custom":
-        return build_custom(name, description, parse_object(tool, "format") or {})
+        return build_custom_function(name, description, parse_object(tool, "format") or {})
     schema, strict = tool.get("parameters"), tool.get("strict")
     if strict is not None and not isinstance(strict, bool):
         raise make_param_error(f"{param}.strict", f"'{param}.strict' must be a boolean")
@@ -142,9 +148,9 @@ def _parse_tool(tool: Body, param: str, namespace: str = "") -> chat.Tool:
 def find_call_kinds(body: Body) -> dict[str, str]:
     """Map the names sent to the provider to the types of a checked body's tools that are not functions."""
     kinds: dict[str, str] = {}
-    for namespace, tool in _list_all(body):
+    for namespace, tool in _list_namespaced_tools(body):
         if tool.get("type") in _CALLABLE_KINDS:
-            kinds.setdefault(join_name(namespace, _flatten(tool)["name"]), tool["type"])
+            kinds.setdefault(join_name(namespace, _unwrap_function(tool)["name"]), tool["type"])
         elif is_run_by_client(tool):
             kinds.setdefault(tool["type"], tool["type"])
     return {name: kind for name, kind in kinds.items() if kind != "function"}
@@ -153,15 +159,18 @@ def find_call_kinds(body: Body) -> dict[str, str]:
 def find_namespaces(body: Body) -> dict[str, Body]:
     """Map the provider's names for namespaced tools to the ``name`` and ``namespace`` fields of their calls."""
     return {
-        join_name(namespace, _flatten(tool)["name"]): {"name": _flatten(tool)["name"], _NAMESPACE: namespace}
-        for namespace, tool in _list_all(body)
+        join_name(namespace, _unwrap_function(tool)["name"]): {
+            "name": _unwrap_function(tool)["name"],
+            _NAMESPACE: namespace,
+        }
+        for namespace, tool in _list_namespaced_tools(body)
         if namespace and tool.get("type") in _CALLABLE_KINDS
     }
 
 
-def _list_all(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
-    for _, tool in _list_declared(body):
+def _list_namespaced_tools(body: Body) -> Iterator[tuple[str, dict[str, Any]]]:
+    for _, tool in _list_declarations(body):
         if tool.get("type") == _NAMESPACE:
-            yield from ((tool["name"], inner) for inner in list_objects(tool["tools"]))
+            yield from ((tool["name"], member) for member in list_objects(tool["tools"]))
         else:
             yield "", tool

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.formats.chat.anthropic.model_features import (
     DEFAULT_MAX_TOKENS,
-    MIN_BUDGET,
+    MIN_BUDGET_TOKENS,
     ClaudeFeatures,
     build_sampling,
     build_thinking,
@@ -51,38 +51,38 @@ def dial(model: str, *, thinks: bool = False, **body: Any) -> dict[str, Any]:
 def test_a_name_tells_family_and_version_in_any_spelling(
     name: str, family: str | None, version: tuple[int, int] | None
 ) -> None:
-    assert parse_claude_features(name) == ClaudeFeatures(claude=True, family=family, version=version)
+    assert parse_claude_features(name) == ClaudeFeatures(is_claude=True, family=family, version=version)
 
 
 def test_a_name_without_claude_is_another_vendors() -> None:
     assert parse_claude_features("deepseek-v4-5") == ClaudeFeatures()
 
 
-ALL = {"thinks_adaptively", "budgets", "samples", "prefills", "structures", "forces"}
+ALL = {"thinks_adaptively", "takes_budget", "takes_sampling", "takes_prefill", "takes_schema", "allows_forced_tool"}
 
 
 @table_rows(
     ("model", "can", "off"),
     [
-        ("kimi-k2", ALL - {"thinks_adaptively", "structures"}, "disabled"),
-        ("claude-sonnet-4-0", ALL - {"thinks_adaptively", "structures"}, "disabled"),
+        ("kimi-k2", ALL - {"thinks_adaptively", "takes_schema"}, "disabled"),
+        ("claude-sonnet-4-0", ALL - {"thinks_adaptively", "takes_schema"}, "disabled"),
         ("claude-opus-4-5", ALL - {"thinks_adaptively"}, "disabled"),
-        ("claude-sonnet-4-6", ALL - {"prefills"}, "disabled"),
-        ("claude-opus-4-7", {"thinks_adaptively", "structures", "forces"}, "disabled"),
-        ("claude-opus-5", {"thinks_adaptively", "structures", "forces"}, "disabled"),
-        ("claude-haiku-5-5", {"thinks_adaptively", "structures", "forces"}, "disabled"),
-        ("claude-sonnet-5-5", {"thinks_adaptively", "structures"}, "between_tools"),
-        ("claude-opus-5-5", {"thinks_adaptively", "structures"}, None),
-        ("claude-opus-6", {"thinks_adaptively", "structures"}, None),
-        ("claude-fable-5", {"thinks_adaptively", "structures", "forces"}, None),
-        ("claude-fable-5-1", {"thinks_adaptively", "structures"}, None),
-        ("claude-mythos-preview", {"thinks_adaptively", "structures", "forces"}, None),
+        ("claude-sonnet-4-6", ALL - {"takes_prefill"}, "disabled"),
+        ("claude-opus-4-7", {"thinks_adaptively", "takes_schema", "allows_forced_tool"}, "disabled"),
+        ("claude-opus-5", {"thinks_adaptively", "takes_schema", "allows_forced_tool"}, "disabled"),
+        ("claude-haiku-5-5", {"thinks_adaptively", "takes_schema", "allows_forced_tool"}, "disabled"),
+        ("claude-sonnet-5-5", {"thinks_adaptively", "takes_schema"}, "between_tools"),
+        ("claude-opus-5-5", {"thinks_adaptively", "takes_schema"}, None),
+        ("claude-opus-6", {"thinks_adaptively", "takes_schema"}, None),
+        ("claude-fable-5", {"thinks_adaptively", "takes_schema", "allows_forced_tool"}, None),
+        ("claude-fable-5-1", {"thinks_adaptively", "takes_schema"}, None),
+        ("claude-mythos-preview", {"thinks_adaptively", "takes_schema", "allows_forced_tool"}, None),
     ],
 )
 def test_what_a_generation_can(model: str, can: set[str], off: str | None) -> None:
     seen = parse_claude_features(model)
     assert {name for name in ALL if getattr(seen, name)} == can
-    assert seen.off == off
+    assert seen.off_type == off
 
 
 @table_rows(
@@ -144,11 +144,11 @@ def test_a_budget_keeps_to_the_apis_rules_and_to_the_callers_max_tokens(budget: 
     if max_tokens is not None:
         assert written["max_tokens"] == max_tokens
     if "thinking" in written:
-        assert MIN_BUDGET <= written["thinking"]["budget_tokens"] < written["max_tokens"]
-        assert written["thinking"]["budget_tokens"] <= max(budget, MIN_BUDGET)
+        assert MIN_BUDGET_TOKENS <= written["thinking"]["budget_tokens"] < written["max_tokens"]
+        assert written["thinking"]["budget_tokens"] <= max(budget, MIN_BUDGET_TOKENS)
     else:
         assert max_tokens is not None
-        assert max_tokens < 2 * MIN_BUDGET
+        assert max_tokens < 2 * MIN_BUDGET_TOKENS
 
 
 def test_a_model_that_may_not_count_in_this_turn_adapts_where_it_can_and_else_does_not_think() -> None:

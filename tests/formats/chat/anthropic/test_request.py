@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from gateway.domain.usage import MAX_TOKENS, Usage
 from gateway.errors import InvalidRequest
 from gateway.formats.chat.anthropic.request import (
-    FAR_DOCUMENT_TOKENS,
     MAX_PAGES,
     PAGE_BYTES,
     PAGE_TOKENS,
+    REMOTE_DOCUMENT_TOKENS,
     TOOLS_TOKENS,
     parse_count_inference,
     parse_messages_inference,
@@ -167,8 +167,8 @@ def test_the_answer_is_bounded_by_what_was_allowed_and_by_the_house(max_tokens: 
         ([{"type": "tool_result", "content": [IMAGE]}], MESSAGE_TOKENS + PART_TOKENS),
         ([{"type": "document", "source": {"type": "text", "data": "words"}, "title": "T"}], 6),
         ([{"type": "document", "source": {"type": "content", "content": [IMAGE]}}], PART_TOKENS),
-        ([{"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}], FAR_DOCUMENT_TOKENS),
-        ([{"type": "document", "source": {"type": "file", "file_id": "f"}}], FAR_DOCUMENT_TOKENS),
+        ([{"type": "document", "source": {"type": "url", "url": "https://x/y.pdf"}}], REMOTE_DOCUMENT_TOKENS),
+        ([{"type": "document", "source": {"type": "file", "file_id": "f"}}], REMOTE_DOCUMENT_TOKENS),
         ([{"type": "document", "source": {"type": "base64", "data": "JVBERi0="}}], PAGE_TOKENS),
         ([{"type": "document", "source": {"type": "base64", "data": "A" * (PAGE_BYTES * 4)}}], 4 * PAGE_TOKENS),
         ([{"type": "document", "source": {"type": "base64", "data": "A" * 30_000_000}}], MAX_PAGES * PAGE_TOKENS),

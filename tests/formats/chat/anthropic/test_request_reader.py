@@ -69,7 +69,7 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
         ),
         (
             {"type": "image", "source": {"type": "url", "url": "https://x/y"}, "cache_control": EPHEMERAL},
-            (MediaPart("image", url="https://x/y", cache=EPHEMERAL),),
+            (MediaPart("image", url="https://x/y", cache_control=EPHEMERAL),),
         ),
         (
             document({"type": "base64", "media_type": "application/pdf", "data": "AA=="}, title="T", context="C"),
@@ -77,7 +77,7 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
         ),
         (
             document({"type": "url", "url": "https://x/y"}, cache_control=EPHEMERAL),
-            (MediaPart("file", media_type="application/pdf", url="https://x/y", cache=EPHEMERAL),),
+            (MediaPart("file", media_type="application/pdf", url="https://x/y", cache_control=EPHEMERAL),),
         ),
         (document({"type": "text", "data": "words"}, title="T"), (TextPart("T\n\nwords"),)),
         (document({"type": "text", "data": "words"}, cache_control=EPHEMERAL), (TextPart("words", EPHEMERAL),)),
@@ -88,7 +88,7 @@ def test_the_system_comes_first_and_one_in_the_middle_stays_there() -> None:
         (document({"type": "content", "content": "words"}), (TextPart("words"),)),
         (
             {"type": "tool_result", "tool_use_id": "1", "content": "ok", "cache_control": EPHEMERAL},
-            (ToolResultPart("1", (TextPart("ok"),), cache=EPHEMERAL),),
+            (ToolResultPart("1", (TextPart("ok"),), cache_control=EPHEMERAL),),
         ),
         ({"type": "tool_result", "tool_use_id": "1", "is_error": True}, (ToolResultPart("1", (), failed=True),)),
         (
@@ -114,10 +114,10 @@ def test_what_a_user_says(block: Any, parts: tuple[Part, ...]) -> None:
     [
         ({"type": "thinking", "thinking": "hm", "signature": "s"}, ReasoningPart("hm", "s")),
         ({"type": "thinking", "thinking": "", "signature": "s"}, ReasoningPart("", "s")),
-        ({"type": "redacted_thinking", "data": "x"}, ReasoningPart(redacted="x")),
+        ({"type": "redacted_thinking", "data": "x"}, ReasoningPart(redacted_data="x")),
         (
             {"type": "tool_use", "id": "1", "name": "f", "input": {"é": [1]}, "cache_control": EPHEMERAL},
-            ToolCallPart("1", "f", '{"é":[1]}', cache=EPHEMERAL),
+            ToolCallPart("1", "f", '{"é":[1]}', cache_control=EPHEMERAL),
         ),
         ({"type": "tool_use", "id": "1", "name": "f", "input": {}}, ToolCallPart("1", "f", "{}")),
     ],
@@ -146,7 +146,7 @@ def test_tools() -> None:
         {"name": "f", "description": "d", "input_schema": SCHEMA, "strict": True, "cache_control": EPHEMERAL},
         {"type": "custom", "name": "g"},
     ]
-    assert read(tools=tools).tools == (Tool("f", "d", SCHEMA, strict=True, cache=EPHEMERAL), Tool("g"))
+    assert read(tools=tools).tools == (Tool("f", "d", SCHEMA, strict=True, cache_control=EPHEMERAL), Tool("g"))
 
 
 @table_rows(

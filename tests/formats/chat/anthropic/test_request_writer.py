@@ -145,7 +145,12 @@ def test_a_result_without_words_has_no_content() -> None:
 
 
 def test_thoughts_go_back_where_somebody_signed_them() -> None:
-    thoughts = (ReasoningPart("hm", "s"), ReasoningPart("unsigned"), ReasoningPart(redacted="x"), TextPart("hello"))
+    thoughts = (
+        ReasoningPart("hm", "s"),
+        ReasoningPart("unsigned"),
+        ReasoningPart(redacted_data="x"),
+        TextPart("hello"),
+    )
     assert write(HI, assistant(*thoughts), HI)["messages"][1]["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": "s"},
         {"type": "redacted_thinking", "data": "x"},
@@ -197,7 +202,7 @@ def test_a_good_id_stays_as_it_is() -> None:
 
 
 def test_tools_and_their_marks() -> None:
-    tools = (attrs.evolve(TOOL, cache=EPHEMERAL, strict=False), Tool("g"))
+    tools = (attrs.evolve(TOOL, cache_control=EPHEMERAL, strict=False), Tool("g"))
     assert write(tools=tools)["tools"] == [
         {"name": "f", "description": "does f", "input_schema": SCHEMA, "cache_control": EPHEMERAL},
         {"name": "g", "input_schema": {"type": "object", "properties": {}}},
@@ -329,16 +334,21 @@ MARKS = st.none() | st.sampled_from([EPHEMERAL, {"type": "ephemeral", "ttl": "1h
 OBJECTS = st.dictionaries(WORDS, st.none() | st.booleans() | st.integers(-9, 9) | WORDS, max_size=2)
 ARGUMENTS = OBJECTS.map(lambda value: orjson.dumps(value).decode())
 TEXTS = st.builds(TextPart, WORDS, MARKS)
-IMAGES = st.builds(MediaPart, st.just("image"), st.just("image/png"), st.just("AAAA"), cache=MARKS) | st.builds(
-    MediaPart, st.just("image"), url=WORDS, cache=MARKS
+IMAGES = st.builds(MediaPart, st.just("image"), st.just("image/png"), st.just("AAAA"), cache_control=MARKS) | st.builds(
+    MediaPart, st.just("image"), url=WORDS, cache_control=MARKS
 )
 FILES = st.builds(
-    MediaPart, st.just("file"), st.just("application/pdf"), st.just("JVBERi0="), name=st.none() | WORDS, cache=MARKS
+    MediaPart,
+    st.just("file"),
+    st.just("application/pdf"),
+    st.just("JVBERi0="),
+    name=st.none() | WORDS,
+    cache_control=MARKS,
 )
 MATTERS = st.lists(TEXTS | IMAGES | FILES, max_size=3).map(tuple)
 RESULTS = st.builds(ToolResultPart, IDS, MATTERS, st.booleans(), MARKS)
-THOUGHTS = st.builds(ReasoningPart, WORDS, WORDS) | st.builds(ReasoningPart, redacted=WORDS)
-USES = st.builds(ToolCallPart, IDS, IDS, ARGUMENTS, cache=MARKS)
+THOUGHTS = st.builds(ReasoningPart, WORDS, WORDS) | st.builds(ReasoningPart, redacted_data=WORDS)
+USES = st.builds(ToolCallPart, IDS, IDS, ARGUMENTS, cache_control=MARKS)
 USERS = st.tuples(st.lists(RESULTS, max_size=2), st.lists(TEXTS | IMAGES | FILES, min_size=1, max_size=2)).map(
     lambda parts: Message("user", (*parts[0], *parts[1]))
 )

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
-from gateway.formats.chat.anthropic.stream import MAX_HELD, MAX_OPEN, MessagesStreamParser, MessagesStreamSerializer
+from gateway.formats.chat.anthropic.stream import (
+    MAX_HELD_BYTES,
+    MAX_OPEN_BLOCKS,
+    MessagesStreamParser,
+    MessagesStreamSerializer,
+)
 from gateway.formats.chat.model import (
     STREAM_END,
     ChoiceFinished,
@@ -181,7 +186,7 @@ def test_arguments_nested_too_deep_are_a_fault() -> None:
 
 
 def test_blocks_without_an_end_are_a_fault() -> None:
-    events = read(b"".join(tape.start(index, "text", text="") for index in range(MAX_OPEN + 1)))
+    events = read(b"".join(tape.start(index, "text", text="") for index in range(MAX_OPEN_BLOCKS + 1)))
     assert isinstance(events[-1], StreamError)
     assert events[-1].error.phase == "stream"
 
@@ -507,7 +512,7 @@ class Given:
 )
 def test_what_waits_for_a_call_to_end_is_bounded(begun: list[Event], more: Event) -> None:
     writer = MessagesStreamSerializer("m", "msg_1")
-    transform = TranslatingStream(Given([*begun, *[more] * (1 + MAX_HELD // len(PIECE))]), writer, call_of(0))
+    transform = TranslatingStream(Given([*begun, *[more] * (1 + MAX_HELD_BYTES // len(PIECE))]), writer, call_of(0))
     transform.feed(b"")
     assert isinstance(transform.error, ProviderBadResponse)
 
@@ -523,11 +528,11 @@ def test_what_has_been_written_is_not_held() -> None:
         ToolCallDelta(0, PIECE),
         ToolCallDelta(0, '"}'),
     ]
-    often = 1 + MAX_HELD // len(PIECE)
+    often = 1 + MAX_HELD_BYTES // len(PIECE)
     transform = TranslatingStream(
         Given([*whole * often, ChoiceFinished("stop"), STREAM_END]), MessagesStreamSerializer("m", "msg_1"), call_of(0)
     )
-    assert len(transform.feed(b"")) > 3 * MAX_HELD
+    assert len(transform.feed(b"")) > 3 * MAX_HELD_BYTES
     assert transform.ended
 
 

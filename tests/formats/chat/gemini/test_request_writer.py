@@ -177,7 +177,7 @@ SIGNED = ToolCallPart("s", "f", "{}", signature="c2ln")
         ((ReasoningPart("hm", GEMINI_PREFIX + "dGh0"), TextPart("so"), A, B), ["dGh0", None], ["dGh0", None]),
         ((ReasoningPart("hm", GEMINI_PREFIX + "dGh0"), SIGNED), ["c2ln"], ["c2ln"]),
         ((ReasoningPart("hm", "of another provider"), A), [None], [DUMMY_SIGNATURE]),
-        ((ReasoningPart(redacted="sealed"), A), [None], [DUMMY_SIGNATURE]),
+        ((ReasoningPart(redacted_data="sealed"), A), [None], [DUMMY_SIGNATURE]),
     ],
 )
 def test_a_call_has_its_own_signature_its_thoughts_or_the_one_for_none(

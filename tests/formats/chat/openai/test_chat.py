@@ -205,7 +205,7 @@ def used(*events: bytes, prompt_chars: int = 0) -> Usage:
 
 def test_the_tail_says_what_finished() -> None:
     tail = parse_tail(b"".join(chat_events("a", "bc")))
-    assert (tail.finished, tail.sample, tail.sample_events) == (1, "abc", 4)
+    assert (tail.finished_count, tail.sample, tail.sample_events) == (1, "abc", 4)
 
 
 def test_a_first_event_that_was_cut_is_skipped() -> None:
@@ -222,7 +222,7 @@ def test_every_choice_finishes_once() -> None:
     chunks: list[dict[str, Any]] = [
         {"choices": [{"index": index, "delta": {}, "finish_reason": "stop"}]} for index in (0, 1, 1, 2)
     ]
-    assert parse_tail(b"".join(map(event, chunks))).finished == 3
+    assert parse_tail(b"".join(map(event, chunks))).finished_count == 3
 
 
 def test_text_of_every_kind_is_sampled() -> None:
@@ -241,7 +241,7 @@ def test_a_thought_that_is_said_under_two_names_is_said_once() -> None:
 def test_a_tail_of_any_json_is_read(values: list[Any]) -> None:
     tail = parse_tail(b"".join(b"data: " + orjson.dumps(value) + b"\n\n" for value in values))
     assert isinstance(tail.sample, str)
-    assert tail.finished >= 0
+    assert tail.finished_count >= 0
 
 
 @table_rows("index", [[], {}, [0], None, "0", 1.5])
@@ -252,7 +252,7 @@ def test_a_choice_with_any_index_is_read(index: object) -> None:
 
 @given(st.binary(max_size=200))
 def test_a_tail_of_any_bytes_is_read(raw: bytes) -> None:
-    assert parse_tail(raw).finished == 0
+    assert parse_tail(raw).finished_count == 0
     assert find_last_usage(raw) is None
 
 

@@ -10,7 +10,7 @@ from gateway.domain.api_format import Wire
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.openai.chat import parse_chat_inference
-from gateway.formats.chat.openai.custom_tools import MAX_CHARS, CustomCallSerializer
+from gateway.formats.chat.openai.custom_tools import MAX_INPUT_CHARS, CustomCallSerializer
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity, Translator
 from gateway.formats.wire import sse
@@ -128,4 +128,4 @@ def test_the_text_of_a_call_is_bounded() -> None:
     writer = CustomCallSerializer({"f"}, answer_id="x", model="m", created_s=1, include_usage=False)
     writer.write(chat.ToolCallStart(0, "a", "f"))
     with pytest.raises(ProviderBadResponse, match="too long"):
-        writer.write(chat.ToolCallDelta(0, "x" * (MAX_CHARS + 1)))
+        writer.write(chat.ToolCallDelta(0, "x" * (MAX_INPUT_CHARS + 1)))

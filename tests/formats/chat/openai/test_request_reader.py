@@ -91,7 +91,8 @@ def test_tool_calls_and_their_results_find_each_other() -> None:
             (ReasoningPart("hm"), ToolCallPart("c1", "f", '{"x":1}'), ToolCallPart("c2", "f", '{"x":1}', "s")),
         ),
         Message(
-            "user", (ToolResultPart("c1", (TextPart("one"),)), ToolResultPart("c2", (TextPart("two"),), cache=CACHE))
+            "user",
+            (ToolResultPart("c1", (TextPart("one"),)), ToolResultPart("c2", (TextPart("two"),), cache_control=CACHE)),
         ),
         Message("user", (TextPart("go on"),)),
     )
@@ -151,7 +152,7 @@ def test_what_is_empty_says_nothing() -> None:
         (image("https://x/y.png"), MediaPart("image", url="https://x/y.png")),
         (
             {"type": "image_url", "image_url": PNG, "cache_control": CACHE},
-            MediaPart("image", "image/png", "AAAA", cache=CACHE),
+            MediaPart("image", "image/png", "AAAA", cache_control=CACHE),
         ),
         (
             {"type": "input_audio", "input_audio": {"data": "AA", "format": "mp3"}},

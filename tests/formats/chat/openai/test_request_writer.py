@@ -169,7 +169,7 @@ def test_only_thoughts_that_nobody_signed_go_back() -> None:
     parts = (
         ReasoningPart("mine", ""),
         ReasoningPart("theirs", "sig"),
-        ReasoningPart(redacted="x"),
+        ReasoningPart(redacted_data="x"),
         ToolCallPart("c", "f", "{}"),
     )
     (message,) = messages(Message("assistant", parts))

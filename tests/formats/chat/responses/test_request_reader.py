@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.formats.chat import model as chat
-from gateway.formats.chat.responses.reasoning import UNSIGNED_PREFIX, build_redacted, build_signed, drop_own
+from gateway.formats.chat.responses.reasoning import UNSIGNED_PREFIX, build_redacted, build_signed, drop_gateway_items
 from gateway.formats.chat.responses.request_reader import parse_chat_request
 from gateway.formats.chat.responses.responses import build_responses_body, parse_responses_inference
 from tests.support.table_rows import table_rows
@@ -92,7 +92,7 @@ def test_items_of_the_model_are_one_message_and_so_are_results() -> None:
 @table_rows(
     ("content", "expected"),
     [
-        (build_redacted("x"), chat.ReasoningPart(redacted="x")),
+        (build_redacted("x"), chat.ReasoningPart(redacted_data="x")),
         (build_signed("gemini:x"), chat.ReasoningPart("hm", "gemini:x")),
         (UNSIGNED_PREFIX, chat.ReasoningPart("hm")),
         ("gAAAA of OpenAI", chat.ReasoningPart("hm")),
@@ -110,8 +110,8 @@ def test_openai_gets_only_reasoning_of_its_own() -> None:
     items = [{"role": "user", "content": "Hi"}, own, theirs]
     body = build_responses_body(parse_responses_inference({"model": "m", "input": items}), "gpt")
     assert (body["model"], body["input"]) == ("gpt", [items[0], theirs])
-    assert drop_own(items[:1]) == items[:1]
-    assert drop_own("Hi") == "Hi"
+    assert drop_gateway_items(items[:1]) == items[:1]
+    assert drop_gateway_items("Hi") == "Hi"
 
 
 def test_tools_and_choices() -> None:

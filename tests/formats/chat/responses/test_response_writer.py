@@ -15,7 +15,7 @@ from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.responses.compaction_writer import build_answer
 from gateway.formats.chat.responses.request_reader import parse_chat_request
-from gateway.formats.chat.responses.response_writer import MAX_CHARS, ResponseStreamSerializer
+from gateway.formats.chat.responses.response_writer import MAX_ANSWER_CHARS, ResponseStreamSerializer
 from gateway.formats.chat.responses.responses import (
     ResponsesPassthrough,
     parse_responses_answer,
@@ -150,7 +150,7 @@ def test_the_settings_of_the_request_are_repeated() -> None:
 
 def test_an_answer_without_end_is_not_kept_for_ever() -> None:
     writer = ResponseStreamSerializer(call(), IDENTITY)
-    pieces = [chat.TextDelta("a" * (MAX_CHARS // 16))] * 20
+    pieces = [chat.TextDelta("a" * (MAX_ANSWER_CHARS // 16))] * 20
     with pytest.raises(ProviderBadResponse):
         b"".join(map(writer.write, pieces))
 

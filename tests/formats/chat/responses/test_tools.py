@@ -11,7 +11,7 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.responses.request_reader import parse_chat_request
 from gateway.formats.chat.responses.response_writer import ResponseStreamSerializer
 from gateway.formats.chat.responses.responses import parse_responses_inference
-from gateway.formats.chat.responses.tools import MAX_NAME, join_name
+from gateway.formats.chat.responses.tools import MAX_NAME_CHARS, join_name
 from gateway.formats.translator import ResponseIdentity
 from tests.support.table_rows import table_rows
 
@@ -63,7 +63,7 @@ def test_a_call_has_the_namespace_and_the_name_of_its_tool() -> None:
 def test_a_long_name_is_cut_and_stays_the_only_one() -> None:
     names = {join_name(LONG, name) for name in ("find", "find_all", "delete")}
     assert len(names) == 3
-    assert {len(name) for name in names} == {MAX_NAME}
+    assert {len(name) for name in names} == {MAX_NAME_CHARS}
     assert all(name.startswith("mcp__a_server") for name in names)
 
 
