@@ -89,6 +89,7 @@ class RequestContext:
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
+    ``route``              as ``target_list``
     ``shadow_route``       ``ShadowRequest``
     =====================  ===================================================================================
 
@@ -106,6 +107,7 @@ class RequestContext:
         upstream_s: seconds that all attempts took.
         batch: the batch that contains the request; ``NO_BATCH`` if there is none.
         loan: the memory borrowed for data loaded on behalf of the request; None before.
+        route: the name of the route that the request names; empty: it names a model.
         shadow_route: the name of the route of whose request this is a copy; empty: the request is a caller's own.
     """
 
@@ -129,6 +131,7 @@ class RequestContext:
     headers: dict[str, str] | None = None
     batch: BatchShare = NO_BATCH
     loan: Loan | None = None
+    route: str = ""
     shadow_route: str = ""
 
     @property

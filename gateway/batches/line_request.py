@@ -204,6 +204,7 @@ class LineRequest:
         context, services, inference = self.context, self._services, self.context.inference
         while True:
             try:
+                context.route = services.router.find_route_name(inference.model)
                 context.target_list = targets = self._find_targets(inference)
                 targets.leave_room()
                 services.quota.check_low_priority(context.caller, inference)

@@ -17,7 +17,7 @@ from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.output_limits import find_longest_answer
-from gateway.domain.price import cost_nanos
+from gateway.domain.price import cost_nanos, usd
 from gateway.domain.rate_limit import RateLimiter
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
@@ -260,8 +260,19 @@ def _keep_affordable(error: QuotaExceeded, ctx: RequestContext, targets: Sequenc
     affordable = ctx.target_list.keep_affordable(error.room_nanos) if on_route else ()
     if not affordable:
         _add_hint(error, ctx.inference, targets)
+        if on_route:
+            _name_step(error, ctx.inference, targets)
         raise error
     return affordable
+
+
+def _name_step(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:
+    """Add the cheapest step of the route, and why it does not get the request."""
+    costs = [(target.find_reservation(inference), target.place) for target in targets]
+    cost, place = min(costs, key=lambda one: one[0])
+    if place is not None:
+        reason = f"may cost up to ${usd(cost)}" if cost > error.room_nanos else "is not tried for the cause 'budget'"
+        error.message += f"; step {place.step + 1} of the route {place.route.name!r}, its cheapest, {reason}"
 
 
 def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:

@@ -198,7 +198,7 @@ def build_record(
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
-        *(ctx.shadow_route if place is None else place.route.name, ctx.shadow_route != ""),
+        *((ctx.shadow_route or ctx.route) if place is None else place.route.name, ctx.shadow_route != ""),
         _find_saved(paid, usage) if usage.cached_tokens or units else 0,
     )
 

@@ -37,6 +37,13 @@ def _format_reason(row: Json) -> str:
     return f"as '{row['upstream_model']}'"
 
 
+def _format_models(models: Sequence[Json]) -> str:
+    """Format the models of a step, several with their shares of its requests: ``gpt-5-mini 90 %, gpt-5-nano 10 %``."""
+    if len(models) == 1:
+        return str(models[0]["model"])
+    return ", ".join(f"{model['model']} {model['chance'] * 100:.0f} %" for model in models)
+
+
 ROUTE_COLUMNS = (
     Column("CHANNEL", "channel", shrinks=True, width=12),
     Column("RANK", "rank", align_right=True),
@@ -53,7 +60,7 @@ LEADING_COLUMNS = (Column("STEP", "step", align_right=True), Column("MODEL", "mo
 """The columns before those of ``ROUTE_COLUMNS``, for a route."""
 STEP_COLUMNS = (
     Column("STEP", "step", align_right=True),
-    Column("MODELS", lambda step: ", ".join(model["model"] for model in step["models"]), shrinks=True, width=12),
+    Column("MODELS", lambda step: _format_models(step["models"]), shrinks=True, width=12),
     Column("VERDICT", "verdict", status=True),
     Column("RESERVED", lambda step: format_usd(step["reserved_usd"]), align_right=True),
     Column("BALANCE", lambda step: step["balance"] or ABSENT, hidden_value=ABSENT),
@@ -80,6 +87,8 @@ def print_explanation(explanation: Json) -> None:
         print_table(
             ROUTE_COLUMNS, [{"model": explanation["model"], **row} for row in explanation["channels"]], "No channels."
         )
+    if explanation["affinity"]["has_choice"]:
+        click.echo("\n" + _format_affinity(explanation["affinity"]))
     if explanation["room"]:
         click.echo()
         print_table(QUOTA_COLUMNS, [{"owner": owner, **room} for owner, room in explanation["room"].items()], "")
@@ -96,6 +105,14 @@ def _print_steps(steps: Sequence[Json]) -> None:
     if rows:
         click.echo()
         print_table((*LEADING_COLUMNS, *ROUTE_COLUMNS), rows, "")
+
+
+def _format_affinity(affinity: Json) -> str:
+    """Format what keeps a conversation where it was answered last."""
+    if affinity["mode"] == "off":
+        return 'Conversations are not kept together (routing.affinity = "off").'
+    which = "A conversation" if affinity["mode"] == "auto" else "A conversation that its client names"
+    return f"{which} stays where it was answered last, for {affinity['keeps_s']:g} s after each answer."
 
 
 def _format_subject(explanation: Json) -> str:

@@ -107,6 +107,10 @@ class Router:
             return steps
         return TargetList(targets, *state, account=account, affinity_key=affinity_key, graded=graded)
 
+    def find_route_name(self, model: str) -> str:
+        """Return ``model`` if it is the name of a route, else an empty text."""
+        return model if model in self.routes else ""
+
     def keep_conversation(self, targets: TargetList, inference: InferenceRequest, headers: Mapping[str, str]) -> None:
         """Let a request of a conversation go where it was answered last; see ``affinity.py``."""
         if self._conversations is None:

@@ -388,6 +388,8 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
+    if inference.model in services.routing.router.routes:
+        ctx.route = inference.model
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)

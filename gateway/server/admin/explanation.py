@@ -10,6 +10,7 @@ from gateway.domain.route import Balance, Cause
 from gateway.frozen import frozen
 from gateway.routing.channel_health import PerformanceView
 from gateway.routing.channel_state import Obstacle
+from gateway.routing.load_balancer import AffinityMode
 from gateway.routing.target import Target
 
 Verdict = Literal["first", "next", "skipped"]
@@ -109,11 +110,28 @@ class Refusal:
 
 @frozen
 class ExplainedModel:
-    """A model of a step, and the channels for it."""
+    """A model of a step, and the channels for it.
+
+    ``chance`` is its share of the step's requests: models are drawn by their weights for a new conversation, which then
+    keeps its model. A model without a channel has none.
+    """
 
     model: str
     weight: Count
+    chance: float
     channels: Sequence[ChannelOption | UnusedChannel]
+
+
+@frozen
+class ExplainedAffinity:
+    """What keeps a conversation where it was answered last: ``routing.affinity`` and ``routing.affinity_s``.
+
+    ``has_choice`` is false if all requests go to the same provider key anyway, and nothing is remembered.
+    """
+
+    mode: AffinityMode
+    keeps_s: float
+    has_choice: bool
 
 
 @frozen(kw_only=True)
@@ -145,6 +163,7 @@ class Explanation:
     refused: Refusal | None
     channels: Sequence[ChannelOption | UnusedChannel]
     steps: Sequence[ExplainedStep] | None
+    affinity: ExplainedAffinity
     room: RemainingOfCaller | None
 
 

@@ -1,7 +1,7 @@
 """Explain routing without side effects: channels that would serve a request, reasons of others, prices and quotas."""
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +33,7 @@ from gateway.server.admin.explanation import (
     NO_LINES,
     ChannelLines,
     ChannelOption,
+    ExplainedAffinity,
     Explanation,
     KeyName,
     PriceSummary,
@@ -99,8 +100,17 @@ class RouteExplainer:
             refused=None if refused is None else Refusal(refused.code, refused.message),
             channels=found.lines,
             steps=steps,
+            affinity=self._explain_affinity(who, [model] if route is None else route.models, operation),
             room=room,
         )
+
+    def _explain_affinity(self, who: Caller, models: Sequence[str], operation: Operation) -> ExplainedAffinity:
+        settings = self.load_balancer.settings
+        targets = [target for model in models for target in self.router.list_options(who, model, operation)]
+        has_choice = OPERATIONS[operation].conversation and (
+            len(targets) > 1 or any(len(target.state.keys) > 1 for target in targets)
+        )
+        return ExplainedAffinity(settings.affinity, settings.affinity_s, has_choice)
 
     def list_channels(
         self, who: Caller, model: str, operation: Operation, step: RouteStep | None = None

@@ -38,6 +38,10 @@ class _Prospect:
     reason: str | None = None
 
     def explain(self, verdict: Verdict, reason: str | None) -> ExplainedStep:
+        weights = [
+            share.weight if lines.targets else 0 for share, lines in zip(self.step.models, self.found, strict=True)
+        ]
+        total = sum(weights) or 1
         return ExplainedStep(
             step=self.number,
             verdict=verdict,
@@ -46,8 +50,8 @@ class _Prospect:
             balance=self.step.balance,
             reserved_usd=self.reserved_usd,
             models=[
-                ExplainedModel(share.model, share.weight, lines.lines)
-                for share, lines in zip(self.step.models, self.found, strict=True)
+                ExplainedModel(share.model, share.weight, round(weight / total, 3), lines.lines)
+                for share, weight, lines in zip(self.step.models, weights, self.found, strict=True)
             ],
         )
 
