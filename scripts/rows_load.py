@@ -26,7 +26,7 @@ import attrs
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from gateway.billing.retention_worker import MOST
+from gateway.billing.retention_worker import MAX_ROWS
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.request_log import RequestFilter, RequestRecord, build_error
 from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_rows
@@ -297,10 +297,12 @@ async def weigh_retirement(database: Database) -> None:
     retirement, after, costs, retired = RetentionRepository(database), 0, [], 0
     for _ in range(20):
         began = time.process_time()
-        done = await retirement.retire_requests(START_MS + DAY_MS, after, MOST)
+        done = await retirement.retire_requests(START_MS + DAY_MS, after, MAX_ROWS)
         costs.append(time.process_time() - began)
         after, retired = done.last, retired + done.retired
-    print(f"retirement\n  {MOST} rows a commit{'':<18}{sorted(costs)[10] * 1000:8.1f} ms  {retired} rows in 20 commits")
+    print(
+        f"retirement\n  {MAX_ROWS} rows a commit{'':<18}{sorted(costs)[10] * 1000:8.1f} ms  {retired} rows in 20 commits"
+    )
 
 
 async def run(path: Path, count: int) -> int:

@@ -33,9 +33,9 @@ from gateway.routing.target import Attempt
 Abandoned = Literal["charge", "drain", "free"]
 """``billing.abandoned``. "drain" acts as "charge" if the end of the answer cannot be read; see ``proxy/drain.py``."""
 
-WORKED_S = 10.0
+MIN_WORK_S = 10.0
 """If the provider breaks the connection before answering, it counts as having done the work after this many seconds."""
-_IN_THE_MIDDLE = frozenset({"body", "stream", "cancel", "shutdown"})
+_UNDECIDED_PHASES = frozenset({"body", "stream", "cancel", "shutdown"})
 """Error phases that end the wait for an answer, although the provider may have produced one."""
 
 
@@ -45,7 +45,7 @@ def may_have_worked(error: GatewayError | None, after_s: float = 0.0) -> bool:
         return True
     if not isinstance(error, ProviderError) or error.declined:
         return False
-    return error.phase in _IN_THE_MIDDLE or (error.phase == "headers" and after_s >= WORKED_S)
+    return error.phase in _UNDECIDED_PHASES or (error.phase == "headers" and after_s >= MIN_WORK_S)
 
 
 def reads_unmeasured(inference: InferenceRequest) -> bool:
@@ -67,11 +67,11 @@ def find_least_usage(
     """Return the minimum usage of a request whose ``attempt`` was aborted by ``error`` (None: by its client)."""
     target = attempt.target
     if inference.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
-        count = min(attempt.images, inference.image.count)
-        inference = attrs.evolve(inference, choices=count, image=attrs.evolve(inference.image, count=count))
+        image_count = min(attempt.images, inference.image.count)
+        inference = attrs.evolve(inference, choices=image_count, image=attrs.evolve(inference.image, count=image_count))
     if inference.image is not None or OPERATIONS[inference.operation].media == "speech":
-        bound = attrs.evolve(target.bound(inference), source="estimate")
-        return usage if target.cost(usage) > target.cost(bound) else bound
+        max_usage = attrs.evolve(target.bound(inference), source="estimate")
+        return usage if target.cost(usage) > target.cost(max_usage) else max_usage
     if usage.prompt_tokens and usage.source != "estimate":
         return usage
     if continues_in_background(inference):
@@ -93,7 +93,7 @@ def _is_caused_by_client(error: GatewayError | None) -> bool:
 def _find_affordable(usage: Usage, attempt: Attempt, inference: InferenceRequest, reserved_nanos: int) -> int:
     """Return the tokens of the longest prompt the provider can read, limited to what the reservation covers."""
     target = attempt.target
-    most = bound_prompt(inference, find_reads(inference), target.model)
+    max_tokens = bound_prompt(inference, find_reads(inference), target.model)
     spare = max(0, reserved_nanos - target.cost(attrs.evolve(usage, prompt_tokens=0)))
-    cost = target.cost(Usage(most))
-    return most if cost <= spare else most * spare // cost
+    cost = target.cost(Usage(max_tokens))
+    return max_tokens if cost <= spare else max_tokens * spare // cost

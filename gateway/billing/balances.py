@@ -27,11 +27,11 @@ class Balances:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._day = parse_day(clock())
-        self._known: tuple[int, ...] = (self._day.number,)
-        self._latest = self._day.number
-        self._kinds: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
+        self._known_days: tuple[int, ...] = (self._day.number,)
+        self._latest_day = self._day.number
+        self._balances_by_owner: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
-        self._gone: dict[Balance, int] = {}
+        self._gone_balances: dict[Balance, int] = {}
         """The balances of deleted keys and accounts, with their owners' ids. Dropped once nothing is reserved."""
         self.reservations: set[Reservation] = set()
         self._overdrafts: set[Balance] = set()
@@ -55,20 +55,20 @@ class Balances:
 
     def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
         """Record that the balances contain all spending of ``days``. No spending is newer than the day ``latest``."""
-        self._day, self._known = days[-1], tuple([day.number for day in days])
-        self._latest = max(self._latest, self._day.number, latest or 0)
+        self._day, self._known_days = days[-1], tuple([day.number for day in days])
+        self._latest_day = max(self._latest_day, self._day.number, latest or 0)
 
     def _knows(self, day: UtcDay) -> bool:
-        """Return whether the balances contain all spending of ``day``: it is a known day, or still unused."""
-        if day.number <= self._latest:
-            return day.number in self._known
-        return day.month_start_s == self._day.month_start_s or day.month_number > self._latest
+        """Return whether the balances contain all spending of ``day``, which is a known day or has no spending yet."""
+        if day.number <= self._latest_day:
+            return day.number in self._known_days
+        return day.month_start_s == self._day.month_start_s or day.month_number > self._latest_day
 
     def _begin_day(self, day: UtcDay) -> None:
         # A balance keeps only the counters of the last two days on which it was used, so older days become unknown.
-        if day.number > self._latest:
-            before = (self._day.number,) if self._day.number == self._latest else ()
-            self._known, self._latest = (*before, day.number), day.number
+        if day.number > self._latest_day:
+            former_days = (self._day.number,) if self._day.number == self._latest_day else ()
+            self._known_days, self._latest_day = (*former_days, day.number), day.number
         self._day = day
 
     def _find_day(self, now_s: float) -> UtcDay:
@@ -109,19 +109,19 @@ class Balances:
             yield account, attrs.evolve(spent, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
     def find_balance(self, owner: Owner, owner_id: int) -> Balance:
-        balances = self._kinds[owner]
+        balances = self._balances_by_owner[owner]
         balance = balances.get(owner_id)
         if balance is None:
             balance = balances[owner_id] = self._make_balance(owner, owner_id)
             if self.is_gone(owner, owner_id):  # a job of a deleted key, or a request that began before the deletion
-                self._gone[balance] = owner_id
+                self._gone_balances[balance] = owner_id
         return balance
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:  # noqa: ARG002 - a leased balance has an id
         return Balance(owner)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
-        return list(self._kinds[owner].items())
+        return list(self._balances_by_owner[owner].items())
 
     def is_gone(self, owner: Owner, owner_id: int) -> bool:
         return self.existing is not None and owner_id not in self.existing[owner]
@@ -133,33 +133,38 @@ class Balances:
         stays, because its key may be too new to be in ``existing``.
         """
         self.existing = existing
-        for owner, balances in self._kinds.items():
-            found = {balances[each]: each for each in gone[owner] if each in balances}
-            self._gone |= found
-            self._drop_idle(found)
+        for owner, balances in self._balances_by_owner.items():
+            gone_balances = {balances[owner_id]: owner_id for owner_id in gone[owner] if owner_id in balances}
+            self._gone_balances |= gone_balances
+            self._drop_idle(gone_balances)
 
     def _drop_idle(self, balances: Iterable[Balance]) -> None:
-        held = {balance for reservation in self.reservations for balance in reservation.balances}
-        dropped = set()
+        held_balances = {balance for reservation in self.reservations for balance in reservation.balances}
+        dropped_balances = set()
         for balance in balances:
-            owner_id = self._gone.get(balance)
-            if owner_id is None or balance.held_nanos or balance in held:
+            owner_id = self._gone_balances.get(balance)
+            if owner_id is None or balance.held_nanos or balance in held_balances:
                 continue
-            del self._gone[balance]
+            del self._gone_balances[balance]
             if self.is_gone(balance.owner, owner_id):
                 self._drop(balance, owner_id)
-                dropped.add(balance)
-        if dropped:
-            self._pairs = {ids: pair for ids, pair in self._pairs.items() if dropped.isdisjoint(pair)}
+                dropped_balances.add(balance)
+        if dropped_balances:
+            self._pairs = {ids: pair for ids, pair in self._pairs.items() if dropped_balances.isdisjoint(pair)}
 
     def _drop(self, balance: Balance, owner_id: int) -> None:
-        del self._kinds[balance.owner][owner_id]
+        del self._balances_by_owner[balance.owner][owner_id]
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
-        """Hook for clusters: a balance was credited in the store. No-op here: ``add_credit`` has counted it."""
+        """Hook for clusters, called after a balance was credited in the store.
+
+        Does nothing here, because ``add_credit`` has counted the credit.
+        """
 
     def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        """Reserve ``nanos`` in the balances of the key and its account. None: ``reserve`` has to be awaited instead.
+        """Reserve ``nanos`` in the balances of the key and its account.
+
+        Return None if ``reserve`` has to be awaited instead, which only happens in a cluster.
 
         Raises ``QuotaExceeded`` if a balance has too little left, ``StoreUnavailable`` while the day's spending is
         being loaded.
@@ -185,37 +190,39 @@ class Balances:
         A single process has no more to give. If less than ``nanos`` is left, the request may exceed a limit, and each
         balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
         """
-        short = reservation.list_short(nanos, self.today)
-        if not self._take_overdrafts(reservation, short):
-            self._raise_exceeded(reservation, short, nanos)
+        short_balances = reservation.list_short(nanos, self.today)
+        if not self._take_overdrafts(reservation, short_balances):
+            self._raise_exceeded(reservation, short_balances, nanos)
         return False
 
-    def _take_overdrafts(self, reservation: Reservation, short: Collection[Balance]) -> bool:
-        """Let only this reservation exceed the ``short`` balances. Return False if another one may exceed any."""
-        if not self._overdrafts.isdisjoint(short):
+    def _take_overdrafts(self, reservation: Reservation, short_balances: Collection[Balance]) -> bool:
+        """Let only this reservation exceed ``short_balances``. Return False if another one may exceed any of them."""
+        if not self._overdrafts.isdisjoint(short_balances):
             return False
-        self._overdrafts.update(short)
-        reservation.overdrafts = short
+        self._overdrafts.update(short_balances)
+        reservation.overdrafts = short_balances
         return True
 
     def _end_overdrafts(self, reservation: Reservation) -> None:
         self._overdrafts.difference_update(reservation.overdrafts)
         reservation.overdrafts = ()
 
-    def _raise_exceeded(self, reservation: Reservation, short: Collection[Balance], nanos: int) -> NoReturn:
-        """Release a reservation and raise ``QuotaExceeded``, because the ``short`` balances cannot cover ``nanos``."""
+    def _raise_exceeded(self, reservation: Reservation, short_balances: Collection[Balance], nanos: int) -> NoReturn:
+        """Release a reservation and raise ``QuotaExceeded``, because ``short_balances`` cannot cover ``nanos``."""
         self.release(reservation)
-        wholes = self._list_whole(short)
-        left = [whole.find_room(self.today) or 0 for whole in wholes]
+        whole_balances = self._list_whole(short_balances)
+        room_nanos = [balance.find_room(self.today) or 0 for balance in whole_balances]
         try:
-            reserve_all(wholes, max(nanos, min(left) + 1), self.today, self._clock())  # there may be more by now
+            reserve_all(
+                whole_balances, max(nanos, min(room_nanos) + 1), self.today, self._clock()
+            )  # there may be more by now
         except QuotaExceeded as error:
             error.room_nanos = 0  # no hint at a shorter answer: it would not shorten the prompt
             raise
         raise AssertionError
 
     def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
-        """Return the whole balances, also where this process has only a part of them (in a cluster)."""
+        """Return the whole balances, even if this process has only a part of them, as in a cluster."""
         return list(balances)
 
     def check(self, caller: Caller) -> None:
@@ -223,10 +230,10 @@ class Balances:
         now_s = self._clock()
         day = self._find_day(now_s)
         balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]
-        empty = [
+        empty_balances = [
             balance for balance, available_nanos in balances if available_nanos is not None and available_nanos <= 0
         ]
-        reserve_all(empty, 1, day, now_s)  # raises if there is any
+        reserve_all(empty_balances, 1, day, now_s)  # raises if there is any
 
     def settle(self, reservation: Reservation, cost_nanos: int, now_s: float) -> Charge:
         """Turn a reservation into a charge. A second call returns the first charge."""
@@ -237,7 +244,7 @@ class Balances:
         if not day.start_s <= now_s < day.end_s:
             day = self.day_at(now_s)
         charge = reservation.settle(cost_nanos, day)
-        if self._gone:
+        if self._gone_balances:
             self._drop_idle(reservation.balances)
         return charge
 
@@ -264,9 +271,9 @@ class Balances:
         if pair is None:
             pair = self.find_balance("key", key.id), self.find_balance("account", account.id)
             self._pairs[key.id, account.id] = pair
-        mine, shared = pair
-        if mine.quota is not key.quota:
-            mine.set_quota(key.quota, day)
-        if shared.quota is not account.quota:
-            shared.set_quota(account.quota, day)
+        key_balance, account_balance = pair
+        if key_balance.quota is not key.quota:
+            key_balance.set_quota(key.quota, day)
+        if account_balance.quota is not account.quota:
+            account_balance.set_quota(account.quota, day)
         return pair

@@ -31,15 +31,15 @@ _Part = tuple[str, int | Fraction, int, int | Fraction]
 
 @frozen
 class BillLine:
-    """One line.
+    """One line of the breakdown of a request's cost.
 
     Attributes:
         what: ``input_tokens``, ``cached_input_tokens``, ``cache_write_tokens``, ``output_tokens``, the tokens of a
             modality (``audio_input_tokens``), ``searches``, ``images``, ``seconds`` and so on; ``reported_cost`` if the
             provider's own figure was charged; ``request`` if only the whole cost is known.
-        unit_usd: the price of that many; None if unknown.
+        unit_usd: the price of ``per`` units; None if unknown.
         estimated: the prices are not those that were charged.
-        cost_nanos: the cost; the lines of a request that are no estimates add up to its charge.
+        cost_nanos: the cost. Unless the lines are ``estimated``, they add up to the charge of the request.
     """
 
     what: str
@@ -54,9 +54,11 @@ class BillLine:
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
     """Return the lines of a request. ``prices``: of the requested model and of the model that answered."""
     usage = parse_charged(row)
-    price = next((one for one in prices if cost_nanos(one, usage, multiplier_ppm) == row.cost_nanos), None)
+    price = next(
+        (candidate for candidate in prices if cost_nanos(candidate, usage, multiplier_ppm) == row.cost_nanos), None
+    )
     if price is not None:
-        return _build_lines(price, usage, multiplier_ppm, charged=row.cost_nanos)
+        return _build_lines(price, usage, multiplier_ppm, charged_nanos=row.cost_nanos)
     reported = usage.details.cost_nanos if usage.details is not None else None
     if reported is not None and multiply_ppm(reported, multiplier_ppm) == row.cost_nanos:
         return [_build_total_line("reported_cost", row.cost_nanos)]
@@ -65,39 +67,39 @@ def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int 
     return [_build_total_line("request", row.cost_nanos)] if row.cost_nanos else []
 
 
-def _build_total_line(what: str, nanos: int) -> BillLine:
-    return BillLine(what, 1, 1, None, nanos / NANOS_PER_USD, cost_nanos=nanos)
+def _build_total_line(kind: str, nanos: int) -> BillLine:
+    return BillLine(kind, 1, 1, None, nanos / NANOS_PER_USD, cost_nanos=nanos)
 
 
-def _build_lines(price: Price, usage: Usage, multiplier_ppm: int, charged: int | None = None) -> list[BillLine]:
-    """Build the lines at a price. The running sum is rounded up at each line; the total is ``charged``."""
+def _build_lines(price: Price, usage: Usage, multiplier_ppm: int, charged_nanos: int | None = None) -> list[BillLine]:
+    """Build the lines at a price. The running sum is rounded up at each line; the total is ``charged_nanos``."""
     parts = [part for part in _list_parts(price, usage) if part[1]]
-    factor, total, before, lines = Fraction(multiplier_ppm, ONE_PPM), Fraction(0), 0, []
-    for number, (what, quantity, per, nanos) in enumerate(parts, 1):
+    factor, total, former_nanos, lines = Fraction(multiplier_ppm, ONE_PPM), Fraction(0), 0, []
+    for number, (kind, quantity, per, nanos) in enumerate(parts, 1):
         total += quantity * factor * nanos / per
-        after = ceil(total) if charged is None or number < len(parts) else charged
+        total_nanos = ceil(total) if charged_nanos is None or number < len(parts) else charged_nanos
         unit_usd = float(nanos * factor / NANOS_PER_USD)
-        cost = after - before
-        shown = int(quantity) if quantity == int(quantity) else float(quantity)
-        lines.append(BillLine(what, shown, per, unit_usd, cost / NANOS_PER_USD, charged is None, cost))
-        before = after
+        cost = total_nanos - former_nanos
+        shown_quantity = int(quantity) if quantity == int(quantity) else float(quantity)
+        lines.append(BillLine(kind, shown_quantity, per, unit_usd, cost / NANOS_PER_USD, charged_nanos is None, cost))
+        former_nanos = total_nanos
     return lines
 
 
 def _list_parts(price: Price, usage: Usage) -> Iterator[_Part]:
     rates = price.find_tier(usage.prompt_tokens) or price
-    rare = usage.details or NO_USAGE_DETAILS
-    factor = Fraction(price.find_factor(rare.tier) if rare.tier else ONE_PPM, ONE_PPM)
-    for what, tokens, nanos in _list_tokens(price, rates, usage):
-        yield what, tokens, _MILLION, nanos * factor
-    yield "reasoning_tokens", rare.reasoning, _MILLION, price.reasoning_nanos_per_million
-    yield "citation_tokens", rare.citations, _MILLION, price.citation_nanos_per_million
-    yield "searches", rare.searches, 1, price.search_nanos
-    yield "file_searches", rare.file_searches, 1, price.file_search_nanos
+    details = usage.details or NO_USAGE_DETAILS
+    factor = Fraction(price.find_factor(details.tier) if details.tier else ONE_PPM, ONE_PPM)
+    for kind, tokens, nanos in _list_tokens(price, rates, usage):
+        yield kind, tokens, _MILLION, nanos * factor
+    yield "reasoning_tokens", details.reasoning, _MILLION, price.reasoning_nanos_per_million
+    yield "citation_tokens", details.citations, _MILLION, price.citation_nanos_per_million
+    yield "searches", details.searches, 1, price.search_nanos
+    yield "file_searches", details.file_searches, 1, price.file_search_nanos
     yield "images", usage.images, 1, price.image_nanos
     yield "seconds", Fraction(usage.duration_ms, 1_000), 1, price.find_second_nanos(usage.size)
     yield "characters", usage.characters, _MILLION, price.character_nanos_per_million
-    yield "calls", rare.calls if price.call_nanos and usage.used else 0, 1, price.call_nanos
+    yield "calls", details.calls if price.call_nanos and usage.used else 0, 1, price.call_nanos
 
 
 def _list_tokens(price: Price, rates: Price | Tier, usage: Usage) -> Iterator[tuple[str, int, int]]:

@@ -17,7 +17,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 
-BATCH = 2_000
+MAX_ROWS = 2_000
 """The maximum number of rows per commit. A commit takes about twenty iterations of the event loop, each of tens of
 milliseconds under load. With fewer rows the database would fall behind; with more, building them would stall the
 loop."""
@@ -26,7 +26,7 @@ COMMIT_DELAY_S = 1.0
 NODE_COMMIT_DELAY_S = 0.05
 """The same on a node of a cluster, whose stored charges limit what other nodes may spend."""
 RETRY_AFTER_S = 1.0
-MOST_WAIT_S = 2.0
+MAX_WAIT_S = 2.0
 """How long a reader waits for rows to be stored: a slow database must not stop it."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -49,28 +49,28 @@ class LedgerFlusher:
         self._ledger = ledger
         self._journal = journal
 
-    async def run(self, after: Callable[[], Awaitable[None]] | None = None) -> None:
+    async def run(self, on_commit: Callable[[], Awaitable[None]] | None = None) -> None:
         """Store rows as they arrive, forever. If the database fails, the rows are retried; none is dropped.
 
-        ``after`` runs after each commit, and after each failure.
+        ``on_commit`` runs after each commit, and after each failure.
         """
         while True:
             await self._write_queue.wait()
             if not self._write_queue.failing:
                 await self._write_queue.wait_for_more(self._commit_delay_s)
-            stored = await self._store_batch()
-            if after is not None:
-                await after()
-            if not stored:
+            is_stored = await self._store_batch()
+            if on_commit is not None:
+                await on_commit()
+            if not is_stored:
                 await asyncio.sleep(RETRY_AFTER_S)
 
     async def store_waiting(self) -> None:
-        """Store the waiting rows before a read. After ``MOST_WAIT_S``, or if the database fails, return without."""
+        """Store the waiting rows before a read. Return after ``MAX_WAIT_S`` even if they are not stored."""
         if self._write_queue or self._write_queue.writing.locked():
-            storing = asyncio.get_running_loop().create_task(self._store_batch())
-            self._storing.add(storing)
-            storing.add_done_callback(self._storing.discard)
-            await asyncio.wait({storing}, timeout=MOST_WAIT_S)
+            task = asyncio.get_running_loop().create_task(self._store_batch())
+            self._storing.add(task)
+            task.add_done_callback(self._storing.discard)
+            await asyncio.wait({task}, timeout=MAX_WAIT_S)
 
     async def flush(self) -> bool:
         """Store batches until the queue is empty. Return False if the database failed; the rows are kept."""
@@ -80,21 +80,21 @@ class LedgerFlusher:
         return True
 
     async def _store_batch(self) -> bool:
-        """Store up to ``BATCH`` of the waiting rows in one commit. Return False if the database failed."""
+        """Store up to ``MAX_ROWS`` of the waiting rows in one commit. Return False if the database failed."""
         async with self._write_queue.writing:
-            rows = self._write_queue.take(BATCH)
+            rows = self._write_queue.take(MAX_ROWS)
             if not rows:
                 return True
-            stored = False
+            is_stored = False
             try:
                 await self._ledger.post(rows)
-                stored = True
+                is_stored = True
             except StoreUnavailable as error:
                 if not self._write_queue.failing:
                     log.error("records_not_stored", rows=len(self._write_queue) + len(rows), error=error.message)  # noqa: TRY400
                 return False
             finally:
-                if not stored:  # for any reason: no new work until a batch is stored
+                if not is_stored:  # for any reason: no new work until a batch is stored
                     self._write_queue.failing = True
                     self._write_queue.put_back(rows)
             self._journal.forget([row.id for row in rows])

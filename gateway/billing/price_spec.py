@@ -21,13 +21,13 @@ _IMAGE_PRICE = between(0, 100)
 _SECOND_PRICE = between(0, 10)
 _CHARACTER_PRICE = between(0, 1_000)
 _COUNTED_PRICE = between(0, 100)
-_MOST_TIERS = 16
-_MOST_FACTOR = 10
+_MAX_TIERS = 16
+_MAX_FACTOR = 10
 
 
 def _are_factors(factors: Mapping[str, Decimal]) -> bool:
-    return len(factors) <= _MOST_TIERS and all(
-        0 < len(name) <= MAX_TIER_CHARS and 0 <= factor <= _MOST_FACTOR for name, factor in factors.items()
+    return len(factors) <= _MAX_TIERS and all(
+        0 < len(name) <= MAX_TIER_CHARS and 0 <= factor <= _MAX_FACTOR for name, factor in factors.items()
     )
 
 
@@ -62,14 +62,14 @@ class TierSpec:
 
     def tier(self, price: Price) -> Tier:
         """Return the tier in integers, of a price without tiers."""
-        given = {
+        usd_by_name = {
             "input_nanos_per_million": self.input_usd_per_million,
             "cached_input_nanos_per_million": self.cached_input_usd_per_million,
             "output_nanos_per_million": self.output_usd_per_million,
             "cache_write_nanos_per_million": self.cache_write_usd_per_million,
             "cache_write_long_nanos_per_million": self.cache_write_long_usd_per_million,
         }
-        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in given.items()}
+        rates = {name: getattr(price, name) if usd is None else nanos(usd) for name, usd in usd_by_name.items()}
         return Tier(above_tokens=self.above_tokens, **rates)
 
 
@@ -128,8 +128,8 @@ class PriceSpec:
 
     def list_rates(self) -> Iterator[Decimal]:
         parts: tuple[attrs.AttrsInstance, ...] = (self, *self.tiers, *self.sizes)
-        for part in parts:
-            yield from (rate for rate in attrs.asdict(part, recurse=False).values() if isinstance(rate, Decimal))
+        for spec in parts:
+            yield from (rate for rate in attrs.asdict(spec, recurse=False).values() if isinstance(rate, Decimal))
 
     def price(self) -> Price:
         """Return the price in integers."""
@@ -141,7 +141,7 @@ class PriceSpec:
             output_nanos_per_million=_find_nanos(self.output_usd_per_million) or 0,
             image_nanos=_find_nanos(self.usd_per_image) or 0,
             second_nanos=_find_nanos(self.usd_per_second) or 0,
-            sizes=tuple((one.size, nanos(one.usd_per_second)) for one in self.sizes),
+            sizes=tuple((size.size, nanos(size.usd_per_second)) for size in self.sizes),
             character_nanos_per_million=_find_nanos(self.usd_per_million_characters) or 0,
             cache_write_nanos_per_million=_find_nanos(self.cache_write_usd_per_million),
             cache_write_long_nanos_per_million=_find_nanos(self.cache_write_long_usd_per_million),
@@ -173,13 +173,15 @@ def build_price(price: Price, multiplier_ppm: int = ONE_PPM) -> dict[str, Any]:
     rates = _build_amounts(price, usd)
     tiers = [{"above_tokens": tier.above_tokens, **_build_rates(tier, usd)} for tier in price.tiers]
     sizes = [{"size": size, "usd_per_second": usd(amount)} for size, amount in price.sizes]
-    paid = any(rates.values()) or any(any(each.values()) for each in (*map(_drop_key, tiers), *map(_drop_key, sizes)))
+    is_paid = any(rates.values()) or any(
+        any(amounts.values()) for amounts in (*map(_drop_key, tiers), *map(_drop_key, sizes))
+    )
     return {
         "model": price.model,
         "provider": price.provider,
         **rates,
         "tiers_served": {name: ppm / ONE_PPM for name, ppm in price.tiers_served},
-        "free": not paid,
+        "free": not is_paid,
         "tiers": tiers,
         "sizes": sizes,
     }

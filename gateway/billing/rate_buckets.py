@@ -44,19 +44,33 @@ class CallerBuckets:
 
 def build_caller(subjects: Sequence[rate_limit.RateLimitSubject], buckets: tuple[SubjectBuckets, ...]) -> CallerBuckets:
     """Build a caller's buckets with its current limits. ``buckets`` has one entry per subject."""
-    limited = [(its, subject.limits) for its, subject in zip(buckets, subjects, strict=True)]
+    limits_by_buckets = [
+        (subject_buckets, subject.limits) for subject_buckets, subject in zip(buckets, subjects, strict=True)
+    ]
     return CallerBuckets(
         subjects,
         buckets,
-        tuple([(its, most) for its, limits in limited if (most := limits.max_concurrency) is not None]),
         tuple(
             [
-                (its.requests, rpm, limits.find_request_burst(rpm))
-                for its, limits in limited
+                (subject_buckets, max_concurrency)
+                for subject_buckets, limits in limits_by_buckets
+                if (max_concurrency := limits.max_concurrency) is not None
+            ]
+        ),
+        tuple(
+            [
+                (subject_buckets.requests, rpm, limits.find_request_burst(rpm))
+                for subject_buckets, limits in limits_by_buckets
                 if (rpm := limits.rpm) is not None
             ]
         ),
-        tuple([(its.tokens, tpm, tpm) for its, limits in limited if (tpm := limits.tpm) is not None]),
+        tuple(
+            [
+                (subject_buckets.tokens, tpm, tpm)
+                for subject_buckets, limits in limits_by_buckets
+                if (tpm := limits.tpm) is not None
+            ]
+        ),
     )
 
 
@@ -81,9 +95,11 @@ def list_refusals(
     refusals: list[rate_limit.LimitExceeded] = []
     for subject, buckets in zip(caller.subjects, caller.buckets, strict=True):
         limits = subject.limits
-        most, rpm, tpm = limits.max_concurrency, limits.rpm, limits.tpm
-        if running and most is not None and buckets.running >= most - spare(most):
-            refusals.append(rate_limit.LimitExceeded(subject, "concurrent requests", most, rate_limit.FULL_WAIT_S))
+        max_concurrency, rpm, tpm = limits.max_concurrency, limits.rpm, limits.tpm
+        if running and max_concurrency is not None and buckets.running >= max_concurrency - spare(max_concurrency):
+            refusals.append(
+                rate_limit.LimitExceeded(subject, "concurrent requests", max_concurrency, rate_limit.FULL_WAIT_S)
+            )
         if rpm is not None:
             burst = limits.find_request_burst(rpm)
             if wait := rate_limit.wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
@@ -95,8 +111,10 @@ def list_refusals(
 
 def find_strictest(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.RateLimitWindow | None:
     """Return the window of the strictest bucket; see ``spend_all``."""
-    stand = [(rate_limit.remaining(bucket.tat, limit, most, now), -bucket.tat, limit) for bucket, limit, most in rates]
-    if not stand:
+    candidates = [
+        (rate_limit.remaining(bucket.tat, limit, burst, now), -bucket.tat, limit) for bucket, limit, burst in rates
+    ]
+    if not candidates:
         return None
-    left, minus_tat, limit = min(stand)
-    return rate_limit.RateLimitWindow(limit, left, rate_limit.reset_s(-minus_tat, now))
+    remaining, minus_tat, limit = min(candidates)
+    return rate_limit.RateLimitWindow(limit, remaining, rate_limit.reset_s(-minus_tat, now))

@@ -15,7 +15,7 @@ from gateway.domain.rate_limit import (
     undo_spend,
 )
 
-_FEWEST_TO_SWEEP = 1_024
+_MIN_TO_SWEEP = 1_024
 
 
 class InMemoryRateLimiter:
@@ -27,7 +27,7 @@ class InMemoryRateLimiter:
         # By the id() of the subjects, which stays unique because the value references them. Any change of a limit
         # clears the cache.
         self._callers: dict[int, CallerBuckets] = {}
-        self._sweep_at = _FEWEST_TO_SWEEP
+        self._sweep_size = _MIN_TO_SWEEP
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         return self.take_now(subjects, tokens)
@@ -35,34 +35,34 @@ class InMemoryRateLimiter:
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         now = self._clock()
         caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
-        for buckets, most in caller.capacities:
-            if buckets.running >= most:
+        for buckets, max_running in caller.capacities:
+            if buckets.running >= max_running:
                 raise build_refusal(caller, tokens, now)
-        requests = spent = None
+        request_window = token_window = None
         if caller.requests:
-            requests = spend_all(caller.requests, 1, now)
-            if requests is None:
+            request_window = spend_all(caller.requests, 1, now)
+            if request_window is None:
                 raise build_refusal(caller, tokens, now)
         if caller.tokens:
-            spent = spend_all(caller.tokens, tokens, now)
-            if spent is None:
+            token_window = spend_all(caller.tokens, tokens, now)
+            if token_window is None:
                 undo_spend(caller.requests)
                 raise build_refusal(caller, tokens, now)
         for buckets in caller.buckets:
             buckets.running += 1
-        return RateLimitPermit(tokens, RateLimitStatus(requests, spent), caller)
+        return RateLimitPermit(tokens, RateLimitStatus(request_window, token_window), caller)
 
     async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         now = self._clock()
         caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
-        requests = spend_all(caller.requests, 1, now) if caller.requests else None
-        if caller.requests and requests is None:
+        request_window = spend_all(caller.requests, 1, now) if caller.requests else None
+        if caller.requests and request_window is None:
             raise build_refusal(caller, tokens, now, running=False)
-        spent = spend_all(caller.tokens, tokens, now) if caller.tokens else None
-        if caller.tokens and spent is None:
+        token_window = spend_all(caller.tokens, tokens, now) if caller.tokens else None
+        if caller.tokens and token_window is None:
             undo_spend(caller.requests)
             raise build_refusal(caller, tokens, now, running=False)
-        return RateLimitPermit(tokens, RateLimitStatus(requests, spent), attrs.evolve(caller, buckets=()))
+        return RateLimitPermit(tokens, RateLimitStatus(request_window, token_window), attrs.evolve(caller, buckets=()))
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
         now = self._clock()
@@ -94,24 +94,24 @@ class InMemoryRateLimiter:
 
     def find_debts(self, subject: RateLimitSubject) -> tuple[float, float]:
         """Return the ``tat`` of the subject's requests and of its tokens."""
-        buckets = self._find(subject, self._clock())
+        buckets = self._find_buckets(subject, self._clock())
         return buckets.requests.tat, buckets.tokens.tat
 
     def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> CallerBuckets:
         caller = self._callers.get(id(subjects))
         if caller is not None:
             return caller
-        if max(len(self._subjects), len(self._callers)) >= self._sweep_at:
+        if max(len(self._subjects), len(self._callers)) >= self._sweep_size:
             self._sweep(now)
-        buckets = tuple([self._find(subject, now) for subject in subjects])
+        buckets = tuple([self._find_buckets(subject, now) for subject in subjects])
         caller = self._callers[id(subjects)] = build_caller(subjects, buckets)
         return caller
 
-    def _find(self, subject: RateLimitSubject, now: float) -> SubjectBuckets:
-        who = subject.kind, subject.id
-        buckets = self._subjects.get(who)
+    def _find_buckets(self, subject: RateLimitSubject, now: float) -> SubjectBuckets:
+        subject_key = subject.kind, subject.id
+        buckets = self._subjects.get(subject_key)
         if buckets is None:
-            buckets = self._subjects[who] = SubjectBuckets(subject.limits, now)
+            buckets = self._subjects[subject_key] = SubjectBuckets(subject.limits, now)
         elif buckets.limits != subject.limits:
             buckets.set_limits(subject.limits, now)
             self._callers.clear()  # other callers may hold these buckets under the old limits
@@ -120,5 +120,7 @@ class InMemoryRateLimiter:
     def _sweep(self, now: float) -> None:
         """Drop cached callers and idle buckets: when their number has doubled, and before new ones are looked up."""
         self._callers.clear()
-        self._subjects = {who: buckets for who, buckets in self._subjects.items() if not buckets.is_idle(now)}
-        self._sweep_at = max(_FEWEST_TO_SWEEP, 2 * len(self._subjects))
+        self._subjects = {
+            subject_key: buckets for subject_key, buckets in self._subjects.items() if not buckets.is_idle(now)
+        }
+        self._sweep_size = max(_MIN_TO_SWEEP, 2 * len(self._subjects))

@@ -18,8 +18,8 @@ from gateway.storage.videos import VideoRepository
 Sums = tuple[int, int, int, int, int, int]
 BalanceId = tuple[Owner, int]
 NO_SUMS: Sums = (0, 0, 0, 0, 0, 0)
-MAX_LOOKS = 20
-LOOK_AGAIN_S = 0.05
+MAX_CHECKS = 20
+CHECK_PAUSE_S = 0.05
 _SUM_NAMES = ("spent", "credited", "spent this month", "credited this month", "spent today", "credited today")
 _OWNERS: tuple[Owner, ...] = ("account", "key")
 
@@ -46,44 +46,47 @@ async def reconcile(
     """
     # All copies must be of the same moment, so nothing awaits until they are made.
     day = balances.today
-    found = copy_sums(balances, day)
+    memory_sums = copy_sums(balances, day)
     problems, overruns = _check_balances(balances, day), _list_overruns(balances, day)
-    open_holds, pending = len(balances.reservations), queue.list_rows()
-    held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
-    for_jobs = {} if jobs is None else dict(jobs.list_held())
+    open_holds, pending_rows = len(balances.reservations), queue.list_rows()
+    held_nanos = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
+    held_by_job = {} if jobs is None else dict(jobs.list_held())
     if jobs is not None:
         problems += await _check_jobs(jobs, balances)
-    expected = await recompute_sums(ledger, pending, day, clock, balances.existing)
-    problems += _compare(
-        *({place: its for place, its in sums.items() if not balances.is_gone(*place)} for sums in (found, expected))
+    ledger_sums = await recompute_sums(ledger, pending_rows, day, clock, balances.existing)
+    problems += _compare_sums(
+        *(
+            {balance_id: balance_sums for balance_id, balance_sums in sums.items() if not balances.is_gone(*balance_id)}
+            for sums in (memory_sums, ledger_sums)
+        )
     )
     totals = await ledger.list_totals()
     problems += _compare_totals(totals)
     return {
         **_build_report(problems, overruns, totals),
-        "purses": len(found),
-        "open_holds": open_holds - len(for_jobs),
-        "video_holds": len(for_jobs),
-        "held_usd": held / NANOS_PER_USD,
-        "video_held_usd": sum(for_jobs.values()) / NANOS_PER_USD,
-        "waiting_rows": len(pending),
+        "purses": len(memory_sums),
+        "open_holds": open_holds - len(held_by_job),
+        "video_holds": len(held_by_job),
+        "held_usd": held_nanos / NANOS_PER_USD,
+        "video_held_usd": sum(held_by_job.values()) / NANOS_PER_USD,
+        "waiting_rows": len(pending_rows),
     }
 
 
 async def reconcile_node(
-    balances: Balances, queue: WriteQueue, jobs: Jobs | None, stored: ClusterAudit, problems: Sequence[str]
+    balances: Balances, queue: WriteQueue, jobs: Jobs | None, audit: ClusterAudit, problems: Sequence[str]
 ) -> dict[str, Any]:
     """Return the report of a cluster node. ``open_holds`` and ``waiting_rows`` count only this node's."""
-    found = [*stored.problems, *problems, *_check_reservations(balances), *_compare_totals(stored.totals)]
-    found += [] if jobs is None else await _list_contradictions(jobs)
-    held = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
+    all_problems = [*audit.problems, *problems, *_check_reservations(balances), *_compare_totals(audit.totals)]
+    all_problems += [] if jobs is None else await _list_contradictions(jobs)
+    held_nanos = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
     return {
-        **_build_report(found, stored.overruns, stored.totals),
-        "purses": len(stored.totals),
+        **_build_report(all_problems, audit.overruns, audit.totals),
+        "purses": len(audit.totals),
         "open_holds": len(balances.reservations),
-        "video_holds": stored.jobs,
-        "held_usd": (held + stored.held_nanos) / NANOS_PER_USD,
-        "video_held_usd": stored.held_nanos / NANOS_PER_USD,
+        "video_holds": audit.jobs,
+        "held_usd": (held_nanos + audit.held_nanos) / NANOS_PER_USD,
+        "video_held_usd": audit.held_nanos / NANOS_PER_USD,
         "waiting_rows": len(queue.list_rows()),
     }
 
@@ -132,16 +135,16 @@ def _build_sums(balance: Balance, day: UtcDay) -> Sums:
 
 async def recompute_sums(
     ledger: LedgerRepository,
-    pending: Iterable[RequestRecord],
+    pending_rows: Iterable[RequestRecord],
     day: UtcDay,
     clock: Callable[[], float],
     existing: Mapping[Owner, Collection[int]] | None,
 ) -> dict[BalanceId, Sums]:
-    """Compute the sums from the ledger and the ``pending`` records. Owners that are not ``existing`` are left out."""
+    """Compute the sums from the ledger and ``pending_rows``. Owners that are not ``existing`` are left out."""
     balances = Balances(clock)
     balances.existing = existing
     balances.load(await ledger.list_spending(day), day)
-    balances.load((_build_spending(record, day) for record in pending), day)
+    balances.load((_build_spending(record, day) for record in pending_rows), day)
     return copy_sums(balances, day)
 
 
@@ -151,13 +154,15 @@ def _build_spending(record: RequestRecord, day: UtcDay) -> Spending:
     return Spending(record.account_id, record.key_id, cost, month, cost if day.contains(at_s) else 0)
 
 
-def _compare(found: Mapping[BalanceId, Sums], expected: Mapping[BalanceId, Sums]) -> list[str]:
+def _compare_sums(memory_sums: Mapping[BalanceId, Sums], ledger_sums: Mapping[BalanceId, Sums]) -> list[str]:
     problems = []
-    for owner, owner_id in sorted(found.keys() | expected.keys()):
-        pair = found.get((owner, owner_id), NO_SUMS), expected.get((owner, owner_id), NO_SUMS)
-        for name, here, there in zip(_SUM_NAMES, *pair, strict=True):
-            if here != there:
-                problems.append(f"{owner} {owner_id}: {name} is {here}, its entries say {there} (nano-USD)")
+    for owner, owner_id in sorted(memory_sums.keys() | ledger_sums.keys()):
+        pair = memory_sums.get((owner, owner_id), NO_SUMS), ledger_sums.get((owner, owner_id), NO_SUMS)
+        for name, memory_nanos, ledger_nanos in zip(_SUM_NAMES, *pair, strict=True):
+            if memory_nanos != ledger_nanos:
+                problems.append(
+                    f"{owner} {owner_id}: {name} is {memory_nanos}, its entries say {ledger_nanos} (nano-USD)"
+                )
     return problems
 
 
@@ -173,23 +178,23 @@ def _check_balances(balances: Balances, day: UtcDay) -> list[str]:
 
 def _list_overruns(balances: Balances, day: UtcDay) -> list[str]:
     return [
-        describe_overrun(owner, owner_id, -left)
+        describe_overrun(owner, owner_id, -left_nanos)
         for owner in _OWNERS
         for owner_id, balance in balances.list_balances(owner)
-        if (left := balance.find_balance(day) or 0) < 0
+        if (left_nanos := balance.find_balance(day) or 0) < 0
     ]
 
 
 def _check_reservations(balances: Balances) -> list[str]:
     reserved: dict[int, int] = {}
     for reservation in balances.reservations:
-        for balance, more in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):
-            reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos + more
+        for balance, beyond_nanos in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):
+            reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos + beyond_nanos
     return [
-        f"{owner} {owner_id}: {balance.held_nanos} held, its holds say {expected} (nano-USD)"
+        f"{owner} {owner_id}: {balance.held_nanos} held, its holds say {reserved_nanos} (nano-USD)"
         for owner in _OWNERS
         for owner_id, balance in balances.list_balances(owner)
-        if balance.held_nanos != (expected := reserved.get(id(balance), 0))
+        if balance.held_nanos != (reserved_nanos := reserved.get(id(balance), 0))
     ]
 
 
@@ -200,10 +205,12 @@ async def _check_jobs(jobs: Jobs, balances: Balances) -> list[str]:
         for owner in _OWNERS
         for owner_id, balance in balances.list_balances(owner)
     }
-    held = jobs.list_held()
-    live = await jobs.store.list_open()
-    problems = _find_short_balances(held_by_balance, [(job, held[job.id]) for job in live if job.id in held])
-    problems += await _list_persistent(jobs, _compare_jobs(held, live))
+    held_by_job = jobs.list_held()
+    live_jobs = await jobs.store.list_open()
+    problems = _find_short_balances(
+        held_by_balance, [(job, held_by_job[job.id]) for job in live_jobs if job.id in held_by_job]
+    )
+    problems += await _list_persistent(jobs, _compare_jobs(held_by_job, live_jobs))
     return problems + await _list_contradictions(jobs)
 
 
@@ -215,41 +222,43 @@ async def _list_contradictions(jobs: Jobs) -> list[str]:
 
 
 async def _list_persistent(jobs: Jobs, problems: dict[str, str]) -> list[str]:
-    """Return the problems that persist. Short-lived ones are normal: job and reservation do not change in one step."""
-    for _ in range(MAX_LOOKS - 1):
+    """Return the problems that persist. Others are normal, because a job and its reservation do not change at once."""
+    for _ in range(MAX_CHECKS - 1):
         if not problems:
             break
-        await asyncio.sleep(LOOK_AGAIN_S)
-        held = jobs.list_held()
-        again = _compare_jobs(held, await jobs.store.list_open())
-        problems = {video_id: again[video_id] for video_id in problems if video_id in again}
+        await asyncio.sleep(CHECK_PAUSE_S)
+        held_by_job = jobs.list_held()
+        current_problems = _compare_jobs(held_by_job, await jobs.store.list_open())
+        problems = {video_id: current_problems[video_id] for video_id in problems if video_id in current_problems}
     return list(problems.values())
 
 
-def _compare_jobs(held: Mapping[str, int], live: Iterable[VideoJob]) -> dict[str, str]:
+def _compare_jobs(held_by_job: Mapping[str, int], live_jobs: Iterable[VideoJob]) -> dict[str, str]:
     """Return a problem for each job whose reservation in memory differs from the stored one."""
-    recorded = {job.id: job.held_nanos for job in live}
+    stored_by_job = {job.id: job.held_nanos for job in live_jobs}
     problems = {}
-    for video_id in sorted(held.keys() | recorded.keys()):
-        here, there = held.get(video_id), recorded.get(video_id)
-        if here is None:
-            problems[video_id] = f"{video_id}: no hold is open, its record says {there} (nano-USD)"
-        elif there is None:
-            problems[video_id] = f"{video_id}: {here} held, and there is no such job that goes on (nano-USD)"
-        elif here != there:
-            problems[video_id] = f"{video_id}: {here} held, its record says {there} (nano-USD)"
+    for video_id in sorted(held_by_job.keys() | stored_by_job.keys()):
+        memory_nanos, stored_nanos = held_by_job.get(video_id), stored_by_job.get(video_id)
+        if memory_nanos is None:
+            problems[video_id] = f"{video_id}: no hold is open, its record says {stored_nanos} (nano-USD)"
+        elif stored_nanos is None:
+            problems[video_id] = f"{video_id}: {memory_nanos} held, and there is no such job that goes on (nano-USD)"
+        elif memory_nanos != stored_nanos:
+            problems[video_id] = f"{video_id}: {memory_nanos} held, its record says {stored_nanos} (nano-USD)"
     return problems
 
 
-def _find_short_balances(held: Mapping[BalanceId, int], live: Sequence[tuple[VideoJob, int]]) -> list[str]:
+def _find_short_balances(
+    held_by_balance: Mapping[BalanceId, int], live_jobs: Sequence[tuple[VideoJob, int]]
+) -> list[str]:
     """Report balances that hold less than their jobs need: a job's reservation was released by mistake."""
-    needed: dict[BalanceId, int] = {}
-    for job, amount in live:
+    needed_nanos: dict[BalanceId, int] = {}
+    for job, amount in live_jobs:
         owners: tuple[BalanceId, ...] = (("account", job.account_id), ("key", job.key_id))
         for owner in owners:
-            needed[owner] = needed.get(owner, 0) + amount
+            needed_nanos[owner] = needed_nanos.get(owner, 0) + amount
     return [
-        f"{owner} {owner_id}: {reserved} held, its jobs alone say {amount} (nano-USD)"
-        for (owner, owner_id), amount in sorted(needed.items())
-        if (reserved := held.get((owner, owner_id), 0)) < amount
+        f"{owner} {owner_id}: {held_nanos} held, its jobs alone say {amount} (nano-USD)"
+        for (owner, owner_id), amount in sorted(needed_nanos.items())
+        if (held_nanos := held_by_balance.get((owner, owner_id), 0)) < amount
     ]

@@ -29,9 +29,9 @@ async def recover(
     reservation is released or charged. None leaves it in the journal for a later decision.
     """
     rows = [
-        left.row if left.ended else interrupt(left.row, now_ms, charged=on_crash == "charge")
-        for left in leftovers
-        if left.ended or on_crash is not None
+        leftover.row if leftover.ended else interrupt(leftover.row, now_ms, is_charged=on_crash == "charge")
+        for leftover in leftovers
+        if leftover.ended or on_crash is not None
     ]
     if not rows:
         return
@@ -54,13 +54,13 @@ async def load_balances(
     return balances
 
 
-def interrupt(row: RequestRecord, now_ms: int, *, charged: bool) -> RequestRecord:
-    """Return the row of an interrupted request. It costs its reservation if ``charged``, otherwise nothing."""
-    return attrs.evolve(row, settled_ms=now_ms, cost_nanos=row.reserved_nanos if charged else 0)
+def interrupt(row: RequestRecord, now_ms: int, *, is_charged: bool) -> RequestRecord:
+    """Return the row of an interrupted request. It costs its reservation if ``is_charged``, otherwise nothing."""
+    return attrs.evolve(row, settled_ms=now_ms, cost_nanos=row.reserved_nanos if is_charged else 0)
 
 
 def log_interrupted(rows: Iterable[RequestRecord]) -> None:
-    """Log the interrupted ``rows``."""
+    """Log a warning for each of ``rows`` that was interrupted."""
     for row in rows:
         if row.outcome == "interrupted":
             log.warning(

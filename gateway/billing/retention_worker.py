@@ -10,13 +10,13 @@ from gateway.domain.traffic import HOUR_MS
 from gateway.errors import StoreUnavailable
 from gateway.storage.retention import RetentionRepository
 
-FIRST_AFTER_S = 60.0
-RETIRE_EVERY_S = 3_600.0
-REST_S = 0.1
+FIRST_DELAY_S = 60.0
+RETIRE_INTERVAL_S = 3_600.0
+PAUSE_S = 0.1
 """The pause between two commits, for other writers."""
-MOST = 500
+MAX_ROWS = 500
 """The maximum number of rows per commit, which then takes about 15 ms."""
-HOURS_KEPT = 400 * 24
+RETENTION_HOURS = 400 * 24
 _DAY_MS = 86_400_000
 
 log = structlog.stdlib.get_logger(__name__)
@@ -39,19 +39,19 @@ class RetentionWorker:
         keep_days: Callable[[], int],
         clock: Callable[[], float],
         *,
-        rest_s: float = REST_S,
+        pause_s: float = PAUSE_S,
     ) -> None:
         self._retirement = retirement
         self._write_queue = write_queue
         self._keep_days = keep_days
         self._clock = clock
-        self._rest_s = rest_s
+        self._pause_s = pause_s
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_AFTER_S)
+        await asyncio.sleep(FIRST_DELAY_S)
         while True:
             await self.retire()
-            await asyncio.sleep(RETIRE_EVERY_S)
+            await asyncio.sleep(RETIRE_INTERVAL_S)
 
     async def retire(self) -> None:
         """Delete once. If the database fails, the next run tries again."""
@@ -60,7 +60,7 @@ class RetentionWorker:
             newest_ms = await self._retirement.find_newest_ms()
             now_ms = now_ms if newest_ms is None else min(now_ms, newest_ms)
             rows = await self._retire_requests(now_ms - keep_days * _DAY_MS) if keep_days else 0
-            rows += await self._retire_hours(now_ms // HOUR_MS - HOURS_KEPT)
+            rows += await self._retire_hours(now_ms // HOUR_MS - RETENTION_HOURS)
         except StoreUnavailable as error:
             log.warning("requests_not_retired", error=error.message)
             return
@@ -68,17 +68,17 @@ class RetentionWorker:
             log.info("requests_retired", rows=rows)
 
     async def _retire_requests(self, before_ms: int) -> int:
-        """Delete rows from the oldest on, until the next is too new: rows are stored in the order of settlement."""
-        retired, after, ended = 0, 0, False
-        while not ended and not self._write_queue.failing:
-            step = await self._retirement.retire_requests(before_ms, after, MOST)
-            retired, after, ended = retired + step.retired, step.last, step.ended
-            await asyncio.sleep(self._rest_s)
-        return retired
+        """Delete rows from the oldest on, until the next is too new. Rows are stored in the order of settlement."""
+        retired_rows, after_sequence, is_done = 0, 0, False
+        while not is_done and not self._write_queue.failing:
+            batch = await self._retirement.retire_requests(before_ms, after_sequence, MAX_ROWS)
+            retired_rows, after_sequence, is_done = retired_rows + batch.retired, batch.last, batch.ended
+            await asyncio.sleep(self._pause_s)
+        return retired_rows
 
-    async def _retire_hours(self, before: int) -> int:
-        retired = 0
-        while gone := await self._retirement.retire_hours(before):
-            retired += gone
-            await asyncio.sleep(self._rest_s)
-        return retired
+    async def _retire_hours(self, before_hour: int) -> int:
+        retired_rows = 0
+        while deleted_rows := await self._retirement.retire_hours(before_hour):
+            retired_rows += deleted_rows
+            await asyncio.sleep(self._pause_s)
+        return retired_rows

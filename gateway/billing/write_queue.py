@@ -8,9 +8,9 @@ from contextlib import suppress
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
-ENOUGH = 1_000
+FULL_BATCH = 1_000
 """So many rows do not wait for more: a larger commit would stall the event loop."""
-MAX_WAITING = 20_000
+MAX_QUEUED = 20_000
 """The maximum number of rows, about 1 KB each, without those of the commit in progress. If the database is this far
 behind, new requests are refused."""
 _RETRY_AFTER_S = 5
@@ -19,12 +19,13 @@ _RETRY_AFTER_S = 5
 class WriteQueue:
     """Settled requests that are not yet in the database. Rows are never dropped; new requests are refused instead.
 
-    ``failing``: the database could not store the last batch, and has stored none since. ``writing`` is held while rows
-    move from the queue to the database.
+    Attributes:
+        failing: whether the database could not store the last batch.
+        writing: a lock that is held while rows move from the queue to the database.
     """
 
-    def __init__(self, most: int = MAX_WAITING) -> None:
-        self._most = most
+    def __init__(self, max_rows: int = MAX_QUEUED) -> None:
+        self._max_rows = max_rows
         self._rows: deque[RequestRecord] = deque()
         self._arrived = asyncio.Event()
         self._has_enough = asyncio.Event()
@@ -36,12 +37,12 @@ class WriteQueue:
 
     @property
     def full(self) -> bool:
-        return self.failing or len(self._rows) >= self._most
+        return self.failing or len(self._rows) >= self._max_rows
 
     @property
     def crowded(self) -> bool:
         """Whether optional work should wait: half of the queue is reserved for requests in progress."""
-        return self.failing or 2 * len(self._rows) >= self._most
+        return self.failing or 2 * len(self._rows) >= self._max_rows
 
     @property
     def can_recover(self) -> bool:
@@ -57,10 +58,10 @@ class WriteQueue:
 
     def put(self, row: RequestRecord) -> None:
         self._rows.append(row)
-        waiting = len(self._rows)
-        if waiting == 1:
+        queued_rows = len(self._rows)
+        if queued_rows == 1:
             self._arrived.set()
-        elif waiting == ENOUGH:
+        elif queued_rows == FULL_BATCH:
             self._has_enough.set()
 
     def put_back(self, rows: Sequence[RequestRecord]) -> None:
@@ -72,17 +73,17 @@ class WriteQueue:
         await self._arrived.wait()
 
     async def wait_for_more(self, timeout_s: float) -> None:
-        """Wait until ``ENOUGH`` rows are to be stored, or all are, at most ``timeout_s`` seconds."""
-        if len(self._rows) < ENOUGH:
+        """Wait until ``FULL_BATCH`` rows are in the queue, or it is emptied; at most ``timeout_s`` seconds."""
+        if len(self._rows) < FULL_BATCH:
             self._has_enough.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
                     await self._has_enough.wait()
 
-    def take(self, most: int) -> list[RequestRecord]:
-        """Remove and return the oldest rows, at most ``most``."""
-        if len(self._rows) > most:
-            return [self._rows.popleft() for _ in range(most)]
+    def take(self, max_rows: int) -> list[RequestRecord]:
+        """Remove and return the oldest rows, at most ``max_rows``."""
+        if len(self._rows) > max_rows:
+            return [self._rows.popleft() for _ in range(max_rows)]
         rows = list(self._rows)
         self._rows.clear()
         self._arrived.clear()

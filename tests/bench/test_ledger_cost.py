@@ -17,7 +17,7 @@ from gateway.billing.balances import Balances
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import ENOUGH, WriteQueue
+from gateway.billing.write_queue import FULL_BATCH, WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
@@ -36,7 +36,7 @@ from tests.support.contexts import make_attempt, make_context
 
 CALLS = 2_000
 ROUNDS = 5
-PER_COMMIT = ENOUGH
+PER_COMMIT = FULL_BATCH
 """Rows a commit at 1,000 requests a second."""
 
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)
@@ -69,7 +69,7 @@ class LedgerScenario:
     """Admission and settlement with everything on, and no request around them."""
 
     def __init__(self, journal: RequestJournal, limits: Limits) -> None:
-        self.write_queue = WriteQueue(most=10**9)
+        self.write_queue = WriteQueue(max_rows=10**9)
         self.balances = Balances(time.time)
         self.quota = QuotaService(
             self.balances, InMemoryRateLimiter(time.monotonic), journal, self.write_queue, refresh=lambda caller: caller

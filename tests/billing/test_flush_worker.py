@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.billing.flush_worker import BATCH, COMMIT_DELAY_S, RETRY_AFTER_S, LedgerFlusher
-from gateway.billing.write_queue import ENOUGH, WriteQueue
+from gateway.billing.flush_worker import COMMIT_DELAY_S, MAX_ROWS, RETRY_AFTER_S, LedgerFlusher
+from gateway.billing.write_queue import FULL_BATCH, WriteQueue
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
@@ -99,10 +99,10 @@ async def test_what_is_stored_is_charged(journal: RequestJournal) -> None:
 
 async def test_a_long_queue_is_stored_batch_by_batch(journal: RequestJournal) -> None:
     write_queue, store = WriteQueue(), UnreliableStore()
-    expected = put(write_queue, journal, 0, 2 * BATCH + 3)
+    expected = put(write_queue, journal, 0, 2 * MAX_ROWS + 3)
     assert await LedgerFlusher(write_queue, store, journal).flush()
     assert await read_ids(store) == expected
-    assert store.batches == [BATCH, BATCH, 3]
+    assert store.batches == [MAX_ROWS, MAX_ROWS, 3]
 
 
 async def test_nothing_put_asks_nothing_of_the_store(journal: RequestJournal) -> None:
@@ -115,10 +115,10 @@ async def test_nothing_put_asks_nothing_of_the_store(journal: RequestJournal) ->
 async def test_a_store_that_fails_keeps_every_row_in_order(journal: RequestJournal) -> None:
     write_queue, store = WriteQueue(), UnreliableStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
-    expected = put(write_queue, journal, 0, BATCH + 5)
+    expected = put(write_queue, journal, 0, MAX_ROWS + 5)
     assert not await flush.flush()
-    assert len(write_queue) == BATCH + 5
-    expected += put(write_queue, journal, BATCH + 5, BATCH + 8)
+    assert len(write_queue) == MAX_ROWS + 5
+    expected += put(write_queue, journal, MAX_ROWS + 5, MAX_ROWS + 8)
     assert not await flush.flush()
     assert len(write_queue) == 8
     assert await flush.flush()
@@ -130,11 +130,11 @@ async def test_only_what_is_stored_is_forgotten(path: Path, journal: RequestJour
     write_queue, store = WriteQueue(), UnreliableStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
     journal.start_at_once(begin(make_row("running")))
-    expected = put(write_queue, journal, 0, BATCH + 2)
+    expected = put(write_queue, journal, 0, MAX_ROWS + 2)
     assert not await flush.flush()
     assert find(path) == {"req_running": False, **dict.fromkeys(expected, True)}
     assert not await flush.flush()
-    assert find(path) == {"req_running": False, **dict.fromkeys(expected[BATCH:], True)}
+    assert find(path) == {"req_running": False, **dict.fromkeys(expected[MAX_ROWS:], True)}
     assert await flush.flush()
     assert find(path) == {"req_running": False}
 
@@ -174,14 +174,14 @@ async def test_while_the_store_refuses_there_is_no_room_and_once_it_takes_a_batc
 async def test_one_batch_that_is_stored_ends_the_refusal_though_the_next_fails_again(journal: RequestJournal) -> None:
     write_queue, store = WriteQueue(), UnreliableStore(unavailable, None, unavailable)
     flush = LedgerFlusher(write_queue, store, journal)
-    put(write_queue, journal, 0, BATCH + 1)
+    put(write_queue, journal, 0, MAX_ROWS + 1)
     with capture_logs() as reported:
         assert not await flush.flush()
         assert not await flush.flush()
     assert write_queue.failing
     assert [(line["event"], line["rows"]) for line in reported] == [
-        ("records_not_stored", BATCH + 1),
-        ("store_recovered", BATCH),
+        ("records_not_stored", MAX_ROWS + 1),
+        ("store_recovered", MAX_ROWS),
         ("records_not_stored", 1),
     ]
 
@@ -274,9 +274,9 @@ def test_rows_wait_for_others_until_one_has_waited_long_or_they_are_many_or_are_
             assert store.batches[-1] == 10
         assert (store.batches, after) == ([10, 10], [1, 2])
 
-        put(write_queue, journal, 1_000, 1_000 + ENOUGH)
+        put(write_queue, journal, 1_000, 1_000 + FULL_BATCH)
         await asyncio.sleep(COMMIT_DELAY_S / 20)
-        assert store.batches[2:] == [ENOUGH]
+        assert store.batches[2:] == [FULL_BATCH]
 
         put(write_queue, journal, 10_000, 10_001)
         await asyncio.sleep(0)

@@ -487,7 +487,7 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
     async def rest(seconds: float) -> None:
         rests.append(seconds)
 
-    caller, small = caller_of(), WriteQueue(most=4)
+    caller, small = caller_of(), WriteQueue(max_rows=4)
     await billing.spend(caller, 5)
     row = billing.write_queue.list_rows()[0]
     crowded = QuotaService(

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, select, text, update
 
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
-from gateway.billing.reconcile import LOOK_AGAIN_S
+from gateway.billing.reconcile import CHECK_PAUSE_S
 from gateway.billing.settlement import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
@@ -156,7 +156,10 @@ TAMPERINGS: dict[str, tuple[Callable[[BillingServices], object], str]] = {
         lambda billing: setattr(billing.balances.find_balance("account", 1).daily.current, "credit_nanos", 0),
         "account 1: credited today is 0, its entries say 50",
     ),
-    "a whole purse": (lambda billing: billing.balances._kinds["key"].pop(7), "key 7: spent is 0, its entries say 40"),
+    "a whole purse": (
+        lambda billing: billing.balances._balances_by_owner["key"].pop(7),
+        "key 7: spent is 0, its entries say 40",
+    ),
     "a purse of nobody": (
         lambda billing: billing.balances.find_balance("key", 99).add_credit(5, billing.balances.today),
         "key 99: credited is 5, its entries say 0",
@@ -387,7 +390,7 @@ async def test_a_job_that_is_on_record_a_moment_before_its_money_is_its_own_is_n
 ) -> None:
     job, held = held_videos.propose(1, 30)
     await held_videos.store.create(job)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.add, job, held)
+    asyncio.get_running_loop().call_later(CHECK_PAUSE_S / 2, held_videos.videos.reservations.add, job, held)
     assert await problems(billing) == []
     assert held_videos.videos.reservations.list_held() == {"video_1": 30}
 
@@ -397,7 +400,7 @@ async def test_a_job_that_is_struck_off_a_moment_before_its_money_is_free_is_no_
 ) -> None:
     job = await held_videos.begin(1, 30)
     await forget_jobs(held_videos)
-    asyncio.get_running_loop().call_later(LOOK_AGAIN_S / 2, held_videos.videos.reservations.release, job)
+    asyncio.get_running_loop().call_later(CHECK_PAUSE_S / 2, held_videos.videos.reservations.release, job)
     assert await problems(billing) == []
     assert (await billing.accounting.reconcile())["held_usd"] == 0
 

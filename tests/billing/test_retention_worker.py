@@ -6,7 +6,13 @@ from itertools import pairwise
 
 from structlog.testing import capture_logs
 
-from gateway.billing.retention_worker import FIRST_AFTER_S, HOURS_KEPT, MOST, RETIRE_EVERY_S, RetentionWorker
+from gateway.billing.retention_worker import (
+    FIRST_DELAY_S,
+    MAX_ROWS,
+    RETENTION_HOURS,
+    RETIRE_INTERVAL_S,
+    RetentionWorker,
+)
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.traffic import HOUR_MS, TrafficFilter
@@ -44,7 +50,7 @@ class RetentionScenario:
 
     def __init__(self, keep_days: int = 90) -> None:
         self.store, self.write_queue, self.keep_days = Store(), WriteQueue(), keep_days
-        self.job = RetentionWorker(self.store, self.write_queue, lambda: self.keep_days, lambda: NOW_S, rest_s=0)
+        self.job = RetentionWorker(self.store, self.write_queue, lambda: self.keep_days, lambda: NOW_S, pause_s=0)
 
     async def put(self, *ages_ms: int) -> None:
         rows = [make_row(age_ms, settled_ms=NOW_MS - age_ms, cost_nanos=1) for age_ms in ages_ms]
@@ -89,12 +95,12 @@ async def test_how_long_is_asked_anew_each_time_and_zero_is_for_ever() -> None:
 
 async def test_many_rows_go_in_many_commits() -> None:
     scenario = RetentionScenario()
-    await scenario.put(*range(100 * DAY_MS + 2 * MOST + 1, 100 * DAY_MS, -1), 0)
+    await scenario.put(*range(100 * DAY_MS + 2 * MAX_ROWS + 1, 100 * DAY_MS, -1), 0)
     await scenario.job.retire()
     assert await scenario.list_left() == [0]
-    assert [(before_ms, most) for before_ms, _, most in scenario.store.asked] == [(NOW_MS - 90 * DAY_MS, MOST)] * 3
+    assert [(before_ms, most) for before_ms, _, most in scenario.store.asked] == [(NOW_MS - 90 * DAY_MS, MAX_ROWS)] * 3
     assert sorted({after for _, after, _ in scenario.store.asked}) == [after for _, after, _ in scenario.store.asked]
-    assert [total.requests_nanos for total in await scenario.store.list_totals()] == [2 * MOST + 2]
+    assert [total.requests_nanos for total in await scenario.store.list_totals()] == [2 * MAX_ROWS + 2]
 
 
 async def test_while_the_store_refuses_rows_none_is_retired() -> None:
@@ -111,7 +117,7 @@ async def test_while_the_store_refuses_rows_none_is_retired() -> None:
 
 async def test_hours_go_after_400_days_whatever_becomes_of_rows() -> None:
     scenario = RetentionScenario(keep_days=0)
-    kept_ms = HOURS_KEPT * HOUR_MS
+    kept_ms = RETENTION_HOURS * HOUR_MS
     ages_ms = (kept_ms + 2 * HOUR_MS, kept_ms + HOUR_MS, kept_ms, 0)
     await scenario.put(*ages_ms)
     await scenario.job.retire()
@@ -140,9 +146,9 @@ def test_it_retires_soon_after_the_start_and_then_every_hour_for_ever() -> None:
     async def scene() -> None:
         began.append(asyncio.get_running_loop().time())
         with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_AFTER_S + 3 * RETIRE_EVERY_S + 60):
+            async with asyncio.timeout(FIRST_DELAY_S + 3 * RETIRE_INTERVAL_S + 60):
                 await scenario.job.run()
 
     run_hurried(scene())
     waits = [after - before for before, after in pairwise(began + scenario.store.at)]
-    assert [round(wait) for wait in waits] == [round(FIRST_AFTER_S), *[round(RETIRE_EVERY_S)] * 3]
+    assert [round(wait) for wait in waits] == [round(FIRST_DELAY_S), *[round(RETIRE_INTERVAL_S)] * 3]

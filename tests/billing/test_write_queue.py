@@ -6,7 +6,7 @@ import pytest
 
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
-from gateway.billing.write_queue import MAX_WAITING, WriteQueue
+from gateway.billing.write_queue import MAX_QUEUED, WriteQueue
 from gateway.domain.rate_limit import Limits
 from gateway.errors import StoreUnavailable
 from tests.support.billing_services import BillingServices, call_for, caller_of
@@ -65,7 +65,7 @@ async def test_nobody_waits_while_rows_are_left() -> None:
 
 
 async def test_when_as_many_rows_wait_as_may_there_is_no_room_for_new_work() -> None:
-    write_queue = WriteQueue(most=3)
+    write_queue = WriteQueue(max_rows=3)
     for row in make_rows(1, 2):
         write_queue.put(row)
     write_queue.check_room()
@@ -82,7 +82,7 @@ async def test_when_as_many_rows_wait_as_may_there_is_no_room_for_new_work() -> 
 
 async def test_calls_that_run_already_are_taken_in_whatever_waits() -> None:
     """What was settled is never dropped, also above the bound and while the store fails."""
-    write_queue, rows = WriteQueue(most=2), make_rows(*range(6))
+    write_queue, rows = WriteQueue(max_rows=2), make_rows(*range(6))
     write_queue.failing = True
     for row in rows:
         write_queue.put(row)
@@ -101,7 +101,7 @@ async def test_while_the_store_fails_there_is_no_room_though_nothing_waits() -> 
 
 async def test_twenty_thousand_rows_are_its_bound() -> None:
     write_queue, (row,) = WriteQueue(), make_rows(1)
-    for _ in range(MAX_WAITING - 1):
+    for _ in range(MAX_QUEUED - 1):
         write_queue.put(row)
     write_queue.check_room()
     write_queue.put(row)
@@ -112,7 +112,7 @@ async def test_twenty_thousand_rows_are_its_bound() -> None:
 async def test_nothing_is_held_for_a_call_that_waits_for_a_busy_store(billing: BillingServices) -> None:
     caller, write_queue, counters = (
         caller_of(limits=Limits(max_concurrency=1)),
-        WriteQueue(most=2),
+        WriteQueue(max_rows=2),
         InMemoryRateLimiter(lambda: 0.0),
     )
     write_queue.put(make_rows(1)[0])

@@ -154,7 +154,7 @@ class LeasedBalances(Balances):
                     self._credit_keeper.reread_leases()
         self.reservations.discard(reservation)
         reservation.charge = Charge(0, 0)
-        if self._gone:
+        if self._gone_balances:
             self._drop_idle(balances)
 
     def _reserve_locally(self, pair: BalancePair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:

@@ -61,7 +61,9 @@ class NoteCollector:
 
     async def step(self) -> None:
         for node in await self._ended_nodes.find_nodes():
-            interrupt_request = partial(interrupt, now_ms=int(self._clock() * 1000), charged=self._on_crash == "charge")
+            interrupt_request = partial(
+                interrupt, now_ms=int(self._clock() * 1000), is_charged=self._on_crash == "charge"
+            )
             rows = await self._ended_nodes.interrupt_requests(node, interrupt_request)
             log_interrupted(rows)
             log.warning("node_settled", node=node, interrupted=len(rows))

@@ -4,7 +4,7 @@ import asyncio
 
 import structlog
 
-from gateway.billing.flush_worker import BATCH
+from gateway.billing.flush_worker import MAX_ROWS
 from gateway.cluster.journal.kept_journal import KeptJournal, read_ended
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
@@ -19,7 +19,7 @@ async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
     row_count = 0
     for path in journal.keep_all():
         rows = journal.select_stored(await asyncio.to_thread(read_ended, path))
-        for start in range(0, len(rows), BATCH):
-            await ledger.post_again(rows[start : start + BATCH])
+        for start in range(0, len(rows), MAX_ROWS):
+            await ledger.post_again(rows[start : start + MAX_ROWS])
         row_count += len(rows)
     log.warning("records_posted_again", rows=row_count)

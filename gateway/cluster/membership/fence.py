@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from gateway.billing.write_queue import MAX_WAITING, WriteQueue
+from gateway.billing.write_queue import MAX_QUEUED, WriteQueue
 from gateway.cluster.membership.times import TIMES, ClusterTimes
 from gateway.errors import StoreUnavailable
 
@@ -29,10 +29,10 @@ class FencedWriteQueue(WriteQueue):
         when_fenced: functions to call as soon as the node is fenced.
     """
 
-    def __init__(self, most: int = MAX_WAITING, times: ClusterTimes = TIMES) -> None:
+    def __init__(self, max_rows: int = MAX_QUEUED, times: ClusterTimes = TIMES) -> None:
         self._failing_since_s: float | None = None
         self._ride_through_s = times.ride_through_s
-        super().__init__(most)
+        super().__init__(max_rows)
         self.valid_until_s = 0.0
         self.when_fenced: list[Callable[[], object]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -64,11 +64,11 @@ class FencedWriteQueue(WriteQueue):
 
     @property
     def full(self) -> bool:
-        return self.fenced or len(self._rows) >= self._most or (self.failing and self._is_failing_long)
+        return self.fenced or len(self._rows) >= self._max_rows or (self.failing and self._is_failing_long)
 
     @property
     def crowded(self) -> bool:
-        return self.fenced or 2 * len(self._rows) >= self._most or (self.failing and self._is_failing_long)
+        return self.fenced or 2 * len(self._rows) >= self._max_rows or (self.failing and self._is_failing_long)
 
     @property
     def can_recover(self) -> bool:
@@ -94,4 +94,4 @@ class FencedWriteQueue(WriteQueue):
     @property
     def _is_failing_long(self) -> bool:
         since_s = self._failing_since_s or 0.0
-        return read_boot_time() - since_s >= self._ride_through_s or 2 * len(self._rows) >= self._most
+        return read_boot_time() - since_s >= self._ride_through_s or 2 * len(self._rows) >= self._max_rows

@@ -96,7 +96,7 @@ class Cluster:
 
     async def settle(self, node: str, on_crash: OnCrash = "release") -> Sequence[RequestRecord]:
         return await self.left.interrupt_requests(
-            node, partial(interrupt, now_ms=NOON_MS, charged=on_crash == "charge")
+            node, partial(interrupt, now_ms=NOON_MS, is_charged=on_crash == "charge")
         )
 
     async def list_notes(self) -> list[str]:
