@@ -17,7 +17,7 @@ MMAP_THRESHOLD_BYTES = 1024 * 1024
 copying into it, so ordinary bodies stay below this size."""
 MAX_FREE_BYTES = 8 * 1024 * 1024
 """Free bytes at the end of an arena that are kept for later requests."""
-LOOK_EVERY_S = 60.0
+CHECK_INTERVAL_S = 60.0
 MAX_GROWTH_BYTES = 32 * 1024 * 1024
 """Growth of resident memory, in bytes, after which free pages inside the arenas are returned to the system, too."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's malloc.h
@@ -54,7 +54,7 @@ class MemoryTrimmer:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             await self.check()
 
     async def check(self) -> None:

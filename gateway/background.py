@@ -42,8 +42,8 @@ class JobRunner:
 
 async def await_ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
     """Wait until tasks have ended. They go on if the waiter is cancelled, which ``asyncio.gather`` would pass on."""
-    if pending := {*tasks}:
-        await asyncio.wait(pending)
+    if pending_tasks := {*tasks}:
+        await asyncio.wait(pending_tasks)
 
 
 class TaskSet:
@@ -66,9 +66,9 @@ class TaskSet:
 
     async def close(self, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + timeout_s
-        while self._tasks and loop.time() < until:  # a task may start another one as it ends
-            await asyncio.wait(self._tasks, timeout=until - loop.time())
+        deadline_s = loop.time() + timeout_s
+        while self._tasks and loop.time() < deadline_s:  # a task may start another one as it ends
+            await asyncio.wait(self._tasks, timeout=deadline_s - loop.time())
         while self._tasks:
             for task in list(self._tasks):
                 task.cancel()

@@ -15,12 +15,12 @@ from gateway.storage.members import MemberRepository
 from gateway.storage.videos import VideoRepository
 from gateway.storage.webhook_deliveries import WebhookDeliveryRepository
 
-FIRST_AFTER_S = 30.0
-SWEEP_EVERY_S = 3_600.0
-DELIVERIES_KEPT_MS = 30 * 24 * 3_600 * 1000
-BATCHES_KEPT_MS = 30 * 24 * 3_600 * 1000
+FIRST_DELAY_S = 30.0
+SWEEP_INTERVAL_S = 3_600.0
+DELIVERY_RETENTION_MS = 30 * 24 * 3_600 * 1000
+BATCH_RETENTION_MS = 30 * 24 * 3_600 * 1000
 """How long batches are kept after their creation."""
-VIDEOS_KEPT_MS = 30 * 24 * 3_600 * 1000
+VIDEO_RETENTION_MS = 30 * 24 * 3_600 * 1000
 """How long video jobs are kept after their files expire."""
 MAX_JOBS = 100
 """Videos deleted in one commit. Other writers wait for at most one such commit."""
@@ -61,21 +61,21 @@ class RecordCleanup:
         self._clock = clock
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_AFTER_S)
+        await asyncio.sleep(FIRST_DELAY_S)
         while True:
             await self.sweep()
-            await asyncio.sleep(SWEEP_EVERY_S)
+            await asyncio.sleep(SWEEP_INTERVAL_S)
 
     async def sweep(self) -> None:
         now_ms = int(self._clock() * 1000)
         try:
             rows = await self._idempotency.sweep(now_ms - KEEP_MS)
-            rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERIES_KEPT_MS)
-            rows += await self._sweep_videos(now_ms - VIDEOS_KEPT_MS)
+            rows += await self._deliveries.sweep_deliveries(now_ms - DELIVERY_RETENTION_MS)
+            rows += await self._sweep_videos(now_ms - VIDEO_RETENTION_MS)
             rows += await self._members.sweep_sessions(now_ms)
             rows += await self._owners.sweep(now_ms) if self._owners is not None else 0
             rows += await self._kept_responses.sweep(now_ms) if self._kept_responses is not None else 0
-            rows += await self._batches.sweep_batches(now_ms - BATCHES_KEPT_MS) if self._batches is not None else 0
+            rows += await self._batches.sweep_batches(now_ms - BATCH_RETENTION_MS) if self._batches is not None else 0
         except StoreUnavailable as error:
             log.warning("records_not_swept", error=error.message)
             return
@@ -83,7 +83,7 @@ class RecordCleanup:
             log.info("records_swept", rows=rows)
 
     async def _sweep_videos(self, before_ms: int) -> int:
-        swept = deleted_count = await self._videos.sweep_ended(before_ms, MAX_JOBS)
+        total_count = deleted_count = await self._videos.sweep_ended(before_ms, MAX_JOBS)
         while deleted_count == MAX_JOBS:
-            swept += (deleted_count := await self._videos.sweep_ended(before_ms, MAX_JOBS))
-        return swept
+            total_count += (deleted_count := await self._videos.sweep_ended(before_ms, MAX_JOBS))
+        return total_count

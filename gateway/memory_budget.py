@@ -37,8 +37,8 @@ class Loan:
         """Borrow ``size`` bytes. Raises ``RequestTooLarge``, or ``Overloaded`` if others have borrowed too much."""
         budget = self._budget
         if size > self.room:
-            needed, limit_mib = -(-(self.held + size) // _MIB), budget.max_each // _MIB
-            message = f"{description} needs {needed} MB of memory, and one request may need {limit_mib} MB"
+            needed_mib, limit_mib = -(-(self.held + size) // _MIB), budget.max_each // _MIB
+            message = f"{description} needs {needed_mib} MB of memory, and one request may need {limit_mib} MB"
             raise RequestTooLarge(message, param=param)
         if budget.held + size > budget.max_bytes:
             message = "Conversations, files and compressed bodies of other requests use the memory: send this later"

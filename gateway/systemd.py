@@ -64,13 +64,13 @@ class ServiceManager:
 def find_manager(environ: MutableMapping[str, str]) -> ServiceManager:
     """Read the manager's variables from the environment and remove them: they are not meant for child processes."""
     own_pid = str(os.getpid())
-    pid, count, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    pid, socket_count, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     path, timeout, watched = (
         environ.pop(name, default)
         for name, default in (("NOTIFY_SOCKET", ""), ("WATCHDOG_USEC", ""), ("WATCHDOG_PID", own_pid))
     )
     return ServiceManager(
-        int(count) if pid == own_pid and count.isdecimal() else 0,
+        int(socket_count) if pid == own_pid and socket_count.isdecimal() else 0,
         path,
         int(timeout) if watched == own_pid and timeout.isdecimal() else 0,
     )

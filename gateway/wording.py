@@ -40,8 +40,8 @@ def find_nearest(word: str, words: Iterable[str], *, min_similarity: float = _MI
     """Return the entry of ``words`` nearest to ``word``. None if all similarities are below ``min_similarity``."""
     if not 1 < len(word) <= _MAX_NAME_CHARS:
         return None
-    compared = heapq.nsmallest(_MAX_NAMES, words, key=lambda candidate: abs(len(candidate) - len(word)))
-    by_folded_name = {candidate.casefold(): candidate for candidate in compared}
+    candidates = heapq.nsmallest(_MAX_NAMES, words, key=lambda candidate: abs(len(candidate) - len(word)))
+    by_folded_name = {candidate.casefold(): candidate for candidate in candidates}
     nearest = difflib.get_close_matches(word.casefold(), by_folded_name, n=1, cutoff=min_similarity)
     return by_folded_name[nearest[0]] if nearest else None
 

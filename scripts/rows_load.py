@@ -301,7 +301,8 @@ async def weigh_retirement(database: Database) -> None:
         costs.append(time.process_time() - began)
         after, retired = done.last, retired + done.retired
     print(
-        f"retirement\n  {MAX_ROWS} rows a commit{'':<18}{sorted(costs)[10] * 1000:8.1f} ms  {retired} rows in 20 commits"
+        f"retirement\n  {MAX_ROWS} rows a commit{'':<18}{sorted(costs)[10] * 1000:8.1f} ms"
+        f"  {retired} rows in 20 commits"
     )
 
 

@@ -8,7 +8,14 @@ from sqlalchemy import select
 from structlog.testing import capture_logs
 from typing_extensions import override
 
-from gateway.cleanup import DELIVERIES_KEPT_MS, FIRST_AFTER_S, MAX_JOBS, SWEEP_EVERY_S, VIDEOS_KEPT_MS, RecordCleanup
+from gateway.cleanup import (
+    DELIVERY_RETENTION_MS,
+    FIRST_DELAY_S,
+    MAX_JOBS,
+    SWEEP_INTERVAL_S,
+    VIDEO_RETENTION_MS,
+    RecordCleanup,
+)
 from gateway.domain.account import Account
 from gateway.domain.idempotency import KEEP_MS, IdempotencyRecord
 from gateway.domain.member import IDLE_MS, Credential, InviteLink, Member, Session
@@ -79,7 +86,7 @@ class StoreDouble:
             await self.idempotency.begin_replay(
                 IdempotencyRecord(5, name, "ab", f"req_{age_ms}", created_ms=NOW_MS - age_ms, owner="me")
             )
-        for name, ended_ms in (("live", None), ("young", NOW_MS - DAY_MS), ("old", NOW_MS - DELIVERIES_KEPT_MS - 1)):
+        for name, ended_ms in (("live", None), ("young", NOW_MS - DAY_MS), ("old", NOW_MS - DELIVERY_RETENTION_MS - 1)):
             status = "pending" if ended_ms is None else "delivered"
             due_ms = NOW_MS - 90 * DAY_MS if ended_ms is None else None
             delivery = make_delivery(name, status=status, ended_ms=ended_ms, due_ms=due_ms)
@@ -108,8 +115,8 @@ async def test_what_is_old_goes_and_what_goes_on_stays_however_old_it_is() -> No
 
 async def test_jobs_go_a_month_after_their_videos_and_not_all_in_one_commit() -> None:
     shelf = StoreDouble()
-    await shelf.put_videos(*range(2 * MAX_JOBS), over_ms=NOW_MS - VIDEOS_KEPT_MS - 1)
-    await shelf.put_videos("young", over_ms=NOW_MS - VIDEOS_KEPT_MS)
+    await shelf.put_videos(*range(2 * MAX_JOBS), over_ms=NOW_MS - VIDEO_RETENTION_MS - 1)
+    await shelf.put_videos("young", over_ms=NOW_MS - VIDEO_RETENTION_MS)
     await shelf.put_videos("live", over_ms=None)
     with capture_logs() as lines:
         await shelf.job.sweep()
@@ -150,9 +157,9 @@ def test_it_sweeps_soon_after_the_start_and_then_every_hour_for_ever() -> None:
     async def scene() -> None:
         began.append(asyncio.get_running_loop().time())
         with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_AFTER_S + 3 * SWEEP_EVERY_S + 60):
+            async with asyncio.timeout(FIRST_DELAY_S + 3 * SWEEP_INTERVAL_S + 60):
                 await shelf.job.run()
 
     run_hurried(scene())
     waits = [after - before for before, after in pairwise(began + shelf.idempotency.asked)]
-    assert [round(wait) for wait in waits] == [round(FIRST_AFTER_S), *[round(SWEEP_EVERY_S)] * 3]
+    assert [round(wait) for wait in waits] == [round(FIRST_DELAY_S), *[round(SWEEP_INTERVAL_S)] * 3]

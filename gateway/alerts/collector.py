@@ -26,7 +26,7 @@ from gateway.domain.lost_change import ReplacedStore
 from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
 
-KEYS_READ_EVERY_S = 60.0
+KEYS_READ_INTERVAL_S = 60.0
 """Keys are read from the database only this often: there may be thousands."""
 _STORE_SUBJECT: Subject = ("store_not_writable", "")
 
@@ -55,7 +55,7 @@ class AlertConditions:
     _keys: tuple[ApiKey, ...] = ()
     _owners: tuple[Account, ...] = ()
     _names: dict[int, str] = attrs.Factory(dict)
-    _read_s: float = float("-inf")
+    _keys_read_s: float = float("-inf")
 
     async def collect(self) -> Findings:
         now_s = self.clock()
@@ -88,7 +88,7 @@ class AlertConditions:
         return None
 
     async def _read_keys(self, now_s: float) -> None:
-        if abs(now_s - self._read_s) < KEYS_READ_EVERY_S:
+        if abs(now_s - self._keys_read_s) < KEYS_READ_INTERVAL_S:
             return
         try:
             self._keys = tuple(await self.accounts.register.keys.list_keys())
@@ -96,7 +96,7 @@ class AlertConditions:
             self._names = {account.id: account.name for account in self._owners}
         except StoreUnavailable:
             return  # the next collection reports the problem
-        self._read_s = now_s
+        self._keys_read_s = now_s
 
     async def _read_budgets(self) -> None:
         """Read the spending of other nodes, too. If that fails, the last figures are used."""

@@ -74,7 +74,7 @@ def _usd(nanos: int) -> str:
 def find_channels(load_balancer: LoadBalancer) -> Findings:
     """Return failing channels, keys that providers refuse, and the channels that are healthy or in an unknown state."""
     conditions: list[Condition] = []
-    unknown: set[Subject] = set()
+    undecided: set[Subject] = set()
     healthy: set[Subject] = set()
     for state in load_balancer.channels.values():
         name, channel_fields = state.channel.name, describe_state(state, load_balancer, {})
@@ -82,7 +82,7 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
         refused_conditions = list(_find_refused_keys(name, channel_fields["keys"]))
         conditions += refused_conditions
         if health in _UNDECIDED_HEALTH:
-            unknown.add(("channel_failing", name))
+            undecided.add(("channel_failing", name))
         elif health == "healthy":
             healthy.add(("channel_failing", name))
         elif health in {"failing", "cooling_down"}:
@@ -94,7 +94,7 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
                     f"the model. See: gateway channels show {name}",
                 )
             )
-    return Findings(tuple(conditions), frozenset(unknown), frozenset(healthy))
+    return Findings(tuple(conditions), frozenset(undecided), frozenset(healthy))
 
 
 def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator[Condition]:

@@ -54,8 +54,8 @@ class AlertTarget:
         if alert.kind not in self.status.kinds:
             return
         if len(self._queued_alerts) >= MAX_WAITING:
-            dropped = self._queued_alerts.popleft()
-            self._note_failure(dropped, "too many alerts wait for this target")
+            dropped_alert = self._queued_alerts.popleft()
+            self._note_failure(dropped_alert, "too many alerts wait for this target")
         self._queued_alerts.append(alert)
         self._arrived.set()
 

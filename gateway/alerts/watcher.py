@@ -12,7 +12,7 @@ from gateway.domain.alert import OWN_KINDS, RECOVERIES, REPEAT_AFTER_S, Alert, C
 from gateway.errors import StoreUnavailable
 from gateway.storage.alerts import AlertRepository
 
-CHECK_EVERY_S = 15.0
+CHECK_INTERVAL_S = 15.0
 MAX_SHOWN = 50
 _MAX_SUBJECT = 512
 
@@ -46,7 +46,7 @@ class AlertWatcher:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             await self.check()
 
     async def check(self) -> None:

@@ -19,7 +19,7 @@ from gateway.domain.webhook import SECRET_PREFIX, sign_delivery
 TIMEOUT_S = 15.0
 USER_AGENT = "model-gateway"
 _MAX_ANSWER_BYTES = 200
-_OK = range(200, 300)
+_OK_STATUSES = range(200, 300)
 
 
 class AlertSender:
@@ -38,7 +38,7 @@ class AlertSender:
             async with self._session.post(
                 self._url, data=body, headers=self._build_headers(alert, body), timeout=timeout, allow_redirects=False
             ) as response:
-                if response.status in _OK:
+                if response.status in _OK_STATUSES:
                     return
                 answer_text = (await response.content.read(_MAX_ANSWER_BYTES)).decode(errors="replace").strip()
         except TimeoutError:

@@ -80,26 +80,28 @@ class AccountRegister:
         """Create a key: ``new_key`` with the settings of ``spec``. Raises ``Conflict``, ``NotFound``."""
         new_key = attrs.evolve(new_key, name=spec.name)
         key = spec.apply(new_key)
-        detail = build_change(_build_all(new_key, account), _build_all(key, account))
-        return await self.keys.add_key(key, self._note("key.created", key, account, actor, detail=detail))
+        detail = build_change(_build_key_with_secrets(new_key, account), _build_key_with_secrets(key, account))
+        return await self.keys.add_key(key, self._build_audit("key.created", key, account, actor, detail=detail))
 
     async def put_key(
         self, current_key: ApiKey, changed_key: ApiKey, account: Account, actor: Actor, *, action: str = "key.edited"
     ) -> None:
-        detail = build_change(_build_all(current_key, account), _build_all(changed_key, account))
-        audit = self._note(action, current_key, account, actor, detail=detail)
+        detail = build_change(
+            _build_key_with_secrets(current_key, account), _build_key_with_secrets(changed_key, account)
+        )
+        audit = self._build_audit(action, current_key, account, actor, detail=detail)
         await self.keys.put_key(changed_key, None if changed_key == current_key else audit, original=current_key)
 
     async def delete_key(self, key: ApiKey, actor: Actor) -> None:
-        await self.keys.delete_key(key.id, self._note("key.deleted", key, await self.get_owner(key), actor))
+        await self.keys.delete_key(key.id, self._build_audit("key.deleted", key, await self.get_owner(key), actor))
 
-    def _note(self, action: str, key: ApiKey, account: Account, actor: Actor, *, detail: str = "{}") -> AuditRow:
+    def _build_audit(self, action: str, key: ApiKey, account: Account, actor: Actor, *, detail: str = "{}") -> AuditRow:
         return actor.build_audit_row(
             action, f"{account.name}/{key.name}", self.now_ms, account_id=account.id, detail=detail
         )
 
 
-def _build_all(key: ApiKey, account: Account) -> dict[str, Any]:
+def _build_key_with_secrets(key: ApiKey, account: Account) -> dict[str, Any]:
     """Return a key as JSON with its secrets. ``build_change`` logs only whether the secrets differ."""
     until_s = key.former_until_s
     return {

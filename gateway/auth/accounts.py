@@ -65,7 +65,7 @@ class AccountRules:
 class AccountService:
     """Reads and changes accounts and keys. Every change is in force when the method returns.
 
-    ``by`` is the actor; a member sees no other accounts. ``changing`` is held during every change, because a change
+    ``by`` is the actor; a member sees no other accounts. ``change_lock`` is held during every change, because a change
     depends on what was read before it.
     """
 
@@ -84,7 +84,7 @@ class AccountService:
         self._accounting = accounting
         self._clock = clock
         self._rules = rules
-        self.changing = asyncio.Lock()
+        self.change_lock = asyncio.Lock()
 
     async def reload(self) -> None:
         await self.directory.reload()
@@ -103,7 +103,7 @@ class AccountService:
         return await self._read_account(await self.register.add_account(spec, actor))
 
     async def edit_account(self, name: str, fields: Fields, actor: Actor = OPERATOR) -> Fields:
-        async with self.changing:
+        async with self.change_lock:
             changed_account = await _retry_once(partial(self._edit_account, name, fields, actor))
             await self.directory.reload()
         return await self._read_account(changed_account)
@@ -120,7 +120,7 @@ class AccountService:
 
     async def delete_account(self, name: str, actor: Actor = OPERATOR, *, confirm: str | None = None) -> None:
         """Delete an account and its keys. ``confirm`` must be its name for the only or the actor's own account."""
-        async with self.changing:
+        async with self.change_lock:
             account = await self.get_account_noun(name, actor)
             _check_editable(account.declared, f"account {name!r}")
             if confirm != name:
@@ -139,8 +139,8 @@ class AccountService:
         }
         visible_keys = [key for key in keys if key.account_id in names]
         await self._accounting.refresh(*visible_keys)
-        used = await self._find_uses(visible_keys)
-        return [self._show_key(key, names[key.account_id], used) for key in visible_keys]
+        used_ms_by_key = await self._find_uses(visible_keys)
+        return [self._show_key(key, names[key.account_id], used_ms_by_key) for key in visible_keys]
 
     async def get_key(self, key_id: int, actor: Actor = OPERATOR) -> Fields:
         key = await self.get_key_noun(key_id, actor)
@@ -160,7 +160,7 @@ class AccountService:
             account_name = next((account.name for account in await self.register.list_accounts(actor)), "")
             fields = {"account": account_name, **fields}
         spec = parse_spec(fields, KeySpec)
-        async with self.changing:
+        async with self.change_lock:
             account = await self.get_account_noun(spec.account, actor)
             if actor.scope is not None:
                 await self._check_key_count(account)
@@ -177,7 +177,7 @@ class AccountService:
 
     async def edit_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Change fields of a key. Raises ``Forbidden`` if a member changes a locked field."""
-        async with self.changing:
+        async with self.change_lock:
             changed_key, account = await _retry_once(partial(self._edit_key, key_id, fields, actor))
             await self.directory.reload()
         return await self._read_key(changed_key, account.name)
@@ -203,7 +203,7 @@ class AccountService:
     async def rotate_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap."""
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
-        async with self.changing:
+        async with self.change_lock:
             key = await self.get_key_noun(key_id, actor)
             _check_editable(key.declared, f"key {key_id}")
             account, secret = await self.register.get_owner(key), make_secret()
@@ -219,7 +219,7 @@ class AccountService:
         return {**await self._read_key(rotated, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, actor: Actor = OPERATOR) -> None:
-        async with self.changing:
+        async with self.change_lock:
             key = await self.get_key_noun(key_id, actor)
             _check_editable(key.declared, f"key {key_id}")
             if actor.scope is not None:
@@ -310,16 +310,16 @@ class AccountService:
     def _show_account(self, account: Account) -> Fields:
         return build_account_fields(account) | self._accounting.describe(account)
 
-    def _show_key(self, key: ApiKey, account: str, used_ms: Mapping[int, int]) -> Fields:
+    def _show_key(self, key: ApiKey, account: str, used_ms_by_key: Mapping[int, int]) -> Fields:
         now_s = self._clock()
-        used_s = max(self.directory.find_last_use(key.id) or 0, used_ms.get(key.id, 0) // 1000)
+        last_used_s = max(self.directory.find_last_use(key.id) or 0, used_ms_by_key.get(key.id, 0) // 1000)
         expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
             **build_key_fields(key, account),
             **({"status": "expired"} if expired else {}),
             "former_until": None if former_until_s is None else build_time(former_until_s),
-            "last_used_at": build_time(int(used_s)) if used_s else None,
+            "last_used_at": build_time(int(last_used_s)) if last_used_s else None,
             **self._accounting.describe(key),
         }
 

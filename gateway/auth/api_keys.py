@@ -13,7 +13,7 @@ from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 
 _SCHEME = "bearer"
-_MAX_SHOWN = 10_000
+_MAX_CACHED = 10_000
 _MAX_BATCH = 500
 """For more changes than this, reading all keys is as cheap."""
 NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
@@ -42,35 +42,35 @@ class ApiKeyAuthenticator:
         self._callers: dict[bytes, Caller] = {}
         self._by_account: dict[int, Account] = {}
         self._by_key: dict[int, Caller] = {}
-        self._used_s: dict[int, float] = {}
-        self._shown_callers: dict[str, Caller] = {}
+        self._last_used_s: dict[int, float] = {}
+        self._callers_by_header: dict[str, Caller] = {}
         """Callers by header since the last reload: computing a digest costs many times as much as a lookup."""
-        self._reloading = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
         self._note_gone = note_gone
 
     async def reload(self) -> None:
         """Read every account and key again. Requests in progress keep their caller."""
-        async with self._reloading:  # reloads run in order, so the newest state is kept last
+        async with self._reload_lock:  # reloads run in order, so the newest state is kept last
             keys = await self._keys.list_keys()  # before the accounts, so that each key's account is read, too
             accounts = {account.id: account for account in await self._accounts.list_accounts()}
         by_key = {
-            key.id: self._join(accounts[key.account_id], key, self._by_key.get(key.id))
+            key.id: self._make_caller(accounts[key.account_id], key, self._by_key.get(key.id))
             for key in keys
             if key.account_id in accounts
         }
-        former = (_find_former(caller) for caller in by_key.values())
-        callers = {caller.key.digest: caller for caller in former if caller is not None}
+        former_callers = (_find_former(caller) for caller in by_key.values())
+        callers = {caller.key.digest: caller for caller in former_callers if caller is not None}
         callers.update((caller.key.digest, caller) for caller in by_key.values())
-        gone_keys, gone_accounts = self._by_key.keys() - by_key.keys(), self._by_account.keys() - accounts.keys()
+        deleted_keys, deleted_accounts = self._by_key.keys() - by_key.keys(), self._by_account.keys() - accounts.keys()
         self._callers, self._by_account, self._by_key = callers, accounts, by_key
-        self._forget_gone(gone_keys, gone_accounts)
+        self._drop_deleted(deleted_keys, deleted_accounts)
 
     async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
         """Read these keys again, and these accounts with their keys."""
         if len(key_ids) + len(account_ids) > _MAX_BATCH:
             await self.reload()
             return
-        async with self._reloading:
+        async with self._reload_lock:
             keys = await self._keys.find_keys(key_ids, account_ids)  # before the accounts, as in ``reload``
             owners = {*account_ids, *(key.account_id for key in keys)}
             accounts = {account.id: account for account in await self._accounts.find_accounts(owners)}
@@ -80,19 +80,19 @@ class ApiKeyAuthenticator:
         self._by_account.update(accounts)
         changed_ids = {*key_ids, *(key.id for key in keys)}
         changed_ids.update(caller.key.id for caller in self._by_key.values() if caller.account.id in account_ids)
-        earlier_callers = {key_id: self._forget(key_id) for key_id in changed_ids}
+        earlier_callers = {key_id: self._remove_caller(key_id) for key_id in changed_ids}
         for key in keys:
             if key.account_id in accounts:
-                self._add(self._join(accounts[key.account_id], key, earlier_callers.get(key.id)))
-        self._forget_gone(earlier_callers.keys() - self._by_key.keys(), removed_accounts)
+                self._add_caller(self._make_caller(accounts[key.account_id], key, earlier_callers.get(key.id)))
+        self._drop_deleted(earlier_callers.keys() - self._by_key.keys(), removed_accounts)
 
-    def _forget_gone(self, keys: Collection[int], accounts: Collection[int]) -> None:
-        self._shown_callers.clear()
+    def _drop_deleted(self, keys: Collection[int], accounts: Collection[int]) -> None:
+        self._callers_by_header.clear()
         for key_id in keys:
-            self._used_s.pop(key_id, None)
+            self._last_used_s.pop(key_id, None)
         self._note_gone({"key": self._by_key, "account": self._by_account}, {"key": keys, "account": accounts})
 
-    def _forget(self, key_id: int) -> Caller | None:
+    def _remove_caller(self, key_id: int) -> Caller | None:
         caller = self._by_key.pop(key_id, None)
         if caller is not None:
             self._callers.pop(caller.key.digest, None)
@@ -100,21 +100,23 @@ class ApiKeyAuthenticator:
                 self._callers.pop(caller.key.former_digest, None)
         return caller
 
-    def _add(self, caller: Caller) -> None:
-        former = _find_former(caller)
-        if former is not None:
-            self._callers[former.key.digest] = former
+    def _add_caller(self, caller: Caller) -> None:
+        former_caller = _find_former(caller)
+        if former_caller is not None:
+            self._callers[former_caller.key.digest] = former_caller
         self._callers[caller.key.digest] = caller
         self._by_key[caller.key.id] = caller
 
     @staticmethod
-    def _join(account: Account, key: ApiKey, earlier_caller: Caller | None) -> Caller:
+    def _make_caller(account: Account, key: ApiKey, earlier_caller: Caller | None) -> Caller:
         """Return a caller: a key with its account. Parsed networks of ``earlier_caller`` are reused if unchanged."""
-        same_addresses = earlier_caller is not None and earlier_caller.key.allow_ips == key.allow_ips
+        has_same_networks = earlier_caller is not None and earlier_caller.key.allow_ips == key.allow_ips
         return Caller(
             account,
             key,
-            earlier_caller.networks if earlier_caller is not None and same_addresses else parse_networks(key.allow_ips),
+            earlier_caller.networks
+            if earlier_caller is not None and has_same_networks
+            else parse_networks(key.allow_ips),
         )
 
     def digest(self, secret: str) -> bytes:
@@ -122,15 +124,15 @@ class ApiKeyAuthenticator:
 
     def authenticate(self, authorization: str | None) -> Caller:
         """Return the caller of an ``Authorization`` header. Raises ``InvalidApiKey`` and other errors of its key."""
-        caller = self._shown_callers.get(authorization) if authorization else None
+        caller = self._callers_by_header.get(authorization) if authorization else None
         if caller is None:
-            caller = self._find_shown(authorization)
+            caller = self._find_by_header(authorization)
         now_s = self._clock()
         caller.check_usable(now_s)
-        self._used_s[caller.key.id] = now_s
+        self._last_used_s[caller.key.id] = now_s
         return caller
 
-    def _find_shown(self, authorization: str | None) -> Caller:
+    def _find_by_header(self, authorization: str | None) -> Caller:
         if not authorization:
             raise InvalidApiKey("No API key: send 'Authorization: Bearer sk-…'", should_retry=False)
         scheme, _, secret = authorization.partition(" ")
@@ -141,9 +143,9 @@ class ApiKeyAuthenticator:
         if caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
         if authorization == f"Bearer {secret}":  # only the usual spelling is worth the memory
-            if len(self._shown_callers) >= _MAX_SHOWN:
-                self._shown_callers.clear()
-            self._shown_callers[authorization] = caller
+            if len(self._callers_by_header) >= _MAX_CACHED:
+                self._callers_by_header.clear()
+            self._callers_by_header[authorization] = caller
         return caller
 
     def find_caller(self, key_id: int) -> Caller | None:
@@ -156,7 +158,7 @@ class ApiKeyAuthenticator:
 
     def find_last_use(self, key_id: int) -> float | None:
         """Return the last use of a key at this process, in Unix seconds; None if not used since the process started."""
-        return self._used_s.get(key_id)
+        return self._last_used_s.get(key_id)
 
     def refresh(self, caller: Caller) -> Caller:
         """Return the caller with the current state of its key or account.
@@ -173,7 +175,7 @@ class ApiKeyAuthenticator:
         now_s = self._clock()
         now.check_usable(now_s)
         if caller.key.id:
-            self._used_s[caller.key.id] = now_s
+            self._last_used_s[caller.key.id] = now_s
         return now
 
 

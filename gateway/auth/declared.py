@@ -29,7 +29,7 @@ async def declare(service: AccountService, accounts: Iterable[AccountSpec], keys
     Declared accounts and keys become read-only; an existing account or key of the same name is taken over. Accounts and
     keys that only an earlier file declared are disabled, and no longer read-only.
     """
-    async with service.changing:
+    async with service.change_lock:
         await _declare_keys(service, keys, await _declare_accounts(service, accounts))
         await service.directory.reload()
 

@@ -59,42 +59,42 @@ def read_keys(document: Mapping[str, Any]) -> KeySet:
         raise InvalidIdToken(f"the key set cannot be read: {error}") from None
 
 
-def check_id_token(token: str, keys: KeySet, expected: ExpectedToken, now_s: float) -> dict[str, Any]:
+def check_id_token(token: str, keys: KeySet, expected_token: ExpectedToken, now_s: float) -> dict[str, Any]:
     """Return the claims of a valid ID token. Raises ``InvalidIdToken``, ``UnknownSigningKey``."""
     try:
         header = jws.extract_compact(token.encode()).protected
-        if header.get("alg") not in expected.algorithms:
+        if header.get("alg") not in expected_token.algorithms:
             raise InvalidIdToken(f"the algorithm {str(header.get('alg'))[:20]!r} is not allowed")
         if "kid" in header:
             keys.get_by_kid(str(header["kid"]))
         elif len(keys.keys) != 1:
             raise InvalidIdToken("the token does not name its key, and the provider has several")
-        decoded = jwt.decode(token, keys, algorithms=list(expected.algorithms))
+        decoded_token = jwt.decode(token, keys, algorithms=list(expected_token.algorithms))
         claims = CodeIDToken(
-            decoded.claims,
-            decoded.header,
-            options={"iss": {"essential": True, "value": expected.issuer}},
-            params={"nonce": expected.nonce, "client_id": expected.client_id},
+            decoded_token.claims,
+            decoded_token.header,
+            options={"iss": {"essential": True, "value": expected_token.issuer}},
+            params={"nonce": expected_token.nonce, "client_id": expected_token.client_id},
         )
         claims.validate(now=int(now_s), leeway=LEEWAY_S)
     except InvalidKeyIdError:
         raise UnknownSigningKey("the token names an unknown key") from None
     except (JoseError, ValueError, TypeError) as error:
         raise InvalidIdToken(str(error)) from None
-    _check_claims(decoded.claims, expected, now_s)
-    return decoded.claims
+    _check_claims(decoded_token.claims, expected_token, now_s)
+    return decoded_token.claims
 
 
-def _check_claims(claims: Mapping[str, Any], expected: ExpectedToken, now_s: float) -> None:
+def _check_claims(claims: Mapping[str, Any], expected_token: ExpectedToken, now_s: float) -> None:
     """Check the parts that the library does not check: types, the audience, the age and the subject.
 
     Raises ``InvalidIdToken``.
     """
     audience = claims["aud"]
     audiences = audience if isinstance(audience, list) else [audience]
-    if expected.client_id not in audiences:
+    if expected_token.client_id not in audiences:
         raise InvalidIdToken("the token is for another client")
-    if not isinstance(claims["iss"], str) or claims["iss"] != expected.issuer:
+    if not isinstance(claims["iss"], str) or claims["iss"] != expected_token.issuer:
         raise InvalidIdToken("the token is of another issuer")
     subject = claims["sub"]
     if not isinstance(subject, str) or not 0 < len(subject) <= MAX_SUBJECT:

@@ -51,18 +51,21 @@ class Invitations:
         self._sessions = sessions
         self._clock = clock
         self._values = values
-        self._setting_up = asyncio.Lock()
+        self._setup_lock = asyncio.Lock()
 
     async def find_setup_token(self) -> str | None:
         """Return the token that creates the first administrator; None if there is an active administrator."""
         return await find_setup_token(self._members, self._values, is_local=self._sessions.is_local)
 
     async def set_up(self, token: str, name: str, passphrase: str, visitor: ClientInfo) -> NewSession:
-        """Create the first administrator and sign it in. Raises ``NotFound`` for the token, ``InvalidRequest``."""
+        """Create the first administrator, and sign that member in.
+
+        Raises ``NotFound`` if the token is not valid, ``InvalidRequest`` for an unsuitable name or passphrase.
+        """
         name = parse_member_name(name)
-        async with self._setting_up:
-            expected = await self.find_setup_token()
-            if expected is None or not hmac.compare_digest(token.encode("utf-8", "replace"), expected.encode()):
+        async with self._setup_lock:
+            setup_token = await self.find_setup_token()
+            if setup_token is None or not hmac.compare_digest(token.encode("utf-8", "replace"), setup_token.encode()):
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             passphrase_hash = await self._sessions.hash_passphrase(passphrase, name)
             account = await self._choose_account()
@@ -70,12 +73,12 @@ class Invitations:
                 raise NotFound(LINK_GONE, param="token", should_retry=False)
             member = None
             try:
-                member = await self._add(
+                member = await self._add_member(
                     Member(0, account.id, name, "administrator", passphrase=passphrase_hash), visitor, None
                 )
             finally:
                 if member is None:
-                    await self._values.put(*SETUP, expected.encode(), NEVER_MS)
+                    await self._values.put(*SETUP, setup_token.encode(), NEVER_MS)
         return await self._open_session(member, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
@@ -86,8 +89,10 @@ class Invitations:
         accounts = await self._accounts.list_accounts()
         account = next((account for account in accounts if account.id == link.account_id), None)
         member = None if link.member_id is None else await self._members.find_member(link.member_id)
-        disabled = account is None or account.status != "active" or (member is not None and member.status != "active")
-        if account is None or disabled or (link.kind == "reset") != (member is not None):
+        is_disabled = (
+            account is None or account.status != "active" or (member is not None and member.status != "active")
+        )
+        if account is None or is_disabled or (link.kind == "reset") != (member is not None):
             raise NotFound(LINK_GONE, param="token", should_retry=False)
         return OpenedInvite(link, account, member)
 
@@ -101,16 +106,16 @@ class Invitations:
         """
         link_view = await self.open_link(token)
         if link_view.member is not None:
-            return await self._reset(link_view.link, link_view.member, passphrase, code, visitor)
+            return await self._reset_passphrase(link_view.link, link_view.member, passphrase, code, visitor)
         member_name = parse_member_name(name or "")
         passphrase_hash = await self._sessions.hash_passphrase(passphrase, member_name)
         link = link_view.link
-        member = await self._add(
+        member = await self._add_member(
             Member(0, link.account_id, member_name, link.role, passphrase=passphrase_hash), visitor, link.digest
         )
         return await self._open_session(member, visitor)
 
-    async def _reset(
+    async def _reset_passphrase(
         self, link: InviteLink, member: Member, passphrase: str, code: str | None, visitor: ClientInfo
     ) -> NewSession:
         if member.passkeys and member.totp is None:
@@ -122,7 +127,7 @@ class Invitations:
         await self._members.put_member(member, changed_member, audit, link=link.digest, end_sessions=True)
         return await self._sessions.open(changed_member, attrs.evolve(proof, passphrase=passphrase_hash), visitor)
 
-    async def _add(self, member: Member, visitor: ClientInfo, link: bytes | None) -> Member:
+    async def _add_member(self, member: Member, visitor: ClientInfo, link: bytes | None) -> Member:
         now_ms = self._now_ms()
         audit = build_audit(_act(member, visitor), "member.created", member, now_ms)
         return await self._members.add_member(attrs.evolve(member, created_ms=now_ms), audit, link=link)
@@ -133,9 +138,9 @@ class Invitations:
     async def _choose_account(self) -> Account:
         """Return the active account ``local``, else the first active account, which is created if necessary."""
         accounts = await self._accounts.list_accounts()
-        active = [account for account in accounts if account.status == "active"]
-        if active:
-            return next((account for account in active if account.name == FIRST_ACCOUNT), active[0])
+        active_accounts = [account for account in accounts if account.status == "active"]
+        if active_accounts:
+            return next((account for account in active_accounts if account.name == FIRST_ACCOUNT), active_accounts[0])
         taken_names, name, number = {account.name for account in accounts}, FIRST_ACCOUNT, 1
         while name in taken_names:
             number += 1
@@ -147,9 +152,9 @@ class Invitations:
         return int(self._clock() * 1000)
 
 
-def parse_member_name(typed: str) -> str:
+def parse_member_name(text: str) -> str:
     """Return a new member's name in lower case. Raises ``InvalidRequest``."""
-    name = typed.strip().lower()
+    name = text.strip().lower()
     if MEMBER_NAME.match(name) is None:
         raise InvalidRequest(
             "A name has 1 to 64 letters, digits or ._@+-, and begins with a letter or digit", param="name"

@@ -8,11 +8,11 @@ from gateway.storage.members import MemberRepository
 
 async def check_account_may_go(members: MemberRepository, accounts: AccountRepository, account_id: int) -> None:
     """Raise ``Conflict`` if every active administrator belongs to that account."""
-    active = {account.id for account in await accounts.list_accounts() if account.status == "active"}
-    homes = {
+    active_ids = {account.id for account in await accounts.list_accounts() if account.status == "active"}
+    account_ids = {
         member.account_id
         for member in await members.list_members()
         if member.role == "administrator" and member.status == "active"
     }
-    if homes & active == {account_id}:
+    if account_ids & active_ids == {account_id}:
         raise Conflict(LAST_ADMINISTRATOR)

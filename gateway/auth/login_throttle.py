@@ -20,15 +20,18 @@ COUNTER_TTL_S = 15 * 60.0
 
 @frozen
 class Pace:
-    """``free`` attempts without a wait, then a wait of 1, 2, 4 … seconds after each, up to ``max_wait_s``."""
+    """The waits between failed attempts.
 
-    free: int
+    ``free_attempts`` cause no wait; each further one causes a wait of 1, 2, 4 … seconds, up to ``max_wait_s``.
+    """
+
+    free_attempts: int
     max_wait_s: float
 
     def compute_wait_s(self, attempts: int) -> float:
-        if attempts < self.free:
+        if attempts < self.free_attempts:
             return 0.0
-        return min(self.max_wait_s, 2.0 ** min(attempts - self.free, 32))
+        return min(self.max_wait_s, 2.0 ** min(attempts - self.free_attempts, 32))
 
 
 PAIR_PACE = Pace(5, 300.0)
@@ -39,56 +42,62 @@ which the member has signed in before."""
 
 
 @frozen
-class _Count:
+class _AttemptCount:
     attempts: int
     at_s: float
 
 
-class _Table:
+class _AttemptCounter:
     """Failed attempts by key."""
 
     def __init__(self, pace: Pace, clock: Callable[[], float], max_counters: int) -> None:
         self._pace = pace
         self._max_counters = max_counters
         self._clock = clock
-        self._counts: OrderedDict[bytes, _Count] = OrderedDict()
+        self._counts: OrderedDict[bytes, _AttemptCount] = OrderedDict()
 
     def compute_wait_s(self, key: bytes) -> float:
-        count = self._find(key)
-        return 0.0 if count is None else count.at_s + self._pace.compute_wait_s(count.attempts) - self._clock()
+        attempt_count = self._find(key)
+        if attempt_count is None:
+            return 0.0
+        return attempt_count.at_s + self._pace.compute_wait_s(attempt_count.attempts) - self._clock()
 
     def count(self, key: bytes) -> Callable[[], None]:
         """Count one more attempt; return a function that undoes this."""
         earlier_count = self._find(key)
-        self._counts[key] = count = _Count(1 if earlier_count is None else earlier_count.attempts + 1, self._clock())
+        self._counts[key] = attempt_count = _AttemptCount(
+            1 if earlier_count is None else earlier_count.attempts + 1, self._clock()
+        )
         self._counts.move_to_end(key)
         if len(self._counts) > self._max_counters:
             self._counts.popitem(last=False)
 
-        def take_back() -> None:
-            now = self._counts.get(key)
-            if now is count and earlier_count is not None:
+        def undo() -> None:
+            current_count = self._counts.get(key)
+            if current_count is attempt_count and earlier_count is not None:
                 self._counts[key] = earlier_count
-            elif now is count:
+            elif current_count is attempt_count:
                 del self._counts[key]
-            elif now is not None:
-                self._counts[key] = attrs.evolve(now, attempts=max(now.attempts - 1, 0))
+            elif current_count is not None:
+                self._counts[key] = attrs.evolve(current_count, attempts=max(current_count.attempts - 1, 0))
 
-        return take_back
+        return undo
 
     def forget(self, key: bytes) -> None:
         self._counts.pop(key, None)
 
-    def _find(self, key: bytes) -> _Count | None:
-        count = self._counts.get(key)
-        return count if count is not None and self._clock() < count.at_s + COUNTER_TTL_S else None
+    def _find(self, key: bytes) -> _AttemptCount | None:
+        attempt_count = self._counts.get(key)
+        return (
+            attempt_count if attempt_count is not None and self._clock() < attempt_count.at_s + COUNTER_TTL_S else None
+        )
 
 
 class Throttle(Protocol):
     """Limits attempts by name and address, in one process or across all nodes of a cluster."""
 
     def attempt(
-        self, name: str, address: str, fails: type[Exception] = ..., *, is_whole: bool = ...
+        self, name: str, address: str, failure_type: type[Exception] = ..., *, is_whole: bool = ...
     ) -> AbstractAsyncContextManager[None]:
         """Run the block as one attempt. Raises ``RateLimited``."""
         ...
@@ -99,15 +108,15 @@ class LoginThrottle:
 
     def __init__(self, clock: Callable[[], float], *, max_counters: int = MAX_COUNTERS) -> None:
         paces = (PAIR_PACE, NAME_PACE, ADDRESS_PACE)
-        self._pairs, self._names, self._addresses = (_Table(pace, clock, max_counters) for pace in paces)
+        self._pairs, self._names, self._addresses = (_AttemptCounter(pace, clock, max_counters) for pace in paces)
         self._max_counters = max_counters
         self._known_pairs: OrderedDict[bytes, None] = OrderedDict()
 
     @asynccontextmanager
     async def attempt(
-        self, name: str, address: str, fails: type[Exception] = WrongPassphrase, *, is_whole: bool = True
+        self, name: str, address: str, failure_type: type[Exception] = WrongPassphrase, *, is_whole: bool = True
     ) -> AsyncIterator[None]:
-        """Run the block as one attempt, which fails if the block raises ``fails``.
+        """Run the block as one attempt, which fails if the block raises ``failure_type``.
 
         An attempt counts from its start, so parallel attempts gain nothing. If ``is_whole`` is False, success does not
         open a session yet, and earlier failures stay counted. Raises ``RateLimited``.
@@ -122,28 +131,28 @@ class LoginThrottle:
         if pair_key not in self._known_pairs:
             wait_s = max(wait_s, self._names.compute_wait_s(name_key), self._addresses.compute_wait_s(address_key))
         check_wait(wait_s)
-        take_back = [self._pairs.count(pair_key), self._names.count(name_key), self._addresses.count(address_key)]
+        undo_functions = [self._pairs.count(pair_key), self._names.count(name_key), self._addresses.count(address_key)]
         try:
             yield
-        except fails:
-            take_back.clear()
+        except failure_type:
+            undo_functions.clear()
             raise
         finally:
-            for take in take_back:
-                take()
+            for undo in undo_functions:
+                undo()
         if is_whole:
             self._pairs.forget(pair_key)
-            self._record_known(pair_key)
+            self._record_pair(pair_key)
 
-    def _record_known(self, pair: bytes) -> None:
-        self._known_pairs[pair] = None
-        self._known_pairs.move_to_end(pair)
+    def _record_pair(self, pair_key: bytes) -> None:
+        self._known_pairs[pair_key] = None
+        self._known_pairs.move_to_end(pair_key)
         if len(self._known_pairs) > self._max_counters:
             self._known_pairs.popitem(last=False)
 
 
 def check_wait(wait_s: float) -> None:
-    """Raise ``RateLimited`` if there is a wait."""
+    """Raise ``RateLimited`` if ``wait_s`` is above 0."""
     if wait_s > 0:
         seconds = math.ceil(wait_s)
         raise RateLimited(f"Too many wrong attempts: wait {seconds} s", retry_after_s=seconds)

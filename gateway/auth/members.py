@@ -27,7 +27,7 @@ _SHOWN_FIELDS = ("name", "role", "status")
 class Members:
     """Members and the links that invite them.
 
-    ``changing`` is held during every change of a member. Accounts use the same lock, because
+    ``change_lock`` is held during every change of a member. Accounts use the same lock, because
     removing a member or an account must leave an active administrator. ``is_local`` says whether members may have a
     password; if not, no link is created.
     """
@@ -38,13 +38,13 @@ class Members:
         accounts: AccountRepository,
         *,
         clock: Callable[[], float],
-        changing: asyncio.Lock,
+        change_lock: asyncio.Lock,
         is_local: bool,
     ) -> None:
         self._members = members
         self._accounts = accounts
         self._clock = clock
-        self.changing = changing
+        self.change_lock = change_lock
         self._is_local = is_local
 
     async def list_members(self, account: str | None = None) -> list[Fields]:
@@ -113,27 +113,27 @@ class Members:
             changed_member = attrs.evolve(changed_member, totp=None, recovery=(), passkeys=0)
         if spec.passkeys is False:
             changed_member = attrs.evolve(changed_member, passkeys=0)
-        different = find_difference(current, changed_member)
-        if different:
+        differences = find_difference(current, changed_member)
+        if differences:
             detail: Fields = {
                 name: [getattr(current, name), getattr(changed_member, name)]
                 for name in _SHOWN_FIELDS
-                if name in different
+                if name in differences
             }
             if current.has_second_factor != changed_member.has_second_factor:
                 detail["second_factor"] = [True, False]
             if current.passkeys != changed_member.passkeys:
                 detail["passkeys"] = [current.passkeys, 0]
             audit = self._build_audit_row(actor, "member.edited", current.account_id, current.name, detail)
-            ends = bool(different & {"role", "status"})
-            async with self.changing:
-                await self._members.put_member(current, changed_member, audit, end_sessions=ends)
+            ends_sessions = bool(differences & {"role", "status"})
+            async with self.change_lock:
+                await self._members.put_member(current, changed_member, audit, end_sessions=ends_sessions)
         return _show(changed_member, await self._name_accounts())
 
     async def delete(self, member_id: int, actor: Actor = OPERATOR) -> Member:
         member = await self._get(member_id)
         audit = self._build_audit_row(actor, "member.deleted", member.account_id, member.name, {"role": member.role})
-        async with self.changing:
+        async with self.change_lock:
             await self._members.delete_member(member_id, audit)
         return member
 

@@ -29,7 +29,7 @@ KEYS_PAUSE_S = 30.0
 """Minimum pause between fetches of the key set for unknown keys: any visitor can invent a key id."""
 TIMEOUT_S = 10.0
 MAX_BYTES = 256 * 1024
-MAX_TOKEN, MAX_CODE = 16 * 1024, 4 * 1024
+MAX_TOKEN_CHARS, MAX_CODE_CHARS = 16 * 1024, 4 * 1024
 """Maximum length of an ID token and of an authorization code, in characters."""
 UNREACHABLE = "The sign-in provider did not answer as it should: try again, or ask an administrator"
 ANSWER_REFUSED = "The answer of the sign-in provider was not accepted: begin again, or ask an administrator"
@@ -106,11 +106,11 @@ class OidcProvider:
             "code_verifier": verifier,
         }
         token = (await self._post_code(metadata, form)).get("id_token")
-        if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN or not token.isascii():
+        if not isinstance(token, str) or not 0 < len(token) <= MAX_TOKEN_CHARS or not token.isascii():
             self._log_and_raise("the token endpoint returned no ID token")
-        expected = id_token.ExpectedToken(self.spec.issuer, self.spec.client_id, nonce, metadata.algorithms)
+        expected_token = id_token.ExpectedToken(self.spec.issuer, self.spec.client_id, nonce, metadata.algorithms)
         try:
-            return VerifiedToken(token, await self._check(token, metadata, expected))
+            return VerifiedToken(token, await self._check(token, metadata, expected_token))
         except id_token.InvalidIdToken as error:
             self._log_and_raise(str(error))
 
@@ -122,15 +122,15 @@ class OidcProvider:
         query = {"id_token_hint": token, "client_id": self.spec.client_id}
         return add_query(endpoint, query if return_url is None else {**query, "post_logout_redirect_uri": return_url})
 
-    async def _check(self, token: str, metadata: Metadata, expected: id_token.ExpectedToken) -> dict[str, Any]:
+    async def _check(self, token: str, metadata: Metadata, expected_token: id_token.ExpectedToken) -> dict[str, Any]:
         keys = await self._find_keys(metadata)
         try:
-            return id_token.check_id_token(token, keys, expected, self._clock())
+            return id_token.check_id_token(token, keys, expected_token, self._clock())
         except id_token.UnknownSigningKey:
             fresh_keys = await self._find_keys(metadata, pause_s=KEYS_PAUSE_S)
             if fresh_keys is keys:
                 raise
-            return id_token.check_id_token(token, fresh_keys, expected, self._clock())
+            return id_token.check_id_token(token, fresh_keys, expected_token, self._clock())
 
     async def _find_metadata(self) -> Metadata:
         failures = self._failures

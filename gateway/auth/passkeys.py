@@ -9,7 +9,13 @@ import orjson
 from gateway.auth.challenges import Challenges
 from gateway.auth.login_throttle import Throttle
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit, note_refusal
-from gateway.auth.webauthn_check import NotVerified, check_assertion, check_attestation, is_installed, parse_challenge
+from gateway.auth.webauthn_check import (
+    VerificationFailed,
+    check_assertion,
+    check_attestation,
+    is_installed,
+    parse_challenge,
+)
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import PASSWORDS_DISABLED, Credential, Forbidden, Member, WrongPassphrase
 from gateway.domain.passkey import (
@@ -115,12 +121,12 @@ class PasskeyService:
             raise InvalidRequest("The registration took too long, or is not of this session: start again")
         try:
             credential = await check_attestation(answer, challenge, site)
-        except NotVerified:
+        except VerificationFailed:
             raise InvalidRequest("The passkey's answer is not valid here: start again") from None
         member, now_ms = user.member, self._sessions.now_ms
-        key, count = credential.public_key, credential.sign_count
+        key, sign_count = credential.public_key, credential.sign_count
         passkey = Passkey(
-            0, member.id, answer.credential_id, key, count, answer.name, answer.transports, created_ms=now_ms
+            0, member.id, answer.credential_id, key, sign_count, answer.name, answer.transports, created_ms=now_ms
         )
         detail = orjson.dumps({"passkey": passkey.name}).decode()
         audit = build_audit(user.act(visitor.address), "member.passkey_added", member, now_ms, detail)
@@ -167,23 +173,23 @@ class PasskeyService:
                 raise WrongPassphrase(PASSKEY_REFUSED)
             try:
                 use = await self._check(site, passkey, member, answer)
-            except NotVerified as error:
+            except VerificationFailed as error:
                 await self._note_refusal(passkey, member, str(error), visitor)
                 raise WrongPassphrase(PASSKEY_REFUSED) from None
             detail = orjson.dumps({"passkey": passkey.name}).decode()
             return await self._sessions.open(member, Credential(member.passphrase, passkey=use), visitor, detail=detail)
 
     async def _check(self, site: RelyingParty, passkey: Passkey, member: Member, answer: Assertion) -> PasskeyUse:
-        """Verify an answer (WebAuthn, section 7.2). Raises ``NotVerified``."""
+        """Verify an answer (WebAuthn, section 7.2). Raises ``VerificationFailed``."""
         challenge = parse_challenge(answer.client_data)
         is_alone = await self._challenges.use(challenge, _SIGN_IN_PURPOSE)
         if not is_alone and not await self._challenges.use(challenge, _format_second_factor_purpose(member)):
-            raise NotVerified("challenge")
+            raise VerificationFailed("challenge")
         if answer.user_handle is not None and answer.user_handle != write_user_handle(member.id):
-            raise NotVerified("user handle")
+            raise VerificationFailed("user handle")
         assertion = await check_assertion(answer, challenge, site, passkey.public_key, needs_user=is_alone)
         if not passkey.accepts(assertion.sign_count):
-            raise NotVerified("sign count")
+            raise VerificationFailed("sign count")
         return PasskeyUse(passkey.id, assertion.sign_count)
 
     async def _note_refusal(self, passkey: Passkey, member: Member, reason: str, visitor: ClientInfo) -> None:

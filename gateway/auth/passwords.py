@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_HASHING = 2
+MAX_PARALLEL_HASHES = 2
 """Concurrent hashes: sign-in uses at most this many cores, and 19 MiB for each."""
-MAX_WAITING = 16
+MAX_QUEUED_HASHES = 16
 """Maximum of waiting hashes; further ones are refused."""
 _SALT_BYTES, _HASH_BYTES = 16, 32
 
@@ -68,21 +68,21 @@ class PasswordService:
             return False
 
     async def _run(self, work: "partial[T]") -> T:
-        if self._running_hashes >= MAX_HASHING + MAX_WAITING:
+        if self._running_hashes >= MAX_PARALLEL_HASHES + MAX_QUEUED_HASHES:
             raise RateLimited("Too many people are signing in right now", retry_after_s=2)
         self._running_hashes += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
-        future.add_done_callback(self._end)  # not when the awaiting task ends, because the thread continues
+        future.add_done_callback(self._finish_hash)  # not when the awaiting task ends, because the thread continues
         return await asyncio.shield(future)
 
-    def _end(self, future: "asyncio.Future[T]") -> None:
+    def _finish_hash(self, future: "asyncio.Future[T]") -> None:
         self._running_hashes -= 1
         if not future.cancelled():
             future.exception()
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(MAX_HASHING, "passphrases")
+        return ThreadPoolExecutor(MAX_PARALLEL_HASHES, "passphrases")
 
     @cached_property
     def _hasher(self) -> "PasswordHasher":

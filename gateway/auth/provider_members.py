@@ -29,7 +29,7 @@ ACCOUNT_MISSING = "The account that you belong to does not exist here, or is dis
 
 
 class ProviderMembers:
-    """Finds, creates and changes members by their claims. ``changing`` is the lock that ``Members`` uses, too."""
+    """Finds, creates and changes members by their claims. ``change_lock`` is the lock that ``Members`` uses, too."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class ProviderMembers:
         accounts: AccountRepository,
         *,
         clock: Callable[[], float],
-        changing: asyncio.Lock,
+        change_lock: asyncio.Lock,
     ) -> None:
         self._members = members
         self._identities = identities
         self._accounts = accounts
         self._clock = clock
-        self._changing = changing
+        self._change_lock = change_lock
 
     async def admit(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo) -> Member:
         """Return the member of the claims, created or updated from them. Raises ``Forbidden``, ``Conflict``."""
-        async with self._changing:
+        async with self._change_lock:
             identity = await self._identities.find_identity(claims["iss"], claims["sub"])
             member = None
             if identity is not None and identity.member_id is not None:
@@ -121,7 +121,7 @@ class ProviderMembers:
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
         member, detail = current[1], orjson.dumps({"provider": flow.provider}).decode()
         audit = build_audit(_act(visitor), "member.linked", member, self._now_ms(), detail)
-        async with self._changing:
+        async with self._change_lock:
             await self._identities.link(Identity(claims["iss"], claims["sub"], member.id), audit)
 
     def _now_ms(self) -> int:

@@ -11,7 +11,7 @@ import orjson
 import structlog
 
 from gateway.auth.login_throttle import Throttle
-from gateway.auth.oidc_provider import ANSWER_REFUSED, MAX_CODE, OidcProvider, VerifiedToken
+from gateway.auth.oidc_provider import ANSWER_REFUSED, MAX_CODE_CHARS, OidcProvider, VerifiedToken
 from gateway.auth.provider_members import BEGIN_AGAIN, ProviderMembers
 from gateway.auth.sessions import ClientInfo, CurrentUser, NewSession, SessionService, build_audit
 from gateway.auth.sign_in_flow import Flow, FlowSigner
@@ -95,7 +95,9 @@ class ProviderSignIn:
             log.warning("sign_in_refused", provider=name, address=visitor.address, reason="state")
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
         # Per address only: the guesses of one client must not block the others.
-        async with self._throttle.attempt(f"{name} {find_subnet(visitor.address)}", visitor.address, fails=Forbidden):
+        async with self._throttle.attempt(
+            f"{name} {find_subnet(visitor.address)}", visitor.address, failure_type=Forbidden
+        ):
             try:
                 verified_token = await self._verify(provider, query, flow)
                 if not provider.spec.may_sign_in(verified_token.claims):
@@ -145,7 +147,7 @@ class ProviderSignIn:
         if "error" in query:
             raise Forbidden(SIGN_IN_DECLINED, should_retry=False)
         code = query.get("code", "")
-        if not 0 < len(code) <= MAX_CODE:
+        if not 0 < len(code) <= MAX_CODE_CHARS:
             raise Forbidden(ANSWER_REFUSED, should_retry=False)
         return await provider.redeem(code, flow, self._flows.derive_nonce(flow), self._flows.derive_verifier(flow))
 
@@ -154,8 +156,8 @@ class ProviderSignIn:
         proof = Credential(member.passphrase, is_known=True)
         entry = await self._sessions.open(member, proof, visitor, detail=orjson.dumps({"provider": spec.name}).decode())
         session = entry.user.session
-        sealed = self._seal.seal(verified_token.token.encode(), context=_SEAL_CONTEXT + session.id)
-        await self._identities.add_session(session.digest, spec.name, sealed)
+        sealed_token = self._seal.seal(verified_token.token.encode(), context=_SEAL_CONTEXT + session.id)
+        await self._identities.add_session(session.digest, spec.name, sealed_token)
         return entry
 
     async def _note_refusal(self, name: str, error: GatewayError, visitor: ClientInfo) -> None:

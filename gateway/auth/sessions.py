@@ -29,12 +29,12 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Stor
 from gateway.frozen import frozen
 from gateway.storage.members import MemberRepository
 
-SEEN_EVERY_MS = 60_000
+SEEN_INTERVAL_MS = 60_000
 """Minimum interval between two updates of a session's last use."""
-ENROLMENT_MS = 10 * 60 * 1000
+ENROLMENT_TTL_MS = 10 * 60 * 1000
 """How long a new second factor waits for its first code."""
 _ENROLMENT = "enrolment"
-_MAX_ADDRESS, _MAX_AGENT = 64, 256
+_MAX_ADDRESS_CHARS, _MAX_AGENT_CHARS = 64, 256
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -100,15 +100,15 @@ class SessionService:
     def now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    async def find(self, reference: str, *, used: bool = True) -> CurrentUser | None:
-        """Return the user of a live session, or None. If ``used`` is False, the session is not extended."""
+    async def find(self, reference: str, *, records_use: bool = True) -> CurrentUser | None:
+        """Return the user of a live session, or None. If ``records_use`` is False, the session is not extended."""
         stored_session = await self._members.find_session(digest_reference(reference))
         if stored_session is None:
             return None
         session, member, account = stored_session
         if session.is_over(self.now_ms) or member.status != "active" or account.status != "active":
             return None
-        if used and self.now_ms >= session.seen_ms + SEEN_EVERY_MS:
+        if records_use and self.now_ms >= session.seen_ms + SEEN_INTERVAL_MS:
             with suppress(StoreUnavailable):  # a full disk must not lock out users who only read
                 await self._members.touch_session(session.digest, self.now_ms)
         return CurrentUser(member, account, session)
@@ -138,12 +138,14 @@ class SessionService:
         ``Forbidden`` if the member or the account is disabled. Raises ``SignedOut`` if the session has ended already.
         """
         reference, now_ms = make_reference(), self.now_ms
-        agent = "".join(character for character in visitor.agent[:_MAX_AGENT] if character.isprintable())
-        session = Session(digest_reference(reference), member.id, now_ms, now_ms, visitor.address[:_MAX_ADDRESS], agent)
+        agent = "".join(character for character in visitor.agent[:_MAX_AGENT_CHARS] if character.isprintable())
+        session = Session(
+            digest_reference(reference), member.id, now_ms, now_ms, visitor.address[:_MAX_ADDRESS_CHARS], agent
+        )
         actor = Actor("member", member.name, member.id, member.account_id, None, visitor.address)
         audit = build_audit(actor, "member.signed_in", member, now_ms, detail)
-        replaced = None if visitor.reference is None else digest_reference(visitor.reference)
-        await self._members.add_session(session, proof, audit, replaces=replaced)
+        replaced_digest = None if visitor.reference is None else digest_reference(visitor.reference)
+        await self._members.add_session(session, proof, audit, replaces=replaced_digest)
         user = await self.find(reference)
         if user is None:
             raise SignedOut("The session was ended as it began")
@@ -214,7 +216,7 @@ class SessionService:
         _check_has_none(user.member)
         await self.check_consent(user, passphrase, visitor)
         enrolment = self._factors.enrol(user.member.name)
-        session_digest, until_ms = user.session.digest, self.now_ms + ENROLMENT_MS
+        session_digest, until_ms = user.session.digest, self.now_ms + ENROLMENT_TTL_MS
         await self._values.remove(_ENROLMENT, session_digest)
         await self._values.put(_ENROLMENT, session_digest, enrolment.secret.encode(), until_ms)
         return enrolment

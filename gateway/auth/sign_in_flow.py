@@ -27,7 +27,7 @@ class Flow:
     """One sign-in in progress.
 
     Attributes:
-        session: the digest, in hexadecimal, of the session whose member is to be linked; empty: a sign-in.
+        session: the digest, in hexadecimal, of the session whose member is to be linked; empty for a sign-in.
     """
 
     provider: str

@@ -18,11 +18,11 @@ STEP_S = 30
 RECOVERY_CODES = 10
 ISSUER = "Model gateway"
 """The name that authenticators show."""
-_WINDOW = (0, -1, 1)
+_STEP_OFFSETS = (0, -1, 1)
 """Accepted time steps: tolerate slow clocks and slow typing (RFC 6238, 5.2)."""
 _DIGITS = 6
 _RECOVERY_BYTES = 10
-_GROUP = 4
+_GROUP_CHARS = 4
 PURPOSE = "totp"
 """The purpose for which the secrets of second factors are encrypted."""
 
@@ -57,9 +57,9 @@ class Totp:
     def confirm(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
         """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
-        sealed = self._seal.seal(secret.encode(), context=build_associated_data(member.id))
+        sealed_secret = self._seal.seal(secret.encode(), context=build_associated_data(member.id))
         digests = tuple(map(_digest, codes))
-        return attrs.evolve(member, totp=sealed, totp_step=step, recovery=digests), codes
+        return attrs.evolve(member, totp=sealed_secret, totp_step=step, recovery=digests), codes
 
     def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
         """Verify a code. Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or used one."""
@@ -68,15 +68,15 @@ class Totp:
         has_passkeys = member.passkeys > 0
         if member.totp is None:
             raise SecondFactorNeeded(has_codes=False, has_passkeys=has_passkeys)
-        typed = _parse_code(code or "")
-        if len(typed) == _DIGITS and typed.isascii() and typed.isdigit():
-            step = find_step(self._open(member), typed, now_s)
+        typed_code = _parse_code(code or "")
+        if len(typed_code) == _DIGITS and typed_code.isascii() and typed_code.isdigit():
+            step = find_step(self._open(member), typed_code, now_s)
             if step is None or step <= member.totp_step:
                 raise WrongPassphrase
             return Credential(member.passphrase, step=step)
-        if len(typed) != _RECOVERY_BYTES * 8 // 5:
+        if len(typed_code) != _RECOVERY_BYTES * 8 // 5:
             raise SecondFactorNeeded(has_passkeys=has_passkeys)
-        digest = _digest(typed)
+        digest = _digest(typed_code)
         if not any(hmac.compare_digest(digest, stored_digest) for stored_digest in member.recovery):
             raise WrongPassphrase
         return Credential(member.passphrase, recovery=digest)
@@ -84,8 +84,8 @@ class Totp:
     def _open(self, member: Member) -> str:
         try:
             return self._seal.open(member.totp or b"", context=build_associated_data(member.id)).decode()
-        except DecryptionFailed as broken:
-            log.warning("second_factor_unreadable", member=member.name, error=str(broken))
+        except DecryptionFailed as error:
+            log.warning("second_factor_unreadable", member=member.name, error=str(error))
             raise InternalError("Your second factor cannot be read here: use a recovery code") from None
 
 
@@ -94,7 +94,7 @@ def find_step(secret: str, code: str, now_s: float) -> int | None:
     import pyotp
 
     totp, current_step = pyotp.TOTP(secret), int(now_s) // STEP_S
-    steps = (current_step + offset for offset in _WINDOW if current_step + offset >= 0)
+    steps = (current_step + offset for offset in _STEP_OFFSETS if current_step + offset >= 0)
     return next((step for step in steps if hmac.compare_digest(totp.generate_otp(step), code)), None)
 
 
@@ -106,7 +106,7 @@ def build_associated_data(member_id: int) -> str:
 def _make_recovery_code() -> str:
     """Return 80 random bits in groups of four unambiguous characters."""
     text = b32encode(secrets.token_bytes(_RECOVERY_BYTES)).decode().lower()
-    return "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
+    return "-".join(text[start : start + _GROUP_CHARS] for start in range(0, len(text), _GROUP_CHARS))
 
 
 def _parse_code(code: str) -> str:

@@ -28,8 +28,8 @@ MAX_ADDRESSES = 10_000
 @attrs.define
 class _Window:
     until_s: float
-    misses: int = 0
-    delayed: int = 0
+    unknown_keys: int = 0
+    delayed_requests: int = 0
 
 
 class UnknownKeys:
@@ -39,11 +39,11 @@ class UnknownKeys:
         self,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        free: int = FREE_ATTEMPTS,
+        free_attempts: int = FREE_ATTEMPTS,
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self.free = free
+        self.free_attempts = free_attempts
         self._windows: OrderedDict[str, _Window] = OrderedDict()
 
     def __len__(self) -> int:
@@ -52,22 +52,22 @@ class UnknownKeys:
     async def delay_request(self, address: str | None) -> None:
         """Count an unknown key; return when its request may be answered. Raises ``RateLimited`` if too many wait."""
         window = self._find(find_subnet(address or ""))
-        window.misses += 1
-        if window.misses <= self.free:
+        window.unknown_keys += 1
+        if window.unknown_keys <= self.free_attempts:
             return
-        if window.delayed >= MAX_DELAYED:
+        if window.delayed_requests >= MAX_DELAYED:
             wait_s = max(1, math.ceil(window.until_s - self._clock()))
             raise RateLimited(f"Too many unknown API keys from your address: wait {wait_s} s", retry_after_s=wait_s)
-        window.delayed += 1
+        window.delayed_requests += 1
         try:
             await self._sleep(DELAY_S)
         finally:
-            window.delayed -= 1
+            window.delayed_requests -= 1
 
     def _find(self, network: str) -> _Window:
         now = self._clock()
         window = self._windows.get(network)
-        if window is None or (now >= window.until_s and not window.delayed):
+        if window is None or (now >= window.until_s and not window.delayed_requests):
             self._windows.pop(network, None)
             window = self._windows[network] = _Window(now + WINDOW_S)
             if len(self._windows) > MAX_ADDRESSES:

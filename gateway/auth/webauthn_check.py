@@ -16,7 +16,7 @@ _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 """Exceptions that the package raises for malformed bytes, besides its own."""
 
 
-class NotVerified(Exception):
+class VerificationFailed(Exception):
     """The answer is not a signature of the key's authenticator for this site and challenge."""
 
 
@@ -50,7 +50,7 @@ def parse_challenge(client_data: bytes) -> bytes:
 
 
 async def check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty) -> NewCredential:
-    """Verify a registration. Raises ``NotVerified``."""
+    """Verify a registration. Raises ``VerificationFailed``."""
     return await asyncio.to_thread(_check_attestation, answer, challenge, site)
 
 
@@ -77,9 +77,9 @@ def _check_attestation(answer: Attestation, challenge: bytes, site: RelyingParty
             expected_origin=site.origin,
         )
     except (WebAuthnException, *_MALFORMED) as error:
-        raise NotVerified(str(error)) from None
+        raise VerificationFailed(str(error)) from None
     if registration.credential_id != answer.credential_id:
-        raise NotVerified("another credential was attested")
+        raise VerificationFailed("another credential was attested")
     return NewCredential(registration.credential_public_key, registration.sign_count)
 
 
@@ -104,7 +104,7 @@ def _check_assertion(
             require_user_verification=needs_user,
         )
     except (WebAuthnException, *_MALFORMED) as error:
-        raise NotVerified(str(error)) from None
+        raise VerificationFailed(str(error)) from None
     return SignedAssertion(authentication.new_sign_count, authentication.user_verified)
 
 

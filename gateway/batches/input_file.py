@@ -16,7 +16,7 @@ PIECE_LINES = 64
 PIECE_BYTES = 1024 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-Parsed = tuple[int, BatchLine | LineError]
+ParsedLine = tuple[int, BatchLine | LineError]
 """The number of a line, from 1, and its content."""
 CheckModel = Callable[[BatchLine], GatewayError | None]
 """Returns the error if the batch's key must not use a line's model; None if it may."""
@@ -37,7 +37,7 @@ class CheckedInput:
 
 async def read_lines(
     path: Path, endpoint: str, max_line_bytes: int, memory: MemoryBudget
-) -> AsyncGenerator[Parsed, None]:
+) -> AsyncGenerator[ParsedLine, None]:
     """Yield the non-blank lines of an input file, in groups borrowed from ``memory``. Raises ``OSError``."""
     file = await asyncio.to_thread(path.open, "rb")
     number, memory_loan = 0, Loan(memory)
@@ -61,16 +61,16 @@ def _read_piece(file: BinaryIO, max_line_bytes: int) -> list[bytes]:
     lines: list[bytes] = []
     size = 0
     while len(lines) < PIECE_LINES and size < PIECE_BYTES and (line := file.readline(max_line_bytes + 2)):
-        rest = line
-        while len(rest) > max_line_bytes and not rest.endswith(b"\n") and rest:
-            rest = file.readline(max_line_bytes + 2)
+        line_rest = line
+        while len(line_rest) > max_line_bytes and not line_rest.endswith(b"\n") and line_rest:
+            line_rest = file.readline(max_line_bytes + 2)
         lines.append(line)
         size += len(line)
     return lines
 
 
-def _parse_piece(raw: list[bytes], earlier_lines: int, endpoint: str, max_line_bytes: int) -> list[Parsed]:
-    parsed: list[Parsed] = []
+def _parse_piece(raw: list[bytes], earlier_lines: int, endpoint: str, max_line_bytes: int) -> list[ParsedLine]:
+    parsed_lines: list[ParsedLine] = []
     for number, line in enumerate(raw, earlier_lines + 1):
         text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip()
         if not text:
@@ -79,13 +79,13 @@ def _parse_piece(raw: list[bytes], earlier_lines: int, endpoint: str, max_line_b
             if len(text) > max_line_bytes:
                 limit = f"{max_line_bytes // 1024**2} MB"
                 raise LineError("line_too_long", f"This line is longer than {limit}.")  # noqa: TRY301 - as the parser's
-            parsed.append((number, parse_line(text, endpoint)))
+            parsed_lines.append((number, parse_line(text, endpoint)))
         except LineError as error:
-            parsed.append((number, error))
-    return parsed
+            parsed_lines.append((number, error))
+    return parsed_lines
 
 
-async def check_input(lines: AsyncIterator[Parsed], check_model: CheckModel) -> CheckedInput:
+async def check_input(lines: AsyncIterator[ParsedLine], check_model: CheckModel) -> CheckedInput:
     """Check every line. At most ``MAX_ERRORS`` errors are returned."""
     total, errors = 0, list[BatchError]()
     custom_ids, models = set[str](), dict[str, GatewayError | None]()

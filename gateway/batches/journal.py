@@ -29,7 +29,7 @@ class BatchMoved(BatchGone):
 
 
 class BatchJournal:
-    """The progress of one batch. ``cancelled`` is called if another node cancels the batch."""
+    """The progress of one batch. ``on_cancelled`` is called if another node cancels the batch."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class BatchJournal:
         self._retry_s = retry_s
         self._results: list[LineResult] = []
         self._commits: list[asyncio.Future[None]] = []
-        self._dirty = asyncio.Event()
+        self._has_changes = asyncio.Event()
         self._gone_error: BatchGone | None = None
         self._closed = False
-        self.cancelled: Callable[[], None] = lambda: None
+        self.on_cancelled: Callable[[], None] = lambda: None
 
     def add(self, result: LineResult) -> None:
         self._results.append(result)
-        self._dirty.set()
+        self._has_changes.set()
 
     async def mark_sent(self, number: int) -> None:
         """Return once it is durable that the first ``number`` lines may have been sent. Raises ``BatchGone``."""
@@ -69,7 +69,7 @@ class BatchJournal:
     def mark_unsent(self, number: int) -> None:
         """Record with the next commit that a marked line was not sent."""
         self.batch = attrs.evolve(self.batch, returned=(*self.batch.returned, number))
-        self._dirty.set()
+        self._has_changes.set()
 
     async def change(self, edit: Callable[[Batch], Batch] = lambda batch: batch) -> None:
         """Change the batch. Returns once the change and all results so far are durable.
@@ -83,7 +83,7 @@ class BatchJournal:
         self.batch = edit(self.batch)
         commit = asyncio.get_running_loop().create_future()
         self._commits.append(commit)
-        self._dirty.set()
+        self._has_changes.set()
         await commit
 
     def close(self) -> None:
@@ -95,8 +95,8 @@ class BatchJournal:
 
     async def run(self) -> None:
         while True:
-            await self._dirty.wait()
-            self._dirty.clear()
+            await self._has_changes.wait()
+            self._has_changes.clear()
             results, self._results = self._results, []
             commits, self._commits = self._commits, []
             if self._gone_error is None:  # a deleted batch has no files to write to
@@ -139,4 +139,4 @@ class BatchJournal:
         row = await self._store.find_batch(self.batch.id, None)
         if row is not None and row.status == "cancelling" and self.batch.status in RUNNING:
             self.batch = self.batch.set_status("cancelling", self._now_s())
-            self.cancelled()
+            self.on_cancelled()

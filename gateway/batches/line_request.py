@@ -48,10 +48,10 @@ _PARSERS: Mapping[Operation, Callable[[dict[str, Any]], InferenceRequest]] = {
     "messages": parse_messages_inference,
     "responses": parse_responses_inference,
 }
-CHANNEL_WAITS = 20
+MAX_CHANNEL_WAITS = 20
 """How often a line waits for a channel to recover before it fails. Other requests fail at once."""
 MAX_WAIT_S = 30.0
-MONEY_WAIT_S = 0.2
+QUOTA_CHECK_S = 0.2
 """Interval at which a line checks whether other lines have released money that they did not need."""
 
 WaitFunction = Callable[[float], Awaitable[None]]
@@ -125,7 +125,7 @@ class LineRequest:
         self._line = line
         self._format = find_line_format(batch.endpoint)
         self._loop = asyncio.get_running_loop()
-        self._waits_left = CHANNEL_WAITS
+        self._waits_left = MAX_CHANNEL_WAITS
         self.context = context = RequestContext(make_request_id())
         context.operation = batch.operation
         context.started_ms = int(services.clock() * 1000)
@@ -215,7 +215,7 @@ class LineRequest:
             except errors.QuotaExceeded:
                 if not others_run():
                     raise
-                await wait(MONEY_WAIT_S)
+                await wait(QUOTA_CHECK_S)
                 context.caller = services.find_caller(self._batch.key_id)
             else:
                 return

@@ -13,7 +13,7 @@ import attrs
 import structlog
 
 from gateway.background import TaskSet
-from gateway.batches.input_file import Parsed, check_input, read_lines
+from gateway.batches.input_file import ParsedLine, check_input, read_lines
 from gateway.batches.journal import BatchGone, BatchJournal, BatchMoved
 from gateway.batches.line_request import BatchStopped, LineRequest, LineServices
 from gateway.batches.result_files import ResultFiles
@@ -30,11 +30,11 @@ from gateway.storage.file_folder import make_client_id
 
 COMMIT_LINES = 500
 """Results without a request that are collected for one commit."""
-MAX_LOOK_S = 60.0
+MAX_EXPIRY_CHECK_S = 60.0
 """How often a batch checks whether it has expired: the system clock may change."""
-LOOK_S = 1.0
+STOP_CHECK_S = 1.0
 """How often a waiting line checks whether the gateway is shutting down."""
-FINISH_S = 10.0
+FINISH_TIMEOUT_S = 10.0
 """How long running lines may take once their task is cancelled."""
 _EXPIRED_TEXT = "This request could not be executed before the completion window expired."
 _CANCELLED_TEXT = "The batch was cancelled before this request was executed."
@@ -68,7 +68,7 @@ class BatchRun:
             batch = batch.set_status("cancelling", self._now_s)
         self._journal = BatchJournal(batch, self._files, services.store, lambda: self._now_s)
         self._stop = asyncio.Event()
-        self._journal.cancelled = self._stop.set
+        self._journal.on_cancelled = self._stop.set
         self._tasks = TaskSet()
         self._own_slots = LineSlots(services.slots.limit)
         """Running lines, including those that wait without a slot."""
@@ -93,7 +93,7 @@ class BatchRun:
             await self._end_without_input()
         finally:
             self._expiry.cancel()
-            await self._tasks.close(FINISH_S)
+            await self._tasks.close(FINISH_TIMEOUT_S)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
             self._journal.close()
@@ -120,7 +120,7 @@ class BatchRun:
         if left_s <= 0:
             self._stop.set()
         else:
-            self._expiry = asyncio.get_running_loop().call_later(min(left_s, MAX_LOOK_S), self.check_expiry)
+            self._expiry = asyncio.get_running_loop().call_later(min(left_s, MAX_EXPIRY_CHECK_S), self.check_expiry)
 
     async def _advance(self) -> None:
         if self.batch.moves:
@@ -169,14 +169,14 @@ class BatchRun:
         )
         return not checked_input.errors
 
-    async def _open(self) -> AsyncGenerator[Parsed, None]:
+    async def _open(self) -> AsyncGenerator[ParsedLine, None]:
         batch, services = self.batch, self._services
         async with (
             services.files.folder.open_local(batch.input_file_id) as path,
             aclosing(read_lines(path, batch.endpoint, services.max_line_bytes, services.lines.memory)) as lines,
         ):
-            async for parsed in lines:
-                yield parsed
+            async for parsed_line in lines:
+                yield parsed_line
 
     async def _send_lines(self, done_ids: set[str]) -> None:
         """Start every line that is not marked as sent and has no result, that is, whose id is not in ``done_ids``."""
@@ -264,7 +264,7 @@ class BatchRun:
         slot.release()
         while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
             with suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, LOOK_S)):
+                async with asyncio.timeout(min(left_s, STOP_CHECK_S)):
                     await self._stop.wait()
         if self._is_stopping() or not await slot.acquire(self._stop) or self._is_stopping():
             raise BatchStopped
@@ -278,12 +278,12 @@ class BatchRun:
             if self.batch.endpoint == MESSAGES_ENDPOINT:  # it has a single result file
                 in_output, in_errors = tally.completed + tally.failed, 0
             output = make_client_id("file-") if in_output else None
-            failed = make_client_id("file-") if in_errors else None
+            error_file_id = make_client_id("file-") if in_errors else None
             await self._journal.change(
                 lambda batch: attrs.evolve(
                     batch if batch.times.get("cancelling_at") else batch.set_status("finalizing", self._now_s),
                     output_file_id=output,
-                    error_file_id=failed,
+                    error_file_id=error_file_id,
                 )
             )
         for is_output, file_id in ((True, self.batch.output_file_id), (False, self.batch.error_file_id)):
@@ -306,7 +306,7 @@ class BatchRun:
             size = await asyncio.to_thread(files.folder.adopt, name, file_id)
         except FileNotFoundError:
             return False
-        new = NewFile(f"{batch.id}_{_FILE_KINDS[is_output]}.jsonl", BATCH_OUTPUT, batch.kept_s)
-        file = attrs.evolve(files.plan(new, batch.account_id, batch.key_id, size), id=file_id)
+        new_file = NewFile(f"{batch.id}_{_FILE_KINDS[is_output]}.jsonl", BATCH_OUTPUT, batch.kept_s)
+        file = attrs.evolve(files.plan(new_file, batch.account_id, batch.key_id, size), id=file_id)
         await files.store.add_file(file, 0)
         return True

@@ -29,15 +29,15 @@ from gateway.formats.batches.openai import NewBatch
 from gateway.large_work import run_in_thread
 from gateway.storage.file_folder import make_client_id
 
-MAX_OPEN = 100
+MAX_OPEN_BATCHES = 100
 """Maximum of open batches per account."""
-RESTART_S = 10.0
-LOOK_EVERY_S = 5.0
+RESTART_PAUSE_S = 10.0
+CHECK_INTERVAL_S = 5.0
 """How often a node looks for batches that other nodes have released; nodes also wake each other."""
 LOST_AFTER_S = 60.0
 """Longer than a restart takes."""
-_CLOSE_S = 30.0
-_REQUESTS_A_STEP = 64
+_CLOSE_TIMEOUT_S = 30.0
+_REQUESTS_PER_STEP = 64
 """Requests written at a time."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -85,7 +85,7 @@ class Batches:
             except StoreUnavailable as error:
                 log.warning("batches_not_claimed", error=error.message)
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_EVERY_S):
+                async with asyncio.timeout(CHECK_INTERVAL_S):
                     await self._wake_event.wait()
 
     async def _claim_free(self) -> None:
@@ -121,7 +121,7 @@ class Batches:
     async def close(self) -> None:
         for run in self._runs.values():
             run.close()
-        await self._tasks.close(_CLOSE_S)
+        await self._tasks.close(_CLOSE_TIMEOUT_S)
 
     def _start(self, batch: Batch) -> None:
         self._runs[batch.id] = BatchRun(self._services, batch)
@@ -131,7 +131,7 @@ class Batches:
         """Run a batch to its end. After a disk or database error, restart it where it stopped."""
         try:
             while not await self._attempt(run := self._runs[batch_id]):
-                await asyncio.sleep(RESTART_S)
+                await asyncio.sleep(RESTART_PAUSE_S)
                 self._runs[batch_id] = BatchRun(self._services, run.batch)
         finally:
             del self._runs[batch_id]
@@ -141,22 +141,22 @@ class Batches:
         try:
             await run.run()
         except (OSError, StoreUnavailable) as error:
-            log.warning("batch_failed", job=run.batch.id, error=str(error), restart_after_s=RESTART_S)
+            log.warning("batch_failed", job=run.batch.id, error=str(error), restart_after_s=RESTART_PAUSE_S)
             return False
         return True
 
-    async def create(self, new: NewBatch, caller: Caller) -> Batch:
+    async def create(self, new_batch: NewBatch, caller: Caller) -> Batch:
         account_id = caller.account.id
         try:
-            file = await self._services.files.get(new.input_file_id, account_id)
+            file = await self._services.files.get(new_batch.input_file_id, account_id)
         except NotFound as error:
             error.param = "input_file_id"
             raise
         if file.purpose != "batch":
             raise InvalidRequest("The input file must have the purpose 'batch'", param="input_file_id")
         await self._check_room(caller)
-        batch = self._build_batch(make_client_id(PREFIX), new.endpoint, new.input_file_id, caller)
-        return await self._add(attrs.evolve(batch, metadata=new.metadata, kept_s=new.kept_s))
+        batch = self._build_batch(make_client_id(PREFIX), new_batch.endpoint, new_batch.input_file_id, caller)
+        return await self._add(attrs.evolve(batch, metadata=new_batch.metadata, kept_s=new_batch.kept_s))
 
     async def create_messages(
         self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller
@@ -169,12 +169,12 @@ class Batches:
         batch_id, files = make_client_id(MESSAGES_PREFIX), self._services.files
         received_file, kept_headers = files.receive(), keep_headers(headers)
         try:
-            for first in range(0, len(requests), _REQUESTS_A_STEP):
+            for start in range(0, len(requests), _REQUESTS_PER_STEP):
                 await received_file.write(
-                    await run_in_thread(build_lines, requests[first : first + _REQUESTS_A_STEP], kept_headers)
+                    await run_in_thread(build_lines, requests[start : start + _REQUESTS_PER_STEP], kept_headers)
                 )
-            new = NewFile(f"{batch_id}_requests.jsonl", "batch")
-            file = await files.add(new, caller, received_file.draft, received_file.size)
+            new_file = NewFile(f"{batch_id}_requests.jsonl", "batch")
+            file = await files.add(new_file, caller, received_file.draft, received_file.size)
         finally:
             received_file.close()
         models = {request["params"]["model"] for request in requests}
@@ -185,11 +185,13 @@ class Batches:
     async def _check_room(self, caller: Caller) -> None:
         account_id = caller.account.id
         if self._on_left is None:
-            count = sum(run.batch.account_id == account_id for run in self._runs.values())
+            open_count = sum(run.batch.account_id == account_id for run in self._runs.values())
         else:
-            count = len(await self._services.store.list_batches(BatchFilter(account_id, live=True), MAX_OPEN))
-        if count >= MAX_OPEN:
-            raise RateLimited(f"{MAX_OPEN} batches of the account have not ended", retry_after_s=60)
+            open_count = len(
+                await self._services.store.list_batches(BatchFilter(account_id, live=True), MAX_OPEN_BATCHES)
+            )
+        if open_count >= MAX_OPEN_BATCHES:
+            raise RateLimited(f"{MAX_OPEN_BATCHES} batches of the account have not ended", retry_after_s=60)
 
     def _build_batch(self, batch_id: str, endpoint: str, file_id: str, caller: Caller) -> Batch:
         now_ms = int(self._services.clock() * 1000)

@@ -14,13 +14,13 @@ class LineSlots:
 
     def __init__(self, limit: Callable[[], int]) -> None:
         self.limit = limit
-        self._used = 0
+        self._used_slots = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self, stop: asyncio.Event) -> bool:
         """Take a slot. Return False if ``stop`` is set before a slot is free."""
-        if not self._waiters and self._used < self.limit():
-            self._used += 1
+        if not self._waiters and self._used_slots < self.limit():
+            self._used_slots += 1
             return True
         turn = asyncio.get_running_loop().create_future()
         self._waiters.append(turn)
@@ -38,9 +38,9 @@ class LineSlots:
         return turn.done()
 
     def release(self) -> None:
-        self._used -= 1
-        while self._waiters and self._used < self.limit():
-            self._used += 1
+        self._used_slots -= 1
+        while self._waiters and self._used_slots < self.limit():
+            self._used_slots += 1
             self._waiters.popleft().set_result(None)
 
 

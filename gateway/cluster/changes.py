@@ -42,8 +42,8 @@ class ChangeFollower:
         bring_back: see ``ChangeKeeper.bring_back``.
 
     Attributes:
-        again_s: seconds before a retry after the store failed.
-        slow_s: the same after ``MAX_FAILURES``.
+        retry_s: seconds before a retry after the store failed.
+        slow_retry_s: seconds before a retry after ``MAX_FAILURES``.
     """
 
     def __init__(

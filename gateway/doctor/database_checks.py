@@ -57,8 +57,8 @@ def _check_integrity(database: Path, connection: sqlite3.Connection) -> Iterator
     if problems := read_problems(connection, f"PRAGMA quick_check({MAX_PROBLEMS})"):
         yield Finding("database", "problem", f"The database {database} is damaged: {'; '.join(problems)}", _RESTORE_FIX)
         return
-    if broken := sorted({row[0] for row in connection.execute("PRAGMA foreign_key_check")}):
-        text = f"Rows of {', '.join(broken)} refer to rows that are missing"
+    if broken_tables := sorted({row[0] for row in connection.execute("PRAGMA foreign_key_check")}):
+        text = f"Rows of {', '.join(broken_tables)} refer to rows that are missing"
         yield Finding("database", "problem", f"The database {database} is damaged: {text}", _RESTORE_FIX)
         return
     yield Finding("database", "ok", f"The database {database} is undamaged")
@@ -94,7 +94,7 @@ def _check_secrets(
     for name, secret in secrets_read.items():
         if (
             isinstance(secret, bytes)
-            and known_fingerprints.get(name, expected := fingerprint(name, secret)) != expected
+            and known_fingerprints.get(name, file_print := fingerprint(name, secret)) != file_print
         ):
             text = f"The secret {name} is not the one that the database was made with: {SECRETS[name]}"
             findings.append(Finding("secrets", "problem", text, _SAME_BACKUP_FIX))
@@ -106,7 +106,7 @@ def _check_secrets(
 
 def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBox) -> Iterator[Finding]:
     """Yield each channel and member whose encrypted value cannot be decrypted."""
-    sealed = [
+    sealed_values = [
         (
             "channels",
             "SELECT id, name, sealed FROM channels",
@@ -120,7 +120,7 @@ def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBo
             totp.build_associated_data,
         ),
     ]
-    for table, query, opener, write_about in sealed:
+    for table, query, opener, write_about in sealed_values:
         for row_id, name, value in connection.execute(query) if table in tables else ():
             try:
                 opener.open(value, context=write_about(row_id))

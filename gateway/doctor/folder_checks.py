@@ -12,7 +12,7 @@ from gateway.storage.journal import parse_journal
 from gateway.storage.media_files import MIN_FREE_BYTES
 from gateway.storage.unstorable import count_unstorable
 
-_PRIVATE = ("admin.token", DATABASE, f"{DATABASE}-wal", JOURNAL, UNSTORABLE, *SECRETS)
+_PRIVATE_FILES = ("admin.token", DATABASE, f"{DATABASE}-wal", JOURNAL, UNSTORABLE, *SECRETS)
 _OTHERS_ACCESS = stat.S_IRWXG | stat.S_IRWXO
 _MIB = 1024 * 1024
 
@@ -26,7 +26,7 @@ def check_folder(data: Path) -> Iterator[Finding]:
 def _check_access(data: Path) -> Iterator[Finding]:
     """Yield the files that this user cannot use."""
     access = os.R_OK | os.W_OK
-    paths = [data, *(data / name for name in _PRIVATE if (data / name).exists())]
+    paths = [data, *(data / name for name in _PRIVATE_FILES if (data / name).exists())]
     for path in paths:
         if not os.access(path, access | (os.X_OK if path is data else 0)):
             fix = f"Run the gateway and this command as the owner, or: chown -R $(id -un) {data}"
@@ -37,7 +37,7 @@ def _check_privacy(data: Path) -> Iterator[Finding]:
     """Yield the files that other users of the machine can use: reading a secret gives access to the API keys."""
     if data.stat().st_mode & _OTHERS_ACCESS:
         yield Finding("folder", "warning", f"Other users can look into {data}", f"chmod 700 {data}")
-    for name in _PRIVATE:
+    for name in _PRIVATE_FILES:
         path = data / name
         if path.exists() and path.stat().st_mode & _OTHERS_ACCESS:
             yield Finding("folder", "problem", f"Other users can read {path}", f"chmod 600 {path}")
@@ -69,25 +69,25 @@ def check_unstorable(data: Path) -> Iterator[Finding]:
     """Report requests that the database has refused to store."""
     path = data / UNSTORABLE
     try:
-        count = count_unstorable(path)
+        row_count = count_unstorable(path)
     except OSError as error:
         yield Finding("records", "problem", f"{path} cannot be read: {error.strerror}", "Check its owner and its disk")
         return
-    if count:
-        text = f"The database has refused {count} requests: they were charged, and {path} has them with the reasons"
+    if row_count:
+        text = f"The database has refused {row_count} requests: they were charged, and {path} has them with the reasons"
         yield Finding("records", "warning", text, "Report the reasons as a bug, and move the file away")
 
 
 def check_space(data: Path, database: Path) -> Iterator[Finding]:
     """Check that the disk has space for requests and for a copy of the database."""
-    free = shutil.disk_usage(data).free
-    needed = database.stat().st_size if database.exists() else 0
-    text = f"{free // _MIB} MiB are free on the disk of {data.absolute()}"
-    if free < MIN_FREE_BYTES:
+    free_bytes = shutil.disk_usage(data).free
+    needed_bytes = database.stat().st_size if database.exists() else 0
+    text = f"{free_bytes // _MIB} MiB are free on the disk of {data.absolute()}"
+    if free_bytes < MIN_FREE_BYTES:
         fix = "Free space: new images are refused now, and soon every request"
         yield Finding("disk", "problem", text, fix)
-    elif free < MIN_FREE_BYTES + needed:
-        fix = f"Free space: a backup or an upgrade can need {needed // _MIB} MiB more"
+    elif free_bytes < MIN_FREE_BYTES + needed_bytes:
+        fix = f"Free space: a backup or an upgrade can need {needed_bytes // _MIB} MiB more"
         yield Finding("disk", "warning", text, fix)
     else:
         yield Finding("disk", "ok", text)

@@ -28,7 +28,7 @@ def check_limits(config: Config) -> Iterator[Finding]:
         text = f"Rate limits are not shared: {str(error) or 'no answer in time'}"
         yield Finding("limits", "problem", text, "Start the server, or correct limits.url")
     else:
-        yield from _judge(state)
+        yield from _describe_state(state)
 
 
 async def _inspect(config: Config) -> LimitServerState:
@@ -41,7 +41,7 @@ async def _inspect(config: Config) -> LimitServerState:
     return await inspect_database(config.limits.url or config.store.url)
 
 
-def _judge(state: LimitServerState) -> Iterator[Finding]:
+def _describe_state(state: LimitServerState) -> Iterator[Finding]:
     answers = f"{state.name} ({state.version}) counts rate limits and answers in {state.latency_ms:.1f} ms"
     if state.eviction:
         text = f"{state.name} removes keys when its memory is full (maxmemory-policy {state.eviction})"

@@ -27,7 +27,7 @@ from gateway.storage.identity import MASTER_KEY_NAME
 from gateway.storage.integrity_check import build_read_only_uri
 
 TIMEOUT_S = 3.0
-MAX_ASKED = 3
+MAX_ASKED_URLS = 3
 WARN_AFTER_S = 30.0
 """Clock error that causes a warning: one step of a second factor. Webhook receivers tolerate five minutes."""
 
@@ -35,7 +35,7 @@ WARN_AFTER_S = 30.0
 def check_clock(config: Config, data: Path, database: Path) -> Iterator[Finding]:
     """Compare the clock with the ``Date`` header of the first provider that answers."""
     urls = [channel.base_url or _find_base_url(channel.provider) for channel in config.channel if not channel.proxy]
-    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored(config, data, database)])))[:MAX_ASKED]:
+    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored(config, data, database)])))[:MAX_ASKED_URLS]:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError):
             ahead_s = time.time() - _read_date(url)
             text = f"The clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of {url}"
@@ -69,7 +69,7 @@ def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]
 
 
 def _read_date(url: str) -> float:
-    """Return the time of a server, in Unix seconds. Raises if it does not answer or sends no time."""
+    """Return a server's time in Unix seconds. Raises ``OSError``, ``HTTPException`` or ``ValueError`` without one."""
     date = _ask(url, "HEAD").headers["Date"]
     return parsedate_to_datetime(date).timestamp()
 

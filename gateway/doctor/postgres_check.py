@@ -34,9 +34,9 @@ def _compare_nodes(nodes: Sequence[tuple[str, str]] | Exception) -> Iterator[Fin
     """Check that live nodes have the same configuration. Yield nothing for a database without nodes."""
     if isinstance(nodes, Exception) or not nodes:
         return
-    kinds = len({digest for _, digest in nodes})
-    if kinds == 1:
+    digest_count = len({digest for _, digest in nodes})
+    if digest_count == 1:
         yield Finding("nodes", "ok", f"{len(nodes)} live nodes have one configuration")
     else:
         fix = "Give every node the same file and environment, then: gateway reload at each"
-        yield Finding("nodes", "warning", f"{len(nodes)} live nodes have {kinds} different configurations", fix)
+        yield Finding("nodes", "warning", f"{len(nodes)} live nodes have {digest_count} different configurations", fix)

@@ -152,31 +152,31 @@ async def _sample(file: SpooledData, start: int, find: frames.FindFrames, rng: R
     Each stretch lies in its own share of the file; a short file is searched completely.
     """
     size = max(file.size - start, 1)
-    share = max(size / MAX_SAMPLES, BLOCK_BYTES)
-    seconds = looked = 0.0
+    share_bytes = max(size / MAX_SAMPLES, BLOCK_BYTES)
+    seconds = searched_bytes = 0.0
     for number in range(MAX_SAMPLES):
-        position = int(number * share + rng() * (share - BLOCK_BYTES))
+        position = int(number * share_bytes + rng() * (share_bytes - BLOCK_BYTES))
         block_size = min(BLOCK_BYTES, size - position)
         if block_size <= 0:
             break
         block = await file.read(start + position, 2 * BLOCK_BYTES)  # a page may extend beyond the block
         seconds += frames.measure_seconds(block, block_size, find)
-        looked += block_size
-    return seconds * size / looked
+        searched_bytes += block_size
+    return seconds * size / searched_bytes
 
 
 async def _find_ogg_seconds(file: SpooledData, head: bytes) -> float | None:
     """Return the seconds from the last page, or None. A parser would have to read all pages before it."""
-    rate, first = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
-    if rate is None or first is None:
+    rate, first_page = audio.find_ogg_rate(head), audio.parse_ogg_page(head)
+    if rate is None or first_page is None:
         return None
 
     def read_end(page: bytes) -> int | None:
         end = audio.parse_ogg_page(page)
-        return end[0] if end and end[1] == first[1] else None
+        return end[0] if end and end[1] == first_page[1] else None
 
-    last = await _find_last(file, audio.OGG_MARK, audio.OGG_PAGE_BYTES, read_end)
-    return None if last is None else (last[1] - rate[1]) / rate[0]
+    last_match = await _find_last_match(file, audio.OGG_MARK, audio.OGG_PAGE_BYTES, read_end)
+    return None if last_match is None else (last_match[1] - rate[1]) / rate[0]
 
 
 async def _find_webm_seconds(file: SpooledData, head: bytes) -> float | None:
@@ -185,21 +185,21 @@ async def _find_webm_seconds(file: SpooledData, head: bytes) -> float | None:
     Without a length in the header, the seconds are estimated from the last cluster.
     """
     header_s = audio.find_webm_seconds(head)
-    last = await _find_last(
+    last_match = await _find_last_match(
         file, audio.WEBM_MARK, audio.CLUSTER_BYTES, lambda cluster: audio.parse_cluster_seconds(head, cluster)
     )
-    if last is None:
+    if last_match is None:
         return header_s
-    position, begins = last
-    return max(header_s, begins) if header_s else begins * file.size / max(position, 1)
+    position, cluster_s = last_match
+    return max(header_s, cluster_s) if header_s else cluster_s * file.size / max(position, 1)
 
 
-async def _find_last(
-    file: SpooledData, literal: bytes, length: int, read: Callable[[bytes], T | None]
+async def _find_last_match(
+    file: SpooledData, literal: bytes, length: int, parse: Callable[[bytes], T | None]
 ) -> tuple[int, T] | None:
-    """Find the last ``literal`` from whose ``length`` bytes ``read`` returns a result.
+    """Find the last ``literal`` for which ``parse`` returns a result, given ``length`` bytes from there on.
 
-    Returns its position in the file and the result, or None.
+    Return its position in the file and the result; None if there is no such match.
     """
     match_count = 0
     for number in range(1, MAX_BLOCKS + 1):
@@ -208,7 +208,7 @@ async def _find_last(
         position = block.rfind(literal, 0, BLOCK_BYTES + len(literal) - 1)
         while position >= 0 and match_count < MAX_MARKS:
             match_count += 1
-            result = read(block[position : position + length])
+            result = parse(block[position : position + length])
             if result is not None:
                 return start + position, result
             position = block.rfind(literal, 0, position + len(literal) - 1)

@@ -81,23 +81,23 @@ class ClientFiles:
         self.folder.check_room()
         return ReceivedFile(self.folder.open_draft())
 
-    def plan(self, new: NewFile, account_id: int, key_id: int, size: int) -> ClientFile:
-        now_ms, kept_ms = self.now_ms, self.rules.keep_ms
-        if new.kept_s is not None:
-            kept_ms = new.kept_s * _SECOND_MS
+    def plan(self, new_file: NewFile, account_id: int, key_id: int, size: int) -> ClientFile:
+        now_ms, retention_ms = self.now_ms, self.rules.keep_ms
+        if new_file.kept_s is not None:
+            retention_ms = new_file.kept_s * _SECOND_MS
         return ClientFile(
             id=make_client_id(_PREFIX),
             account_id=account_id,
             key_id=key_id,
-            filename=new.filename,
-            purpose=new.purpose,
+            filename=new_file.filename,
+            purpose=new_file.purpose,
             bytes=size,
             created_ms=now_ms,
-            expires_ms=now_ms + kept_ms if kept_ms else None,
+            expires_ms=now_ms + retention_ms if retention_ms else None,
         )
 
-    async def add(self, new: NewFile, caller: Caller, draft: FileDraft, size: int) -> ClientFile:
-        file = self.plan(new, caller.account.id, caller.key.id, size)
+    async def add(self, new_file: NewFile, caller: Caller, draft: FileDraft, size: int) -> ClientFile:
+        file = self.plan(new_file, caller.account.id, caller.key.id, size)
         await self.folder.keep(draft, file.id)
         try:
             await self.store.add_file(file, self.rules.max_total_bytes)

@@ -33,7 +33,7 @@ class ClientUploads:
     def now_ms(self) -> int:
         return self._files.now_ms
 
-    async def create(self, new: NewFile, mime_type: str, size: int, caller: Caller) -> ClientUpload:
+    async def create(self, new_file: NewFile, mime_type: str, size: int, caller: Caller) -> ClientUpload:
         limit = self._files.rules.max_bytes
         if limit and size > limit:
             raise RequestTooLarge(f"A file may have {limit // 1024**2} MB at most", param="bytes")
@@ -42,13 +42,13 @@ class ClientUploads:
             id=make_client_id("upload_"),
             account_id=caller.account.id,
             key_id=caller.key.id,
-            filename=new.filename,
-            purpose=new.purpose,
+            filename=new_file.filename,
+            purpose=new_file.purpose,
             mime_type=mime_type,
             bytes=size,
             created_ms=now_ms,
             expires_ms=now_ms + UPLOAD_TTL_MS,
-            kept_s=new.kept_s,
+            kept_s=new_file.kept_s,
         )
         await self._store.add_upload(upload, self._files.rules.max_total_bytes)
         return upload
@@ -97,8 +97,8 @@ class ClientUploads:
             digest = await self._join(part_ids, draft)
             if md5 is not None and digest != md5:
                 raise InvalidRequest("The parts do not have this checksum", param="md5")
-            new = NewFile(upload.filename, upload.purpose, upload.kept_s)
-            file = self._files.plan(new, upload.account_id, upload.key_id, size)
+            new_file = NewFile(upload.filename, upload.purpose, upload.kept_s)
+            file = self._files.plan(new_file, upload.account_id, upload.key_id, size)
             await self._folder.keep(draft, file.id)
         finally:
             draft.discard()

@@ -53,7 +53,7 @@ def can_pass(attempt: Attempt, inference: InferenceRequest) -> bool:
     return (
         attempt.target.endpoint.wire in _STREAMED_FORMATS
         and bool(capability.streams)
-        and len(_split(inference, capability.max_n)) == 1
+        and len(_split_count(inference, capability.max_n)) == 1
     )
 
 
@@ -149,7 +149,7 @@ class ImageService:
 
     async def _generate(self, attempt: Attempt, inference: InferenceRequest) -> Images:
         """Generate all requested images, with concurrent requests if the model makes fewer per request."""
-        counts = _split(inference, attempt.target.capability.max_n)
+        counts = _split_count(inference, attempt.target.capability.max_n)
         slots = asyncio.Semaphore(1 + await attempt.slot.widen(len(counts) - 1))
 
         async def generate_part(number: int, count: int) -> Images:
@@ -158,7 +158,7 @@ class ImageService:
                 return await self._generate_part(attempt, inference, count, number)
 
         parts = await _gather([generate_part(number, count) for number, count in enumerate(counts)])
-        return parts[0] if len(parts) == 1 else _join(parts)
+        return parts[0] if len(parts) == 1 else _join_images(parts)
 
     async def _generate_part(self, attempt: Attempt, inference: InferenceRequest, count: int, number: int) -> Images:
         target = attempt.target
@@ -166,7 +166,7 @@ class ImageService:
         image_backend = make_image_backend(
             target.endpoint.wire, inference, target.model, boundary_mark, target.capability
         )
-        result: Images | ProviderRequest = _begin(image_backend, count)
+        result: Images | ProviderRequest = _begin_generation(image_backend, count)
         is_done = False
         try:
             while isinstance(result, ProviderRequest):
@@ -273,21 +273,21 @@ def _as_provider_error(error: errors.ProviderError) -> errors.ProviderError:
     return errors.ProviderBadResponse(f"The provider does not say what became of its task: {error.message}")
 
 
-def _begin(image_backend: ImageBackend, count: int) -> ProviderRequest:
+def _begin_generation(image_backend: ImageBackend, count: int) -> ProviderRequest:
     try:
         return image_backend.begin(count)
     except errors.InvalidRequest as error:
         raise errors.UnsupportedByProvider(error.message, param=error.param) from None
 
 
-def _split(inference: InferenceRequest, maximum: int | None) -> list[int]:
+def _split_count(inference: InferenceRequest, maximum: int | None) -> list[int]:
     count = inference.image.count if inference.image else 1
     if maximum is None or count <= maximum:
         return [count]
     return [min(maximum, count - start) for start in range(0, count, maximum)]
 
 
-def _join(parts: Sequence[Images]) -> Images:
+def _join_images(parts: Sequence[Images]) -> Images:
     """Join several answers into one: usage is added up, other fields come from the first answer."""
     usages = [part.usage for part in parts]
     usage = Usage(
@@ -311,11 +311,11 @@ async def _gather(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     finally:
         for task in tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    faults = [job for job in ended if isinstance(job, BaseException)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    faults = [job for job in results if isinstance(job, BaseException)]
     for error in faults:
         if not isinstance(error, asyncio.CancelledError):
             raise error
     if faults:
         raise faults[0]
-    return [job for job in ended if not isinstance(job, BaseException)]
+    return [job for job in results if not isinstance(job, BaseException)]

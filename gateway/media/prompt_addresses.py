@@ -47,14 +47,16 @@ class PromptAddresses:
             return
         body = copy_prompt(inference.body)
         addresses = list(list_addresses(body))
-        first = {address.url: address for address in reversed(addresses)}
-        if len(first) > MAX_ADDRESSES:
+        address_by_url = {address.url: address for address in reversed(addresses)}
+        if len(address_by_url) > MAX_ADDRESSES:
             message = f"At most {MAX_ADDRESSES} images and files may be named by address; send the others as data"
             raise UnsupportedByProvider(message, param=addresses[-1].param)
         memory_loan = self._memory.lend(ctx)
         media_by_url: dict[str, FetchedMedia] = memory_loan.fetched
         await self._load_all(
-            [address for address in first.values() if address.url not in media_by_url], media_by_url, memory_loan
+            [address for address in address_by_url.values() if address.url not in media_by_url],
+            media_by_url,
+            memory_loan,
         )
         for address in addresses:
             _put_content(address, media_by_url[address.url], attempt)

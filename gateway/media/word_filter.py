@@ -218,10 +218,10 @@ def _build_search(words: Iterable[str]) -> "AhoCorasick | None":
     return AhoCorasick(patterns, store_patterns=False)
 
 
-def _replace_unseen(text: str, put: str) -> str:
+def _replace_unseen(text: str, replacement: str) -> str:
     if text.isascii():
-        return text.translate(_INVISIBLE_ASCII[put])
-    return _INVISIBLE_RUNS.sub(put, text)
+        return text.translate(_INVISIBLE_ASCII[replacement])
+    return _INVISIBLE_RUNS.sub(replacement, text)
 
 
 def _read_twice(text: str) -> str:
@@ -257,11 +257,11 @@ def _limit_marks(text: str) -> str:
 
 
 def _cut_marks(match: re.Match[str]) -> str:
-    run, position, pieces = match[0], 0, []
-    for excess_match in _EXCESS_MARKS.finditer("".join(map(category, run))):
-        pieces.append(run[position : excess_match.start() // 2 + _MAX_MARKS])
+    mark_run, position, pieces = match[0], 0, []
+    for excess_match in _EXCESS_MARKS.finditer("".join(map(category, mark_run))):
+        pieces.append(mark_run[position : excess_match.start() // 2 + _MAX_MARKS])
         position = excess_match.end() // 2
-    return "".join([*pieces, run[position:]])
+    return "".join([*pieces, mark_run[position:]])
 
 
 def _drop_marks(match: re.Match[str]) -> str:

@@ -14,8 +14,8 @@ from prometheus_client.registry import Collector
 from gateway.observability.histogram import Histogram
 from gateway.observability.request_metrics import OTHER_LABEL, RequestMetrics, RequestSums
 
-_REQUEST = ("operation", "model", "channel")
-_GEN_AI = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
+_REQUEST_LABELS = ("operation", "model", "channel")
+_GEN_AI_LABELS = ("gen_ai_operation_name", "gen_ai_provider_name", "gen_ai_request_model")
 _LATENCIES = (
     ("gen_ai_server_time_to_first_token_seconds", "Time to the first byte, completed streams", "first_token"),
     ("gen_ai_server_time_per_output_token_seconds", "Time per token after the first", "output_token"),
@@ -49,20 +49,24 @@ def write_families(families: Iterable[Metric], accept: str) -> tuple[bytes, str]
 def list_request_families(metrics: RequestMetrics) -> Iterator[Metric]:
     """Yield the metrics of finished requests."""
     requests = CounterMetricFamily(
-        "gateway_requests", "Finished requests; outcome is how they ended", labels=[*_REQUEST, "outcome"]
+        "gateway_requests", "Finished requests; outcome is how they ended", labels=[*_REQUEST_LABELS, "outcome"]
     )
     for key, sums in metrics.sums.items():
         requests.add_metric(key, sums.requests)
     yield requests
     totals = _sum_outcomes(metrics)
     tokens = CounterMetricFamily(
-        "gateway_tokens", "Tokens of finished requests; cached tokens are part of input", labels=[*_REQUEST, "type"]
+        "gateway_tokens",
+        "Tokens of finished requests; cached tokens are part of input",
+        labels=[*_REQUEST_LABELS, "type"],
     )
-    cost = CounterMetricFamily("gateway_cost_usd", "Cost of finished requests in US dollars", labels=_REQUEST)
+    cost = CounterMetricFamily("gateway_cost_usd", "Cost of finished requests in US dollars", labels=_REQUEST_LABELS)
     saved = GaugeMetricFamily(  # no counter, because writing to a cache can cost more than is saved
-        "gateway_cache_saved_usd", "US dollars that prompt caches have saved since the start", labels=_REQUEST
+        "gateway_cache_saved_usd", "US dollars that prompt caches have saved since the start", labels=_REQUEST_LABELS
     )
-    retries = CounterMetricFamily("gateway_retries", "Attempts after the first one of a request", labels=_REQUEST)
+    retries = CounterMetricFamily(
+        "gateway_retries", "Attempts after the first one of a request", labels=_REQUEST_LABELS
+    )
     for labels, total in totals.items():
         tokens.add_metric((*labels, "input"), total.input_tokens)
         tokens.add_metric((*labels, "output"), total.output_tokens)
@@ -103,7 +107,9 @@ def _build_errors(metrics: RequestMetrics) -> Metric:
 def _list_latencies(metrics: RequestMetrics) -> Iterator[Metric]:
     for name, words, latency_name in _LATENCIES:
         is_duration = latency_name == "duration"
-        family = HistogramMetricFamily(name, words, labels=[*_GEN_AI, "error_type"] if is_duration else _GEN_AI)
+        family = HistogramMetricFamily(
+            name, words, labels=[*_GEN_AI_LABELS, "error_type"] if is_duration else _GEN_AI_LABELS
+        )
         for (operation, provider, model, error), latencies in metrics.latencies.items():
             histogram: Histogram = getattr(latencies, latency_name)
             if is_duration:
@@ -116,7 +122,8 @@ def _list_latencies(metrics: RequestMetrics) -> Iterator[Metric]:
 def add_histogram(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
     """Add a histogram to a family."""
     buckets = [
-        ("+Inf" if isinf(upper_bound) else str(upper_bound), reached) for upper_bound, reached in histogram.accumulate()
+        ("+Inf" if isinf(upper_bound) else str(upper_bound), cumulative_count)
+        for upper_bound, cumulative_count in histogram.accumulate()
     ]
     family.add_metric(labels, buckets, histogram.total)
 

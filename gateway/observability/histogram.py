@@ -20,7 +20,7 @@ class Histogram:
 
     def accumulate(self) -> Iterator[tuple[float, int]]:
         """Yield each bound, and finally infinity, with the number of values up to it."""
-        reached = 0
+        cumulative_count = 0
         for upper_bound, count in zip((*self._bounds, float("inf")), self._counts, strict=True):
-            reached += count
-            yield upper_bound, reached
+            cumulative_count += count
+            yield upper_bound, cumulative_count

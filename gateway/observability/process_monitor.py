@@ -21,7 +21,7 @@ from gateway.frozen import frozen
 from gateway.observability.histogram import Histogram
 from gateway.storage.data_folder import JOURNAL
 
-LAG_EVERY_S = 1.0
+LAG_INTERVAL_S = 1.0
 LAG_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 LAG_WINDOW_S = 300
 """Period over which lag samples are kept, in seconds. Five minutes of samples take 2.4 KB."""
@@ -29,7 +29,7 @@ FOLDER_SIZE_TTL_S = 60.0
 """How long the size of a folder is cached: measuring it reads the metadata of every file."""
 _PROC = Path("/proc/self")
 _DESCRIPTORS = Path("/dev/fd")
-_US = 1_000_000
+_US_PER_S = 1_000_000
 
 Fields = dict[str, Any]
 
@@ -48,17 +48,17 @@ class EventLoopLag:
 
     def __init__(self) -> None:
         self.histogram = Histogram(LAG_BOUNDS)
-        self._samples = RingBuffer(round(LAG_WINDOW_S / LAG_EVERY_S))
+        self._samples = RingBuffer(round(LAG_WINDOW_S / LAG_INTERVAL_S))
 
     def add(self, late_s: float) -> None:
-        self._samples.add(max(0, round(late_s * _US)))
+        self._samples.add(max(0, round(late_s * _US_PER_S)))
         self.histogram.observe(max(0.0, late_s))
 
     def describe(self) -> LagPercentiles:
         """Return the percentiles; 0 before the first sample."""
         sorted_samples = sorted(self._samples) or [0]
         figures = find_percentile(sorted_samples, 50), find_percentile(sorted_samples, 99), sorted_samples[-1]
-        return LagPercentiles(*(figure * 1000 / _US for figure in figures))
+        return LagPercentiles(*(figure * 1000 / _US_PER_S for figure in figures))
 
 
 @frozen
@@ -74,15 +74,15 @@ class FolderUsage:
     """The number of files in a folder and their total size, cached. If ``path`` is None, there is no such folder."""
 
     path: Path | None
-    found: FolderSize | None = None
-    looked_at: float = float("-inf")
+    size: FolderSize | None = None
+    measured_at: float = float("-inf")
 
     async def measure(self, now: float) -> FolderSize | None:
         """Return files and bytes, measured in a thread at most once a minute; None before a successful measurement."""
-        if self.path is not None and now - self.looked_at >= FOLDER_SIZE_TTL_S:
-            self.looked_at = now  # concurrent calls get the last value; None during the first measurement
-            self.found = await asyncio.to_thread(_measure, self.path)
-        return self.found
+        if self.path is not None and now - self.measured_at >= FOLDER_SIZE_TTL_S:
+            self.measured_at = now  # concurrent calls get the last value; None during the first measurement
+            self.size = await asyncio.to_thread(_measure, self.path)
+        return self.size
 
 
 class ProcessMonitor:
@@ -155,8 +155,8 @@ class LoopLagMeter:
         self._clock = clock
 
     async def run(self) -> None:
-        """Measure, forever, the excess duration of a sleep of ``LAG_EVERY_S``."""
+        """Measure, forever, the excess duration of a sleep of ``LAG_INTERVAL_S``."""
         while True:
-            due_at = self._clock() + LAG_EVERY_S
-            await asyncio.sleep(LAG_EVERY_S)
+            due_at = self._clock() + LAG_INTERVAL_S
+            await asyncio.sleep(LAG_INTERVAL_S)
             self._lag.add(self._clock() - due_at)

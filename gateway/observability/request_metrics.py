@@ -31,15 +31,15 @@ MAX_LABEL_SETS = 1_000
 combination."""
 MAX_LATENCIES = 250
 """Maximum of combinations of operation, provider, model and error with their own histograms."""
-MAX_UNPRICED = 50
+MAX_UNPRICED_MODELS = 50
 """Maximum of remembered models without a price: clients can invent model names."""
 OTHER_LABEL = "other"
-COUNT_EVERY_S = 15.0
+COUNT_INTERVAL_S = 15.0
 """For records that no commit of the ledger follows: those of video jobs."""
 OVERHEAD_BOUNDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
 BATCH = 500
 """Records counted before other work of the event loop gets its turn: about a millisecond."""
-_MS = 1_000
+_MS_PER_S = 1_000
 
 SumKey = tuple[str, str, str, str]
 """Operation, model, channel and outcome; the channel is empty if no channel was tried."""
@@ -84,12 +84,12 @@ class Latencies:
         self.duration = Histogram(DURATION_BOUNDS)
 
     def observe(self, record: RequestRecord) -> None:
-        self.duration.observe(record.total_ms / _MS)
+        self.duration.observe(record.total_ms / _MS_PER_S)
         first_ms = record.first_byte_ms
         if record.stream and first_ms is not None and record.outcome == "completed":
-            self.first_token.observe(first_ms / _MS)
+            self.first_token.observe(first_ms / _MS_PER_S)
             if (tokens := record.completion_tokens) > 1:
-                self.output_token.observe((record.total_ms - first_ms) / (_MS * (tokens - 1)))
+                self.output_token.observe((record.total_ms - first_ms) / (_MS_PER_S * (tokens - 1)))
 
 
 class ModelNames:
@@ -146,7 +146,7 @@ class RequestMetrics:
 
     async def run(self) -> None:
         while True:
-            await asyncio.sleep(COUNT_EVERY_S)
+            await asyncio.sleep(COUNT_INTERVAL_S)
             await self.count_all()
 
     async def count_all(self) -> None:
@@ -182,7 +182,7 @@ class RequestMetrics:
     def _note_unpriced(self, record: RequestRecord) -> None:
         self.unpriced.pop(record.model, None)
         self.unpriced[record.model] = record.settled_ms
-        if len(self.unpriced) > MAX_UNPRICED:
+        if len(self.unpriced) > MAX_UNPRICED_MODELS:
             del self.unpriced[next(iter(self.unpriced))]
 
     def _count_error(self, channel: str, outcome: str, code: str) -> None:

@@ -22,7 +22,7 @@ from gateway.observability.spans import FinishedSpan
 
 TIMEOUT_S = 5.0
 """Timeout of one request to the receiver."""
-CLOSE_S = 2.0
+CLOSE_TIMEOUT_S = 2.0
 """How long a stopping gateway waits for the last spans to be sent."""
 _SERVICE = "model-gateway"
 _SCOPE = InstrumentationScope("gateway", __version__)
@@ -62,7 +62,7 @@ class SpanExporter:
         self._processor.force_flush()
 
     async def close(self) -> None:
-        """Send the remaining spans for at most ``CLOSE_S``. The daemon thread cannot keep the process alive."""
+        """Send the remaining spans for at most ``CLOSE_TIMEOUT_S``. The daemon thread cannot keep the process alive."""
         loop, has_stopped = asyncio.get_running_loop(), asyncio.Event()
 
         def stop_exporter() -> None:
@@ -72,7 +72,7 @@ class SpanExporter:
 
         threading.Thread(target=stop_exporter, daemon=True).start()
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await has_stopped.wait()
         except TimeoutError:
             self._exporter.shutdown()  # type: ignore[no-untyped-call] # ends a pause between two attempts

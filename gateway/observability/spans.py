@@ -16,7 +16,7 @@ from gateway.observability.trace_context import RequestTrace
 from gateway.routing.target import Attempt
 from gateway.wording import mask_keys
 
-ERRORS: frozenset[Outcome] = frozenset({"failed", "interrupted"})
+ERROR_OUTCOMES: frozenset[Outcome] = frozenset({"failed", "interrupted"})
 """Outcomes that make the request's span an error. Errors of the client do not count, as the conventions require for
 server spans."""
 _NS_PER_S = 1_000_000_000
@@ -31,7 +31,7 @@ class FinishedSpan:
     """A span. Its times are Unix nanoseconds.
 
     Attributes:
-        remote_parent: the parent is a span of the client.
+        parent_id: the span of the request for an attempt, the client's span for a request; None without one.
         is_server: whether this is the request's span, not an attempt's.
     """
 
@@ -57,10 +57,10 @@ def build_spans(trace: RequestTrace, method: str, path: str, status: int, now_ns
     }
     name, error = f"{method} {path}", "internal_error" if status >= _ERROR_STATUS else None
     if record is not None:
-        last = attempts[-1] if attempts else None
-        attributes |= _describe_record(record) | _describe_usage(record, last)
+        last_attempt = attempts[-1] if attempts else None
+        attributes |= _describe_record(record) | _describe_usage(record, last_attempt)
         name = _build_name(record.operation, record.model)
-        error = (record.error_code or record.outcome) if record.outcome in ERRORS else None
+        error = (record.error_code or record.outcome) if record.outcome in ERROR_OUTCOMES else None
     yield FinishedSpan(
         name, trace.trace_id, trace.span_id, trace.parent_id, trace.started_ns, now_ns, attributes, True, error
     )
@@ -90,12 +90,12 @@ def _describe_record(record: RequestRecord) -> Attributes:
     return attributes
 
 
-def _describe_usage(record: RequestRecord, last: Attempt | None) -> Attributes:
-    if last is None:
+def _describe_usage(record: RequestRecord, last_attempt: Attempt | None) -> Attributes:
+    if last_attempt is None:
         return {}
-    target_attributes = _describe_target(last)
+    target_attributes = _describe_target(last_attempt)
     if record.outcome == "completed":
-        target_attributes["gen_ai.response.model"] = last.answered or last.target.model
+        target_attributes["gen_ai.response.model"] = last_attempt.answered or last_attempt.target.model
     target_attributes["gen_ai.usage.input_tokens"] = record.prompt_tokens
     target_attributes["gen_ai.usage.output_tokens"] = record.completion_tokens
     if record.cached_tokens:
@@ -122,7 +122,7 @@ def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: i
     error = None if failure is None else failure.code
     if is_last and record is not None:
         attributes |= _describe_usage(record, attempt)
-        if error is None and record.outcome in ERRORS:
+        if error is None and record.outcome in ERROR_OUTCOMES:
             error = record.error_code or record.outcome
     if error is not None:
         attributes["error.type"] = error

@@ -17,10 +17,10 @@ from gateway.domain.http_request import HttpRequest
 from gateway.request_context import RequestContext
 from gateway.upstream.interface import HttpClient, HttpResponse
 
-PARENT, STATE = "traceparent", "tracestate"
-MAX_STATE = 512
+PARENT_HEADER, STATE_HEADER = "traceparent", "tracestate"
+MAX_STATE_CHARS = 512
 """Characters of ``tracestate`` that must be forwarded (Trace Context, 3.3.1.5); a longer value is dropped."""
-_SHAPE = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_PARENT_PATTERN = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
 _PRINTABLE = re.compile(r"[\t\x20-\x7e]*\Z")
 _SAMPLED = 1
 LogEvent = MutableMapping[str, Any]
@@ -55,9 +55,9 @@ class RequestTrace:
     def build_headers(self) -> dict[str, str]:
         """Return the trace headers of a request to a provider. Their parent is the current attempt."""
         span_id = self.find_attempt_id(max(0, len(self.context.attempts) - 1))
-        headers = {PARENT: f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.sampled):02x}"}
+        headers = {PARENT_HEADER: f"00-{self.trace_id:032x}-{span_id:016x}-{int(self.sampled):02x}"}
         if self.state:
-            headers[STATE] = self.state
+            headers[STATE_HEADER] = self.state
         return headers
 
 
@@ -90,11 +90,11 @@ def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) ->
     ``headers`` are the client's, case-insensitive. ``ratio`` is the share of requests to sample among those whose
     client sends no ``traceparent``.
     """
-    parent = headers.get(PARENT)
+    parent = headers.get(PARENT_HEADER)
     if parent is not None and (parent_context := parse_parent(parent)) is not None:
         trace_id, parent_id, sampled = parent_context
-        state = headers.get(STATE, "")
-        if len(state) > MAX_STATE or not _PRINTABLE.match(state):
+        state = headers.get(STATE_HEADER, "")
+        if len(state) > MAX_STATE_CHARS or not _PRINTABLE.match(state):
             state = ""
         return RequestTrace(trace_id, make_id(64), ctx, parent_id, sampled, state)
     if random.random() >= ratio:  # noqa: S311 - as above
@@ -104,7 +104,7 @@ def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) ->
 
 def parse_parent(text: str) -> tuple[int, int, bool] | None:
     """Return trace id, span id and sampling flag of a ``traceparent``, or None (Trace Context, 3.2.2 and 4.1)."""
-    match = _SHAPE.fullmatch(text.strip())
+    match = _PARENT_PATTERN.fullmatch(text.strip())
     if match is None:
         return None
     version, trace_id, span_id, flags, extra_text = match.groups()
@@ -124,7 +124,9 @@ class TracedHttpClient:
         trace = self._current.get()
         if trace is not None:
             own_headers = {
-                name: value for name, value in http_request.headers.items() if name.lower() not in {PARENT, STATE}
+                name: value
+                for name, value in http_request.headers.items()
+                if name.lower() not in {PARENT_HEADER, STATE_HEADER}
             }
             http_request = attrs.evolve(http_request, headers={**own_headers, **trace.build_headers()}, template=None)
         return self._client.send(http_request)

@@ -40,7 +40,7 @@ async def check_still_signed_in(request: web.Request) -> None:
     """Raise ``SignedOut`` if the session has ended since a long response began. This does not extend the session."""
     if (
         USER in request
-        and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", used=False) is None
+        and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", records_use=False) is None
     ):
         raise SignedOut("The console session has ended: sign in again", should_retry=False)
 

@@ -80,4 +80,4 @@ _TARGET_EXAMPLES = "slack://, tgram://, discord://, mailtos://, https://apprisei
 def _list_unpriced(metrics: RequestMetrics, clock: Callable[[], float]) -> list[str]:
     """Return the models that were requested within the last hour without a price."""
     since_ms = (clock() - REPEAT_AFTER_S) * 1000
-    return [model for model, asked_ms in metrics.unpriced.items() if asked_ms >= since_ms]
+    return [model for model, requested_ms in metrics.unpriced.items() if requested_ms >= since_ms]

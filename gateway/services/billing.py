@@ -39,7 +39,7 @@ class OpenedLedger:
 
     Attributes:
         reservations: the reservations of open video jobs.
-        ended: settled records for the metrics, which remove them.
+        ended_requests: settled records for the metrics, which remove them.
         credit: the leases of this node of a cluster; None for a single gateway.
     """
 
@@ -47,7 +47,7 @@ class OpenedLedger:
     accounting: AccountingService
     flusher: LedgerFlusher
     reservations: JobReservations
-    ended: deque[RequestRecord]
+    ended_requests: deque[RequestRecord]
     credit: "NodeCredit | None"
 
 
@@ -92,7 +92,11 @@ def open_billing(
     limiter, shared_limits = open_limiter(base.options, stack, storage.node)
     quota = QuotaService(ledger.balances, limiter, storage.journal, storage.write_queue, refresh=refresh)
     settlement = Settlement(
-        quota, storage.journal, storage.write_queue, find_abandoned=base.live_config.find_abandoned, ended=ledger.ended
+        quota,
+        storage.journal,
+        storage.write_queue,
+        find_abandoned=base.live_config.find_abandoned,
+        ended=ledger.ended_requests,
     )
     return BillingServices(
         ledger.balances,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imported with the first image request
     from gateway.media.images import ImageService
 
 MIB = 1024 * 1024
-SPOOLED_UPLOADS = 16
+MAX_SPOOLED_UPLOADS = 16
 """How many uploads of the largest size the disk holds at a time."""
 
 
@@ -35,7 +35,7 @@ def open_media(base: BaseServices, client: HttpClient, stack: AsyncExitStack) ->
     stack.push_async_callback(fetcher.close)
     images = CreatedOnce(lambda: _make_images(base, client, fetcher, links))
     stack.push_async_callback(_close_images, images)
-    limit_bytes = SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB
+    limit_bytes = MAX_SPOOLED_UPLOADS * options.config.server.max_upload_mb * MIB
     spool = UploadSpool(folder.path / "uploads", limit_bytes=limit_bytes)
     return MediaServices(stores, links, images, spool, fetcher), _open_files(base, stores)
 

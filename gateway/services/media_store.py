@@ -24,7 +24,7 @@ IMAGES, VIDEOS, FILES = "media", "videos", "files"
 """The folders of the store; they have the same names in every kind of store."""
 DRAFTS = "media-drafts"
 """The folder of this machine for drafts that will be moved to a bucket."""
-WATCH_S = 5.0
+WATCH_INTERVAL_S = 5.0
 UNSHARED_WARNING = (
     "Images, videos and clients' files are on this node alone: no other node can read them (store.media_url)"
 )
@@ -73,5 +73,5 @@ def sweep_store(stores: MediaStores, deployment: Deployment, sweep: Job) -> Job:
 async def watch_nodes(node: "ClusterNode") -> None:
     """Log a warning as soon as a second node is live: other nodes cannot read the media stored on this one."""
     while node.live <= 1:  # noqa: ASYNC110 - the node count changes with each beat, without an event
-        await asyncio.sleep(WATCH_S)
+        await asyncio.sleep(WATCH_INTERVAL_S)
     log.warning("media_on_this_node_alone", reason=UNSHARED_WARNING)

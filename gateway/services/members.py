@@ -29,7 +29,7 @@ def open_members(
         repository, hasher, Totp(secret_box), throttle, values=values, clock=clock, is_local=local
     )
     account_repository = AccountRepository(database)
-    members = Members(repository, account_repository, clock=clock, changing=accounts.changing, is_local=local)
+    members = Members(repository, account_repository, clock=clock, change_lock=accounts.change_lock, is_local=local)
     invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
     challenges = Challenges(values, clock, key=deployment.derive_key(options.folder.secret("pepper"), "challenges"))
     passkeys = PasskeyService(

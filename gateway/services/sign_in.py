@@ -32,10 +32,10 @@ def open_sign_in(
         raise ConfigError([describe_missing("sign_in", "sso")]) from error
     specs, clock = options.config.sign_in, options.clock
     providers = (OidcProvider(spec, fetcher, clock=clock, monotonic=time.monotonic) for spec in specs)
-    identities, changing = IdentityRepository(database), auth.accounts.changing
+    identities, change_lock = IdentityRepository(database), auth.accounts.change_lock
     values = deployment.open_values(database, secret_box)
     people = ProviderMembers(
-        MemberRepository(database), identities, AccountRepository(database), clock=clock, changing=changing
+        MemberRepository(database), identities, AccountRepository(database), clock=clock, change_lock=change_lock
     )
     return ProviderSignIn(
         {provider.spec.name: provider for provider in providers},

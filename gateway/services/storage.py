@@ -24,8 +24,8 @@ from gateway.storage.settings import SettingRepository
 from gateway.storage.startup_state import find_leftovers
 from gateway.storage.unstorable import UnstorableFile
 
-CHECK_S = 0.2
-CHECK_KILLED_S = 10.0
+CHECK_TIMEOUT_S = 0.2
+CRASH_CHECK_TIMEOUT_S = 10.0
 """Time limits of the database check at startup, in seconds; a worker checks the remainder. The longer limit applies
 if the folder's last process was killed."""
 
@@ -98,10 +98,12 @@ async def _open_database(options: AppOptions) -> Database:
     if folder.killed:
         # Copying the folder, or sqlite3 itself, may have merged the log into the database: a missing log may be no
         # loss.
-        for expected in (path.with_name(f"{path.name}-wal"), folder.path / JOURNAL):
-            if not expected.exists():
-                log.warning("store_file_missing", path=str(expected), reason="what only this file recorded is lost")
-    await check_before_start(path, CHECK_KILLED_S if folder.killed else CHECK_S)
+        for companion_path in (path.with_name(f"{path.name}-wal"), folder.path / JOURNAL):
+            if not companion_path.exists():
+                log.warning(
+                    "store_file_missing", path=str(companion_path), reason="what only this file recorded is lost"
+                )
+    await check_before_start(path, CRASH_CHECK_TIMEOUT_S if folder.killed else CHECK_TIMEOUT_S)
     if not options.config.store.url:
         folder.private_file(DATABASE)
     return await open_database(f"sqlite:///{path}")

@@ -5,8 +5,8 @@ import asyncio
 from gateway.storage.integrity_check import find_damage
 from gateway.storage.sqlite_database import SqliteDatabase
 
-FIRST_AFTER_S = 20.0
-CHECK_EVERY_S = 24 * 3_600.0
+FIRST_DELAY_S = 20.0
+CHECK_INTERVAL_S = 24 * 3_600.0
 
 
 class IntegrityWorker:
@@ -16,10 +16,10 @@ class IntegrityWorker:
         self._database = database
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_AFTER_S)
+        await asyncio.sleep(FIRST_DELAY_S)
         while True:
             await self.check()
-            await asyncio.sleep(CHECK_EVERY_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
 
     async def check(self) -> None:
         if problems := await find_damage(self._database.path):

@@ -30,10 +30,10 @@ from gateway.upstream.response_parser import MAX_PUSH_BYTES, Headers
 
 MAX_JOINT_BYTES = 256 * 1024
 """A larger body is sent in pieces, as fast as the provider reads. Sending stops if the provider refuses it."""
-_SHARES_A_TURN = 32
-_SHARE_BYTES = MAX_PUSH_BYTES // _SHARES_A_TURN
-"""Size of one share. A piece uses one share for each ``_SHARE_BYTES`` begun. ``_SHARES_A_TURN`` shares are passed on in
-one turn of the event loop."""
+_SHARES_PER_TURN = 32
+_SHARE_BYTES = MAX_PUSH_BYTES // _SHARES_PER_TURN
+"""Size of one share. A piece uses one share for each ``_SHARE_BYTES`` begun. One turn of the event loop passes on
+``_SHARES_PER_TURN`` shares."""
 MAX_ORIGINS = 512
 _CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f]")
 _METHOD_PATTERN = re.compile(r"(?!HEAD\Z)[A-Z]{1,20}\Z")
@@ -75,13 +75,13 @@ class PooledHttpResponse:
 
     async def pump(self, sink: interface.Sink) -> interface.PumpResult:
         connection = self._line or self._reject_line()
-        take = Connection.pop if self._inflation is None else self._inflate
+        take_piece = Connection.pop if self._inflation is None else self._inflate
         turns = 0
         while True:
             connection.check()
-            if piece := take(connection):
+            if piece := take_piece(connection):
                 share = -(-len(piece) // _SHARE_BYTES)
-                if turns and turns + share > _SHARES_A_TURN:
+                if turns and turns + share > _SHARES_PER_TURN:
                     turns = 0
                     await asyncio.sleep(0)
                     (self._line or self._reject_line()).check()
@@ -244,10 +244,10 @@ class PooledHttpClient:
             head = self._build_head(http_request)
         body = http_request.body
         if isinstance(body, bytes) and len(body) <= MAX_JOINT_BYTES:
-            data, rest = head.build(len(body)) + body, None
+            data, remaining_body = head.build(len(body)) + body, None
         else:
-            rest = Content((body,)) if isinstance(body, bytes) else body
-            data = head.build(None if rest is None else rest.length)
+            remaining_body = Content((body,)) if isinstance(body, bytes) else body
+            data = head.build(None if remaining_body is None else remaining_body.length)
         written_s = self._loop.time()
         deadline = written_s + http_request.timeouts.total_s
         connection = None if http_request.once else self._pool.acquire(head.origin, deadline)
@@ -258,7 +258,7 @@ class PooledHttpClient:
             framing = connection.framing
             try:
                 connection.send_request(data)
-                written_s = written_s if rest is None else await _send_content(connection, rest)
+                written_s = written_s if remaining_body is None else await _send_content(connection, remaining_body)
                 if http_request.on_written is not None and connection.sent and not connection.gone:
                     http_request.on_written()
                 while not (framing.headed or connection.gone):

@@ -24,10 +24,10 @@ END_GRACE_S = 1.0
 reused."""
 KEEPALIVE_S = 30.0
 """Idle connections are closed after this time."""
-_CLOSING_S = 5.0
+_CLOSE_TIMEOUT_S = 5.0
 _MIN_ERROR_STATUS = 400
 _BLANK_LINE = b"\n\n"
-_TURNS = 3
+_MAX_TURNS = 3
 
 Peek = Callable[[float], Sequence[object]]
 """Called with 0; the result is used as a flag."""
@@ -312,7 +312,7 @@ class Connection(asyncio.Protocol):
 
 async def is_refused(connection: Connection) -> bool:
     """Return whether an error response has arrived, after the event loop has read the data in the socket."""
-    for _ in range(_TURNS):
+    for _ in range(_MAX_TURNS):
         transport = connection.transport
         if transport is None or transport.is_closing() or not connection.peek(0):
             break
@@ -408,7 +408,7 @@ class Pool:
         self._all_closed.clear()
         if self._connections:
             try:
-                async with asyncio.timeout(_CLOSING_S):
+                async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                     await self._all_closed.wait()
             except TimeoutError:  # the event loop still holds them; our side is closed
                 pass

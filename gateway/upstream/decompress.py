@@ -13,7 +13,7 @@ _DEFLATE_METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 
 
 class Decompressor:
-    """Decodes a stream: ``feed`` received data, ``take`` until nothing is left, ``end`` after all data.
+    """Decodes a stream: ``feed`` received data, ``read_piece`` until nothing is left, ``end`` after all data.
 
     Attributes:
         encoding: ``gzip`` or ``deflate``. The latter is the zlib format in the standard, and a raw stream from some
@@ -29,7 +29,10 @@ class Decompressor:
         self._members = 1
 
     def feed(self, data: bytes) -> None:
-        """Add received data, which must not be empty, once ``take`` has returned nothing. Raises ``zlib.error``."""
+        """Add received data, which must not be empty. Call only after ``read_piece`` has returned nothing.
+
+        Raises ``zlib.error``.
+        """
         if self._decoder is None:
             self._decoder = zlib.decompressobj(_ZLIB if data[0] & 0xF == _DEFLATE_METHOD else _RAW_DEFLATE)
         elif self._decoder.eof:

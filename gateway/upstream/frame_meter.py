@@ -41,7 +41,7 @@ class FrameBudget:
         return account_bytes <= MAX_TOTAL_BYTES - self._accounts.total()
 
 
-BUDGET = FrameBudget()
+FRAME_BUDGET = FrameBudget()
 """One budget per process, because memory is a resource of the process."""
 
 
@@ -113,7 +113,7 @@ class FrameMeter(asyncio.Protocol):
             self._counted_bytes,
             self._held_bytes if self._held_bytes > LARGE_BYTES else 0,
         )
-        return BUDGET.resize(self._account, self._counted_bytes - earlier_bytes)
+        return FRAME_BUDGET.resize(self._account, self._counted_bytes - earlier_bytes)
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()

@@ -106,7 +106,7 @@ class FileRequest:
         url: an address from the provider, or on the channel's own server.
         trusted_origin: see ``SafeFetcher.fetch``.
         signature: headers for the trusted origin only; not sent to the target of a redirect elsewhere.
-        wanted: the ``Range`` header, or None for the whole file.
+        byte_range: the ``Range`` header; None for the whole file.
         connect_s: timeout for the connection and the headers, with redirects.
         idle_s: timeout between two pieces.
     """
@@ -150,7 +150,7 @@ class FetchedFile(Protocol):
 
 
 async def read_pushed(response: HttpResponse, limit: int, content_length: int | None) -> bytes | None:
-    """Return the whole body; None if the body or its ``content_length`` length exceeds ``limit`` bytes."""
+    """Return the whole body; None if the body, or the length in its headers, exceeds ``limit`` bytes."""
     pieces: list[bytes] = []
     size = 0
 

@@ -48,7 +48,7 @@ class ReadingShare:
 
 
 class LargeAnswers:
-    """Counts the large answers being read, at most ``most`` bytes together; only the oldest may exceed this."""
+    """Counts the large answers being read, at most ``max_bytes`` together; only the oldest answer may exceed this."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

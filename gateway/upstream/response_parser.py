@@ -72,7 +72,7 @@ def _write_size_line(length: int) -> bytes | None:
 def read_chunks(data: bytes) -> bytes | None:
     """Return the payload of ``data`` if it consists of one or more whole chunks; None otherwise.
 
-    None also for the last chunk, for a chunk with an extension (RFC 9112, 7.1) and for more than ``MAX_PUSH_BYTES``.
+    The last chunk, a chunk with an extension (RFC 9112, 7.1) and more than ``MAX_PUSH_BYTES`` also give None.
     """
     line = _write_size_line(len(data))
     if line is not None and data.startswith(line) and data.endswith(b"\r\n"):
@@ -99,7 +99,7 @@ def _read_several(data: bytes) -> bytes | None:
 
 
 class ResponseParser:
-    """Parses the responses of one connection. Call ``begin`` before each one, then ``take`` for received data.
+    """Parses the responses of one connection. Call ``begin`` before each one, then ``feed`` for received data.
 
     Attributes:
         headed: the head is complete, and ``status``, ``head``, ``encoding``, ``length`` and ``chunked`` are set.

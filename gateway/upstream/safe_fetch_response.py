@@ -16,10 +16,10 @@ from gateway.frozen import frozen
 from gateway.upstream.exhaustion import find_exhaustion
 from gateway.upstream.interface import FileRefused, FileRequest
 
-PIECE = 64 * 1024
+PIECE_BYTES = 64 * 1024
 MAX_DISCARDED_BYTES = 4 * 1024
 """Bytes of a webhook's answer that are read and discarded: some receivers only finish after sending their answer."""
-HEARING_S = 1.0
+ANSWER_READ_TIMEOUT_S = 1.0
 
 _OK_STATUS, _PARTIAL_STATUS, _UNSATISFIABLE_STATUS = 200, 206, 416
 _GONE_STATUSES = frozenset({404, 410})
@@ -99,7 +99,7 @@ class SafeFetchResponse:
         """Return the next piece; see ``FetchedFile``. A file that breaks off is closed."""
         try:
             async with asyncio.timeout(self._idle_s):
-                return await self._response.content.read(PIECE)
+                return await self._response.content.read(PIECE_BYTES)
         except LIBRARY_ERRORS as error:
             self.close()
             raise_translated(error, FILE)
@@ -150,13 +150,13 @@ async def discard_body(response: aiohttp.ClientResponse, timeout_s: float) -> No
     """Read the body of a webhook's answer, up to a limit, and discard it. Errors are ignored."""
     room = MAX_DISCARDED_BYTES
     with contextlib.suppress(*LIBRARY_ERRORS):
-        async with asyncio.timeout(min(timeout_s, HEARING_S)):
+        async with asyncio.timeout(min(timeout_s, ANSWER_READ_TIMEOUT_S)):
             while room > 0 and (piece := await response.content.read(room)):
                 room -= len(piece)
 
 
 def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
-    """Raise an aiohttp exception as one of the gateway's, with the original as its cause for the log."""
+    """Raise an aiohttp exception as a ``ProviderError``, with the original as its cause for the log."""
     if (resource_error := find_exhaustion(error)) is not None:
         raise resource_error
     if isinstance(error, TimeoutError):

@@ -107,7 +107,7 @@ async def _check_handshake(
 
 
 def _raise_translated(error: Exception) -> NoReturn:
-    """Raise an aiohttp exception as one of the gateway's, with the original as its cause for the log."""
+    """Raise an aiohttp exception as a ``ProviderError``, with the original as its cause for the log."""
     if (resource_error := find_exhaustion(error)) is not None:
         raise resource_error
     if isinstance(error, aiohttp.ConnectionTimeoutError):

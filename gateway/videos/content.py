@@ -23,12 +23,12 @@ from gateway.videos.provider_api import VideoProviderApi
 
 MAX_VIDEO_BYTES = 8 * 1024**3
 MAX_FETCH_S = 3_600.0
-PACE_S = 30.0
+RATE_WINDOW_S = 30.0
 _VIDEO = "video/"
 _NO_VARIANT_STATUSES = frozenset({400, 405, 406, 415, 422, 501})
 """Statuses with which servers answer if they do not have a variant."""
 MIN_RATE = 32 * 1024
-"""Bytes per second that a download must reach on average over ``PACE_S``."""
+"""Bytes per second that a download must reach on average over ``RATE_WINDOW_S``."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -128,19 +128,19 @@ class _DownloadRate:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._since_s = clock()
-        self._earlier_size = 0
+        self._window_start_s = clock()
+        self._window_start_size = 0
         self.size = 0
 
-    def add(self, count: int) -> None:
+    def add(self, byte_count: int) -> None:
         """Count received bytes. Raises ``ProviderTimeout`` if they arrive too slowly."""
-        self.size += count
+        self.size += byte_count
         _check_size(self.size)
-        passed_s = self._clock() - self._since_s
-        if passed_s >= PACE_S:
-            if self.size - self._earlier_size < MIN_RATE * passed_s:
+        window_s = self._clock() - self._window_start_s
+        if window_s >= RATE_WINDOW_S:
+            if self.size - self._window_start_size < MIN_RATE * window_s:
                 raise ProviderTimeout("The provider's video arrives too slowly", phase="body")
-            self._since_s, self._earlier_size = self._clock(), self.size
+            self._window_start_s, self._window_start_size = self._clock(), self.size
 
 
 def make_gone() -> NotFound:

@@ -14,11 +14,11 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.videos import VideoRepository
 
 CLAIM_MS = 30_000
-INSIST_S = 10.0
+RETRY_TIMEOUT_S = 10.0
 """How long a request waits for a failing store, in seconds. The work continues afterwards, and its result is stored
 later."""
 CLOSE_TIMEOUT_S = 3.0
-_INSIST_EVERY_S = 0.5
+_RETRY_INTERVAL_S = 0.5
 
 log = structlog.stdlib.get_logger(__name__)
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class JobTasks:
         self.process = process or secrets.token_hex(8)
         self._wait_scale = wait_scale
         self._tasks = TaskSet()
-        self._active: Counter[str] = Counter()
+        self._active_counts: Counter[str] = Counter()
 
     @property
     def busy(self) -> bool:
@@ -58,21 +58,21 @@ class JobTasks:
     @contextmanager
     def mark_active(self, video_id: str) -> Iterator[None]:
         """Mark a job as worked on outside the poll worker until the block ends."""
-        self._active[video_id] += 1
+        self._active_counts[video_id] += 1
         try:
             yield
         finally:
-            self._active[video_id] -= 1
-            if not self._active[video_id]:
-                del self._active[video_id]
+            self._active_counts[video_id] -= 1
+            if not self._active_counts[video_id]:
+                del self._active_counts[video_id]
 
     def is_active(self, video_id: str) -> bool:
-        return video_id in self._active
+        return video_id in self._active_counts
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Repeat ``work`` on a job until the store accepts it; return None if that takes longer than ``INSIST_S``."""
-        finished, _ = await asyncio.wait({task := self.start(self._retry(video_id, work))}, timeout=INSIST_S)
-        return task.result() if finished else None
+        """Repeat ``work`` on a job until the store accepts it; return None after ``RETRY_TIMEOUT_S``."""
+        done_tasks, _ = await asyncio.wait({task := self.start(self._retry(video_id, work))}, timeout=RETRY_TIMEOUT_S)
+        return task.result() if done_tasks else None
 
     async def _retry(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T:
         with self.mark_active(video_id):
@@ -80,4 +80,4 @@ class JobTasks:
                 try:
                     return await work()
                 except StoreUnavailable:
-                    await asyncio.sleep(_INSIST_EVERY_S * self._wait_scale)
+                    await asyncio.sleep(_RETRY_INTERVAL_S * self._wait_scale)

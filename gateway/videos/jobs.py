@@ -73,9 +73,9 @@ class VideoJobs:
     async def advance(self, changes: Sequence[tuple[VideoJob, VideoJob]]) -> None:
         """Store changes of jobs that have not ended, as pairs of before and after. Raises ``StoreUnavailable``."""
         outcomes = await self.store.advance(changes)
-        for (old, new), is_stored in zip(changes, outcomes, strict=True):
-            if is_stored and (old.state, old.progress) != (new.state, new.progress):
-                self.events.publish(JobChanged(new.id))
+        for (job_before, job_after), is_stored in zip(changes, outcomes, strict=True):
+            if is_stored and (job_before.state, job_before.progress) != (job_after.state, job_after.progress):
+                self.events.publish(JobChanged(job_after.id))
 
     async def finish(self, job: VideoJob, audit: AuditRow | None = None) -> bool:
         """Store the end of a job with its charge. Return False if it had ended before. Raises ``StoreUnavailable``."""
@@ -85,8 +85,8 @@ class VideoJobs:
         now_ms = self.now_ms
         record = build_end(job, now_ms)
         delivery = build_delivery(job, now_ms, f"evt_{secrets.token_hex(_ID_BYTES)}")
-        finished = await self.reservations.finish(job, record, delivery, audit)
-        if finished:
+        is_finished = await self.reservations.finish(job, record, delivery, audit)
+        if is_finished:
             log.info(
                 "video_ended",
                 video_id=job.id,
@@ -100,7 +100,7 @@ class VideoJobs:
             )
             self.events.publish(JobEnded())
         self.events.publish(JobChanged(job.id))
-        return finished
+        return is_finished
 
     async def complete(self, job: VideoJob) -> bool:
         now_ms = self.now_ms

@@ -21,11 +21,11 @@ from gateway.videos.tracker import VideoTracker
 TICK_S = 0.25
 """Pause while jobs are due or in progress. All results of one pause share a commit, and so do all claims."""
 IDLE_S = 10.0
-PAUSE_S = 0.05
+MIN_PAUSE_S = 0.05
 """The shortest pause between two turns."""
-RENEW_S = CLAIM_MS / 1000 / 4
-LOST_CLAIMS_S = 60.0
-MAX_CLAIMED = 400
+RENEW_INTERVAL_S = CLAIM_MS / 1000 / 4
+LOST_CLAIMS_INTERVAL_S = 60.0
+MAX_CLAIMED_JOBS = 400
 """Maximum of jobs claimed at once."""
 CRASH_PAUSE_MS = 2_000
 MAX_FETCHES = 4
@@ -101,7 +101,7 @@ class VideoPoller:
                 await self._wake_event.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(MIN_PAUSE_S)
 
     async def _run_once(self) -> float:
         """Store results, claim jobs and start their tasks. Return the seconds until the next turn."""
@@ -140,14 +140,14 @@ class VideoPoller:
 
     async def _renew(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._renewed_s >= RENEW_S and (self._working or self._jobs.tasks.busy):
+        if now_s - self._renewed_s >= RENEW_INTERVAL_S and (self._working or self._jobs.tasks.busy):
             await self._jobs.store.renew(self._jobs.tasks.process, self._jobs.now_ms + CLAIM_MS)
             self._renewed_s = now_s
 
     async def _release_lost_claims(self) -> None:
         """Release jobs that this process has claimed without a task, and settle ended ones: an answer was lost."""
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._lost_claims_checked_s < LOST_CLAIMS_S:
+        if now_s - self._lost_claims_checked_s < LOST_CLAIMS_INTERVAL_S:
             return
         jobs = self._jobs
         open_jobs = await jobs.store.list_open()
@@ -165,10 +165,10 @@ class VideoPoller:
             process=self._jobs.tasks.process,
             now_ms=self._jobs.now_ms,
             duration_ms=CLAIM_MS,
-            max_jobs=MAX_CLAIMED,
+            max_jobs=MAX_CLAIMED_JOBS,
             max_per_channel=limit,
             fetching=fetching,
-            full_channels=frozenset(channel for channel, count in busy.items() if 2 * count > limit),
+            full_channels=frozenset(channel for channel, job_count in busy.items() if 2 * job_count > limit),
             channels=self._share,
         )
         due_jobs = await self._jobs.store.claim_due(claim)
@@ -181,7 +181,7 @@ class VideoPoller:
                 started_jobs.append(job)
             else:  # Release claimed jobs that exceed the channel's free slots.
                 self._results.append((job, job.release(job.due_ms or claim.now_ms)))
-        self._crowded = self._crowded or any(count >= limit for count in busy.values())
+        self._crowded = self._crowded or any(job_count >= limit for job_count in busy.values())
         return started_jobs
 
     def _start(self, job: VideoJob) -> None:

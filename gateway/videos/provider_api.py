@@ -40,16 +40,16 @@ MAX_ANSWER_BYTES = 256 * 1024
 """Maximum size of an answer about a task, which is read whole."""
 MAX_INLINE_BYTES = 100 * 1024 * 1024
 """Maximum size of an answer that contains the video."""
-MAX_INLINE = 2
+MAX_INLINE_VIDEOS = 2
 """Concurrent answers with a video in memory; polls and file reads have one such limit each."""
 POLL_TIMEOUT_S = 30.0
 INLINE_TIMEOUT_S = 120.0
-_PRINT_CHARS = 12
+_KEY_PRINT_CHARS = 12
 _PROXY_STATUSES = frozenset({408, 502, 504, *range(520, 528)})
 """Statuses that proxies in front of the provider send, too. They leave open whether the provider received the
 request."""
 _REDIRECT_STATUSES = frozenset({301, 302, 307, 308})
-_ERRORS = range(400, 600)
+_ERROR_STATUSES = range(400, 600)
 _GONE_STATUSES = frozenset({404, 410})
 _POLL_HINT_HEADER = "openai-poll-after-ms"
 
@@ -77,7 +77,7 @@ class SubmitOutcomeUnknown(ProviderError):
 
 def _is_refusal(status: int) -> bool:
     """Return whether a status outside 2xx means that the provider did nothing. Invalid statuses mean nothing."""
-    return status in _REDIRECT_STATUSES or (status in _ERRORS and status not in _PROXY_STATUSES)
+    return status in _REDIRECT_STATUSES or (status in _ERROR_STATUSES and status not in _PROXY_STATUSES)
 
 
 @frozen
@@ -94,7 +94,7 @@ class PollResult:
 
 def fingerprint_key(key: str) -> str:
     """Return a fingerprint of a channel's key. Providers find a task only with the key that created it."""
-    return sha256(key.encode()).hexdigest()[:_PRINT_CHARS] if key else ""
+    return sha256(key.encode()).hexdigest()[:_KEY_PRINT_CHARS] if key else ""
 
 
 def find_key(channel: Channel, key_print: str, default_key: str) -> str:
@@ -116,8 +116,10 @@ class VideoProviderApi:
         self._fetcher = fetcher
         self._catalog = catalog
         self._clock = clock
-        self._poll_slots = asyncio.Semaphore(MAX_INLINE)
-        self._open_slots = asyncio.Semaphore(MAX_INLINE)  # separate: clients that read slowly must not block polls
+        self._poll_slots = asyncio.Semaphore(MAX_INLINE_VIDEOS)
+        self._open_slots = asyncio.Semaphore(
+            MAX_INLINE_VIDEOS
+        )  # separate: clients that read slowly must not block polls
 
     async def submit(self, attempt: Attempt, job: VideoJob, spec: VideoSpec, source_job: VideoJob | None) -> TaskStatus:
         """Ask the provider, once, to start a job.
@@ -329,7 +331,7 @@ class VideoProviderApi:
 
     def _parse_hint(self, response: HttpResponse) -> float | None:
         hint = response.headers.get(_POLL_HINT_HEADER, "")
-        if hint.isascii() and hint.isdigit() and len(hint) < _PRINT_CHARS:
+        if hint.isascii() and hint.isdigit() and len(hint) < _KEY_PRINT_CHARS:
             poll_after_s: float | None = int(hint) / 1000
         else:
             poll_after_s = parse_retry_after(response.headers.get("Retry-After"), self._clock())

@@ -21,7 +21,7 @@ from gateway.upstream.safe_fetch import SafeFetcher, is_literal, may_be_public
 
 FETCH_TIMEOUT_S = 15.0
 _FIELD = "input_reference"
-_KINDS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
+_EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 
 
 class References:
@@ -54,9 +54,9 @@ class References:
         try:
             head = await (self._fetch(reference, share, file) if reference.is_remote else _decode(reference, file))
             media_type = sniff_image(head)
-            if media_type not in _KINDS:
+            if media_type not in _EXTENSIONS:
                 raise _make_error("it is not a PNG, JPEG or WebP file")
-            yield Reference(Upload(_FIELD, f"reference.{_KINDS[media_type]}", media_type, head, file))
+            yield Reference(Upload(_FIELD, f"reference.{_EXTENSIONS[media_type]}", media_type, head, file))
         finally:
             file.close()
 

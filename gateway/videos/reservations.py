@@ -31,7 +31,7 @@ class JobReservations:
             only.
         keep_record: called with the stored record of every video request.
         clock: Unix seconds; ignores changes of the system clock.
-        shared: whether other nodes have open jobs, too.
+        is_shared: whether other nodes have open jobs, too.
         wait_s: how long a request waits for a store that does not answer, as requests do that wait for credit.
     """
 
@@ -54,13 +54,13 @@ class JobReservations:
         self._is_shared = is_shared
         self.wait_s = wait_s
         self._reservations: dict[str, Reservation] = {}
-        self._open: Counter[int] = Counter()
+        self._open_counts: Counter[int] = Counter()
         self._last_open = 0
 
     def add(self, job: VideoJob, reservation: Reservation) -> None:
         """Keep the reservation of a new job until the job ends."""
         self._reservations[job.id] = reservation
-        self._open[job.account_id] += 1
+        self._open_counts[job.account_id] += 1
 
     def restore(self, job: VideoJob) -> None:
         self.add(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
@@ -118,17 +118,17 @@ class JobReservations:
     ) -> bool:
         """Store the end of a job with its charge; return False if the job had ended. Raises ``StoreUnavailable``."""
         async with self._write_queue.writing:  # a reconciliation sees end and charge, or neither
-            finished = await self.store.finish(job, record, delivery, audit)
-            if finished:
+            is_finished = await self.store.finish(job, record, delivery, audit)
+            if is_finished:
                 self._settle(job, record.cost_nanos)
             elif job.id in self._reservations:  # an earlier commit succeeded, but its answer was lost
                 stored_job = await self.store.find(job.id)
                 self._settle(
                     job, 0 if stored_job is None else build_end(stored_job, int(self.clock() * 1000)).cost_nanos
                 )
-        if finished:
+        if is_finished:
             self._keep_record(record)
-        return finished
+        return is_finished
 
     async def settle_ended(self, open_ids: Collection[str]) -> None:
         """Settle ended jobs, those not in ``open_ids``, if the store's answer to their end was lost."""
@@ -147,12 +147,12 @@ class JobReservations:
         return {video_id: reservation.nanos for video_id, reservation in self._reservations.items()}
 
     def count_open(self, account_id: int) -> int:
-        return self._open[account_id]
+        return self._open_counts[account_id]
 
     async def count_all_open(self) -> int:
         """Return the number of open jobs of all nodes; the last known number if the store does not answer."""
         if not self._is_shared:
-            return self._open.total()
+            return self._open_counts.total()
         with suppress(StoreUnavailable):
             self._last_open = await self.store.count_open()
         return self._last_open
@@ -165,9 +165,9 @@ class JobReservations:
     def _remove(self, job: VideoJob) -> Reservation | None:
         reservation = self._reservations.pop(job.id, None)
         if reservation is not None:
-            self._open[job.account_id] -= 1
-            if not self._open[job.account_id]:
-                del self._open[job.account_id]
+            self._open_counts[job.account_id] -= 1
+            if not self._open_counts[job.account_id]:
+                del self._open_counts[job.account_id]
         return reservation
 
 

@@ -274,8 +274,8 @@ class VideoSubmitter:
         await self._jobs.reservations.drop(job, record)
         self._jobs.events.publish(JobChanged(job.id))
 
-    async def _advance(self, old: VideoJob, new: VideoJob) -> bool:
-        return all(await self._jobs.store.advance([(old, new)]))
+    async def _advance(self, job_before: VideoJob, job_after: VideoJob) -> bool:
+        return all(await self._jobs.store.advance([(job_before, job_after)]))
 
     @property
     def _loop_s(self) -> float:

@@ -1,8 +1,8 @@
 """Check one video job: poll its provider or download its file, and decide the next step.
 
 After a refusal or a timeout the job is polled again, less often. It ends as failed if the provider reports a failure,
-after ``MAX_UNUSABLE`` unusable answers or ``MAX_GONE`` reports of a missing file in a row, if its channel stays
-missing, or at its deadline.
+after ``MAX_UNUSABLE_ANSWERS`` unusable answers or ``MAX_GONE_REPORTS`` reports of a missing file in a row, if its
+channel stays missing, or at its deadline.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,14 +40,14 @@ from gateway.videos.content import VideoContent
 from gateway.videos.jobs import VideoJobs
 from gateway.videos.provider_api import PollResult
 
-MAX_GONE = 20
+MAX_GONE_REPORTS = 20
 """Consecutive reports of a provider that the file of a completed job is missing: about a quarter of an hour. While a
 file is being fetched, ``VideoJob.polls`` counts these reports."""
-MAX_UNUSABLE = 5
+MAX_UNUSABLE_ANSWERS = 5
 """Consecutive unusable answers. The provider does answer, so an outage is not the reason."""
-MAX_COUNTED = 1_000
+MAX_COUNTED_JOBS = 1_000
 """Maximum of jobs whose unusable answers are counted."""
-MAX_MISSED = 9
+MAX_MISSED_CHECKS = 9
 """Consecutive checks at which a job's channel may be missing: about four minutes."""
 _ABANDONED_ERRORS: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
 
@@ -66,7 +66,7 @@ class VideoTracker:
         self._started_ms = jobs.now_ms
         self._jobs = jobs
         self._video_content = video_content
-        self._unusable: dict[str, int] = {}
+        self._unusable_answers: dict[str, int] = {}
         """Consecutive unusable answers, by job. A restart of the gateway resets them."""
 
     async def check(self, job: VideoJob) -> VideoJob | None:
@@ -82,24 +82,24 @@ class VideoTracker:
             new_job = await (self._fetch(access, job) if job.state == "fetching" else self._poll(access, job))
         except ProviderAnswerUnusable as error:
             return await self._count_unusable(job, error)
-        self._unusable.pop(job.id, None)
+        self._unusable_answers.pop(job.id, None)
         return new_job
 
     async def _count_unusable(self, job: VideoJob, error: ProviderAnswerUnusable) -> VideoJob | None:
         """Return the job, postponed after an unusable answer.
 
-        Returns None if it has ended, which ``MAX_UNUSABLE`` such answers in a row do, too.
+        Returns None if it has ended, which ``MAX_UNUSABLE_ANSWERS`` such answers in a row do, too.
         """
-        count = self._unusable.pop(job.id, 0) + 1
-        if count >= MAX_UNUSABLE:
+        count = self._unusable_answers.pop(job.id, 0) + 1
+        if count >= MAX_UNUSABLE_ANSWERS:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
             await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE, message))
             return None
         postponed = await self._postpone(job, error, TIMEOUT)
         if postponed is not None:
-            self._unusable[job.id] = count
-            if len(self._unusable) > MAX_COUNTED:  # cancelled jobs leave their counts here
-                del self._unusable[next(iter(self._unusable))]
+            self._unusable_answers[job.id] = count
+            if len(self._unusable_answers) > MAX_COUNTED_JOBS:  # cancelled jobs leave their counts here
+                del self._unusable_answers[next(iter(self._unusable_answers))]
         return postponed
 
     async def _postpone_without_channel(self, job: VideoJob) -> VideoJob | None:
@@ -107,7 +107,7 @@ class VideoTracker:
 
         An operator may have removed the channel by mistake.
         """
-        if job.failures + 1 >= MAX_MISSED:
+        if job.failures + 1 >= MAX_MISSED_CHECKS:
             await self._jobs.fail(job, CHANNEL_GONE)
             return None
         return await self._postpone(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
@@ -153,7 +153,7 @@ class VideoTracker:
         try:
             media = await self._video_content.fetch(access, job)
         except ProviderContentGone as error:
-            if job.polls + 1 >= MAX_GONE:
+            if job.polls + 1 >= MAX_GONE_REPORTS:
                 await jobs.fail(job, CONTENT_LOST)
                 return None
             return await self._postpone(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)

@@ -47,22 +47,22 @@ class WebhookSender:
     """Makes single attempts; ``WebhookWorker`` repeats them.
 
     Attributes:
-        secret_of: returns the signing secret of an API key, by the key's id.
-        wall: Unix seconds of the system clock, because receivers refuse signatures with a different time. None stands
-            for ``clock``.
+        find_secret: returns the signing secret of an API key, by the key's id.
+        wall_clock: Unix seconds of the system clock, because receivers refuse signatures with a different time. None
+            stands for ``clock``.
     """
 
     def __init__(
         self,
         fetcher: SafeFetcher,
-        secret_of: Callable[[int], bytes],
+        find_secret: Callable[[int], bytes],
         clock: Callable[[], float],
-        wall: Callable[[], float] | None = None,
+        wall_clock: Callable[[], float] | None = None,
     ) -> None:
         self._fetcher = fetcher
-        self._secret_of = secret_of
+        self._find_secret = find_secret
         self._clock = clock
-        self._wall = wall or clock
+        self._wall_clock = wall_clock or clock
 
     async def send(self, delivery: WebhookDelivery) -> WebhookDelivery:
         """Make one attempt and return the delivery with its outcome. A redirect counts as an answer."""
@@ -76,11 +76,11 @@ class WebhookSender:
 
     def _build_headers(self, delivery: WebhookDelivery) -> dict[str, str]:
         """Return the signed headers of this attempt: receivers refuse a signature that is a few minutes old."""
-        now_s = int(self._wall())
+        now_s = int(self._wall_clock())
         return {
             "Content-Type": "application/json",
             "User-Agent": USER_AGENT,
             "webhook-id": delivery.id,
             "webhook-timestamp": str(now_s),
-            "webhook-signature": sign_delivery(self._secret_of(delivery.key_id), delivery.id, now_s, delivery.body),
+            "webhook-signature": sign_delivery(self._find_secret(delivery.key_id), delivery.id, now_s, delivery.body),
         }

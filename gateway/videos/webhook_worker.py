@@ -73,7 +73,7 @@ class WebhookWorker:
         self._wait_scale = wait_scale
         self._wake_event = asyncio.Event()
         self._hosts: dict[tuple[int, str], _Host] = {}
-        self._active: set[str] = set()
+        self._active_ids: set[str] = set()
         self._is_failing = False
         self._idle = idle
         for kind in (JobEnded, ShareChanged):
@@ -99,8 +99,8 @@ class WebhookWorker:
         """Start due deliveries as far as slots are free. Returns the seconds until the next turn."""
         try:
             self._share = await self._find_share()
-            if room := MAX_DELIVERIES - len(self._active):
-                self._start(group, await self._claim(room))
+            if free_slots := MAX_DELIVERIES - len(self._active_ids):
+                self._start(group, await self._claim(free_slots))
             due_ms = await self._store.find_next_delivery(self._share)  # includes running deliveries
         except StoreUnavailable as error:
             if not self._is_failing:
@@ -135,13 +135,13 @@ class WebhookWorker:
 
     def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[WebhookDelivery]) -> None:
         for delivery in deliveries:
-            if delivery.id not in self._active:  # else its claim expired before the store accepted its outcome
-                self._active.add(delivery.id)
+            if delivery.id not in self._active_ids:  # else its claim expired before the store accepted its outcome
+                self._active_ids.add(delivery.id)
                 group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end, delivery.id))
 
     def _end(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
         # A callback, because a task cancelled before its first step runs no ``finally``.
-        self._active.discard(delivery_id)
+        self._active_ids.discard(delivery_id)
         self._wake_event.set()  # there is room for another delivery
 
     async def _deliver(self, delivery: WebhookDelivery) -> None:
@@ -159,9 +159,9 @@ class WebhookWorker:
 
     async def _send(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
-            began_ms = self._now_ms()
+            started_ms = self._now_ms()
             result = await self._webhook_sender.send(delivery)
-            host.took_ms = self._now_ms() - began_ms
+            host.last_duration_ms = self._now_ms() - started_ms
             return result
         finally:
             host.leave()
@@ -189,7 +189,7 @@ class WebhookWorker:
 
     def _forget_hosts(self) -> None:
         now_ms = self._now_ms()
-        for name in [name for name, host in self._hosts.items() if not host.deliveries and host.turn_ms <= now_ms]:
+        for name in [name for name, host in self._hosts.items() if not host.deliveries and host.next_turn_ms <= now_ms]:
             del self._hosts[name]
 
     def _now_ms(self) -> int:
@@ -200,14 +200,14 @@ class _Host:
     """One host of one account, while it has running or postponed deliveries.
 
     Attributes:
-        took_ms: duration of the last finished attempt.
-        turn_ms: time by which all postponed deliveries have had their turn (Unix ms).
+        last_duration_ms: duration of the last finished attempt.
+        next_turn_ms: time by which all postponed deliveries have had their turn (Unix ms).
     """
 
     def __init__(self) -> None:
         self.deliveries = 0
-        self.took_ms = 0
-        self.turn_ms = 0
+        self.last_duration_ms = 0
+        self.next_turn_ms = 0
         self._slots = asyncio.Semaphore(MAX_PER_HOST)
         self._is_stuck = False
 
@@ -229,9 +229,9 @@ class _Host:
 
     def postpone(self, delivery: WebhookDelivery, now_ms: int) -> WebhookDelivery:
         """Return the delivery without an attempt, due after the earlier postponed deliveries."""
-        took_ms = max(self.took_ms, round(SLOT_WAIT_S * 1000))
-        self.turn_ms = max(self.turn_ms, now_ms) + took_ms // MAX_PER_HOST
-        return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.turn_ms + took_ms)
+        duration_ms = max(self.last_duration_ms, round(SLOT_WAIT_S * 1000))
+        self.next_turn_ms = max(self.next_turn_ms, now_ms) + duration_ms // MAX_PER_HOST
+        return attrs.evolve(delivery, owner="", lease_until_ms=0, due_ms=self.next_turn_ms + duration_ms)
 
 
 def _find_host(url: str) -> str:

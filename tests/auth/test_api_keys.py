@@ -331,7 +331,7 @@ async def test_what_is_no_key_is_not_remembered() -> None:
     for number in range(100):
         with pytest.raises(InvalidApiKey):
             scenario.directory.authenticate(f"Bearer sk-no-key-of-anybody-{number}")
-    assert not scenario.directory._shown_callers
+    assert not scenario.directory._callers_by_header
 
 
 async def test_only_what_is_written_the_usual_way_is_remembered() -> None:
@@ -339,9 +339,9 @@ async def test_only_what_is_written_the_usual_way_is_remembered() -> None:
     await scenario.add()
     for spaces in range(2, 100):
         scenario.directory.authenticate(f"Bearer{' ' * spaces}{SECRET}")
-    assert not scenario.directory._shown_callers
+    assert not scenario.directory._callers_by_header
     scenario.directory.authenticate(f"Bearer {SECRET}")
-    assert list(scenario.directory._shown_callers) == [f"Bearer {SECRET}"]
+    assert list(scenario.directory._callers_by_header) == [f"Bearer {SECRET}"]
 
 
 class Changes:

@@ -98,7 +98,7 @@ async def test_five_tries_are_free_and_then_each_waits_twice_as_long(door: Door)
 
 
 async def test_the_right_passphrase_is_not_looked_at_meanwhile(door: Door) -> None:
-    await door.guess(PAIR_PACE.free)
+    await door.guess(PAIR_PACE.free_attempts)
     assert await door.try_in(why=None) == 1
     door.now += 0.5
     assert await door.try_in(why=None) == 1
@@ -107,7 +107,7 @@ async def test_the_right_passphrase_is_not_looked_at_meanwhile(door: Door) -> No
 
 
 async def test_asking_too_early_makes_it_no_longer(door: Door) -> None:
-    await door.guess(PAIR_PACE.free)
+    await door.guess(PAIR_PACE.free_attempts)
     assert {await door.try_in() for _ in range(50)} == {1}
     door.now += 1
     assert await door.try_in() == 0
@@ -115,14 +115,14 @@ async def test_asking_too_early_makes_it_no_longer(door: Door) -> None:
 
 async def test_a_right_one_forgives_what_was_wrong_before(door: Door) -> None:
     for _ in range(3):
-        await door.guess(PAIR_PACE.free - 1)
+        await door.guess(PAIR_PACE.free_attempts - 1)
         assert await door.try_in(why=None) == 0
 
 
 async def test_wrong_ones_are_forgotten_after_a_while(door: Door) -> None:
-    await door.guess(PAIR_PACE.free + 3)
+    await door.guess(PAIR_PACE.free_attempts + 3)
     door.now += COUNTER_TTL_S
-    assert [await door.try_in() for _ in range(PAIR_PACE.free + 1)] == [0] * PAIR_PACE.free + [1]
+    assert [await door.try_in() for _ in range(PAIR_PACE.free_attempts + 1)] == [0] * PAIR_PACE.free_attempts + [1]
 
 
 async def test_what_is_nobodys_mistake_counts_for_nothing(door: Door) -> None:
@@ -136,11 +136,11 @@ async def test_a_code_that_is_asked_for_does_not_forgive_wrong_ones(door: Door) 
     for _ in range(20):
         await door.try_in(why=SecondFactorNeeded)
         looked_at += await door.try_in() == 0
-    assert looked_at == PAIR_PACE.free
+    assert looked_at == PAIR_PACE.free_attempts
 
 
 async def test_asking_for_a_code_after_a_wait_does_not_begin_it_anew(door: Door) -> None:
-    await door.guess(PAIR_PACE.free)
+    await door.guess(PAIR_PACE.free_attempts)
     door.now += 1
     assert await door.try_in(why=SecondFactorNeeded) == 0
     assert await door.try_in(why=None) == 0
@@ -153,21 +153,21 @@ async def test_tries_at_once_get_no_more_than_tries_in_turn(door: Door) -> None:
             for _ in range(20):
                 await tries.enter_async_context(door.next().attempt("ann", HOME))
                 inside += 1
-    assert inside == PAIR_PACE.free
+    assert inside == PAIR_PACE.free_attempts
     assert await door.try_in() == 0, "and what came to nothing counts for nothing"
 
 
 async def test_others_from_elsewhere_do_not_wait(door: Door) -> None:
-    await door.guess(PAIR_PACE.free + 4)
+    await door.guess(PAIR_PACE.free_attempts + 4)
     assert await door.try_in() > 0
     assert await door.try_in("bob") == 0
     assert await door.try_in("ann", AWAY) == 0
 
 
 async def test_many_addresses_guess_at_one_name_no_faster(door: Door) -> None:
-    waits = [await door.try_in("ann", f"203.0.{n // 256}.{n % 256}") for n in range(NAME_PACE.free + 5)]
-    assert waits[: NAME_PACE.free] == [0] * NAME_PACE.free
-    assert all(waits[NAME_PACE.free :])
+    waits = [await door.try_in("ann", f"203.0.{n // 256}.{n % 256}") for n in range(NAME_PACE.free_attempts + 5)]
+    assert waits[: NAME_PACE.free_attempts] == [0] * NAME_PACE.free_attempts
+    assert all(waits[NAME_PACE.free_attempts :])
     for n in range(200):
         door.now += await door.try_in("ann", f"203.1.0.{n}")
     assert 0 < await door.try_in("ann", AWAY) <= NAME_PACE.max_wait_s
@@ -176,15 +176,15 @@ async def test_many_addresses_guess_at_one_name_no_faster(door: Door) -> None:
 async def test_a_member_gets_in_from_home_whoever_guesses_elsewhere(door: Door) -> None:
     """Nobody shuts a member out for ever by guessing at its name."""
     assert await door.try_in(why=None) == 0
-    for n in range(NAME_PACE.free * 3):
+    for n in range(NAME_PACE.free_attempts * 3):
         await door.try_in("ann", f"203.0.113.{n}")
     assert await door.try_in("ann", AWAY, why=None) > 0
     assert await door.try_in(why=None) == 0
 
 
 async def test_one_address_guesses_at_many_names_no_faster(door: Door) -> None:
-    waits = [await door.try_in(f"name-{n}") for n in range(ADDRESS_PACE.free + 5)]
-    assert waits == [0] * ADDRESS_PACE.free + [1] * 5
+    waits = [await door.try_in(f"name-{n}") for n in range(ADDRESS_PACE.free_attempts + 5)]
+    assert waits == [0] * ADDRESS_PACE.free_attempts + [1] * 5
     assert await door.try_in("name-0", AWAY) == 0
 
 
@@ -201,7 +201,7 @@ async def test_one_address_guesses_at_many_names_no_faster(door: Door) -> None:
 async def test_an_address_that_a_caller_chooses_by_itself_is_no_other(
     door: Door, one: str, other: str, *, same: bool
 ) -> None:
-    await door.guess(PAIR_PACE.free, address=one)
+    await door.guess(PAIR_PACE.free_attempts, address=one)
     assert (await door.try_in(address=other) > 0) is same
 
 
@@ -215,9 +215,9 @@ async def test_what_is_remembered_is_bounded_and_the_newest_stay() -> None:
     tables = (delays._pairs, delays._names, delays._addresses)
     assert [len(table._counts) for table in tables] == [50, 50, 50]
     assert len(delays._known_pairs) == 50
-    await door.guess(PAIR_PACE.free - 1, "name-199", "10.0.199.1")
+    await door.guess(PAIR_PACE.free_attempts - 1, "name-199", "10.0.199.1")
     assert await door.try_in("name-199", "10.0.199.1") == 1
-    await door.guess(PAIR_PACE.free - 1, "name-0", "10.0.0.1")
+    await door.guess(PAIR_PACE.free_attempts - 1, "name-0", "10.0.0.1")
     assert await door.try_in("name-0", "10.0.0.1") == 0
 
 

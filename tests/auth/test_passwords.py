@@ -8,7 +8,7 @@ import pytest
 from argon2 import extract_parameters
 from argon2.low_level import Type
 
-from gateway.auth.passwords import MAX_HASHING, MAX_WAITING, OWASP, HashCost, PasswordService
+from gateway.auth.passwords import MAX_PARALLEL_HASHES, MAX_QUEUED_HASHES, OWASP, HashCost, PasswordService
 from gateway.errors import RateLimited
 
 CHEAP = HashCost(8, 1, 1)
@@ -80,7 +80,7 @@ async def test_only_so_many_are_worked_on_or_wait(passphrases: PasswordService) 
 
     tasks: list[asyncio.Task[Any]] = [
         asyncio.ensure_future(passphrases._run(work))  # type: ignore[arg-type]
-        for _ in range(MAX_HASHING + MAX_WAITING)
+        for _ in range(MAX_PARALLEL_HASHES + MAX_QUEUED_HASHES)
     ]
     await asyncio.sleep(0.01)
     for task in tasks[:4]:
@@ -91,7 +91,7 @@ async def test_only_so_many_are_worked_on_or_wait(passphrases: PasswordService) 
     go_on.set()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert not await passphrases.matches(None, FROGS), "and then there is room again"
-    assert most <= MAX_HASHING
+    assert most <= MAX_PARALLEL_HASHES
     passphrases.close()
 
 

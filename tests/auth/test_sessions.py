@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.auth.passwords import HashCost, PasswordService
-from gateway.auth.sessions import ENROLMENT_MS, SEEN_EVERY_MS, ClientInfo, SessionService, digest_reference
+from gateway.auth.sessions import ENROLMENT_TTL_MS, SEEN_INTERVAL_MS, ClientInfo, SessionService, digest_reference
 from gateway.domain.member import ABSOLUTE_MS, IDLE_MS, Forbidden, SecondFactorNeeded, WrongPassphrase
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited
 from tests.support.session_services import FROGS, HOME, TOADS, SessionServices
@@ -93,9 +93,9 @@ async def test_a_look_that_is_no_use_keeps_nothing(services: SessionServices) ->
     await services.add()
     entry = await services.sign_in()
     services.now_s += IDLE_MS / 1000 - 1
-    assert await services.sessions.find(entry.reference, used=False) is not None
+    assert await services.sessions.find(entry.reference, records_use=False) is not None
     services.now_s += 1
-    assert await services.sessions.find(entry.reference, used=False) is None
+    assert await services.sessions.find(entry.reference, records_use=False) is None
 
 
 async def test_a_session_ends_however_much_it_is_used(services: SessionServices) -> None:
@@ -114,17 +114,17 @@ async def test_use_is_written_once_a_minute(services: SessionServices) -> None:
     entry = await services.sign_in()
     began_ms, seen = services.now_ms, set()
     for _ in range(5):
-        services.now_s += SEEN_EVERY_MS / 2000
+        services.now_s += SEEN_INTERVAL_MS / 2000
         await services.sessions.find(entry.reference)
         seen.add((await services.store.list_sessions(ann.id))[0].seen_ms - began_ms)
-    assert seen == {0, SEEN_EVERY_MS, 2 * SEEN_EVERY_MS}
+    assert seen == {0, SEEN_INTERVAL_MS, 2 * SEEN_INTERVAL_MS}
 
 
 async def test_a_store_that_cannot_be_written_to_shuts_nobody_out(services: SessionServices) -> None:
     await services.add()
     entry = await services.sign_in()
     services.store.full = True
-    services.now_s += 2 * SEEN_EVERY_MS / 1000
+    services.now_s += 2 * SEEN_INTERVAL_MS / 1000
     assert await services.sessions.find(entry.reference) is not None
 
 
@@ -324,7 +324,7 @@ async def test_a_second_factor_waits_ten_minutes_and_for_the_session_that_asked(
     secret = await enrol(services, here)
     with pytest.raises(Conflict):
         await services.sessions.confirm(there.user, services.code(secret=secret), HOME)
-    services.now_s += ENROLMENT_MS / 1000
+    services.now_s += ENROLMENT_TTL_MS / 1000
     with pytest.raises(Conflict):
         await services.sessions.confirm(here.user, services.code(secret=secret), HOME)
     await enrol(services, there)

@@ -131,7 +131,7 @@ async def test_a_batch_that_was_cancelled_at_another_node_claims_on_as_cancelled
     assert mine is not None
     journal = BatchJournal(mine, ResultFiles(FileFolder(tmp_path / "files"), batch.id), store, lambda: 7)
     heard: list[str] = []
-    journal.cancelled = lambda: heard.append("cancelled")
+    journal.on_cancelled = lambda: heard.append("cancelled")
     writer: Any = asyncio.create_task(journal.run())
     assert await alone.cancel_batch(batch.id)
     assert not await alone.cancel_batch(batch.id)

@@ -53,5 +53,5 @@ async def test_a_line_that_is_stopped_before_its_claim_is_durable_is_given_up(tm
     run._expiry.cancel()
     assert [task.cancelled() for task in sending] == [True, False]
     assert [request.ends for request in requests] == [["given up"]] * 2
-    assert (slots._used, run._own_slots._used) == (0, 0)
+    assert (slots._used_slots, run._own_slots._used_slots) == (0, 0)
     assert sending[1].exception() is not None

@@ -37,10 +37,10 @@ from tests.support.started_gateways import StartGateway
 from tests.support.upstream_scripts import ONE, STARTED, TWO
 
 MB = 1024 * 1024
-PIECE = b"x" * 65_536
-LINE = [chunk(b"data: "), Flood(chunk(PIECE), 64 * MB // len(PIECE)), chunk(b"\n\n")]
+PIECE_BYTES = b"x" * 65_536
+LINE = [chunk(b"data: "), Flood(chunk(PIECE_BYTES), 64 * MB // len(PIECE_BYTES)), chunk(b"\n\n")]
 LINES = [chunk(b"data: x\n"), Flood(chunk(b"data: y\n" * 8192), 64 * MB // 65_536), chunk(b"\n")]
-COMMENTS = Flood(chunk(b": " + PIECE + b"\n\n"), 64 * MB // len(PIECE))
+COMMENTS = Flood(chunk(b": " + PIECE_BYTES + b"\n\n"), 64 * MB // len(PIECE_BYTES))
 PATIENT: dict[str, Any] = {"first_byte_timeout_s": 30, "idle_timeout_s": 30, "total_timeout_s": 30}
 """Measuring memory makes everything slow; no timer is to be what ends a scene here."""
 
@@ -96,7 +96,7 @@ async def test_a_flood_of_comments_before_the_first_event_is_given_up_for_the_ne
 
 
 async def test_noise_within_its_budget_between_events_may_be_any_amount_in_all(standing_with: StartGateway) -> None:
-    noise = Flood(chunk(b": " + PIECE + b"\n\n"), MAX_NOISE_BYTES // (len(PIECE) + 4))
+    noise = Flood(chunk(b": " + PIECE_BYTES + b"\n\n"), MAX_NOISE_BYTES // (len(PIECE_BYTES) + 4))
     first, *rest = chat_events(*WORDS)
     story = [step for _ in range(9) for step in (noise, chunk(first))]
     async with ScriptedUpstream([SSE_HEAD, *story, *map(chunk, rest), LAST_CHUNK]) as up:
@@ -104,11 +104,11 @@ async def test_noise_within_its_budget_between_events_may_be_any_amount_in_all(s
         heard = await call(gateway, stream=True)
         assert heard.body.endswith(b"data: [DONE]\n\n")
         await audit(gateway, outcome="completed", usage_source="upstream")
-        assert up.flooded > 8 * (MAX_NOISE_BYTES - len(PIECE))
+        assert up.flooded > 8 * (MAX_NOISE_BYTES - len(PIECE_BYTES))
 
 
 async def test_an_endless_whole_answer_is_given_up(standing_with: StartGateway) -> None:
-    async with ScriptedUpstream([SSE_HEAD, Flood(chunk(PIECE), 96 * MB // len(PIECE)), STALL]) as bad:
+    async with ScriptedUpstream([SSE_HEAD, Flood(chunk(PIECE_BYTES), 96 * MB // len(PIECE_BYTES)), STALL]) as bad:
         gateway = await standing_with(site(channel(bad.base_url, **PATIENT)))
         with at_most(100 * MB):
             check_error(await call(gateway, stream=False), "upstream_error")

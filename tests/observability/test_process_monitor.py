@@ -7,7 +7,7 @@ import pytest
 
 from gateway.observability.process_monitor import (
     FOLDER_SIZE_TTL_S,
-    LAG_EVERY_S,
+    LAG_INTERVAL_S,
     LAG_WINDOW_S,
     EventLoopLag,
     FolderSize,
@@ -20,7 +20,7 @@ from gateway.observability.process_monitor import (
 )
 from tests.support.skip_rules import run_skipping
 
-SAMPLES = round(LAG_WINDOW_S / LAG_EVERY_S)
+SAMPLES = round(LAG_WINDOW_S / LAG_INTERVAL_S)
 
 
 def test_lateness_is_told_in_milliseconds_of_the_last_minutes() -> None:

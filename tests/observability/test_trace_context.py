@@ -1,6 +1,6 @@
 """``traceparent``: what is read from it, and what is sent on."""
 
-from gateway.observability.trace_context import MAX_STATE, CurrentTrace, open_trace, parse_parent
+from gateway.observability.trace_context import MAX_STATE_CHARS, CurrentTrace, open_trace, parse_parent
 from gateway.request_context import RequestContext
 from tests.support.table_rows import table_rows
 
@@ -67,7 +67,7 @@ def test_a_provider_gets_the_trace_and_the_attempt_as_its_parent() -> None:
     assert len({trace.span_id, *trace.attempt_ids}) == 2
 
 
-@table_rows("state", ["", "a=" + "x" * MAX_STATE, "a=\x01", "a=\r\nX: y"])
+@table_rows("state", ["", "a=" + "x" * MAX_STATE_CHARS, "a=\x01", "a=\r\nX: y"])
 def test_a_state_that_cannot_be_forwarded_is_dropped(state: str) -> None:
     trace = open_trace(make_context(), {"traceparent": PARENT, "tracestate": state}, 0.0)
     assert trace is not None

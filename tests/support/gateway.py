@@ -223,7 +223,7 @@ async def start_gateway(
         open_runner(site, handler_cancellation=True, shutdown_timeout=1.0, read_bufsize=64 * 1024)
     )
     auth = runner.app[SERVICES].auth
-    auth.unknown_keys.free = 1_000_000  # tests of refusals come by the hundred
+    auth.unknown_keys.free_attempts = 1_000_000  # tests of refusals come by the hundred
     auth.sessions.hasher._cost = LEAST  # members of tests need no protection: 25 ms of a core each time
     assert runner.server is not None
     server = await asyncio.get_running_loop().create_server(runner.server, "127.0.0.1", 0)

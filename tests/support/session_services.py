@@ -54,7 +54,7 @@ class SessionServices:
             self.store, PasswordService(CHEAP), self.factors, throttle, values=values, clock=self.clock, is_local=True
         )
         self.invitations = Invitations(self.store, self.accounts, self.sessions, values=values, clock=self.clock)
-        self.members = Members(self.store, self.accounts, clock=self.clock, changing=asyncio.Lock(), is_local=True)
+        self.members = Members(self.store, self.accounts, clock=self.clock, change_lock=asyncio.Lock(), is_local=True)
 
     def clock(self) -> float:
         return self.now_s

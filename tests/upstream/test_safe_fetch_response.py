@@ -12,7 +12,7 @@ from gateway.domain.ip_address import Networks, parse_networks
 from gateway.errors import EgressRefused, ProviderBadResponse, ProviderContentGone, ProviderError, ProviderTimeout
 from gateway.upstream.interface import FetchedFile, FileRefused, FileRequest
 from gateway.upstream.safe_fetch import MAX_REDIRECTS, SafeFetcher
-from gateway.upstream.safe_fetch_response import MAX_DISCARDED_BYTES, PIECE, SafeFetchResponse
+from gateway.upstream.safe_fetch_response import MAX_DISCARDED_BYTES, PIECE_BYTES, SafeFetchResponse
 from tests.support.scripted_upstream import FIN, LAST_CHUNK, RST, STALL, Flood, Script, ScriptedUpstream, answer, chunk
 from tests.support.upstream_requests import until
 
@@ -52,7 +52,7 @@ async def read_all(file: FetchedFile) -> bytes:
     try:
         pieces = []
         while piece := await file.read():
-            assert len(piece) <= PIECE
+            assert len(piece) <= PIECE_BYTES
             pieces.append(piece)
         assert await file.read() == b""
     finally:

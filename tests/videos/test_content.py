@@ -103,8 +103,8 @@ class Slow(FileDouble):
 @table_rows(
     ("piece", "wait_s", "given_up_s"),
     [
-        (bytes(1_000), 5.0, room.PACE_S),
-        (bytes(int(room.MIN_RATE * 5)), 5.0, room.PACE_S),
+        (bytes(1_000), 5.0, room.RATE_WINDOW_S),
+        (bytes(int(room.MIN_RATE * 5)), 5.0, room.RATE_WINDOW_S),
         (bytes(int(room.MIN_RATE * 6)), 5.0, None),
         (bytes(1_000_000), 10**9, room.MAX_FETCH_S),
     ],

@@ -17,7 +17,15 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.schema import videos
 from gateway.videos.events import JobCancelled, JobStarted
 from gateway.videos.job_tasks import CLAIM_MS
-from gateway.videos.poll_worker import CRASH_PAUSE_MS, IDLE_S, MAX_CLAIMED, MAX_FETCHES, RENEW_S, TICK_S, VideoPoller
+from gateway.videos.poll_worker import (
+    CRASH_PAUSE_MS,
+    IDLE_S,
+    MAX_CLAIMED_JOBS,
+    MAX_FETCHES,
+    RENEW_INTERVAL_S,
+    TICK_S,
+    VideoPoller,
+)
 from gateway.videos.tracker import VideoTracker
 from tests.support.table_rows import table_rows
 from tests.support.video_records import list_jobs, make_job
@@ -47,7 +55,7 @@ class Store(UnreliableStore):
     async def claim_due(self, claim: Claim) -> Sequence[VideoJob]:
         await asyncio.sleep(0)
         self._check("claim_fetching" if claim.fetching else "claim")
-        assert claim.max_jobs == MAX_CLAIMED
+        assert claim.max_jobs == MAX_CLAIMED_JOBS
         return await super().claim_due(claim)
 
     async def advance(self, changes: Any) -> Sequence[bool]:
@@ -395,8 +403,8 @@ def test_what_is_under_way_stays_this_processs_however_long_it_takes() -> None:
         for _ in range(30):
             await scenario.pass_time(5.0)
             left_ms = (await list_jobs(scenario.store))["video_1"].lease_until_ms - scenario.services.now_ms
-            assert CLAIM_MS - (RENEW_S + 1) * 1000 <= left_ms <= CLAIM_MS
-            others = Claim("other", scenario.services.now_ms, CLAIM_MS, MAX_CLAIMED, 9)
+            assert CLAIM_MS - (RENEW_INTERVAL_S + 1) * 1000 <= left_ms <= CLAIM_MS
+            others = Claim("other", scenario.services.now_ms, CLAIM_MS, MAX_CLAIMED_JOBS, 9)
             assert await scenario.store.claim_due(others) == []
         assert len(scenario.looked["video_1"]) == 1
         await scenario.check_alive()

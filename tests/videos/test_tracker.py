@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.video import MAX_HINT_S, VideoJob
 from gateway.errors import ProviderBadResponse, ProviderContentGone, ProviderTimeout, StoreUnavailable
-from gateway.videos.tracker import MAX_GONE, MAX_MISSED, MAX_UNUSABLE
+from gateway.videos.tracker import MAX_GONE_REPORTS, MAX_MISSED_CHECKS, MAX_UNUSABLE_ANSWERS
 from tests.support.table_rows import table_rows
 from tests.support.video_records import put_job
 from tests.support.video_services import (
@@ -248,7 +248,7 @@ def test_a_file_that_is_gone_again_and_again_is_lost_at_no_cost(answer: Answer) 
         services = VideoServices(play(task(), answer))
         services.files.reels = [GONE]
         job = await begin(services, "fetching")
-        for _ in range(MAX_GONE - 1):
+        for _ in range(MAX_GONE_REPORTS - 1):
             after = await look(services, job)
             assert after is not None
             job = await services.claim(after)
@@ -274,7 +274,7 @@ def test_a_provider_that_answers_with_nothing_usable_ends_the_job_after_five_tim
     async def scene() -> None:
         services = VideoServices(play(task(), *map(Answered, answers)))
         job = await begin(services, state)
-        for failures in range(1, MAX_UNUSABLE):
+        for failures in range(1, MAX_UNUSABLE_ANSWERS):
             after = await look(services, job)
             assert after is not None
             assert (after.state, after.failures) == (state, failures)
@@ -290,7 +290,7 @@ def test_a_provider_that_answers_with_nothing_usable_ends_the_job_after_five_tim
 
 def test_unusable_answers_count_only_in_a_row() -> None:
     async def scene() -> None:
-        unusable: list[Answer] = [Answered({})] * (MAX_UNUSABLE - 1)
+        unusable: list[Answer] = [Answered({})] * (MAX_UNUSABLE_ANSWERS - 1)
         services = VideoServices(play(task(), *[*unusable, task("in_progress"), *unusable, refuse(500)] * 2))
         job = await begin(services, "processing")
         for _ in range(20):
@@ -430,7 +430,7 @@ def test_a_channel_that_is_no_more_takes_its_jobs_with_it_and_their_holds(state:
         job = await begin(services, state)
         channel, elsewhere_now = services.channels[0], attrs.evolve(services.channels[0], provider="openai")
         services.use(*[elsewhere_now] * elsewhere)
-        for _ in range(MAX_MISSED - 1):
+        for _ in range(MAX_MISSED_CHECKS - 1):
             looked = await look(services, job)
             assert looked is not None, "a slip in a file can be mended"
             job = looked

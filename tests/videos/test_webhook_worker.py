@@ -441,7 +441,7 @@ def test_a_job_that_was_stopped_can_be_run_again(after_s: float) -> None:
     async def scene(scenario: WebhookScenario) -> None:
         await scenario.put("dead", *range(MAX_DELIVERIES))
         await scenario.run(0)
-        while not scenario.job._active:  # noqa: ASYNC110 - what is waited for is one step of the loop
+        while not scenario.job._active_ids:  # noqa: ASYNC110 - what is waited for is one step of the loop
             await asyncio.sleep(0)
         await asyncio.sleep(after_s)
         await scenario.stop()

@@ -45,7 +45,7 @@ class RestoringNode(Protocol):
 
     Attributes:
         restored_generation: the server on which this node has stored its last rows, see ``read_generation``.
-        expected: the nodes that were live before the server was replaced.
+        expected_nodes: the nodes that were live before the server was replaced.
     """
 
     @property

@@ -65,7 +65,7 @@ class CreditKeeper:
 
     Attributes:
         now: seconds of a monotonic clock.
-        correcting: locked while leases are read again. A job's reservation leaves its lease under this lock, too.
+        correction_lock: locked while leases are read again. A job's reservation leaves its lease under this lock, too.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class WaitingRequest:
         answer: the reservation; None if the store has too little.
         partial: any amount granted by the store is useful.
         recalling: ask other nodes for their idle credit before a refusal; otherwise ask only the store, once.
-        recalls: how often other nodes were asked for their idle credit for this request.
+        recall_count: how often other nodes were asked for their idle credit for this request.
         refused_s: when the store first had too little.
         after_s: the earliest time to ask the store again.
     """

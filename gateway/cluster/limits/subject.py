@@ -34,8 +34,10 @@ class SharedCaller:
     """A caller's subjects, looked up once.
 
     Attributes:
-        crowded: the subjects with a limit of concurrent requests, and that limit.
-        named: names and limits, as sent to the server.
+        shared_subjects: one for each of ``subjects``, in the same order.
+        limited: whether any subject has a limit.
+        concurrency_limits: the subjects with a limit of concurrent requests, and that limit.
+        named_limits: names and limits, as sent to the server.
         share_count: the number of gateways for which ``shares`` are computed.
         absence: the absence of the server for which the debts of ``shares`` are known.
     """

@@ -123,7 +123,7 @@ class NodeSession:
         address: where the database is, for other connections of this node.
         times: the times of the cluster.
         node: the node as last registered; its ``epoch`` is 0 before the first registration.
-        woken: set when the log of changes has grown, and when the connection was lost.
+        wake_event: set when the log of changes has grown, and when the connection was lost.
         generation: see ``read_generation``; as of the last connection.
         history: changes when the database was replaced: with the generation, or if it lacks a change that this node
             has read. The latter recognises a server that hides its timeline.

@@ -32,7 +32,7 @@ class SharedThrottle:
 
     @asynccontextmanager
     async def attempt(
-        self, name: str, address: str, fails: type[Exception] = WrongPassphrase, *, is_whole: bool = True
+        self, name: str, address: str, failure_type: type[Exception] = WrongPassphrase, *, is_whole: bool = True
     ) -> AsyncIterator[None]:
         """Run the block as one attempt, as ``LoginThrottle.attempt`` does. Raises ``RateLimited``."""
         network = find_subnet(address)
@@ -60,7 +60,7 @@ class SharedThrottle:
         has_failed = False
         try:
             yield
-        except fails:
+        except failure_type:
             has_failed = True
             raise
         finally:

@@ -78,7 +78,7 @@ class ActiveRequestsFeed:
     Attributes:
         ask: queries the other nodes of the cluster; None for a single process. May raise ``StoreUnavailable``.
         tick_s: seconds between two snapshots.
-        again_s: seconds between two checks of a viewer's session.
+        retry_s: seconds between two checks of a viewer's session.
         following: the limit of viewers.
     """
 
