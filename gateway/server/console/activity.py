@@ -22,5 +22,6 @@ async def load_health(request: web.Request) -> Data:
 
 
 async def load_nodes(request: web.Request) -> Data:
-    """Load the nodes of the cluster."""
-    return {"nodes": await ask_admin_api(request, "/nodes")}
+    """Load the nodes of the cluster, and the changes that their database lost when another server replaced it."""
+    nodes, lost = await asyncio.gather(ask_admin_api(request, "/nodes"), ask_admin_api(request, "/nodes/lost-changes"))
+    return {"nodes": nodes, "lost": lost}

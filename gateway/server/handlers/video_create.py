@@ -110,7 +110,6 @@ async def submit(request: web.Request) -> web.StreamResponse:
     }
     if not job.receipt.unpriced:
         headers["x-gateway-cost-usd"] = usd(job.cost_nanos)
-    active.settle("completed")
     return web.Response(body=body, headers=headers)
 
 
