@@ -6,6 +6,7 @@ import time
 import attrs
 
 from gateway.domain.account import Caller
+from gateway.domain.attribution import UNATTRIBUTED, Attribution
 from gateway.domain.balance import Reservation
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
@@ -77,6 +78,7 @@ class RequestContext:
     ``client_request_id``  ``ActiveInference``
     ``inference``          ``parse_request`` or ``parse_form``; ``quota`` or the video submission completes it
     ``read_at``            ``parse_request`` or ``parse_form``
+    ``attribution``        ``parse_request`` or ``parse_form``, ``LineRequest``
     ``target_list``        ``quota``; for a video job, its handler
     ``reservation``        ``QuotaService``
     ``permit``             ``QuotaService``
@@ -100,6 +102,7 @@ class RequestContext:
         started_at: the same in seconds of the event loop's clock.
         inference: the checked body. Before it is parsed, a read raises ``AttributeError``: see ``parsed``.
         read_at: when the body had been read, in seconds of the monotonic clock.
+        attribution: for whom the request was made.
         permit: of the rate limits; None if the caller has none.
         rate_limits: the remainder of the caller's rate limits; None if the caller has no limits.
         attempts: all attempts so far. The last attempt is in progress or has ended the request.
@@ -119,6 +122,7 @@ class RequestContext:
     client_request_id: str | None = None
     inference: InferenceRequest = attrs.field(init=False)
     read_at: float = 0.0
+    attribution: Attribution = UNATTRIBUTED
     target_list: TargetList = attrs.field(init=False)
     reservation: Reservation | None = None
     permit: RateLimitPermit | None = None

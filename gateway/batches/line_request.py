@@ -15,6 +15,7 @@ from gateway.billing.settlement import Settlement, find_outcome
 from gateway.billing.step_reservation import keep_reserved
 from gateway.domain import exact_json
 from gateway.domain.account import Caller
+from gateway.domain.attribution import AttributionRules, find_attribution
 from gateway.domain.batch import Batch, BatchLine, LineResult
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
@@ -77,6 +78,7 @@ class LineServices:
 
     Attributes:
         address: the address of the gateway, if configured.
+        find_attribution_rules: returns what is stored of the end users, sessions and tags of requests.
     """
 
     proxy: Proxy
@@ -92,6 +94,7 @@ class LineServices:
     clock: Callable[[], float]
     memory: MemoryBudget
     address: str
+    find_attribution_rules: Callable[[], AttributionRules]
 
     def find_caller(self, key_id: int) -> Caller:
         """Return the current caller with that key. Raises ``InvalidApiKey`` if it was deleted.
@@ -195,6 +198,7 @@ class LineRequest:
             inference = attrs.evolve(
                 inference, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version")
             )
+        context.attribution = find_attribution({}, body, services.find_attribution_rules())
         context.inference = await services.response_owners.prepare(
             inference, context.caller.account.id, context.id, context
         )

@@ -345,4 +345,5 @@ def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -
         ctx.client_request_id,
         ctx.batch.id,
         ctx.batch.multiplier_ppm,
+        *ctx.attribution,
     )

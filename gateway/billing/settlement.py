@@ -178,11 +178,10 @@ def build_record(
     model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
     channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
     if attempts:
-        last = attempts[-1]
-        target, channel, served = last.target, last.channel.name, last.answered or last.target.model
+        last, target = attempts[-1], attempts[-1].target
+        channel, served, place = last.channel.name, last.answered or target.model, target.place
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
         unpriced = target.unpriced and not charge.cost_nanos and not OPERATIONS[ctx.operation].counts_only
-        place = target.place
         tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 or place is not None else ""
         adapted = build_adapted(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
@@ -200,6 +199,7 @@ def build_record(
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
         *((ctx.shadow_route or ctx.route) if place is None else place.route.name, ctx.shadow_route != ""),
         _find_saved(paid, usage) if usage.cached_tokens or units else 0,
+        *ctx.attribution,
     )
 
 

@@ -78,6 +78,7 @@ def requests() -> None:
       gateway requests show 01993ac4d5e6
       gateway requests --limit 100 --model demo-chat
       gateway requests --channel openai
+      gateway requests --user u-17 --since 24h
       gateway requests --status 429 --json
       gateway requests --outcome failed --since 24h --text "context length"
       gateway requests --since 2027-01-01 --until 2027-01-31 --export csv > january.csv
@@ -91,6 +92,9 @@ def requests() -> None:
 @click.option("--key", metavar="KEY", help="Only requests of this key: an id, a name or the last four characters.")
 @click.option("--model", help="Only requests for this model.")
 @click.option("--route", metavar="NAME", help="Only requests for this route.")
+@click.option("--user", "end_user", metavar="NAME", help="Only requests made for this end user.")
+@click.option("--session", metavar="NAME", help="Only requests of this session.")
+@click.option("--tag", metavar="NAME=VALUE", help="Only requests with this tag.")
 @click.option("--channel", metavar="NAME", help="Only requests that this channel served.")
 @click.option("--status", metavar="HTTP", help="Only this HTTP status, such as 200 or 429; 'error', or 'ok'.")
 @click.option("--outcome", metavar="WORD", help="Only this outcome: completed, failed, refused, blocked, ...")

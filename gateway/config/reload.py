@@ -19,6 +19,7 @@ from gateway.config.diff import describe_channels, describe_items, describe_sect
 from gateway.config.loader import ConfigError, read_prices, read_words_file
 from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, merge_stored, parse_stored
 from gateway.config.schema import Config
+from gateway.domain.attribution import AttributionRules
 from gateway.domain.audit_log import FILE, Actor, build_change
 from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
@@ -74,10 +75,25 @@ def build_routes(effective: EffectiveConfig) -> Mapping[str, Route]:
 
 @attrs.define
 class LiveConfig:
-    """The configuration in effect. Services get its methods, so a reload applies immediately."""
+    """The configuration in effect. Services get its methods, so a reload applies immediately.
+
+    Attributes:
+        hash_key: the key of the hashes under which end users may be stored; equal on all nodes.
+        attribution: what is stored of the end users, sessions and tags of requests.
+    """
 
     effective: EffectiveConfig
     words: "WordList | None"
+    hash_key: bytes = attrs.field(repr=False)
+    attribution: AttributionRules = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.adopt(self.effective)
+
+    def adopt(self, effective: EffectiveConfig) -> None:
+        """Put another configuration into effect."""
+        self.effective = effective
+        self.attribution = effective.config.attribution.rules(self.hash_key)
 
     @property
     def config(self) -> Config:
@@ -274,7 +290,7 @@ class Reloader:
         self._router.routes = build_routes(effective)
         self._router.load_balancer.settings = effective.config.routing.settings()
         self._router.load_balancer.measured_balance = None  # made again by the next request that is balanced by it
-        self._live.effective = effective
+        self._live.adopt(effective)
 
     async def reload_logged(self) -> None:
         """Reload for a signal: errors are logged, not raised."""

@@ -13,6 +13,7 @@ from gateway.auth.sign_in_provider import SignInProvider
 from gateway.billing.abandoned import Abandoned
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
+from gateway.config.attribution_schema import AttributionSection
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
@@ -376,6 +377,7 @@ class Config:
     files: FilesSection = attrs.Factory(FilesSection)
     batches: BatchesSection = attrs.Factory(BatchesSection)
     responses: ResponsesSection = attrs.Factory(ResponsesSection)
+    attribution: AttributionSection = attrs.Factory(AttributionSection)
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)
     requests: RequestsSection = attrs.Factory(RequestsSection)

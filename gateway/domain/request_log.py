@@ -139,6 +139,7 @@ class RequestRecord:
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
         shadow: the request is a copy of one of ``route``, made by the gateway for a shadow model.
+        end_user: for whom the request was made, like the next two (``domain/attribution.py``); empty if unknown.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
         saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
             cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
@@ -183,6 +184,9 @@ class RequestRecord:
     route: str = ""
     shadow: bool = False
     saved_nanos: int = 0
+    end_user: str = ""
+    session: str = ""
+    tags: str = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
@@ -213,6 +217,9 @@ class RequestStart(NamedTuple):
     client_request_id: str | None = None
     batch_id: str | None = None
     batch_multiplier_ppm: int = ONE_PPM
+    end_user: str = ""
+    session: str = ""
+    tags: str = ""
 
     def interrupt(self) -> RequestRecord:
         """Return the request's row if a stop or a crash interrupted its first attempt."""
@@ -251,6 +258,7 @@ class RequestFilter:
         text: a request's id, or a part of its error's code or text; case is ignored.
         after: a cursor, ``next`` or ``newest`` of a page: only rows after it, oldest first.
         before: a row's sequence: only earlier ones.
+        tag: one of the row's tags, with its value: ``team=web``.
     """
 
     key_id: int | None = None
@@ -268,6 +276,9 @@ class RequestFilter:
     unpriced: bool | None = None
     route: str | None = None
     shadow: bool | None = None
+    end_user: str | None = None
+    session: str | None = None
+    tag: str | None = None
 
     @property
     def request_id(self) -> str | None:
@@ -300,6 +311,10 @@ class RequestFilter:
             and (self.before is None or stored_request.sequence < self.before)
             and self.unpriced in {None, row.unpriced}
             and self.shadow in {None, row.shadow}
+            and self.route in {None, row.route}
+            and self.end_user in {None, row.end_user}
+            and self.session in {None, row.session}
+            and (self.tag is None or self.tag in row.tags.split(","))
             and (self.text is None or self._matches_text(row))
         )
 

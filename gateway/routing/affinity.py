@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from gateway.domain.attribution import find_session
 from gateway.domain.channel import Channel
 from gateway.domain.inference_request import STORED_RESPONSES, InferenceRequest
 from gateway.frozen import quick_frozen
@@ -22,17 +23,6 @@ from gateway.routing.target_list import TargetList
 
 MAX_CONVERSATIONS = 100_000
 """Conversations that are remembered, some 30 MB; the one that was answered the longest ago is forgotten first."""
-SESSION_HEADERS = (
-    "x-gateway-session",
-    "session_id",  # Codex
-    "conversation_id",
-    "x-session-id",  # opencode
-    "x-session-affinity",
-    "x-openwebui-chat-id",
-    "x-conversation-id",
-)
-"""Headers with which clients name a conversation; the first that a request has counts."""
-_MAX_NAME_CHARS = 256
 _TEXT_CHARS = 1_024
 _EXPIRED_AT_ONCE = 4
 _CHANGES = "x-anthropic-billing-header:"
@@ -176,12 +166,8 @@ def find_conversation(
     """Return the key of a request's conversation; None if it has none: the client names none, and ``mode`` says so."""
     if mode == "off" or inference.affinity_key == STORED_RESPONSES:
         return None
-    for name in SESSION_HEADERS:
-        value = headers.get(name)
-        if value and len(value) <= _MAX_NAME_CHARS:
-            return account, value
-    named = inference.body.get("prompt_cache_key")
-    if isinstance(named, str) and 0 < len(named) <= _MAX_NAME_CHARS:
+    named = find_session(headers, inference.body)
+    if named:
         return account, named
     if mode == "header":
         return None if inference.affinity_key is None else (account, inference.affinity_key)

@@ -10,6 +10,7 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.billing.abandoned import continues_in_background, reads_unmeasured
 from gateway.billing.settlement import find_outcome
+from gateway.domain.attribution import FIELDS, HEADERS, find_attribution
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError
@@ -76,6 +77,13 @@ class ActiveInference:
         if must_finish or rule == "drain" or (rule == "charge" and reads_unmeasured(inference)):
             self._drain = services.proxy.drain(ctx, whole=must_finish)
         return self._drain is not None
+
+    def note_attribution(self) -> None:
+        """Note for whom the request is made. Raises ``InvalidRequest`` for malformed tags."""
+        headers, body = self.request.headers, self.context.inference.body
+        # Most requests name no user: these two look-ups run without a call of a Python function.
+        if not (FIELDS.isdisjoint(body) and HEADERS.isdisjoint(map(str.lower, headers))):
+            self.context.attribution = find_attribution(headers, body, self.services.live_config.attribution)
 
     async def note_body_read(self) -> None:
         """Check the caller again after the body, which may have taken minutes to arrive."""

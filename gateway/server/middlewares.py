@@ -328,6 +328,7 @@ async def parse_request(
         ctx.inference = attrs.evolve(await run_in_thread(parse, body), large=True)
     else:
         ctx.inference = parse(body)
+    active.note_attribution()
     return await handler(request)
 
 
@@ -352,6 +353,7 @@ async def parse_form(
         await active.idempotency_key.note_form(form)
         inference = parse(form)
         active.context.inference = await load(_MEASURE)(inference) if inference.image is None else inference
+        active.note_attribution()
         return await handler(request)
     finally:
         if active.form is not None:

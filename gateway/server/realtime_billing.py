@@ -165,6 +165,7 @@ class RealtimeBilling:
     def _make_context(self) -> RequestContext:
         context = RequestContext(make_request_id())
         context.operation = "realtime"
+        context.attribution = self._session.attribution
         context.caller = self._session.caller
         context.target_list = self._session.target_list
         context.started_ms = int(self._services.clock() * 1000)

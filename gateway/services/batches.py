@@ -63,16 +63,15 @@ def open_batches(
         clock,
         requests.memory,
         find_set_url(http.base_url),
+        lambda: base.live_config.attribution,
     )
-    return Batches(
-        BatchServices(
-            BatchRepository(base.storage.database, _find_owner(node)),
-            files,
-            lines,
-            LineSlots(base.live_config.find_batch_slots),
-            http.max_body_mb * MIB,
-            base.live_config.find_batch_multiplier_ppm,
-            clock,
-        ),
-        on_left=None if node is None else lambda: node.notifications.publish("batch"),
+    services = BatchServices(
+        BatchRepository(base.storage.database, _find_owner(node)),
+        files,
+        lines,
+        LineSlots(base.live_config.find_batch_slots),
+        http.max_body_mb * MIB,
+        base.live_config.find_batch_multiplier_ppm,
+        clock,
     )
+    return Batches(services, on_left=None if node is None else lambda: node.notifications.publish("batch"))

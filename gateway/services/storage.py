@@ -1,5 +1,6 @@
 """Open the store: the database, the journal, and the work that an earlier process left in them."""
 
+import hmac
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
@@ -28,6 +29,9 @@ CHECK_TIMEOUT_S = 0.2
 CRASH_CHECK_TIMEOUT_S = 10.0
 """Time limits of the database check at startup, in seconds; a worker checks the remainder. The longer limit applies
 if the folder's last process was killed."""
+
+_HASHED_USERS = b"hashed users"
+"""Purpose of the key of end users' hashes, which is derived from the folder's secret."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -72,7 +76,8 @@ async def open_live_config(options: AppOptions, storage: StorageServices) -> Liv
     stored_settings = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
     effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored_settings))
     log_ignored(effective)
-    return LiveConfig(effective, read_words_file(effective.config))
+    hash_key = hmac.digest(options.folder.secret("pepper"), _HASHED_USERS, "sha256")
+    return LiveConfig(effective, read_words_file(effective.config), hash_key)
 
 
 async def _open_retention_clock(now: Callable[[], float], database: Database) -> RetentionClock:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, Select, TextClause, or_, select
+from sqlalchemy import ColumnElement, Select, TextClause, and_, literal, or_, select
 
 from gateway.domain.request_log import NON_FAILURES, RequestFilter, RequestPage, StoredRequest, lower_ascii
 from gateway.frozen import frozen
@@ -17,7 +17,7 @@ from gateway.storage.database import Database
 from gateway.storage.dialect import FoldedText
 from gateway.storage.request_cursor import Window, open_window
 from gateway.storage.row_mapping import parse_request
-from gateway.storage.schema import NOT_SUCCESSFUL, requests
+from gateway.storage.schema import IS_NAMED, NOT_SUCCESSFUL, requests
 
 ORDERED_ROWS = 200_000
 """Rows that one list may read sequentially, at about 0.1 us each."""
@@ -189,6 +189,8 @@ def _find_last_before(query: _PageQuery, rows: Sequence[tuple[int, bool]]) -> _P
 def _list_indexes(request_filter: RequestFilter) -> list[str]:
     """Return the indexes that may help; among equals the first is used."""
     is_useful_by_index = {
+        "session": request_filter.session is not None,
+        "end_user": request_filter.end_user is not None,
         "key_id": request_filter.key_id is not None,
         "wrong": request_filter.asks_for_failures,
         "model": request_filter.model is not None,
@@ -218,6 +220,8 @@ def build_list_query(request_filter: RequestFilter, query: _PageQuery) -> Select
 def _build_index_condition(request_filter: RequestFilter, index: str | None) -> ColumnElement[bool] | TextClause:
     if index == "wrong":
         return NOT_SUCCESSFUL
+    if index is not None and index in IS_NAMED:  # a partial index, used only if its own condition is there
+        return and_(IS_NAMED[index], _COLUMNS[index] == getattr(request_filter, index))
     return _COLUMNS[index or ""] == (
         request_filter.request_id if index == "id" else getattr(request_filter, index or "")
     )
@@ -226,12 +230,15 @@ def _build_index_condition(request_filter: RequestFilter, index: str | None) -> 
 def _write_conditions(request_filter: RequestFilter, index: str | None) -> list[ColumnElement[bool]]:
     """Return the other conditions, written so that SQLite uses no other index."""
     conditions: list[ColumnElement[bool]] = []
-    for name, neutral_value in (("key_id", 0), ("account_id", 0), ("model", "")):
+    neutral_values = {"key_id": 0, "account_id": 0, "model": "", "end_user": "", "session": ""}
+    for name, neutral_value in neutral_values.items():
         value = getattr(request_filter, name)
         if value is not None and name != index:
             conditions.append(_COLUMNS[name] + neutral_value == value)
     equal_values = {name: getattr(request_filter, name) for name in _EQUAL_FIELDS}
     conditions += [_COLUMNS[name] == value for name, value in equal_values.items() if value is not None]
+    if request_filter.tag is not None:
+        conditions.append((literal(",") + _COLUMNS.tags + ",").contains(f",{request_filter.tag},", autoescape=True))
     if request_filter.verdict is not None:
         has_not_failed = _COLUMNS.outcome.in_(NON_FAILURES)
         conditions.append(has_not_failed if request_filter.verdict == "ok" else ~has_not_failed)

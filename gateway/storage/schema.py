@@ -3,6 +3,8 @@
 Times are Unix milliseconds (``_ms``) or seconds (``_s``); amounts are nano-USD (``_nanos``). Text in lists is JSON.
 """
 
+from collections.abc import Mapping
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -14,6 +16,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TextClause,
     UniqueConstraint,
     false,
     text,
@@ -32,7 +35,7 @@ __all__ = (
     "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0030"
+REVISION = "0031"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -144,6 +147,9 @@ requests = Table(
     Column("route", Text, nullable=False, server_default=text("''")),
     Column("saved_nanos", BigInteger, nullable=False, server_default="0"),
     Column("shadow", Boolean, nullable=False, server_default=false()),
+    Column("end_user", Text, nullable=False, server_default=text("''")),
+    Column("session", Text, nullable=False, server_default=text("''")),
+    Column("tags", Text, nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),
@@ -154,6 +160,10 @@ requests = Table(
 NOT_SUCCESSFUL = text("outcome NOT IN ('completed', 'client_closed', 'cancelled')")
 Index("requests_wrong", requests.c.sequence, sqlite_where=NOT_SUCCESSFUL)
 Index("requests_by_batch", requests.c.batch_id, sqlite_where=text("batch_id IS NOT NULL"))
+IS_NAMED: Mapping[str, TextClause] = {name: text(f"{name} != ''") for name in ("end_user", "session")}
+"""The conditions of the indexes of requests by end user and by session."""
+for _name, _is_named in IS_NAMED.items():
+    Index(f"requests_by_{_name}", requests.c[_name], requests.c.sequence, sqlite_where=_is_named)
 
 entries = Table(
     "entries",

@@ -40,7 +40,7 @@ async def test_each_line_is_answered_charged_and_recorded(
 ) -> None:
     gateway = await gateway_with(CONFIG)
     client = sdk(gateway)
-    lines = [make_line(number, endpoint, model=model, **fields) for number in range(30)]
+    lines = [make_line(number, endpoint, model=model, user=f"u{number}", **fields) for number in range(30)]
     begun = await start(client, lines, endpoint, metadata={"what": "test"})
     assert (begun.status, begun.endpoint, begun.metadata) == ("validating", endpoint, {"what": "test"})
     assert begun.expires_at == begun.created_at + 86_400
@@ -55,6 +55,7 @@ async def test_each_line_is_answered_charged_and_recorded(
     rows = await gateway.rows(30)
     assert {row.id for row in rows} == {one["response"]["request_id"] for one in results.values()}
     assert {row.client_request_id for row in rows} == {batch.id}
+    assert {row.end_user for row in rows} == {f"u{number}" for number in range(30)}
     assert batch.usage is not None
     assert batch.usage.input_tokens == sum(row.prompt_tokens for row in rows)
     assert batch.usage.output_tokens == sum(row.completion_tokens for row in rows)

@@ -26,7 +26,8 @@ async def collect(connection: Any) -> list[Any]:
 async def test_the_demo_answers_a_session_in_text_and_in_audio(gateway_with: StartGateway, sdk: MakeClient) -> None:
     gateway = await gateway_with({})
     client: AsyncOpenAI = sdk(gateway)
-    async with client.realtime.connect(model="demo-realtime") as connection:
+    headers = {"x-gateway-user": "u1"}
+    async with client.realtime.connect(model="demo-realtime", extra_headers=headers) as connection:
         assert (await connection.recv()).type == "session.created"
         await connection.session.update(session={"type": "realtime", "output_modalities": ["text"]})
         assert (await connection.recv()).type == "session.updated"
@@ -46,7 +47,8 @@ async def test_the_demo_answers_a_session_in_text_and_in_audio(gateway_with: Sta
     assert [(row.prompt_tokens, row.completion_tokens) for row in rows] == [
         (end.usage.input_tokens, end.usage.output_tokens) for end in ends
     ]
-    assert {(row.operation, row.outcome, row.model) for row in rows} == {("realtime", "completed", "demo-realtime")}
+    kinds = {(row.operation, row.outcome, row.model, row.end_user) for row in rows}
+    assert kinds == {("realtime", "completed", "demo-realtime", "u1")}
 
 
 async def test_committed_audio_is_answered_and_costs_tokens_of_audio(

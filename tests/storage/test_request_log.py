@@ -38,6 +38,8 @@ def make_history() -> list[Any]:
             number, account_id=number % 3, key_id=number % 10, model=f"m{number % 4}", channel=f"c{number % 2}"
         )
         settled_ms = NOON_MS + number * STEP_MS + jitter
+        named: dict[str, Any] = {"end_user": f"u{number % 5}", "tags": f"env=e_{number % 2},team=t"}
+        row = attrs.evolve(row, route=f"r{number % 2}", session=f"s{number % 7}", **(named if number % 4 else {}))
         rows.append(attrs.evolve(row, id=request_id, settled_ms=settled_ms, cost_nanos=0, **wrong))
     return rows
 
@@ -102,6 +104,10 @@ WISHES = st.builds(
     since_ms=MOMENTS,
     until_ms=MOMENTS,
     text=seldom(*TEXTS),
+    route=seldom("r1", "r2"),
+    end_user=seldom("u1", "u4", "u9", ""),
+    session=seldom("s0", "s6", "S0"),
+    tag=seldom("env=e_1", "team=t", "env=e", "env", "e_1,team=t"),
     before=st.none() | st.integers(0, ROWS + 9),
 )
 
@@ -131,7 +137,13 @@ async def test_a_page_that_found_nothing_says_how_far_it_looked(logs: Logs) -> N
 
 @pytest.mark.parametrize(
     ("wish", "every", "first"),
-    [({"key_id": 3}, 10, 3), ({"model": "m1"}, 4, 1), ({"account_id": 2}, 3, 2), ({"key_id": 3, "model": "m1"}, 10, 3)],
+    [
+        ({"session": "s3"}, 7, 3),
+        ({"key_id": 3}, 10, 3),
+        ({"model": "m1"}, 4, 1),
+        ({"account_id": 2}, 3, 2),
+        ({"key_id": 3, "model": "m1"}, 10, 3),
+    ],
 )
 async def test_by_an_index_so_many_rows_are_looked_at_and_it_is_the_one_that_reaches_furthest(
     database: Database, wish: dict[str, Any], every: int, first: int

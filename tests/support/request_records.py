@@ -38,6 +38,10 @@ ROW = RequestRecord(
     duration_ms=36_000_000,
     characters=100_000,
     error="The provider broke off its answer",
+    route="fast",
+    end_user="u-17",
+    session="run-42",
+    tags="feature=search,team=web",
 )
 """Its cost is no float's, and its hold is as large as they come."""
 

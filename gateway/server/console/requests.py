@@ -15,7 +15,9 @@ from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR
 
 _PAGE_SIZE = 50
-_FILTERS = ("account", "key", "model", "channel", "outcome", "status", "unpriced", "since", "until", "text")
+_NAMES = ("route", "end_user", "session", "tag")
+"""Filters that links of the console set; the form shows them only if they are set."""
+_FILTERS = (*_NAMES, "account", "key", "model", "channel", "outcome", "status", "unpriced", "since", "until", "text")
 _OPERATOR_FILTERS = ("account", "channel")
 """Filters that only administrators may use."""
 _ZONE = re.compile(r"[+-]\d\d:?\d\d\Z", re.ASCII)
@@ -39,6 +41,7 @@ async def load_requests(request: web.Request) -> Data:
     return {
         "rows": page.data,
         "wanted": filters,
+        "named": [name for name in _NAMES if name in filters],
         "since": complete_time(filters.get("since", ""), "00:00:00"),
         "until": complete_time(filters.get("until", ""), "23:59:59"),
         "operations": OPERATIONS,

@@ -26,10 +26,10 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     The client's handshake is answered after the provider's: until then, other channels can be tried.
     """
     active, services = get_active(request, ActiveRealtime), request.app[SERVICES]
-    ctx = active.context
-    client = _open_socket(request)
+    ctx, client = active.context, _open_socket(request)
     model, settings = find_session(request)
     ctx.inference = inference = build_session_inference(model)
+    active.note_attribution()
     router = services.routing.router
     ctx.route = router.find_route_name(inference.model)
     ctx.target_list = router.route(ctx.caller, inference)

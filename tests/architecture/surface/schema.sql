@@ -243,7 +243,7 @@ CREATE TABLE requests (
 	images INTEGER DEFAULT '0' NOT NULL, 
 	duration_ms INTEGER DEFAULT '0' NOT NULL, 
 	characters INTEGER DEFAULT '0' NOT NULL, 
-	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, 
+	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, end_user TEXT DEFAULT '' NOT NULL, session TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, 
 	UNIQUE (id)
 );
 CREATE TABLE response_owners (
@@ -407,8 +407,10 @@ CREATE INDEX replays_by_age ON replays (created_ms);
 CREATE INDEX replays_running ON replays (owner) WHERE state = 'running';
 CREATE INDEX requests_by_account ON requests (account_id, sequence);
 CREATE INDEX requests_by_batch ON requests (batch_id) WHERE batch_id IS NOT NULL;
+CREATE INDEX requests_by_end_user ON requests (end_user, sequence) WHERE end_user != '';
 CREATE INDEX requests_by_key ON requests (key_id, sequence);
 CREATE INDEX requests_by_model ON requests (model, sequence);
+CREATE INDEX requests_by_session ON requests (session, sequence) WHERE session != '';
 CREATE INDEX requests_wrong ON requests (sequence) WHERE outcome NOT IN ('completed', 'client_closed', 'cancelled');
 CREATE INDEX response_owners_by_age ON response_owners (created_ms);
 CREATE INDEX sessions_by_member ON sessions (member_id);

@@ -284,7 +284,7 @@ async def test_a_request_for_a_route_shows_its_steps_and_to_members_no_channel_a
             FailedAttempt("up2", SUCCESS, 85, step=3, model="org/claude"),
         ]
     )
-    rows = [make(0, "15 12:00"), make(1, "15 12:01", model="fast", route="fast", attempts=2, tried=tried)]
+    rows = [make(0, "15 12:00", route=""), make(1, "15 12:01", model="fast", route="fast", attempts=2, tried=tried)]
     operator = await start(gateway_with, rows)
     assert await operator.list_ids("route=fast") == [1]
     assert await operator.list_ids("route=slow") == []

@@ -1,0 +1,39 @@
+"""``[attribution]``: what is stored of the end users, sessions and tags of requests."""
+
+import attrs
+
+from gateway.domain.attribution import ANY_TAG, AttributionRules, UserStorage, find_tag_problem
+from gateway.frozen import frozen
+from gateway.parsing import about, must
+
+_TAG_NAMES = must(
+    "names of tags, of 1 to 64 letters, digits or _.-, or '*'",
+    lambda names: all(name == ANY_TAG or find_tag_problem(name, "value") is None for name in names),
+)
+
+
+@frozen
+class AttributionSection:
+    """``[attribution]``: for whom requests are made, as their clients name end users, sessions and tags."""
+
+    users: UserStorage = attrs.field(
+        default="text",
+        metadata=about(
+            'how end users are stored (x-gateway-user, or the user in the body): "text"; "hash": a keyed hash, which '
+            'tells users apart without their names; "off": not at all'
+        ),
+    )
+    names: bool = attrs.field(
+        default=False, metadata=about("store the mail address or name that Open WebUI sends, not the id of its user")
+    )
+    tags: tuple[str, ...] = attrs.field(
+        default=(ANY_TAG,),
+        metadata=about(
+            'names of tags that are stored; "*": all of the header x-gateway-tags. Names listed here are read from the '
+            "body's metadata, too",
+            _TAG_NAMES,
+        ),
+    )
+
+    def rules(self, hash_key: bytes) -> AttributionRules:
+        return AttributionRules(self.users, self.names, frozenset(self.tags), hash_key)
