@@ -245,7 +245,7 @@ def _drop_below(
 ) -> MutableMapping[str, Any]:
     """Drop events below ``level``; a structlog processor.
 
-    A cached logger would keep its own, outdated filter. Raises ``DropEvent`` for them.
+    Raises ``DropEvent`` to drop one. The filter is a processor, because cached loggers would keep an earlier level.
     """
     if logging.getLevelNamesMapping()[_LEVELS.get(method, method).upper()] < level:
         raise structlog.DropEvent

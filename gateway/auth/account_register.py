@@ -53,9 +53,9 @@ class AccountRegister:
     # --- changing: an audit row in the same transaction, unless nothing changes
 
     async def add_account(self, spec: AccountSpec, actor: Actor, *, declared: bool = False) -> Account:
-        blank = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
-        account = spec.apply(blank)
-        detail = build_change(build_account_fields(blank), build_account_fields(account))
+        blank_account = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
+        account = spec.apply(blank_account)
+        detail = build_change(build_account_fields(blank_account), build_account_fields(account))
         audit = actor.build_audit_row("account.created", account.name, self.now_ms, detail=detail)
         return await self.accounts.add_account(account, audit)
 

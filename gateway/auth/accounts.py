@@ -50,10 +50,10 @@ class AccountRules:
 
     Attributes:
         find_webhook_hosts: returns globs of the hosts that a member may use in a key's webhook URL.
-        find_groups: returns the groups of channels and prices; keys in other groups are refused. None: any group is
-            valid.
+        find_groups: returns the groups of channels and prices; keys in other groups are refused. If it returns None,
+            any group is valid.
         check_account_may_go: raises ``Conflict`` if the gateway would have no active administrator without an account.
-        shared: other nodes use the keys, too; their last uses are read from the stored requests.
+        shared: whether other nodes use the keys, too; the last uses there are read from the stored requests.
     """
 
     find_webhook_hosts: Callable[[], tuple[str, ...]]
@@ -176,7 +176,10 @@ class AccountService:
         return {**await self._read_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
-        """Change fields of a key. Raises ``Forbidden`` if a member changes a locked field."""
+        """Change fields of a key.
+
+        Raises ``Forbidden`` if a member changes a locked field, ``InvalidRequest``, ``NotFound``, ``Conflict``.
+        """
         async with self.change_lock:
             changed_key, account = await _retry_once(partial(self._edit_key, key_id, fields, actor))
             await self.directory.reload()

@@ -65,7 +65,7 @@ class ApiKeyAuthenticator:
         self._callers, self._by_account, self._by_key = callers, accounts, by_key
         self._drop_deleted(deleted_keys, deleted_accounts)
 
-    async def reload_some(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
+    async def reload_owners(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
         """Read these keys again, and these accounts with their keys."""
         if len(key_ids) + len(account_ids) > _MAX_BATCH:
             await self.reload()
@@ -182,7 +182,7 @@ class ApiKeyAuthenticator:
 def _find_former(caller: Caller) -> Caller | None:
     """Return the caller for the secret before the rotation.
 
-    That caller's key expires with the overlap. None without one.
+    The key of that caller expires with the overlap. Return None if there is no former secret.
     """
     key = caller.key
     if key.former_digest is None or key.former_until_s is None:

@@ -29,8 +29,8 @@ class ClientSecret:
     """One client secret.
 
     Attributes:
-        model: the only model of its sessions; None: any model that the API key may use.
-        session: the initial settings of its sessions; empty: the provider's defaults.
+        model: the only model of its sessions; None if they may use any model that the API key may use.
+        session: the initial settings of its sessions; empty for the provider's defaults.
         expires_s: expiry in Unix seconds.
     """
 

@@ -98,8 +98,8 @@ class PasskeyService:
         """Return options for ``navigator.credentials.create()``. Raises ``WrongPassphrase``, ``Conflict``."""
         await self._sessions.check_consent(user, passphrase, visitor)
         member = user.member
-        present = await self._passkeys.list_passkeys(member.id)
-        if len(present) >= MAX_PASSKEYS:
+        passkeys = await self._passkeys.list_passkeys(member.id)
+        if len(passkeys) >= MAX_PASSKEYS:
             raise Conflict(f"You have {MAX_PASSKEYS} passkeys already: remove one first")
         return {
             "challenge": encode(self._challenges.make(_format_registration_purpose(user))),
@@ -108,7 +108,7 @@ class PasskeyService:
             "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in _ALGORITHMS],
             "authenticatorSelection": {"residentKey": "preferred", "userVerification": "preferred"},
             "attestation": "none",
-            "excludeCredentials": list(map(_build_descriptor, present)),
+            "excludeCredentials": list(map(_build_descriptor, passkeys)),
             "timeout": CHALLENGE_MS,
         }
 
@@ -155,10 +155,10 @@ class PasskeyService:
     async def start_second_factor(self, site: RelyingParty, name: str, passphrase: str, visitor: ClientInfo) -> Options:
         """Return options for ``navigator.credentials.get()``. Raises ``Conflict`` if the member has no passkey."""
         member = await self._sessions.check_passphrase(name, passphrase, visitor)
-        present = await self._passkeys.list_passkeys(member.id)
-        if not present:
+        passkeys = await self._passkeys.list_passkeys(member.id)
+        if not passkeys:
             raise Conflict(PASSKEYS_MISSING)
-        return self._build_request(site, _format_second_factor_purpose(member), present, "preferred")
+        return self._build_request(site, _format_second_factor_purpose(member), passkeys, "preferred")
 
     async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
         """Create a session for the answer to a challenge.

@@ -48,7 +48,7 @@ class PasswordService:
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
 
     async def matches(self, passphrase_hash: str | None, passphrase: str) -> bool:
-        """Return whether ``passphrase_hash`` is the passphrase's hash. None takes as long as a wrong one."""
+        """Return whether ``passphrase_hash`` is the passphrase's hash. None takes as long as a wrong hash does."""
         return await self._run(partial(self._compare, passphrase_hash or self._decoy_hash, _normalize(passphrase)))
 
     def needs_rehash(self, passphrase_hash: str) -> bool:

@@ -29,7 +29,7 @@ ACCOUNT_MISSING = "The account that you belong to does not exist here, or is dis
 
 
 class ProviderMembers:
-    """Finds, creates and changes members by their claims. ``change_lock`` is the lock that ``Members`` uses, too."""
+    """Finds, creates and changes members by their claims. ``change_lock`` is the lock of ``Members``."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class BegunFlow:
 
 
 class ProviderSignIn:
-    """Signs in members through ``providers``, listed in the order of the settings. ``seal`` encrypts ID tokens."""
+    """Signs in members through ``providers``, in the order of the settings. ``secret_box`` encrypts ID tokens."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ProviderSignIn:
         identities: IdentityRepository,
         audit_log: AuditLogRepository,
         throttle: Throttle,
-        seal: SecretBox,
+        secret_box: SecretBox,
         flows: FlowSigner,
     ) -> None:
         self._providers = providers
@@ -64,7 +64,7 @@ class ProviderSignIn:
         self._identities = identities
         self._audit_log = audit_log
         self._throttle = throttle
-        self._seal = seal.derive(PURPOSE)
+        self._secret_box = secret_box.derive(PURPOSE)
         self._flows = flows
 
     @property
@@ -111,13 +111,13 @@ class ProviderSignIn:
                 raise
 
     async def sign_out(self, user: CurrentUser, return_url: str | None) -> str | None:
-        """Return the URL at which the provider ends its session and returns to ``return_url``. None if it has none."""
+        """Return the URL at which the provider ends its session and returns to ``return_url``; None if it has none."""
         provider_session = await self._identities.find_session(user.session.digest)
         provider = None if provider_session is None else self._providers.get(provider_session[0])
         if provider_session is None or provider is None:
             return None
         try:
-            token = self._seal.open(provider_session[1], context=_SEAL_CONTEXT + user.session.id).decode()
+            token = self._secret_box.open(provider_session[1], context=_SEAL_CONTEXT + user.session.id).decode()
             return await provider.build_sign_out_url(token, return_url)
         except (DecryptionFailed, GatewayError):  # the gateway's own session must end in any case
             return None
@@ -156,7 +156,7 @@ class ProviderSignIn:
         proof = Credential(member.passphrase, is_known=True)
         entry = await self._sessions.open(member, proof, visitor, detail=orjson.dumps({"provider": spec.name}).decode())
         session = entry.user.session
-        sealed_token = self._seal.seal(verified_token.token.encode(), context=_SEAL_CONTEXT + session.id)
+        sealed_token = self._secret_box.seal(verified_token.token.encode(), context=_SEAL_CONTEXT + session.id)
         await self._identities.add_session(session.digest, spec.name, sealed_token)
         return entry
 

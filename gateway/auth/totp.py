@@ -39,10 +39,10 @@ class Enrolment:
 
 
 class Totp:
-    """Creates and verifies second factors; their secrets are encrypted with ``seal``."""
+    """Creates and verifies second factors; their secrets are encrypted with ``secret_box``."""
 
-    def __init__(self, seal: SecretBox) -> None:
-        self._seal = seal.derive(PURPOSE)
+    def __init__(self, secret_box: SecretBox) -> None:
+        self._secret_box = secret_box.derive(PURPOSE)
 
     def enrol(self, name: str) -> Enrolment:
         import pyotp
@@ -57,12 +57,12 @@ class Totp:
     def confirm(self, member: Member, secret: str, step: int) -> tuple[Member, list[str]]:
         """Return the member with a confirmed second factor, and its recovery codes."""
         codes = [_make_recovery_code() for _ in range(RECOVERY_CODES)]
-        sealed_secret = self._seal.seal(secret.encode(), context=build_associated_data(member.id))
+        sealed_secret = self._secret_box.seal(secret.encode(), context=build_associated_data(member.id))
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed_secret, totp_step=step, recovery=digests), codes
 
     def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
-        """Verify a code. Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or used one."""
+        """Verify a code. Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or used code."""
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)
         has_passkeys = member.passkeys > 0
@@ -83,7 +83,7 @@ class Totp:
 
     def _open(self, member: Member) -> str:
         try:
-            return self._seal.open(member.totp or b"", context=build_associated_data(member.id)).decode()
+            return self._secret_box.open(member.totp or b"", context=build_associated_data(member.id)).decode()
         except DecryptionFailed as error:
             log.warning("second_factor_unreadable", member=member.name, error=str(error))
             raise InternalError("Your second factor cannot be read here: use a recovery code") from None

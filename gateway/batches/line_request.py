@@ -97,9 +97,9 @@ class LineServices:
     find_attribution_rules: Callable[[], AttributionRules]
 
     def find_caller(self, key_id: int) -> Caller:
-        """Return the current caller with that key. Raises ``InvalidApiKey`` if it was deleted.
+        """Return the current caller with that key.
 
-        Raises the errors of ``Caller.check_usable``, too.
+        Raises ``InvalidApiKey`` if the key was deleted, and the errors of ``Caller.check_usable``.
         """
         caller = self.api_keys.find_caller(key_id)
         if caller is None:

@@ -110,7 +110,7 @@ class Batches:
                 self._start(claimed_batch)
 
     async def _is_readable(self, batch: Batch) -> bool:
-        """Return whether this node has the input of a batch, or no node has: then the batch fails."""
+        """Return whether this node should run a batch: it has the input, or no node has, and the batch will fail."""
         files = self._services.files
         try:
             await files.folder.find(batch.input_file_id)

@@ -40,7 +40,7 @@ _UNDECIDED_PHASES = frozenset({"body", "stream", "cancel", "shutdown"})
 
 
 def may_have_worked(error: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Return whether the provider may have done the work before ``error`` (None: the client disconnected)."""
+    """Return whether the provider may have done the work before ``error``; None stands for a disconnected client."""
     if error is None or isinstance(error, ProviderTimeout):
         return True
     if not isinstance(error, ProviderError) or error.declined:
@@ -64,7 +64,7 @@ def continues_in_background(inference: InferenceRequest) -> bool:
 def find_least_usage(
     usage: Usage, attempt: Attempt, inference: InferenceRequest, error: GatewayError | None, reserved_nanos: int
 ) -> Usage:
-    """Return the minimum usage of a request whose ``attempt`` was aborted by ``error`` (None: by its client)."""
+    """Return the minimum usage of a request whose ``attempt`` was aborted by ``error``, or by its client if None."""
     target = attempt.target
     if inference.image is not None and attempt.images:  # 0: they are made in one request, whose events pass
         image_count = min(attempt.images, inference.image.count)
@@ -86,7 +86,7 @@ def find_least_usage(
 
 
 def _is_caused_by_client(error: GatewayError | None) -> bool:
-    """Return whether a client can cause ``error`` (None: it disconnected)."""
+    """Return whether a client can cause ``error``; None stands for a disconnected client."""
     return isinstance(error, RequestCancelled | None) or (isinstance(error, ProviderError) and error.phase == "drain")
 
 

@@ -19,8 +19,8 @@ class Balances:
 
     Attributes:
         reservations: the open reservations, including those of 0.
-        load_day: starts to load the current day's spending from the ledger, and calls ``confirm`` afterwards. None: the
-            balances are assumed to be complete for every day.
+        load_day: starts to load the current day's spending from the ledger, and calls ``confirm`` afterwards. If it is
+            None, the balances are assumed to be complete for every day.
         existing: the ids of the existing keys and accounts; None while unknown.
     """
 

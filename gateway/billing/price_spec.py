@@ -132,7 +132,7 @@ class PriceSpec:
             yield from (rate for rate in attrs.asdict(spec, recurse=False).values() if isinstance(rate, Decimal))
 
     def price(self) -> Price:
-        """Return the price in integers."""
+        """Return the price with amounts in nano-USD."""
         price = Price(
             model=self.model,
             provider=self.provider,

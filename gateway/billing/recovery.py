@@ -26,7 +26,7 @@ async def recover(
     """Store the unfinished requests. Rows that are already stored do not change. Raises ``StoreUnavailable``.
 
     A request that had ended is charged its cost. Any other one was interrupted: ``on_crash`` decides whether its
-    reservation is released or charged. None leaves it in the journal for a later decision.
+    reservation is released or charged. If ``on_crash`` is None, the request stays in the journal for a later decision.
     """
     rows = [
         leftover.row if leftover.ended else interrupt(leftover.row, now_ms, is_charged=on_crash == "charge")
@@ -44,7 +44,7 @@ async def recover(
 async def load_balances(
     ledger: LedgerRepository, clock: Callable[[], float], existing: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
-    """Return the balances of the ``existing`` owners (None: all) with the stored spending of today and yesterday."""
+    """Return the balances with the stored spending of today and yesterday. ``existing``: the owners; None for all."""
     balances = Balances(clock)
     balances.existing = existing
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)

@@ -75,7 +75,7 @@ class ChangeFollower:
         keys, accounts = ({int(change.id) for change in changes if change.kind == kind} for kind in ("key", "account"))
         kinds = {change.kind for change in changes}
         if keys or accounts:
-            await self._api_keys.reload_some(keys, accounts)
+            await self._api_keys.reload_owners(keys, accounts)
         if channel_names := {change.id for change in changes if change.kind == "model_list"}:
             self._load_models(channel_names)
         await self._apply_settings_and_channels(settings="setting" in kinds, channels="channel" in kinds)

@@ -151,7 +151,7 @@ class Peers:
         return PeerAnswers(by_node, tuple(node.id for node in other_nodes if node.id not in by_node))
 
     async def send_timeline(self) -> None:
-        """Tell the newest timeline to nodes whose beats do not arrive: they may use the former primary.
+        """Send the newest timeline to nodes whose beats do not arrive: they may use the former primary.
 
         Raises ``StoreUnavailable``.
         """

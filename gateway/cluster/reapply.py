@@ -217,10 +217,10 @@ class Reapplication:
                 return _DELETED_EDIT
         raise NotFound(OBJECT_MISSING)
 
-    def _record_new_name(self, noun: str, number: int, detail: Fields) -> None:
+    def _record_new_name(self, noun: str, object_id: int, detail: Fields) -> None:
         edit = find_edits(detail).get("name")
         if edit is not None:
-            self._new_names[noun, number] = edit[1]
+            self._new_names[noun, object_id] = edit[1]
 
 
 def _find_reason(row: AuditRow, applied_edits: Fields) -> str:

@@ -90,7 +90,10 @@ class ImageService:
         self._delivery.check_room()
 
     async def fetch(self, proxy: Proxy, ctx: RequestContext) -> ProviderAnswer:
-        """Return the whole answer with images. Raises as ``Proxy.with_failover``, and ``StoreUnavailable``."""
+        """Return the whole answer with images.
+
+        Raises the errors of ``Proxy.with_failover``, and ``StoreUnavailable``.
+        """
 
         async def send(attempt: Attempt) -> ProviderAnswer:
             work = self.answer(attempt, attempt.translator.inference)

@@ -31,7 +31,7 @@ class FinishedSpan:
     """A span. Its times are Unix nanoseconds.
 
     Attributes:
-        parent_id: the span of the request for an attempt, the client's span for a request; None without one.
+        parent_id: for an attempt the span of its request; for a request the client's span, or None without one.
         is_server: whether this is the request's span, not an attempt's.
     """
 

@@ -115,7 +115,10 @@ def open_billing(
 async def _recover(
     options: AppOptions, storage: StorageServices, ledger: LedgerRepository, credit: "NodeCredit | None"
 ) -> Balances:
-    """Store the records that an earlier process left behind, and return the balances. Raises as ``open_ledger``."""
+    """Store the records that an earlier process left behind, and return the balances.
+
+    Raises ``StoreUnavailable``, ``DatabaseStartupError``.
+    """
     # Other commands than ``serve`` may use another configuration, which must not decide about money.
     on_crash = options.config.ledger.on_crash if options.declare else None
     journal, now_ms = storage.journal, int(options.clock() * 1000)

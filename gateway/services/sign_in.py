@@ -44,6 +44,6 @@ def open_sign_in(
         identities=identities,
         audit_log=AuditLogRepository(database),
         throttle=deployment.open_throttle(database, values, "provider"),
-        seal=secret_box,
+        secret_box=secret_box,
         flows=FlowSigner(values, clock, key=deployment.derive_key(options.folder.secret("pepper"), "flows")),
     )

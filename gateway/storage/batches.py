@@ -60,7 +60,7 @@ class BatchRepository:
         return is_saved
 
     async def is_own(self, batch_id: str) -> bool | None:
-        """Return whether this node runs a batch. None without a cluster, or if the batch does not exist."""
+        """Return whether this node runs a batch; None without a cluster, or if the batch does not exist."""
         owner = self._find_process()
         rows = await self._database.read(select(batches.c.owner).where(batches.c.id == batch_id)) if owner else ()
         own = rows[0][0] == owner if rows else None

@@ -32,9 +32,9 @@ _TIMEOUT_FIELDS = tuple(field.name for field in attrs.fields(Timeouts))
 class ChannelRepository:
     """The ``channels`` table: channels added at run time. Names are unique; ``origin`` is ``stored``."""
 
-    def __init__(self, database: Database, seal: SecretBox) -> None:
+    def __init__(self, database: Database, secret_box: SecretBox) -> None:
         self._database = database
-        self._seal = seal.derive(PURPOSE)
+        self._secret_box = secret_box.derive(PURPOSE)
 
     async def list_channels(self) -> Sequence[Channel]:
         """Return every channel, by id. Raises ``DecryptionFailed`` if one was encrypted with another master key."""
@@ -101,11 +101,11 @@ class ChannelRepository:
             raise NotFound(f"No channel has the id {channel_id}")
 
     def _parse(self, row: Row[Any]) -> Channel:
-        return _read_channel(row, self._seal.open(row.sealed, context=build_associated_data(row.id)))
+        return _read_channel(row, self._secret_box.open(row.sealed, context=build_associated_data(row.id)))
 
     def _seal_secrets(self, channel: Channel, channel_id: int) -> bytes:
         plaintext = orjson.dumps({name: getattr(channel, name) for name in _SECRET_FIELDS})
-        return self._seal.seal(plaintext, context=build_associated_data(channel_id))
+        return self._secret_box.seal(plaintext, context=build_associated_data(channel_id))
 
 
 def build_associated_data(channel_id: int) -> str:

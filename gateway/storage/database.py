@@ -67,7 +67,7 @@ class Database(ABC):
         self.kept: KeptChanges | None = None
 
     def keep_changes(self, kept_changes: KeptChanges) -> None:
-        """Keep the changes from now on in ``kept_changes``, too."""
+        """Also keep the changes from now on in ``kept_changes``."""
         self.kept = kept_changes
 
     def check_found(self, *, found: bool) -> None:
@@ -84,7 +84,10 @@ class Database(ABC):
         """
 
     async def write_shared(self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
-        """Like ``write``, but at the same time as such writes of other processes. No two may write the same row."""
+        """Run ``work`` like ``write``, but at the same time as such writes of other processes.
+
+        No two of them may write the same row.
+        """
         return await self.write(work)
 
     async def insert(self, build: Callable[[], Inserts]) -> bool:
@@ -96,7 +99,7 @@ class Database(ABC):
         return False
 
     async def change(self, statement: Executable, audit: AuditRow | None = None) -> int:
-        """Run one statement in a transaction of its own; return how many rows it matched. Raises as ``write`` does.
+        """Run one statement in a transaction of its own; return how many rows it matched.
 
         If it matches none, ``audit`` is not written. The statement may depend only on the rows that it changes, because
         other writes run at the same time (``write_shared``).
@@ -115,15 +118,15 @@ class Database(ABC):
         """Return every row of a statement."""
 
     async def read_long(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Like ``read``, for statements whose duration grows with the number of rows, such as sums over all rows."""
+        """Read like ``read``, for statements whose duration grows with the number of rows, such as sums."""
         return await self.read(statement)
 
     async def read_snapshot(self, statements: Sequence[Executable]) -> Sequence[Sequence[Row[Any]]]:
-        """Like ``read_long`` for several statements, which all read the state of one moment."""
+        """Read like ``read_long``, for several statements, which all read the state of one moment."""
         return [await self.read_long(statement) for statement in statements]
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
-        """Like ``read``, for statements that must not wait for other reads."""
+        """Read like ``read``, for statements that must not wait for other reads."""
         return await self.read(statement)
 
     @abstractmethod

@@ -46,7 +46,7 @@ class FileDraft:
         await asyncio.to_thread(self.write_now, piece)
 
     async def keep(self) -> Media:
-        """Store the file durably under a new id. Raises ``UnknownMedia`` or ``StoreUnavailable``; then it is deleted.
+        """Store the file durably under a new id. After ``UnknownMedia`` or ``StoreUnavailable`` the file is deleted.
 
         If the caller is cancelled meanwhile, the file may still be kept: no client has its id, and a sweep deletes it.
         """
@@ -159,7 +159,7 @@ def find_path(folder: Path, name: str) -> Path:
 
 
 def _sync(folder: Path) -> None:
-    """Flush the names of a folder's files to the disk. Some network file systems do so themselves and refuse this."""
+    """Flush the names of a folder's files to the disk. Some network file systems do so themselves, and refuse it."""
     try:
         sync_folder(folder)
     except OSError as error:

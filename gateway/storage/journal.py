@@ -58,9 +58,9 @@ class RequestJournal:
         self.leftovers += [unfinished for unfinished in unfinished_requests if unfinished.row.id not in known_ids]
 
     def start_at_once(self, start: RequestStart) -> bool:
-        """Record a request before it is sent. Return whether that was possible at once; if not, ``start`` must do it.
+        """Record a request before it is sent. Return False if that cannot be done at once; ``start`` must then do it.
 
-        Raises ``StoreUnavailable``: then the request must not be sent.
+        Raises ``StoreUnavailable``; the request must then not be sent.
         """
         note = orjson.dumps((_STARTED_STATE, *start), option=orjson.OPT_APPEND_NEWLINE)
         try:
@@ -72,7 +72,10 @@ class RequestJournal:
         return True
 
     async def start(self, start: RequestStart) -> bool:
-        """Record a request that ``start_at_once`` did not, and return True. Raises as ``start_at_once``."""
+        """Record a request that ``start_at_once`` did not, and return True.
+
+        Raises ``StoreUnavailable``; the request must then not be sent.
+        """
         return self.start_at_once(start)
 
     def start_soon(self, start: RequestStart) -> None:
@@ -185,7 +188,7 @@ def _read(path: Path) -> list[UnfinishedRequest]:
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
-    """Return each request's last entry, and the number of unreadable lines, except a truncated last one."""
+    """Return each request's last entry, and the number of unreadable lines. A truncated last line does not count."""
     requests: dict[str, UnfinishedRequest] = {}
     skipped: list[int] = []
     head, *lines = content.split(b"\n")

@@ -43,12 +43,12 @@ class TooLarge(Exception):
 class KeptResponseRepository:
     """The ``kept_responses`` table. Every method raises ``StoreUnavailable`` if the database does not answer."""
 
-    def __init__(self, database: Database, seal: SecretBox) -> None:
+    def __init__(self, database: Database, secret_box: SecretBox) -> None:
         self._database = database
-        self._seal = seal.derive(_PURPOSE)
+        self._secret_box = secret_box.derive(_PURPOSE)
 
     async def put_response(self, response: KeptResponse) -> KeptResponse | None:
-        """Store a response and return it with its size. None if the response that it continues does not exist."""
+        """Store a response and return it with its size; None if the response that it continues does not exist."""
         row = await asyncio.to_thread(self._pack, response)
         new_values = {name: value for name, value in row.items() if name != "id"}
         statement = insert_for(self._database.kind, _table).values(row)
@@ -160,8 +160,8 @@ class KeptResponseRepository:
             _build_associated_data(response.id),
             len(response.body).to_bytes(_LENGTH_BYTES, "big") + response.body,
         )
-        sealed = self._seal.seal(zlib.compress(plaintext, _COMPRESSION_LEVEL), context=context)
-        inputs = self._seal.seal(zlib.compress(response.items, _COMPRESSION_LEVEL), context=f"{context}:inputs")
+        sealed = self._secret_box.seal(zlib.compress(plaintext, _COMPRESSION_LEVEL), context=context)
+        inputs = self._secret_box.seal(zlib.compress(response.items, _COMPRESSION_LEVEL), context=f"{context}:inputs")
         return {
             "id": response.id,
             "account_id": response.account_id,
@@ -186,7 +186,7 @@ class KeptResponseRepository:
 
     def _open(self, sealed: bytes, context: str, max_bytes: int) -> bytes:
         inflation = zlib.decompressobj()
-        plaintext = inflation.decompress(self._seal.open(sealed, context=context), max_bytes + _LENGTH_BYTES + 1)
+        plaintext = inflation.decompress(self._secret_box.open(sealed, context=context), max_bytes + _LENGTH_BYTES + 1)
         if not inflation.eof:
             raise TooLarge
         return plaintext

@@ -42,7 +42,7 @@ from gateway.storage.row_mapping import build_entry_row, parse_entry
 from gateway.storage.schema import entries, requests, retired, usage_days, videos
 from gateway.storage.stored_credit import StoredCredit
 from gateway.storage.stored_notes import StoredNotes
-from gateway.storage.unstorable import UnstorableFile, post_apart
+from gateway.storage.unstorable import UnstorableFile, post_separately
 
 _DAY_MS = DAY_S * 1000
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
@@ -169,7 +169,7 @@ class LedgerRepository:
     ) -> None:
         if self._unstorable is None:
             raise error
-        await post_apart(rows, error, post, self._set_aside)
+        await post_separately(rows, error, post, self._set_aside)
 
     async def _set_aside(self, row: RequestRecord, reason: str) -> None:
         if self._unstorable is not None:

@@ -36,7 +36,7 @@ UNSTORABLE_MODEL = "(unstorable)"
 
 
 async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
-    """Store rows and their charges in the current transaction. Raises ``IntegrityError`` for a stored row."""
+    """Store rows and their charges in the current transaction. Raises ``IntegrityError`` if a row is stored already."""
     for table, values in list_inserts(rows):
         await table.run(connection, values)
 

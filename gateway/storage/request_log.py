@@ -36,7 +36,7 @@ _sequence = _COLUMNS.sequence
 
 @frozen
 class _PageQuery:
-    """The range to read: sequences from ``low`` up to ``high``, through ``index`` (None: sequentially)."""
+    """The range to read: sequences from ``low`` up to ``high``, through ``index``, or in their order if it is None."""
 
     low: int
     high: int

@@ -60,7 +60,7 @@ def _find_id(line: bytes) -> str | bytes:
         return line
 
 
-async def post_apart(
+async def post_separately(
     rows: Sequence[RequestRecord],
     reason: RowRefused,
     post: Callable[[Sequence[RequestRecord]], Awaitable[None]],
@@ -78,4 +78,4 @@ async def post_apart(
         try:
             await post(half_rows)
         except RowRefused as error:
-            await post_apart(half_rows, error, post, set_aside)
+            await post_separately(half_rows, error, post, set_aside)

@@ -260,7 +260,7 @@ class VideoRepository:
         ]
 
     async def find_next_due(self, channels: frozenset[str] | None = None) -> int | None:
-        """Return when the next job (only of ``channels``, if given) is due, in Unix ms. None without one."""
+        """Return when the next job of ``channels`` is due, in Unix ms; None without one. ``channels``: None for all."""
         query = select(func.min(videos.c.due_ms)).where(HAS_DUE_TIME)
         if channels is not None:
             query = query.where(videos.c.channel.in_(sorted(channels)))
@@ -307,7 +307,10 @@ class VideoRepository:
 
 
 async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, VideoJob]]) -> list[bool]:
-    """Update jobs, after reading their states: drivers do not report the matched rows of each update in a batch."""
+    """Update the jobs whose states have not changed; return for each pair whether its job was updated.
+
+    The states are read first, because drivers do not report the matched rows of each update in a batch.
+    """
     stored_states: dict[str, tuple[str, str]] = {}
     for start in range(0, len(pairs), _LOOKUP_BATCH):
         ids = [job_before.id for job_before, _ in pairs[start : start + _LOOKUP_BATCH]]

@@ -99,7 +99,10 @@ class Connection(asyncio.Protocol):
         return waiter
 
     async def follow(self, sink: Sink | None) -> bool:
-        """Pass received data to ``sink`` until it returns True (True), or until the state changes."""
+        """Pass received data to ``sink`` until it returns True, or until the state changes.
+
+        Return whether ``sink`` has returned True.
+        """
         self._sink = sink
         self._resume_reading()
         self._divided = False

@@ -94,5 +94,5 @@ def _parse_network(entry: str) -> IPv4Network | IPv6Network | None:
 
 
 def use_channels_proxy(proxy: str | None, _url: str) -> str | None:
-    """Return the channel's own proxy, or None: a ``FindProxy`` without an environment."""
+    """Return the channel's own proxy, or None. The function is the ``FindProxy`` that reads no environment."""
     return None if proxy == NO_PROXY else proxy

@@ -62,7 +62,7 @@ class FrameMeter(asyncio.Protocol):
         self._on_refusal: Callable[[], None] | None = None
 
     def attach(self, transport: asyncio.Transport | None) -> None:
-        """Count the data that arrives over ``transport`` from now on. None: the connection is lost."""
+        """Count the data that arrives over ``transport`` from now on. If it is None, the connection is lost."""
         if transport is None:
             return
         inner = transport.get_protocol()

@@ -133,7 +133,7 @@ class FetchedFile(Protocol):
 
     @property
     def status(self) -> int:
-        """200; 206 or 416 for a range."""
+        """The HTTP status: 200, or for a request with a range 206 or 416."""
         ...
 
     @property

@@ -92,7 +92,7 @@ class SafeFetchResponse:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body; None if unknown: a chunked body states the length of each chunk, not its own."""
+        """The bytes of the body; None if unknown, because a chunked body states only the length of each chunk."""
         return None if "Transfer-Encoding" in self._response.headers else self._response.content_length
 
     async def read(self) -> bytes:

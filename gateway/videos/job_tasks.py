@@ -28,7 +28,7 @@ class JobTasks:
     """Tasks that outlive a request, and marks for jobs that are being processed outside the poll worker.
 
     Attributes:
-        process: name of this process in claims; None: a new, unique name.
+        process: the name of this process in claims. For None a new, unique name is made.
         wait_scale: factor for every wait.
     """
 

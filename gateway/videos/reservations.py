@@ -32,7 +32,7 @@ class JobReservations:
         keep_record: called with the stored record of every video request.
         clock: Unix seconds; ignores changes of the system clock.
         is_shared: whether other nodes have open jobs, too.
-        wait_s: how long a request waits for a store that does not answer, as requests do that wait for credit.
+        wait_s: how long a request waits for a store that does not answer, in seconds.
     """
 
     def __init__(

@@ -86,9 +86,9 @@ class VideoTracker:
         return new_job
 
     async def _count_unusable(self, job: VideoJob, error: ProviderAnswerUnusable) -> VideoJob | None:
-        """Return the job, postponed after an unusable answer.
+        """Return the job, postponed after an unusable answer; None if the job has ended.
 
-        Returns None if it has ended, which ``MAX_UNUSABLE_ANSWERS`` such answers in a row do, too.
+        ``MAX_UNUSABLE_ANSWERS`` such answers in a row end the job.
         """
         count = self._unusable_answers.pop(job.id, 0) + 1
         if count >= MAX_UNUSABLE_ANSWERS:

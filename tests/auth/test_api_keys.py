@@ -432,7 +432,7 @@ async def test_reading_what_has_changed_comes_to_the_same_as_reading_everything(
         waiting = waiting[0] | keys, waiting[1] | accounts
         if chance.random() < 0.4:  # several changes may be read at once
             continue
-        await scenario.directory.reload_some(*waiting)
+        await scenario.directory.reload_owners(*waiting)
         waiting = set(), set()
         fresh = ApiKeyAuthenticator(scenario.store, scenario.store, pepper=b"p" * 32, clock=lambda: NOW)
         await fresh.reload()

@@ -77,7 +77,7 @@ class LeasedBalances(Balances):
                 await self._wait_for(reservation, short_balances, nanos, is_alone=True)
             return
         super()._end_overdrafts(reservation)  # another node has the overdraft
-        if not self._list_refusing(short_balances, nanos - reservation.nanos):
+        if not self._list_refusing_balances(short_balances, nanos - reservation.nanos):
             await self._wait_for(reservation, short_balances, nanos)
         if reservation.list_short(nanos, self._day):
             self._raise_exceeded(reservation, short_balances, nanos)
@@ -169,9 +169,9 @@ class LeasedBalances(Balances):
     def _raise_if_refused(self, pair: BalancePair, nanos: int) -> None:
         now_s = self._clock()
         day = self._find_day(now_s)
-        reserve_all([balance.describe(day) for balance in self._list_refusing(pair, nanos)], nanos, day, now_s)
+        reserve_all([balance.describe(day) for balance in self._list_refusing_balances(pair, nanos)], nanos, day, now_s)
 
-    def _list_refusing(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
+    def _list_refusing_balances(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
         day, at_s = self._day, self._credit_keeper.now()
         return [
             balance

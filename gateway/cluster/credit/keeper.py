@@ -120,10 +120,10 @@ class CreditKeeper:
             balances: those that ``reserve`` reserves from.
             nanos: the amount.
             reserve: makes the reservation; None if a balance is short.
-            release: releases the reservation of a request that no longer waits for it. None for a request that wants
-                more: it keeps what it has.
-            partial: accept any amount that the store has.
-            recalling: other nodes return their idle credit.
+            release: releases the reservation of a request that no longer waits for it. None for a request that
+                wants more: it keeps what it has.
+            partial: whether any amount that the store has is accepted.
+            recalling: whether other nodes are asked to return their idle credit.
 
         Raises:
             StoreUnavailable: the store does not answer in time.
@@ -201,7 +201,7 @@ class CreditKeeper:
         self._wake.set()
 
     def distrust_leases(self) -> None:
-        """Like ``reread_leases``, but spend nothing from the leases until then: the store may have ended them."""
+        """Read the leases again, and spend nothing from them until then, because the store may have ended them."""
         for balance in self._balances.values():
             balance.lease_unknown = True
         self.reread_leases()

@@ -72,7 +72,7 @@ class NodeCredit:
         await self._authority.end_leases()
 
     def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
-        """Start ending the leases of dead nodes by ``verdict``, ``after_s`` seconds after their end (0: never)."""
+        """Start ending the leases of dead nodes. ``after_s`` and ``verdict``: see ``OrphanWorker``."""
         store = _Orphans(database, self._node.id, self._clock)
         worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
         self._jobs.start("end_orphans", worker.run)

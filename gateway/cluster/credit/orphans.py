@@ -33,9 +33,12 @@ class OrphanStore(Protocol):
 
 
 class OrphanWorker:
-    """Ends the leases of other nodes ``after_s`` seconds after their end (0: never), while its own node leads.
+    """Ends the leases of nodes that do not come back, while its own node leads.
 
-    ``has_posted`` returns whether this node has stored everything that it settled.
+    Args:
+        after_s: seconds after the end of a node; 0 if leases never end.
+        verdict: whether the outstanding credit is charged or released.
+        has_posted: returns whether this node has stored everything that it settled.
     """
 
     def __init__(

@@ -78,8 +78,8 @@ async def end_orphans(
     balance, dated ``now_s`` (Unix seconds).
 
     Returns:
-        The larger of the outstanding sums of account balances and of key balances, in nano-USD: a request without
-        limits on one of them counts only in the other.
+        The outstanding nano-USD: the larger of the sums over account balances and over key balances. A request whose
+        key or account has no limit is only in the other sum.
 
     Raises:
         NotFound: there is no such node.

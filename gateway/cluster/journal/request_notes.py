@@ -79,7 +79,10 @@ class NoteWriter:
         self._failing = False
 
     async def write(self, start: RequestStart) -> None:
-        """Return once the note of ``start`` is committed. Raises ``StoreUnavailable``: the note will not stay."""
+        """Return once the note of ``start`` is committed.
+
+        After any error, such as ``StoreUnavailable``, the note is withdrawn.
+        """
         commit = self.write_soon(start)
         try:
             async with asyncio.timeout(WAIT_S):

@@ -148,7 +148,7 @@ class ChangeFile:
         return None if self._path is None else self._path.with_name(f"{self._path.name}.former")
 
     def _rotate(self) -> None:
-        """Begin a new file. What it lacks is in the former one."""
+        """Begin a new file. The changes before it are in the former file."""
         former_path = self._name_former()
         if self._path is None or former_path is None:
             return

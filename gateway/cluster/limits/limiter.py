@@ -47,8 +47,8 @@ class SharedRateLimiter:
     Args:
         clock: monotonic seconds.
         prefix: the same for all gateways that share limits.
-        node: the id of this gateway, which survives restarts. Without an id, its former process counts as another
-            gateway until the server forgets it.
+        node: the id of this gateway, which survives restarts. Without an id, the gateway's former process counts as
+            another gateway until the server forgets it.
         count_live: returns the number of live gateways, if another source knows it.
     """
 
@@ -321,7 +321,7 @@ class SharedRateLimiter:
             outcome.set_exception(build_refusal(caller.buckets, call.tokens, server_now, running=running))
 
     def _report_running(self) -> None:
-        """Report the running requests to a server that has lost its state, or this gateway's."""
+        """Report the running requests to a server that has lost them: all gateways', or this gateway's."""
         for subject in self._subjects.values():
             if subject.own_running and subject.buckets.limits.max_concurrency is not None:
                 self._subjects_to_report.add(subject)

@@ -86,5 +86,5 @@ def _find_share(subject: RateLimitSubject, gateways: int) -> RateLimitSubject:
 
 
 def divide_limit(limit: int | None, gateways: int) -> int | None:
-    """Return the share of a limit for one of ``gateways``: at least one."""
+    """Return the share of a limit that one of ``gateways`` has: at least 1; None without a limit."""
     return None if limit is None else max(1, limit // gateways)

@@ -56,7 +56,7 @@ async def end_node(connection: Connection, node: str, epoch: int) -> None:
 
 
 async def end_leader(connection: Connection, pid: int) -> None:
-    """End the connection of the leader, which frees its lock; wait for this for at most a second."""
+    """End the connection of the leader, which frees its lock. Wait at most a second for the end."""
     await connection.fetchval(_END_CONNECTION, pid)
 
 

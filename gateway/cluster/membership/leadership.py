@@ -16,12 +16,12 @@ class Leadership:
         return self._leading.is_set()
 
     def begin(self) -> None:
-        """Lead from now on."""
+        """Make this node the leader."""
         self._following.clear()
         self._leading.set()
 
     def end(self) -> None:
-        """Lead no longer."""
+        """Make this node a follower."""
         self._leading.clear()
         self._following.set()
 

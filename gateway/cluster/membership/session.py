@@ -260,7 +260,7 @@ class NodeSession:
             return True
 
     async def list_outdated_jobs(self, node: str) -> Sequence[str]:
-        """Return kind and id of the jobs of a node that has not stored again what this server lacks of them."""
+        """Return kind and id of each job of a node that has not stored its last rows again on this server."""
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection:
             return [row["job"] for row in await connection.fetch(_LIST_OUTDATED_JOBS, node, self.generation)]
 

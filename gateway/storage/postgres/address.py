@@ -72,7 +72,7 @@ class Address:
         return connection
 
     async def connect_reader(self, **settings: str) -> asyncpg.Connection:
-        """Open a connection that refuses every write. Otherwise like ``connect``."""
+        """Open a connection that refuses every write. Raises the errors of ``connect``."""
         connection = await self.connect(**settings)
         try:  # a setting from the start would be taken for that of a server which is not "read-write"
             await connection.execute(_READ_ONLY, timeout=CONNECT_TIMEOUT_S)

@@ -27,15 +27,15 @@ async def inspect_server(url: str) -> LimitServerState:
             retry=Retry(NoBackoff(), 0),
         ) as client:
             server_info = await client.info()
-            took_ms = []
+            durations_ms = []
             for _ in range(_MAX_TRIES):
                 started_s = time.perf_counter()
                 await client.ping()
-                took_ms.append((time.perf_counter() - started_s) * 1000)
+                durations_ms.append((time.perf_counter() - started_s) * 1000)
     except (OSError, ValueError, ValkeyError) as error:
         raise StoreUnavailable(f"{address.name} cannot be used: {error}") from error
     name = "Valkey" if "valkey_version" in server_info else "Redis"
     version = server_info.get("valkey_version") or server_info.get("redis_version", "of unknown version")
     policy = str(server_info.get("maxmemory_policy", "noeviction"))
     evicts = bool(server_info.get("maxmemory")) and policy != "noeviction"
-    return LimitServerState(address.name, f"{name} {version}", median(took_ms), policy if evicts else "")
+    return LimitServerState(address.name, f"{name} {version}", median(durations_ms), policy if evicts else "")
