@@ -1,9 +1,11 @@
 """Runs real clients against a gateway in front of providers of three API formats; `make test-clients`.
 
-Coding agents do a task over a strict provider of each of nine vendors; see ``scripts/client_runs/agents.py``.
+Coding agents do a task over a strict provider of each of nine vendors; see ``scripts/client_runs/agents.py``. A second
+task goes over a route of three providers, two of which fail on the way; see ``scripts/client_runs/chain.py``.
 
     .venv/bin/python -m scripts.run_clients                 # all of them
     .venv/bin/python -m scripts.run_clients litellm Codex   # those with these words in their names
+    .venv/bin/python -m scripts.run_clients "over a route"  # the agents over a route
 
 Each client is a small program in ``tests/clients`` with an environment of its own under ``.venv/clients``, made at its
 first run from package registries. Prints a table of clients and formats, and one of agents and vendors. Exit code 1 if
@@ -21,6 +23,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from scripts.client_runs.agents import AGENTS, run_tasks, write_task_table
+from scripts.client_runs.chain import run_chains
 from scripts.client_runs.clients import CLIENTS, Client
 from scripts.client_runs.environments import Missing, prepare
 from scripts.client_runs.providers import AnthropicModels, GeminiModels, OpenAIModels, list_channels
@@ -102,13 +105,15 @@ def main() -> int:
     wanted = [word.lower() for word in args.words]
     clients = [one for one in CLIENTS if _is_wanted(one.name, wanted)]
     agents = [one for one in AGENTS if _is_wanted(one.name, wanted)]
-    if not clients and not agents:
+    chained = [one for one in AGENTS if _is_wanted(f"{one.name} over a route", wanted)]
+    if not clients and not chained:
         parser.error("no client has such a name")
     results = asyncio.run(run_all(clients, verbose=args.verbose)) if clients else []
     tasks = asyncio.run(run_tasks(agents, verbose=args.verbose)) if agents else []
+    tasks += asyncio.run(run_chains(chained, verbose=args.verbose)) if chained else []
     if clients:
         print(write_table(results, [client.name for client in clients]))
-    if agents:
+    if tasks:
         print(write_task_table(tasks))
     return int(any(one.state == "failed" for one in results) or any(one.error and not one.skipped for one in tasks))
 

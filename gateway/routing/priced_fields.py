@@ -73,7 +73,8 @@ def keep_allowed(
 ) -> list[Target]:
     """Return the targets that allow the request's priced fields, with the prices of the models that it names.
 
-    If no channel allows a tool that the provider runs, and the model need not call the tool, it is left out.
+    If no channel allows a tool that the provider runs, and the model need not call the tool, it is left out. Each step
+    of a route is judged by itself: an earlier step does not give way to a later one because of such a tool.
 
     Raises ``InvalidRequest`` naming a field that no channel allows, or the error for a model the caller may not use.
     """
@@ -90,7 +91,15 @@ def keep_allowed(
             problem = problem or error
     if problem is not None and not kept and not without:
         raise problem
-    return kept or without
+    if not without:
+        return kept
+    complete_steps = {_find_step(target) for target in kept}
+    return [*kept, *(target for target in without if _find_step(target) not in complete_steps)]
+
+
+def _find_step(target: Target) -> int | None:
+    """Return the step of a route's target; None for a target of a plain model."""
+    return None if target.place is None else target.place.step
 
 
 def _check_target(

@@ -1,5 +1,7 @@
 """Runs coding agents as installed, with an address and a key only, over a strict provider of each vendor.
 
+A task over a route of three providers is in ``chain.py``.
+
 Each does the task of ``tests/support/strict_providers/agent_task.py`` in a folder of its own, as docs/clients.md
 configures it. The task is done if the file was edited, the last text arrived, and the provider refused nothing.
 """
@@ -99,26 +101,32 @@ async def run_tasks(agents: list[AgentProgram], *, verbose: bool) -> list[TaskRe
 async def _run_task(
     agent: AgentProgram, provider: Agent, model: str, url: str, place: Path, *, verbose: bool
 ) -> TaskResult:
+    provider.refusals.clear()
     try:
-        installed = await asyncio.to_thread(install_node, FOLDER / agent.environment, agent.packages)
-        node = find_tool("node")
+        outcome = await run_agent(agent, url, model, place)
     except Missing as missing:
         return TaskResult(agent.name, provider.label, str(missing), skipped=True)
+    refusals = tuple(one for one in provider.refusals if one != NOT_FOUND and LEARNED not in one)
+    error = attrs.evolve(outcome, refusals=refusals).find_fault()
+    if error and verbose:
+        error += f"\n{outcome.text}"
+    return TaskResult(agent.name, provider.label, error)
+
+
+async def run_agent(agent: AgentProgram, url: str, model: str, place: Path) -> Outcome:
+    """Install an agent and let it do the task in the new folder ``place``. Raises ``Missing``."""
+    installed = await asyncio.to_thread(install_node, FOLDER / agent.environment, agent.packages)
+    node = find_tool("node")
     home, work = place / "home", place / "work"
     home.mkdir(parents=True)
     work.mkdir()
     note = work / "note.txt"
     note.write_text(f"{BEFORE}\n")
-    provider.refusals.clear()
-    prompt = write_prompt(str(note))
     run = _run_codex if agent.environment == "codex" else _run_claude
-    text = await run(node, installed, home, work, url=url, model=model, prompt=prompt)
-    refusals = tuple(one for one in provider.refusals if one != NOT_FOUND and LEARNED not in one)
-    error = Outcome(note.read_text(), text, refusals).find_fault()
-    if error and verbose:
-        error += f"\n{text}"
+    text = await run(node, installed, home, work, url=url, model=model, prompt=write_prompt(str(note)))
+    outcome = Outcome(note.read_text(), text, ())
     shutil.rmtree(place, ignore_errors=True)
-    return TaskResult(agent.name, provider.label, error)
+    return outcome
 
 
 async def _run_codex(node: str, installed: Path, home: Path, work: Path, *, url: str, model: str, prompt: str) -> str:
@@ -169,9 +177,16 @@ def write_task_table(results: list[TaskResult]) -> str:
     """Return a Markdown table of providers and agents, and below it the reason of all that did not pass."""
     agents = list(dict.fromkeys(one.agent for one in results))
     found = {(one.provider, one.agent): one for one in results}
-    rows = [["Task of five turns over", *agents], ["---"] * (len(agents) + 1)]
-    for provider in dict.fromkeys(one.provider for one in results):
-        cells = [found[provider, agent] for agent in agents]
-        rows.append([provider, *("skipped" if one.skipped else "failed" if one.error else "done" for one in cells)])
+    rows = [["Task over", *agents], ["---"] * (len(agents) + 1)]
+    rows += [
+        [provider, *(_write_cell(found.get((provider, agent))) for agent in agents)]
+        for provider in dict.fromkeys(one.provider for one in results)
+    ]
     reasons = [f"- {one.agent}, {one.provider}: {one.error}" for one in results if one.error]
     return "\n".join([*("| " + " | ".join(row) + " |" for row in rows), "", *reasons])
+
+
+def _write_cell(result: TaskResult | None) -> str:
+    if result is None:
+        return "-"
+    return "skipped" if result.skipped else "failed" if result.error else "done"

@@ -13,6 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import Operation
 from gateway.domain.price import Price
+from gateway.domain.route import ModelShare, Route, RouteStep
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
 from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
@@ -51,6 +52,14 @@ def test_a_hosted_tool_is_left_out_if_it_is_only_offered_and_no_channel_allows_i
     assert target.left_out == ("tools.web_search",)
     (target,) = ask(RouterScenario(router("strict", priority=9), router("open", "tools.web_*")), **OFFERED)
     assert (target.channel.name, target.left_out) == ("open", ())
+
+
+def test_a_step_that_leaves_a_hosted_tool_out_does_not_give_way_to_a_later_step() -> None:
+    """The channel of the second step takes the request as it is."""
+    steps = (RouteStep((ModelShare(CHEAP),)), RouteStep((ModelShare("local"),)))
+    scenario = RouterScenario(router(), channel("up", "local", provider="anthropic"), routes=[Route("fast", steps)])
+    left_out = {target.channel.name: target.left_out for target in ask(scenario, model="fast", **OFFERED)}
+    assert left_out == {"router": ("tools.web_search",), "up": ()}
 
 
 def test_a_hosted_tool_that_must_be_called_is_refused_by_its_type() -> None:

@@ -1,4 +1,4 @@
-"""A model that does a coding task of five turns, with whatever tools the agent declares.
+"""A model that does a coding task, of five turns or of ten, with whatever tools the agent declares.
 
 It searches and reads a file, edits the file, runs a command, makes two calls at once, and ends with a text. Which turn
 it is, it sees by the results of earlier calls in the request, as a real model does.
@@ -29,24 +29,42 @@ def write_prompt(path: str) -> str:
 
 _PATCH = f"*** Begin Patch\n*** Update File: note.txt\n@@\n-{BEFORE}\n+{AFTER}\n*** End Patch\n"
 _COMMANDS: Mapping[str, str] = {
-    "search": f"grep -rn '{BEFORE}' .", "read": "cat note.txt", "count": "wc -c note.txt", "list": "ls",
+    "search": f"grep -rn '{BEFORE}' .", "search_after": f"grep -rn '{AFTER}' .",
+    "read": "cat note.txt", "count": "wc -c note.txt", "list": "ls",
     "edit": f"sed -i 's/{BEFORE}/{AFTER}/' note.txt",
 }  # fmt: skip
-_TURNS: tuple[tuple[str, ...], ...] = (("search", "find_tools", "read"), ("edit",), ("count",), ("read", "list"))
+Task = tuple[tuple[str, ...], ...]
+"""The actions of each turn but the last, which is a text."""
+TASK: Task = (("search", "find_tools", "read"), ("edit",), ("count",), ("read", "list"))
+LONG_TASK: Task = (*TASK[:2], ("count",), ("list",), ("search_after", "list"), ("count",), ("list",), *TASK[2:])
 
 
-def write_turn(heard: Heard) -> Says:
+def write_turn(heard: Heard, task: Task = TASK) -> Says:
     """Return the calls of the turn that ``heard`` asks for; a text at the end, or where no task is given."""
-    found = next(filter(None, map(_PATH.search, heard.messages)), None)
+    number, calls = _find_calls(heard, task)
+    if not calls:
+        return Says(FINISHED, thought="Finished.")
+    return Says("Let me see." if number > 1 else "", calls=calls, thought=f"Turn {number}.")
+
+
+def find_turn(heard: Heard, task: Task) -> int | None:
+    """Return the number of the turn that ``heard`` asks for, from 1. None where no task is given."""
+    return _find_calls(heard, task)[0] or None
+
+
+def _find_calls(heard: Heard, task: Task) -> tuple[int, tuple[Call, ...]]:
+    """Return a turn's number and its calls that have no result yet. 0 where no task is given."""
+    path = next(filter(None, map(_PATH.search, heard.messages)), None)
     tools = {match[1]: name for name in heard.tools if (match := _NAMES.fullmatch(name))}
+    if path is None or not tools:
+        return 0, ()
     done = len(heard.results)
-    for number, actions in enumerate(_TURNS if found is not None and tools else ()):
-        assert found is not None
-        calls = [call for action in actions if (call := _write_call(action, found[1], tools))]
+    for number, actions in enumerate(task, 1):
+        calls = [call for action in actions if (call := _write_call(action, path[1], tools))]
         if done < len(calls):
-            return Says("Let me see." if number else "", calls=tuple(calls[done:]), thought=f"Turn {number + 1}.")
+            return number, tuple(calls[done:])
         done -= len(calls)
-    return Says(FINISHED, thought="Finished.")
+    return len(task) + 1, ()
 
 
 def _write_call(action: str, path: str, tools: Mapping[str, str]) -> Call | None:
@@ -64,6 +82,7 @@ def _list_ways(action: str, path: str) -> Sequence[tuple[str, Mapping[str, objec
     script = f"const done = await tools.exec_command({{cmd: {json.dumps(command)}}}); text(done.output)"
     own: dict[str, list[tuple[str, Mapping[str, object]]]] = {
         "search": [("Grep", {"pattern": BEFORE, "path": path})],
+        "search_after": [("Grep", {"pattern": AFTER, "path": path})],
         "read": [("Read", {"file_path": path})],
         "edit": [
             ("Edit", {"file_path": path, "old_string": BEFORE, "new_string": AFTER}),
