@@ -40,4 +40,4 @@ The first byte sent to the client is the point of no return: before it an error 
 be tried; after it the stream ends with one error event.
 """
 
-__version__ = "0.9.0"
+__version__ = "0.10.0"

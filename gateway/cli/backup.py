@@ -118,7 +118,7 @@ def downgrade(context: CliContext, *, version: str) -> None:
 
     \b
     Examples:
-      gateway downgrade 0.8.0
+      gateway downgrade 0.9.0
     """
     from gateway.storage.downgrade import DowngradeRefused, downgrade_database
 

@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from gateway import __version__
 from gateway.storage.schema import REVISION
 
-RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006", "0.8": "0023"}
-"""The schema of each older release that can be upgraded from, or downgraded to; ``REVISION`` is this release's."""
+RELEASES: Mapping[str, str] = {"0.6": "0006", "0.7": "0006", "0.8": "0023", "0.9": "0027"}
+"""The schema of each older release that can be upgraded from, or downgraded to, oldest first.
+
+``REVISION`` is this release's.
+"""
+_UPGRADES_OLDER = "0.8.0"
+"""The last release with the migrations of schemas older than those of ``RELEASES``."""
 _FACTOR = 1000
 """Base of the encoding: version 1.2.3 is 1_002_003."""
 
@@ -48,8 +53,7 @@ def describe_newer(schema: str, version: str) -> str:
 
 def describe_older(schema: str) -> str:
     """Describe a database too old for this version's migrations, and a remedy."""
-    oldest, newest = min(RELEASES), max(RELEASES)
     return (
-        f"of a version before {oldest}: it has schema {schema}. "
-        f"Install version {newest}.0, start it once, and then install {__version__}"
+        f"of a version before {next(iter(RELEASES))}: it has schema {schema}. "
+        f"Install version {_UPGRADES_OLDER}, start it once, and then install {__version__}"
     )

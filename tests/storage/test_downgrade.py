@@ -106,8 +106,8 @@ def test_the_newest_rows_go_back_with_every_amount(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("version", "message"),
     [
-        ("0.5.0", "No version '0.5.0' is known; known: 0.6, 0.7, 0.8"),
-        ("0.9.0", "No version '0.9.0' is known"),
+        ("0.5.0", "No version '0.5.0' is known; known: 0.6, 0.7, 0.8, 0.9"),
+        ("0.10.0", "No version '0.10.0' is known"),
         ("last", "No version 'last' is known"),
     ],
 )
