@@ -27,6 +27,7 @@ from gateway.domain.client_file import FileRules
 from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.kept_response import KeptRules
 from gateway.domain.media import MediaRules
+from gateway.domain.model_description import UNDESCRIBED, NamedDescription
 from gateway.domain.price import ONE_PPM
 from gateway.domain.route import Route
 from gateway.domain.video import VideoRules
@@ -66,6 +67,12 @@ def build_channels(config: Config) -> list[Channel]:
 def build_models(config: Config) -> tuple[Capability, ...]:
     """Build the model capabilities that ``config`` declares."""
     return tuple(section.capability() for section in config.model)
+
+
+def build_descriptions(config: Config) -> tuple[NamedDescription, ...]:
+    """Build the descriptions of models that ``config`` declares."""
+    described = ((section.name, section.description()) for section in config.model)
+    return tuple((name, description) for name, description in described if description != UNDESCRIBED)
 
 
 def build_routes(effective: EffectiveConfig) -> Mapping[str, Route]:
@@ -223,7 +230,7 @@ class Reloader:
             before = {channel.name: channel for channel in router.catalog.channels}
             await self._record(by, changes)
             await self._channels.declare(build_channels(config))
-            router.models = build_models(config)
+            router.models, router.descriptions = build_models(config), build_descriptions(config)
             self._live.words = words
             if renewed is not None and self._source.certificate is not None:
                 self._source.certificate.adopt(renewed)

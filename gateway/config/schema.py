@@ -5,6 +5,7 @@ Each service gets its own section, or objects built from it. Only ``loader.py`` 
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import date
 from typing import Any, Literal
 
 import attrs
@@ -25,6 +26,14 @@ from gateway.domain.image import MAX_IMAGES, ImageForm
 from gateway.domain.kept_response import KeptRules
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
+from gateway.domain.model_description import (
+    Feature,
+    Modality,
+    ModelDescription,
+    ModelKind,
+    sort_features,
+    sort_modalities,
+)
 from gateway.domain.route import Balance
 from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.frozen import frozen
@@ -50,6 +59,17 @@ _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value
 _KEPT = between(0, 36_500)
 _HOSTS = must("hosts such as *.example.com", lambda value: all(one and one.isprintable() for one in value))
 _GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value <= 1_000_000)  # noqa: PLR2004
+_TOKENS = between(1, 100_000_000)
+
+
+def _is_day(value: str) -> bool:
+    try:
+        return len(value) == 10 and bool(date.fromisoformat(value))  # noqa: PLR2004
+    except ValueError:
+        return False
+
+
+_DAY = must("a day such as 2027-01-31", _is_day)
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -331,7 +351,7 @@ class RequestsSection:
 class ModelSection:
     """``[[model]]``: capabilities of a model, or of all that match a glob.
 
-    None: the built-in value.
+    None: the built-in value, or what the provider's list says.
     """
 
     name: str = attrs.field(metadata=MODEL)
@@ -344,6 +364,26 @@ class ModelSection:
     seconds: tuple[int, ...] | None = attrs.field(default=None, metadata=_LENGTHS)
     references: bool | None = None
     remixes: bool | None = None
+    kind: ModelKind | None = None
+    context_window: int | None = attrs.field(default=None, metadata=_TOKENS)
+    max_output_tokens: int | None = attrs.field(default=None, metadata=_TOKENS)
+    input_modalities: tuple[Modality, ...] | None = None
+    output_modalities: tuple[Modality, ...] | None = None
+    features: tuple[Feature, ...] | None = None
+    deprecated_at: str | None = attrs.field(default=None, metadata=_DAY)
+
+    def description(self) -> ModelDescription:
+        """Return what the section says of the model to callers."""
+        read, written, features = self.input_modalities, self.output_modalities, self.features
+        return ModelDescription(
+            self.kind,
+            self.context_window,
+            self.max_output_tokens,
+            None if read is None else sort_modalities(read),
+            None if written is None else sort_modalities(written),
+            None if features is None else sort_features(features),
+            None if self.deprecated_at is None else f"{self.deprecated_at}T00:00:00Z",
+        )
 
     def capability(self) -> Capability:
         forms = self.response_formats

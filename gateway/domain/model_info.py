@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
+from gateway.domain.model_description import ModelDescription
 from gateway.frozen import frozen
 
 ABSENCES_TO_DROP = 2
@@ -12,12 +13,16 @@ ABSENCES_TO_DROP = 2
 
 @frozen
 class ModelInfo:
-    """A model as a channel lists it. ``created_s`` is the provider's time, or of the first listing (Unix seconds)."""
+    """A model as a channel lists it. ``created_s`` is the provider's time, or of the first listing (Unix seconds).
+
+    ``description`` is what the provider's list says of it; None if that says nothing.
+    """
 
     id: str
     created_s: int
     owned_by: str
     absences: int = 0
+    description: ModelDescription | None = None
 
 
 @frozen

@@ -1,10 +1,8 @@
 """The model catalog: the channels, and the models that each of them offers."""
 
-import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
-import orjson
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
@@ -81,10 +79,12 @@ class ModelCatalog:
         """Update a channel's models from its provider's listing. Return the added and the removed models."""
         if self.find_channel(channel.name) != channel:
             return set(), set()  # the channel was changed or removed during the listing
-        before = self._offered.get(channel.name) or {}
+        known = self._offered.get(channel.name)
+        before = known or {}
         after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
-        self._offered[channel.name] = after
-        self.state = object()
+        if after != known:  # else what was derived from the models, such as their descriptions, still holds
+            self._offered[channel.name] = after
+            self.state = object()
         added, removed = after.keys() - before.keys(), before.keys() - after.keys()
         synced = self._synced[channel.name]
         synced.at_s, synced.error = int(self._clock()), None
@@ -106,6 +106,10 @@ class ModelCatalog:
         """Return a channel's models, sorted by id. None if a synchronized channel has never listed any."""
         offered = self._offered.get(channel.name)
         return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
+
+    def find_listed(self, channel: Channel, theirs: str) -> ModelInfo | None:
+        """Return a channel's model by its provider's name; None if the channel lists none of that name."""
+        return (self._offered.get(channel.name) or {}).get(theirs)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
         """List the channels for ``model`` and ``caller`` (None: any), each with whether it certainly serves it."""
@@ -171,9 +175,3 @@ def make_model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFou
     else:
         hint = did_you_mean(model, names) or "; GET /v1/models lists the models that are"
     return ModelNotFound(f"The model {model!r} is not available{hint}", param="model", should_retry=False)
-
-
-def build_etag(models: Iterable[ModelInfo]) -> str:
-    """Return a quoted entity tag for a list of models."""
-    content = orjson.dumps([(listed.id, listed.created_s, listed.owned_by) for listed in models])
-    return f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -1,6 +1,6 @@
 """Routing: the channels that may serve a request, each with its price."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from gateway.domain.account import Caller
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.model_description import NamedDescription
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
@@ -32,6 +33,7 @@ from gateway.wording import did_you_mean, fold_name
 
 if TYPE_CHECKING:
     from gateway.routing.affinity import ConversationMemory
+    from gateway.routing.model_describer import DescribedModel, ModelDescriber
 
 _DESCRIBED = frozenset({"image", "video"})
 """Media whose models differ in capabilities, which are therefore looked up."""
@@ -43,6 +45,9 @@ _list_step_targets = defer_function("routing.step_list:list_step_targets")
 _make_step_list = defer_function("routing.step_list:make_step_list")
 _make_memory = defer_function("routing.affinity:ConversationMemory")
 _keep_conversation = defer_function("routing.affinity:keep_conversation")
+# Imported when a client asks for models.
+_make_source = defer_function("routing.model_describer:DescriptionSource")
+_make_describer = defer_function("routing.model_describer:ModelDescriber")
 _check_route_served = defer_function("routing.step_list:check_route_served")
 
 
@@ -57,12 +62,15 @@ class Router:
         *,
         models: tuple[Capability, ...],
         routes: Mapping[str, Route],
+        descriptions: tuple[NamedDescription, ...] = (),
     ) -> None:
         self.catalog = catalog
         self.load_balancer = load_balancer
         self.pricing = pricing
         self.models = models
         self.routes = routes
+        self.descriptions = descriptions
+        self._describer: ModelDescriber | None = None
         self._conversations: ConversationMemory | None = None
         self._known: dict[Hashable, list[Target]] = {}
         self._known_of = self._list_parts()
@@ -232,6 +240,14 @@ class Router:
             if listed.id == model:
                 return listed
         raise make_model_not_found(model, self.list_models(caller))
+
+    async def describe_models(self, caller: Caller, models: Sequence[ModelInfo]) -> "list[DescribedModel]":
+        """Return ``models``, which ``caller`` may use, with what they can do and what they cost."""
+        source = _make_source(self.pricing, self.routes, self.descriptions)
+        if self._describer is None:
+            self._describer = _make_describer(self.catalog, source)
+        self._describer.use(source)
+        return await self._describer.describe_all(caller, models)
 
     def may_be_free(self, caller: Caller) -> bool:
         """Return whether any request of ``caller`` may cost nothing."""

@@ -1,5 +1,6 @@
 """Google's Gemini API for clients, below ``/v1beta`` and ``/v1``, in front of the models of any provider."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -95,7 +96,7 @@ async def get_google_models(request: web.Request) -> web.Response:
     after_id = gemini_models.parse_page_token(query.get("pageToken", ""))
     remaining = [model for model in _list_models(request) if model.id > after_id]
     page = remaining[:size]
-    models = [gemini_models.build_model(model, _list_supported(request, model)) for model in page]
+    models = await _build_models(request, page)
     body = gemini_models.build_page(models, page[-1].id if len(remaining) > size else None)
     return web.Response(body=body, content_type="application/json")
 
@@ -103,6 +104,14 @@ async def get_google_models(request: web.Request) -> web.Response:
 def _list_models(request: web.Request) -> list[ModelInfo]:
     models = request.app[SERVICES].routing.router.list_models(request[CALLER])
     return sorted(models, key=lambda model: model.id)
+
+
+async def _build_models(request: web.Request, models: Sequence[ModelInfo]) -> list[dict[str, Any]]:
+    described = await request.app[SERVICES].routing.router.describe_models(request[CALLER], models)
+    return [
+        gemini_models.build_model(model.listed, model.description, _list_supported(request, model.listed))
+        for model in described
+    ]
 
 
 def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
@@ -118,5 +127,5 @@ def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
 async def get_google_model(request: web.Request) -> web.Response:
     """``GET /v1beta/models/{model}``."""
     model = request.app[SERVICES].routing.router.get_model(request[CALLER], request.match_info["model"])
-    body = orjson.dumps(gemini_models.build_model(model, _list_supported(request, model)))
+    body = orjson.dumps((await _build_models(request, [model]))[0])
     return web.Response(body=body, content_type="application/json")

@@ -18,7 +18,6 @@ from gateway.formats.embeddings.openai import parse_embeddings_inference
 from gateway.formats.model_lists import anthropic as anthropic_models
 from gateway.formats.model_lists import openai as openai_models
 from gateway.formats.wire.form import ReceivedForm
-from gateway.routing.model_catalog import build_etag
 from gateway.server.anthropic_headers import BETA_HEADER, parse_anthropic_headers
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import CALLER, SERVICES
@@ -46,6 +45,7 @@ class ParseMessages(Protocol):
 ParseJson = Callable[[dict[str, Any]], InferenceRequest]
 ParseForm = Callable[[ReceivedForm], InferenceRequest]
 
+_build_list_tag = defer_function("routing.model_describer:build_list_tag")
 _forward_response = defer_handler("server.background_responses:forward_response")
 _JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_inference),
@@ -187,14 +187,18 @@ async def get_models(request: web.Request) -> web.Response:
     """``GET /v1/models``: the models that this key may use now, in the API format of the client."""
     if is_google_request(request):
         return await get_google_models(request)
-    models = request.app[SERVICES].routing.router.list_models(request[CALLER])
-    etag = build_etag(models)
+    router, caller = request.app[SERVICES].routing.router, request[CALLER]
+    models = await router.describe_models(caller, router.list_models(caller))
+    etag: str = _build_list_tag(models)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": f"{VERSION_HEADER}, {GOOGLE_KEY_HEADER}"}
     entity_tags = request.headers.get("If-None-Match", "")
     if entity_tags.strip() == "*" or etag in entity_tags:
         return web.Response(status=304, headers=headers)
-    write = anthropic_models.build_models if VERSION_HEADER in request.headers else openai_models.build_models
-    return web.Response(body=write(models), headers=headers, content_type="application/json")
+    if VERSION_HEADER in request.headers:
+        body = anthropic_models.build_models([(model.listed, model.description) for model in models])
+    else:
+        body = openai_models.build_models([model.body for model in models])
+    return web.Response(body=body, headers=headers, content_type="application/json")
 
 
 async def get_model(request: web.Request) -> web.Response:
@@ -204,9 +208,13 @@ async def get_model(request: web.Request) -> web.Response:
     model = request.match_info["model"]
     if model != model.strip("/"):
         raise web.HTTPNotFound
-    listed_model = request.app[SERVICES].routing.router.get_model(request[CALLER], model)
-    write = anthropic_models.build_model if VERSION_HEADER in request.headers else openai_models.build_model
-    return web.Response(body=write(listed_model), content_type="application/json")
+    router, caller = request.app[SERVICES].routing.router, request[CALLER]
+    (described,) = await router.describe_models(caller, [router.get_model(caller, model)])
+    if VERSION_HEADER in request.headers:
+        body = anthropic_models.build_model(described.listed, described.description)
+    else:
+        body = described.body
+    return web.Response(body=body, content_type="application/json")
 
 
 async def get_root(request: web.Request) -> web.Response:

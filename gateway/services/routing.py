@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from gateway.config.reload import build_channels, build_models, build_pricing, build_routes
+from gateway.config.reload import build_channels, build_descriptions, build_models, build_pricing, build_routes
 from gateway.demo.models import MODEL_NAMES as DEMO_MODELS
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
@@ -77,13 +77,23 @@ async def open_routing(
         await channels.declare(build_channels(options.config))
     except DecryptionFailed as error:
         raise DatabaseStartupError(str(error)) from None
-    pricing, models = build_pricing(live_config.effective), build_models(options.config)
-    routes = build_routes(live_config.effective)
-    router = Router(catalog, load_balancer, pricing, models=models, routes=routes)
+    router = _build_router(base, catalog, load_balancer)
     owners, kept_responses = _open_responses(base, secret_box, requests.memory, stack)
     if lists is not None:
         await lists.load()
     return RoutingServices(catalog, load_balancer, channels, router, owners, kept_responses, fetch, secret_box, lists)
+
+
+def _build_router(base: BaseServices, catalog: ModelCatalog, load_balancer: LoadBalancer) -> Router:
+    config, effective = base.options.config, base.live_config.effective
+    return Router(
+        catalog,
+        load_balancer,
+        build_pricing(effective),
+        models=build_models(config),
+        routes=build_routes(effective),
+        descriptions=build_descriptions(config),
+    )
 
 
 def _open_tester(

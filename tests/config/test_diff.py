@@ -176,6 +176,13 @@ MODEL_CHANGES: dict[str, Any] = {
     "seconds": (4,),
     "references": True,
     "remixes": False,
+    "kind": "chat",
+    "context_window": 5,
+    "max_output_tokens": 4,
+    "input_modalities": ("text",),
+    "output_modalities": (),
+    "features": ("tools",),
+    "deprecated_at": "2027-01-31",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from gateway.domain.model_description import ModelDescription
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat.openai.chat import parse_answer_object
@@ -49,15 +50,20 @@ def _parse_name(item: dict[str, Any]) -> str:
     return name.removeprefix("models/") if isinstance(name, str) else ""
 
 
-def build_model(model: ModelInfo, methods: Sequence[str]) -> dict[str, Any]:
+def build_model(model: ModelInfo, description: ModelDescription, methods: Sequence[str]) -> dict[str, Any]:
     """Build one model object. ``methods`` are the generation methods that the model supports."""
+    known_fields = {
+        "inputTokenLimit": description.context_window,
+        "outputTokenLimit": description.max_output_tokens,
+        "thinking": None if description.features is None else "reasoning" in description.features,
+    }
     return {
         "name": f"models/{model.id}",
         "version": model.id,
         "displayName": model.id,
         "description": f"Provided by {model.owned_by}" if model.owned_by else "",
         "supportedGenerationMethods": list(methods),
-    }
+    } | {name: value for name, value in known_fields.items() if value is not None}
 
 
 def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:

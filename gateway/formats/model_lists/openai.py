@@ -1,10 +1,11 @@
 """Model lists in the OpenAI API format: builds the gateway's list and parses a provider's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
+from gateway.domain.model_description import ModelDescription, list_known
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 
@@ -15,14 +16,17 @@ def _build_object(model: ModelInfo) -> dict[str, Any]:
     return {"id": model.id, "object": "model", "created": model.created_s, "owned_by": model.owned_by}
 
 
-def build_model(model: ModelInfo) -> bytes:
-    """Build one model object."""
-    return orjson.dumps(_build_object(model))
+def build_described(model: ModelInfo, description: ModelDescription, pricing: Mapping[str, Any] | None) -> bytes:
+    """Build one model object, with the properties that are known."""
+    fields = _build_object(model) | list_known(description)
+    if pricing is not None:
+        fields["pricing"] = pricing
+    return orjson.dumps(fields)
 
 
-def build_models(models: Iterable[ModelInfo]) -> bytes:
-    """Build the list object."""
-    return orjson.dumps({"object": "list", "data": [_build_object(model) for model in models]})
+def build_models(objects: Iterable[bytes]) -> bytes:
+    """Build the list object of serialized model objects."""
+    return b'{"object":"list","data":[' + b",".join(objects) + b"]}"
 
 
 def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.model_description import UNDESCRIBED, ModelDescription
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
-from gateway.formats.model_lists.openai import build_model, build_models, parse_models
+from gateway.formats.model_lists.openai import build_described, build_models, parse_models
 from tests.support.table_rows import table_rows
 
 NOW = 1_750_000_000
@@ -30,20 +31,35 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+def write(models: list[ModelInfo]) -> bytes:
+    return build_models(build_described(model, UNDESCRIBED, None) for model in models)
+
+
 def read(raw: bytes) -> list[ModelInfo]:
     return parse_models(raw, owned_by="vendor", now_s=NOW)
 
 
 @given(st.lists(LISTED, max_size=5))
 def test_what_we_write_a_gateway_in_front_of_us_reads_back(models: list[ModelInfo]) -> None:
-    assert read(build_models(models)) == [attrs.evolve(model, owned_by="vendor") for model in models]
+    assert read(write(models)) == [attrs.evolve(model, owned_by="vendor") for model in models]
 
 
 def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
     model = ModelInfo("m", 5, "vendor", absences=1)
-    assert orjson.loads(build_model(model)) == {"id": "m", "object": "model", "created": 5, "owned_by": "vendor"}
-    assert orjson.loads(build_models([model])) == {"object": "list", "data": [orjson.loads(build_model(model))]}
-    assert orjson.loads(build_models([])) == {"object": "list", "data": []}
+    written = {"id": "m", "object": "model", "created": 5, "owned_by": "vendor"}
+    assert orjson.loads(build_described(model, UNDESCRIBED, None)) == written
+    assert orjson.loads(write([model, model])) == {"object": "list", "data": [written, written]}
+    assert orjson.loads(write([])) == {"object": "list", "data": []}
+
+
+def test_what_is_known_of_a_model_stands_beside_the_fields_of_the_convention() -> None:
+    described = build_described(
+        ModelInfo("m", 5, "vendor"), ModelDescription("chat", 9, features=("tools",)), {"prompt": "0"}
+    )
+    assert orjson.loads(described) == {
+        "id": "m", "object": "model", "created": 5, "owned_by": "vendor", "kind": "chat", "context_window": 9,
+        "features": ["tools"], "pricing": {"prompt": "0"},
+    }  # fmt: skip
 
 
 @table_rows("created", [None, 0, 0.5, -1, True, "1700000000", 1_700_000_000_000, 5e12, [], {}])

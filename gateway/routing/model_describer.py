@@ -1,0 +1,211 @@
+"""Describes models for callers: what they can do, and what they cost the group of a key.
+
+A property is taken from the configuration (``[[model]]``), else from the list of the channel's provider, else from the
+gateway's own tables. Servers on the operator's own machines set the context window themselves, so no table tells it.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from gateway.domain.account import Caller
+from gateway.domain.channel import Channel
+from gateway.domain.known_models import describe_kind, describe_known, describe_without_limits
+from gateway.domain.model_description import ModelDescription, ModelKind, NamedDescription, find_common, find_configured
+from gateway.domain.model_info import ModelInfo
+from gateway.domain.operation import OPERATIONS, Operation
+from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.route import Route
+from gateway.domain.unit_prices import build_prices, build_pricing, find_highest_prices
+from gateway.formats.model_lists.openai import build_described
+from gateway.frozen import quick_frozen
+from gateway.providers.registry import PROVIDERS
+from gateway.routing.model_catalog import ModelCatalog
+from gateway.routing.pricing_policy import PricingPolicy
+
+_MAX_GROUPS = 64
+"""Groups whose models are remembered."""
+_BATCH = 64
+"""Models that are described at once. The first time takes up to 150 us for each: its price is parsed then."""
+_KINDS: Mapping[Operation, ModelKind] = {
+    "embeddings": "embedding",
+    "embed_contents": "embedding",
+    "completions": "completion",
+    "moderations": "moderation",
+    "rerank": "rerank",
+    "images": "image",
+    "image_edits": "image",
+    "transcriptions": "transcription",
+    "translations": "transcription",
+    "speech": "speech",
+    "videos": "video",
+    "video_remixes": "video",
+    "realtime": "realtime",
+}
+"""The kinds of models by operation; every other operation is a chat."""
+ServedModel = tuple[Channel, str]
+"""A channel and its provider's name for the model."""
+
+
+@quick_frozen
+class DescribedModel:
+    """A model as a caller sees it. ``pricing`` is None without a price. ``body`` is its object in OpenAI's format."""
+
+    listed: ModelInfo
+    description: ModelDescription
+    pricing: Mapping[str, Any] | None
+    body: bytes
+    digest: bytes
+
+
+class DescriptionSource(NamedTuple):
+    """What descriptions depend on besides the models of the channels. Each is replaced, never changed in place."""
+
+    pricing: PricingPolicy
+    routes: Mapping[str, Route]
+    configured: Sequence[NamedDescription]
+
+
+class ModelDescriber:
+    """Describes models, and remembers them by group until the channels' models, prices or settings change."""
+
+    def __init__(self, catalog: ModelCatalog, source: DescriptionSource) -> None:
+        self._catalog = catalog
+        self._source = source
+        self._state = catalog.state
+        self._known: dict[str | None, dict[str, DescribedModel]] = {}
+        self._made = 0
+        self._pricing: dict[tuple[int, int], tuple[Price, Mapping[str, Any]]] = {}
+
+    def use(self, source: DescriptionSource) -> None:
+        """Describe from ``source`` from now on."""
+        if any(new is not old for new, old in zip(source, self._source, strict=True)):
+            if source.pricing is not self._source.pricing:
+                self._pricing.clear()
+            self._known.clear()
+            self._source = source
+
+    async def describe_all(self, caller: Caller, models: Sequence[ModelInfo]) -> list[DescribedModel]:
+        """Like ``describe``, for many models: lets other requests run while they are described for the first time."""
+        described: list[DescribedModel] = []
+        for start in range(0, len(models), _BATCH):
+            before = self._made
+            described += self.describe(caller, models[start : start + _BATCH])
+            if self._made - before > _BATCH // 2:
+                await asyncio.sleep(0)
+        return described
+
+    def describe(self, caller: Caller, models: Sequence[ModelInfo]) -> list[DescribedModel]:
+        """Return ``models``, which ``caller`` may use, with their descriptions, in their order."""
+        group = caller.key.group
+        if self._state is not self._catalog.state:
+            self._state = self._catalog.state
+            self._known.clear()
+        if group not in self._known and len(self._known) >= _MAX_GROUPS:
+            self._known.clear()
+        known_models = self._known.setdefault(group, {})
+        described = []
+        for listed in models:
+            known = known_models.get(listed.id)
+            # A route is as old as its newest model, which differs between keys.
+            if known is None or known.listed.created_s != listed.created_s:
+                known = known_models[listed.id] = self._describe(listed, caller)
+            described.append(known)
+        return described
+
+    def _describe(self, listed: ModelInfo, caller: Caller) -> DescribedModel:
+        self._made += 1
+        route = self._source.routes.get(listed.id)
+        if route is not None:
+            description, pricing = self._describe_route(route, caller)
+        else:
+            served = [
+                (channel, channel.upstream_model(listed.id))
+                for channel, _ in self._catalog.list_serving(listed.id, caller)
+            ]
+            served.sort(key=lambda one: -one[0].priority)
+            description = self._describe_served(listed.id, served)
+            price = next(self._list_prices(listed.id, served, caller), None)
+            pricing = None if price is None else self._build_pricing(*price)
+        body = build_described(listed, description, pricing)
+        return DescribedModel(listed, description, pricing, body, hashlib.sha256(body).digest()[:16])
+
+    def _describe_route(self, route: Route, caller: Caller) -> tuple[ModelDescription, Mapping[str, Any] | None]:
+        """Describe a route by what holds whichever of its models answers: the least that one can, the most it costs."""
+        descriptions: list[ModelDescription] = []
+        prices: list[tuple[Price, int]] = []
+        for step in route.steps:
+            for share in step.models:
+                served = [
+                    (channel, channel.upstream_model(share.model))
+                    for channel, _ in self._catalog.list_serving(share.model, caller)
+                    if step.uses(channel.name)
+                ]
+                if served:
+                    descriptions.append(self._describe_served(share.model, served))
+                    prices += self._list_prices(share.model, served, caller)
+        pricing = build_prices(find_highest_prices(prices)) if prices else None
+        return find_common(descriptions, complete=True), pricing
+
+    def _describe_served(self, model: str, served: Sequence[ServedModel]) -> ModelDescription:
+        """Describe ``model`` by what holds on each channel that serves it."""
+        described = dict.fromkeys(self._describe_at(channel, model, theirs) for channel, theirs in served)
+        return find_common(list(described), complete=False)
+
+    def _describe_at(self, channel: Channel, model: str, theirs: str) -> ModelDescription:
+        provider = PROVIDERS[channel.provider]
+        listed = self._catalog.find_listed(channel, theirs)
+        describe = describe_known if provider.local_port is None else describe_without_limits
+        known = describe(theirs) if theirs == model else describe(theirs).fill_from(describe(model))
+        description = find_configured(self._source.configured, model, theirs)
+        if listed is not None and listed.description is not None:
+            description = description.fill_from(listed.description)
+        description = description.fill_from(known)
+        if description.kind is not None:
+            return description if description.kind == known.kind else describe_kind(description)
+        kind = _find_only_kind(channel.provider, theirs) or self._find_billed_kind(channel, model, theirs)
+        return describe_kind(description.fill_from(ModelDescription(kind))) if kind else description
+
+    def _find_billed_kind(self, channel: Channel, model: str, theirs: str) -> ModelKind | None:
+        """Return the kind that a price tells: images are sold by the piece, and tokens of answers are a chat's."""
+        price = self._source.pricing.find_price(model, theirs, channel.provider)
+        if price is None:
+            return None
+        if price.image_nanos:
+            return "image"
+        return "chat" if price.output_nanos_per_million else None
+
+    def _list_prices(self, model: str, served: Sequence[ServedModel], caller: Caller) -> Iterator[tuple[Price, int]]:
+        """Yield the price on each channel that has one, with the multiplier that ``caller`` pays."""
+        pricing = self._source.pricing
+        group_ppm = pricing.find_multiplier(caller.key.group)
+        for channel, theirs in served:
+            price = pricing.find_price(model, theirs, channel.provider)
+            if price is not None:
+                yield price, -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
+
+    def _build_pricing(self, price: Price, multiplier_ppm: int) -> Mapping[str, Any]:
+        key = id(price), multiplier_ppm
+        remembered = self._pricing.get(key)
+        if remembered is None or remembered[0] is not price:
+            remembered = self._pricing[key] = price, build_pricing(price, multiplier_ppm)
+        return remembered[1]
+
+
+@lru_cache(4_096)
+def _find_only_kind(provider: str, model: str) -> ModelKind | None:
+    """Return the kind of all requests that a provider takes for ``model``; None if they are of several kinds."""
+    wires = {endpoint.wire for endpoint in PROVIDERS[provider].endpoints if endpoint.serves(model)}
+    kinds = {
+        _KINDS.get(operation, "chat")
+        for operation, facts in OPERATIONS.items()
+        if not facts.counts_only and not wires.isdisjoint(facts.formats)
+    }
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def build_list_tag(models: Sequence[DescribedModel]) -> str:
+    """Return a quoted entity tag for a list of models."""
+    return f'"{hashlib.sha256(b"".join([model.digest for model in models])).hexdigest()[:32]}"'
