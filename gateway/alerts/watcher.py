@@ -8,7 +8,16 @@ import attrs
 import structlog
 
 from gateway.alerts.delivery import AlertTarget
-from gateway.domain.alert import OWN_KINDS, RECOVERIES, REPEAT_AFTER_S, Alert, Condition, Findings, OpenAlert, Subject
+from gateway.domain.alert import (
+    PROCESS_KINDS,
+    RECOVERIES,
+    REPEAT_AFTER_S,
+    Alert,
+    Condition,
+    Findings,
+    OpenAlert,
+    Subject,
+)
 from gateway.errors import StoreUnavailable
 from gateway.storage.alerts import AlertRepository
 
@@ -66,7 +75,7 @@ class AlertWatcher:
                 for key, alert in sent_alerts.items()
                 if not alert.open
                 and now_s - alert.since_s >= REPEAT_AFTER_S
-                and (key[0] in OWN_KINDS or not findings.own)
+                and (key[0] in PROCESS_KINDS or not findings.own)
             }
             for key in expired:
                 del sent_alerts[key]
@@ -108,7 +117,7 @@ class AlertWatcher:
         } | findings.unknown
         ended_keys = {key for key, alert in sent_alerts.items() if alert.open and key not in current_keys}
         if findings.own:
-            ended_keys = {key for key in ended_keys if key[0] in OWN_KINDS}
+            ended_keys = {key for key in ended_keys if key[0] in PROCESS_KINDS}
         for key in ended_keys:
             kind, subject = key
             sent_alerts[key] = attrs.evolve(sent_alerts[key], open=False)

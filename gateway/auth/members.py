@@ -12,7 +12,7 @@ from gateway.auth.sessions import digest_reference, make_reference
 from gateway.domain.account import Account
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow
-from gateway.domain.member import LINK_MS, PASSWORDS_DISABLED, InviteLink, LinkKind, Member, find_difference
+from gateway.domain.member import LINK_LIFETIME_MS, PASSWORDS_DISABLED, InviteLink, LinkKind, Member, find_difference
 from gateway.domain.member_spec import InviteSpec, MemberSpec, build_member_fields
 from gateway.errors import Conflict, NotFound
 from gateway.storage.accounts import AccountRepository
@@ -71,7 +71,7 @@ class Members:
         member = await self._get(member_id)
         if member.status != "active":
             raise Conflict(f"{member.name} is disabled")
-        expires_ms = self._now_ms() + LINK_MS
+        expires_ms = self._now_ms() + LINK_LIFETIME_MS
         link = InviteLink(b"", "reset", member.account_id, member.role, 0, expires_ms, member.id)
         return await self._create_link(link, actor, member.name)
 

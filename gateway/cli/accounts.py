@@ -104,14 +104,14 @@ def list_keys(context: CliContext) -> None:
 @keys.command("add")
 @click.argument("name", required=False)
 @click.option("--account", help="Its account.  [default: the only one]")
-@click.option("--name", "named", metavar="NAME", help="The same as the argument.")
+@click.option("--name", "same_name", metavar="NAME", help="The same as the argument.")
 @key_options
 @client_command
-def add_key(context: CliContext, name: str | None, named: str | None, account: str | None, **options: Any) -> None:
+def add_key(context: CliContext, name: str | None, same_name: str | None, account: str | None, **options: Any) -> None:
     """Create the API key NAME and print it. It cannot be shown again. NAME is by default key-2 or the next."""
-    if name is not None and named not in {None, name}:
+    if name is not None and same_name not in {None, name}:
         raise click.UsageError("Give one name")
-    fields = build_new_fields({"name": name or named, **options})
+    fields = build_new_fields({"name": name or same_name, **options})
     output.print_answer(context, run(context, lambda admin: create_key(admin, account, fields)), output.print_new_key)
     _warn_of_unpriced(context, fields)
 
@@ -141,8 +141,8 @@ def edit_key(context: CliContext, which: str, **options: Any) -> None:
 @client_command
 def rotate_key(context: CliContext, which: str, overlap_h: int) -> None:
     """Give KEY a new secret and print it. It cannot be shown again."""
-    rotated = call_object(context, "POST", "keys", which, "rotate", body={"overlap_h": overlap_h})
-    output.print_answer(context, rotated, output.print_new_key)
+    new_key = call_object(context, "POST", "keys", which, "rotate", body={"overlap_h": overlap_h})
+    output.print_answer(context, new_key, output.print_new_key)
 
 
 @keys.command("webhook-secret")
@@ -151,7 +151,7 @@ def rotate_key(context: CliContext, which: str, overlap_h: int) -> None:
 def show_webhook_secret(context: CliContext, which: str) -> None:
     """Print the webhook signing secret of KEY, in the format of Standard Webhooks libraries."""
     answer = call_object(context, "GET", "keys", which, "webhook-secret")
-    output.print_answer(context, answer, lambda signing: click.echo(signing["secret"]))
+    output.print_answer(context, answer, lambda signing_secret: click.echo(signing_secret["secret"]))
 
 
 def _add_show(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:

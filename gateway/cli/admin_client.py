@@ -39,9 +39,9 @@ PROVIDER_TIMEOUT_S = 60.0
 """Timeout of changes after which the gateway fetches a provider's models."""
 TEST_TIMEOUT_S = 300.0
 """Timeout of a channel test, which tries the channel's keys one after another."""
-FOLLOW_EVERY_S = 0.5
-_POLL_EVERY_S = 0.05
-_REQUEST_ID = re.compile(r" \(request id: \w+\)$")
+FOLLOW_INTERVAL_S = 0.5
+_POLL_INTERVAL_S = 0.05
+_REQUEST_ID_PATTERN = re.compile(r" \(request id: \w+\)$")
 
 
 class CliError(click.ClickException):
@@ -165,12 +165,12 @@ class AdminClient:
     async def await_models(self) -> None:
         """Wait briefly for a gateway that was just started to fetch its channels' models."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + SYNC_WAIT_S
-        while self.offline and loop.time() < until:
+        deadline = loop.time() + SYNC_WAIT_S
+        while self.offline and loop.time() < deadline:
             channels = (await self.get("channels"))["data"]
             if not any(map(awaits_models, channels)):
                 return
-            await asyncio.sleep(_POLL_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 def awaits_models(channel: Json) -> bool:
@@ -191,7 +191,7 @@ def _read_answer(url: str, status: int, body: bytes) -> Json:
     error = answer.get("error") or {}
     message, param = error.get("message") or f"HTTP {status}", error.get("param")
     if status < 500:  # noqa: PLR2004 - an operator's mistake; the log has no details
-        message = _REQUEST_ID.sub("", message)
+        message = _REQUEST_ID_PATTERN.sub("", message)
     raise CliError(f"{message} [{param}]" if param and param != "value" and param not in message else message)
 
 
@@ -199,12 +199,12 @@ def _note_missing_nodes(answer: Json) -> None:
     """Print a note if a change is not in force at all cluster nodes yet."""
     in_force = answer.get("in_force")
     if isinstance(in_force, dict) and in_force["nodes"] < in_force["of"]:
-        late = (
+        message = (
             f"In force at {in_force['nodes']} of {in_force['of']} nodes after {in_force['ms']} ms. A node that cannot "
             "apply it "
             "within 10 seconds takes no requests until it has: gateway nodes"
         )
-        click.echo(late, err=True)
+        click.echo(message, err=True)
 
 
 def run(context: CliContext, work: Callable[[AdminClient], Awaitable[T]]) -> T:
@@ -268,8 +268,8 @@ async def _connect(
 ) -> AsyncIterator[AdminClient]:
     """Connect to a gateway.
 
-    ``certificate_digest`` is the SHA-256 of the certificate that the gateway announces, in hex. That one is trusted
-    without an authority.
+    ``certificate_digest`` is the SHA-256 of the certificate that the gateway announces, in hex. This certificate is
+    trusted without an authority.
     """
     import aiohttp
 
@@ -282,10 +282,11 @@ async def _connect(
 async def _find_gateway(context: CliContext) -> Json | DataFolder:
     """Return the running gateway's announcement; if no gateway is running, the locked data folder.
 
-    Raises ``StartupError`` or ``CliError``.
+    Raises ``StartupError`` if the folder was never used or cannot be opened, and ``CliError`` if the process that holds
+    the folder announces no address.
     """
     loop, data = asyncio.get_running_loop(), context.data
-    until = loop.time() + context.busy_wait_s
+    deadline = loop.time() + context.busy_wait_s
     while True:
         holder = find_running(data)
         if holder is None:
@@ -299,10 +300,10 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
                 holder = error.holder
         if holder.get("url"):
             return holder
-        if loop.time() > until:
+        if loop.time() > deadline:
             pid = holder.get("pid", "unknown")
             raise CliError(f"The data folder {data} is in use by process {pid}, which announces no address")
-        await asyncio.sleep(_POLL_EVERY_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 def require_running(context: CliContext, verb: str) -> None:
@@ -319,7 +320,7 @@ def is_running(context: CliContext) -> bool:
 def find_running(data: Path) -> Json | None:
     """Return the announcement of the process that holds the folder; None without one.
 
-    Raises ``StartupError``, a ``CliError``.
+    Raises ``StartupError`` if the folder cannot be read.
     """
     try:
         return find_holder(data)

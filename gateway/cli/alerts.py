@@ -51,11 +51,11 @@ def test_alerts(context: CliContext, name: str | None) -> None:
     """Send a test alert to the target NAME, or to all. Exits with 1 if one did not take it."""
     _require_running(context)
     if name is None:
-        tested = call(context, "POST", "alerts", "test")["data"]
+        test_results = call(context, "POST", "alerts", "test")["data"]
     else:
-        tested = [call(context, "POST", "alerts", name, "test")]
-    print_answer(context, {"object": "list", "data": tested}, lambda _: _print_tested(tested))
-    exit_unless(all(result["delivered"] for result in tested))
+        test_results = [call(context, "POST", "alerts", name, "test")]
+    print_answer(context, {"object": "list", "data": test_results}, lambda _: _print_tested(test_results))
+    exit_unless(all(result["delivered"] for result in test_results))
 
 
 def _require_running(context: CliContext) -> None:
@@ -71,8 +71,8 @@ def _print_alerts(answer: Json) -> None:
         click.echo(f"{format_moment(alert['at'])}  {clean(alert['message'])}")
 
 
-def _print_tested(tested: Sequence[Json]) -> None:
-    for result in tested:
+def _print_tested(test_results: Sequence[Json]) -> None:
+    for result in test_results:
         click.echo(
             f"{result['name']}: " + ("delivered" if result["delivered"] else f"not delivered: {clean(result['error'])}")
         )

@@ -12,7 +12,7 @@ from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, format_change, format_moment, format_usd, format_value
 
-_PAIR = 2
+_PAIR_LENGTH = 2
 
 
 def format_detail(row: Json) -> str:
@@ -22,7 +22,7 @@ def format_detail(row: Json) -> str:
 
 def _format_change(name: str, value: Any) -> str:
     """Format a change: ``rpm 60 → 120``, ``rpm 60`` without a former value, or ``api_keys changed`` for a secret."""
-    if isinstance(value, list) and len(value) == _PAIR:
+    if isinstance(value, list) and len(value) == _PAIR_LENGTH:
         old_value, new_value = value
         if old_value not in (None, "", []):
             return format_change(name, old_value, new_value)

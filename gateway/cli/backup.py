@@ -19,13 +19,13 @@ from gateway.storage.data_folder import DATABASE, DataFolderLocked, find_databas
 if TYPE_CHECKING:
     from gateway.config.schema import Config
 
-PASSPHRASE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
+PASSPHRASE_VARIABLE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a variable
 
 
 @click.command(short_help="Back up the data folder while the gateway runs.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--media", is_flag=True, help="Include stored images, videos and clients' files.")
-@click.option("--encrypt", is_flag=True, help=f"Encrypt with a passphrase: asked for, or {PASSPHRASE}.")
+@click.option("--encrypt", is_flag=True, help=f"Encrypt with a passphrase: asked for, or {PASSPHRASE_VARIABLE}.")
 @local_command
 def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> None:
     """Write the data folder into FILE, a compressed tar file that must not exist yet.
@@ -124,8 +124,8 @@ def downgrade(context: CliContext, *, version: str) -> None:
 
     config = load_file_config(context.config, context.environ).config
     if config.store.is_postgres:
-        instead = "Restore the backup that you made before the upgrade"
-        raise CliError(f"The database of {context.data} is on a PostgreSQL server (store.url). {instead}")
+        advice = "Restore the backup that you made before the upgrade"
+        raise CliError(f"The database of {context.data} is on a PostgreSQL server (store.url). {advice}")
     database = find_database(context.data, config.store.url)
     if not is_used(context.data) or not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
@@ -162,17 +162,19 @@ def _find_server(config: "Config") -> str:
 
 
 def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
-    if passphrase := environ.get(PASSPHRASE):
+    if passphrase := environ.get(PASSPHRASE_VARIABLE):
         return passphrase
-    hides = sys.stdin.isatty()  # only a terminal echoes input
+    hides_input = sys.stdin.isatty()  # only a terminal echoes input
     try:
-        requested: str = click.prompt("Passphrase of the backup", hide_input=hides, confirmation_prompt=new, err=True)
+        entered_passphrase: str = click.prompt(
+            "Passphrase of the backup", hide_input=hides_input, confirmation_prompt=new, err=True
+        )
     except click.Abort:
-        if hides:
+        if hides_input:
             raise
         click.echo(err=True)
-        raise CliError(f"No terminal to ask for the passphrase of the backup: set {PASSPHRASE}") from None
-    return requested
+        raise CliError(f"No terminal to ask for the passphrase of the backup: set {PASSPHRASE_VARIABLE}") from None
+    return entered_passphrase
 
 
 def _print_downgraded(report: Mapping[str, str]) -> None:
@@ -183,8 +185,8 @@ def _print_downgraded(report: Mapping[str, str]) -> None:
 
 def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
     members: Json = manifest["members"]
-    content = format_bytes(sum(member["bytes"] for member in members.values()))
-    click.echo(f"{file}: {format_bytes(file.stat().st_size)}, {len(members)} files of {content}")
+    content_size = format_bytes(sum(member["bytes"] for member in members.values()))
+    click.echo(f"{file}: {format_bytes(file.stat().st_size)}, {len(members)} files of {content_size}")
     if manifest["media_store"] and not manifest["media"]:
         media_store = manifest["media_store"]
         click.echo(
@@ -211,8 +213,8 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
             f"The configuration of then is {data / CONFIG_NAME} (--config); files that it names are not in a backup"
         )
     if manifest.get("media_store"):  # missing in older backups
-        is_here = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
-        click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {is_here}")
+        media_place = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
+        click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {media_place}")
     if server:
         click.echo("The rows are in the database of store.url")
     elif manifest["database"]:

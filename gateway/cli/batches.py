@@ -70,8 +70,8 @@ def show_batch(context: CliContext, batch_id: str) -> None:
 @client_command
 def cancel_batch(context: CliContext, batch_id: str) -> None:
     """Cancel the batch ID: requests under way may finish, and no other begins."""
-    cancelled = call_object(context, "POST", "batches", batch_id, "cancel")
-    print_answer(context, cancelled, lambda _: click.echo(f"The batch {cancelled['id']} is {cancelled['status']}."))
+    batch = call_object(context, "POST", "batches", batch_id, "cancel")
+    print_answer(context, batch, lambda _: click.echo(f"The batch {batch['id']} is {batch['status']}."))
 
 
 def _print_batches(rows: Sequence[Json]) -> None:

@@ -35,7 +35,7 @@ def add_credit_commands(group: click.Group, path: str, argument: Callable[[Comma
         def command(context: CliContext, *, which: str, **fields: Any) -> None:
             body = {"kind": kind, **{name: value for name, value in fields.items() if value is not None}}
             answer = call_object(context, "POST", path, which, "credits", body=body)
-            print_answer(context, answer, lambda credited: print_credit(f"the {noun} {which}", credited))
+            print_answer(context, answer, lambda credit_answer: print_credit(f"the {noun} {which}", credit_answer))
 
     credit(
         "top-up",

@@ -18,10 +18,10 @@ from gateway.cli.output import print_answer
 from gateway.cli.startup_message import choose_model
 from gateway.cli.times import resolve_moment
 
-_EVENT = b"data: "
-_END = b"[DONE]"
-_LAYOUT = "\n\t"
-_KEY_LIFE = "24h"
+_EVENT_PREFIX = b"data: "
+_END_MARK = b"[DONE]"
+_LAYOUT_CHARS = "\n\t"
+_KEY_LIFETIME = "24h"
 """Lifetime of the temporary key, in case the command cannot delete it."""
 
 
@@ -75,7 +75,7 @@ def _open_temporary_key(context: CliContext, given_key: str | None, account: str
     if given_key is not None:
         yield given_key
         return
-    expires_at = resolve_moment(_KEY_LIFE, datetime.now(UTC), 1)
+    expires_at = resolve_moment(_KEY_LIFETIME, datetime.now(UTC), 1)
     fields = {"name": f"chat-{secrets.token_hex(4)}", "expires_at": expires_at}
     new_key = run(context, lambda admin: create_key(admin, account, fields))
     try:
@@ -120,7 +120,7 @@ def _print_reply(context: CliContext, secret: str, body: Json) -> str:
 
 def _clean_text(text: str) -> str:
     """Replace control characters except line breaks and tabs."""
-    return "".join(char if char.isprintable() or char in _LAYOUT else "\ufffd" for char in text)
+    return "".join(char if char.isprintable() or char in _LAYOUT_CHARS else "\ufffd" for char in text)
 
 
 async def stream_reply(admin: AdminClient, secret: str, body: Json) -> AsyncIterator[str]:
@@ -152,7 +152,7 @@ async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Json]:
     async for piece in pieces:
         *lines, unread = (unread + piece).split(b"\n")
         for line in lines:
-            if line.startswith(_EVENT) and (data := line.removeprefix(_EVENT).strip()) != _END:
+            if line.startswith(_EVENT_PREFIX) and (data := line.removeprefix(_EVENT_PREFIX).strip()) != _END_MARK:
                 yield orjson.loads(data)
 
 

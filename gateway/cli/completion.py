@@ -5,7 +5,7 @@ import click
 from click.shell_completion import get_completion_class
 
 _SHELLS = ("bash", "zsh", "fish")
-_VARIABLE = "_GATEWAY_COMPLETE"
+_COMPLETION_VARIABLE = "_GATEWAY_COMPLETE"
 """The environment variable by which click's completion scripts request completions."""
 
 
@@ -21,7 +21,7 @@ def completion(ctx: click.Context, shell: str) -> None:
       eval "$(gateway completion zsh)"      # ~/.zshrc
       gateway completion fish | source      # ~/.config/fish/config.fish
     """
-    kind = get_completion_class(shell)
-    if kind is None:  # ``_SHELLS`` has only shells that click knows
+    completion_class = get_completion_class(shell)
+    if completion_class is None:  # ``_SHELLS`` has only shells that click knows
         raise click.UsageError(f"No completion for {shell}")
-    click.echo(kind(ctx.find_root().command, {}, "gateway", _VARIABLE).source())
+    click.echo(completion_class(ctx.find_root().command, {}, "gateway", _COMPLETION_VARIABLE).source())

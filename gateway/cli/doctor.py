@@ -14,7 +14,7 @@ from gateway.cli.text import clean
 
 _STATE_LABELS = {"ok": "ok", "warning": "warning", "problem": "PROBLEM", "skipped": "skipped"}
 _COLORS = {"ok": "green", "warning": "yellow", "problem": "red", "skipped": None}
-_WIDTH = max(map(len, _STATE_LABELS.values()))
+_LABEL_WIDTH = max(map(len, _STATE_LABELS.values()))
 
 
 @click.command(short_help="Check folder, database, secrets, disk, clock and port.")
@@ -43,7 +43,7 @@ def doctor(context: CliContext) -> None:
 def _print_findings(findings: Sequence[Json]) -> None:
     for finding in findings:
         state = finding["state"]
-        label = click.style(f"{_STATE_LABELS[state]:<{_WIDTH}}", fg=_COLORS[state])
+        label = click.style(f"{_STATE_LABELS[state]:<{_LABEL_WIDTH}}", fg=_COLORS[state])
         click.echo(f"{label}  {finding['check']:<8}  {clean(finding['text'])}")
         if finding["fix"]:
-            click.echo(f"{'':<{_WIDTH}}  {'':<8}  {clean(finding['fix'])}")
+            click.echo(f"{'':<{_LABEL_WIDTH}}  {'':<8}  {clean(finding['fix'])}")

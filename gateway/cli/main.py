@@ -12,8 +12,8 @@ import click
 from gateway import __version__
 from gateway.cli.options import MainGroup
 
-_CONTEXT = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
-_COMMANDS = {
+_CONTEXT_SETTINGS = {"help_option_names": ["--help", "-h"], "max_content_width": 100}
+_COMMAND_LOCATIONS = {
     "accounts": "accounts:accounts",
     "alerts": "alerts:alerts",
     "keys": "accounts:keys",
@@ -71,8 +71,8 @@ class CommandTable(MutableMapping[str, click.Command]):
         self._commands: dict[str, click.Command] = {}
 
     def __getitem__(self, name: str) -> click.Command:
-        if name not in self._commands and name in _COMMANDS:
-            module, _, attribute = _COMMANDS[name].partition(":")
+        if name not in self._commands and name in _COMMAND_LOCATIONS:
+            module, _, attribute = _COMMAND_LOCATIONS[name].partition(":")
             if "structlog" not in sys.modules:
                 _import_structlog()
             command: click.Command = getattr(import_module(f"gateway.cli.{module}"), attribute)
@@ -89,16 +89,16 @@ class CommandTable(MutableMapping[str, click.Command]):
         del self._commands[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in _COMMANDS or name in self._commands
+        return name in _COMMAND_LOCATIONS or name in self._commands
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_COMMANDS)
+        return iter(_COMMAND_LOCATIONS)
 
     def __len__(self) -> int:
-        return len(_COMMANDS)
+        return len(_COMMAND_LOCATIONS)
 
 
-@click.group(cls=MainGroup, context_settings=_CONTEXT, invoke_without_command=True)
+@click.group(cls=MainGroup, context_settings=_CONTEXT_SETTINGS, invoke_without_command=True)
 @click.version_option(__version__, prog_name="gateway")
 @click.pass_context
 def main(ctx: click.Context) -> None:

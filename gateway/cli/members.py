@@ -179,7 +179,7 @@ def print_link(link: Json, heading: str) -> None:
 def print_member(member: Json) -> None:
     """Print the facts of a member, and a table of its passkeys."""
     factors = [
-        name for name, has in (("authenticator", member["authenticator"]), ("passkey", member["passkeys"])) if has
+        name for name, is_set in (("authenticator", member["authenticator"]), ("passkey", member["passkeys"])) if is_set
     ]
     facts = {
         "account": member["account"],

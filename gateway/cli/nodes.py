@@ -120,6 +120,6 @@ def forget(context: CliContext, *, node: str, leases: Literal["release", "charge
     print_answer(context, answer, _print_forgotten)
 
 
-def _print_forgotten(forgotten: Json) -> None:
-    verb = "charged" if forgotten["leases"] == "charge" else "released"
-    click.echo(f"Node {forgotten['id']}: {format_usd(forgotten['outstanding_usd'])} {verb}.")
+def _print_forgotten(node: Json) -> None:
+    verb = "charged" if node["leases"] == "charge" else "released"
+    click.echo(f"Node {node['id']}: {format_usd(node['outstanding_usd'])} {verb}.")

@@ -9,7 +9,7 @@ from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, 
 from gateway.cli.output import print_answer
 from gateway.cli.text import clean, format_change
 
-_QUOTA = "quota_"
+_QUOTA_PREFIX = "quota_"
 """Prefix of fields that the gateway sets together: a new quota gets a default period and status."""
 _MAX_SHOWN = 5
 
@@ -124,9 +124,12 @@ def edit_object(
     print_answer(context, new_object, lambda _: print_edit(old_object["name"], old_object, new_object, body))
 
 
-def print_edit(name: str, old_object: Json, new_object: Json, requested: Mapping[str, Any]) -> None:
-    """Print the changed ones of the ``requested`` fields: ``key-3: rpm 60 → none``. Secrets always count as changed."""
-    fields = [*requested, *(field for field in new_object if field.startswith(_QUOTA) and field not in requested)]
+def print_edit(name: str, old_object: Json, new_object: Json, requested_fields: Mapping[str, Any]) -> None:
+    """Print which ``requested_fields`` have changed: ``key-3: rpm 60 → none``. Secrets always count as changed."""
+    fields = [
+        *requested_fields,
+        *(field for field in new_object if field.startswith(_QUOTA_PREFIX) and field not in requested_fields),
+    ]
     changes = [
         format_change(field, old_object[field], new_object[field])
         if field in old_object

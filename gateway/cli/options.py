@@ -25,13 +25,16 @@ _GLOBAL_OPTIONS = {"--data": 2, "--config": 2, "--url": 2, "--json": 1}
 """Global options, with the number of command-line words that each takes."""
 _FALSE_VALUES = frozenset({"0", "false", "no", "off"})
 
-_PATH = click.Path(path_type=Path, readable=False)  # opening the file reports a better error
+_PATH_TYPE = click.Path(path_type=Path, readable=False)  # opening the file reports a better error
 config_option = click.option(
-    "--config", "config_path", type=_PATH, help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]"
+    "--config",
+    "config_path",
+    type=_PATH_TYPE,
+    help=f"The configuration file.  [default: {DEFAULT_CONFIG} if there is one]",
 )
 data_option = click.option(
     "--data",
-    type=_PATH,
+    type=_PATH_TYPE,
     default="data",
     envvar="GATEWAY_DATA",
     show_default=True,
@@ -53,9 +56,9 @@ limit_option = click.option(
 def client_command(command: Command, *, channels: bool = False, offline: bool = True, remote: bool = True) -> Command:
     """Add the options shared by commands that call the admin API, and pass them as a ``CliContext``.
 
-    With ``channels``, and if no gateway is running, channels are discovered as ``serve`` does. With ``offline``, the
-    command also works without a running gateway, with the configuration of ``--config``. With ``remote``, the command
-    can call a gateway on another machine.
+    If ``channels`` is true and no gateway is running, channels are discovered as ``serve`` does. If ``offline`` is
+    true, the command also works without a running gateway, with the configuration of ``--config``. If ``remote`` is
+    true, the command can call a gateway on another machine.
     """
     file_option: Callable[[Command], Command] = config_option if offline else _no_option
     remote_option: Callable[[Command], Command] = url_option if remote else _no_option
@@ -103,9 +106,12 @@ class GlobalOptions(click.Group):
         end = 0
         while end < len(args) and (option := args[end].partition("="))[0] in _GLOBAL_OPTIONS:
             end += 1 if option[1] else _GLOBAL_OPTIONS[option[0]]
-        resolved = self.add_command_name(ctx, args[end:])
+        command_args = self.add_command_name(ctx, args[end:])
         return super().parse_args(
-            ctx, [*resolved[:1], *args[:end], *resolved[1:]] if resolved and resolved[0][:1] != "-" else resolved
+            ctx,
+            [*command_args[:1], *args[:end], *command_args[1:]]
+            if command_args and command_args[0][:1] != "-"
+            else command_args,
         )
 
     def add_command_name(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: ARG002 - for subclasses
@@ -282,13 +288,13 @@ def _connection_options(command: Command) -> Command:
         ),
         *(
             click.option(f"--{name}-timeout", f"{name.replace('-', '_')}_timeout_s", type=_SECONDS, help=text)
-            for name, text in _TIMEOUTS
+            for name, text in _TIMEOUT_OPTIONS
         ),
     )
 
 
 _SECONDS = NumberOrNone(whole_numbers=False, name="SECONDS")
-_TIMEOUTS = (
+_TIMEOUT_OPTIONS = (
     ("connect", "Timeout to connect.  [default: 10]"),
     ("first-byte", "Timeout for a stream's first event.  [default: 120]"),
     ("idle", "Timeout between two events of a stream.  [default: 120]"),
@@ -342,8 +348,8 @@ _FACTOR = NumberOrNone(whole_numbers=False, name="X")
 def confirm(question: str) -> None:
     """Ask for confirmation. Raises ``Abort`` if the answer is no, ``UsageError`` without a terminal."""
     with needing_terminal("--yes"):
-        sure = click.confirm(question, err=True)
-    if not sure:
+        is_confirmed = click.confirm(question, err=True)
+    if not is_confirmed:
         raise click.Abort
 
 

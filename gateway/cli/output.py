@@ -12,7 +12,7 @@ from gateway.cli.text import Json, clean, format_limits, format_quota, format_us
 if TYPE_CHECKING:
     from gateway.cli.admin_client import CliContext
 
-_UNPRICED_SHOWN = 5
+_MAX_UNPRICED = 5
 _MONEY_COLUMNS = (
     Column("QUOTA", format_quota, hidden_value="-", drop=3),
     Column("SPENT", lambda row: format_usd(row["spent_usd"]), align_right=True),
@@ -99,8 +99,8 @@ def list_unpriced(models: Json) -> list[str]:
 def print_unpriced(names: Sequence[str]) -> None:
     """Print a warning to standard error that these models have no price; no output for an empty list."""
     if names:
-        shown_names = ", ".join(names[:_UNPRICED_SHOWN]) + (
-            ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _UNPRICED_SHOWN else ""
+        shown_names = ", ".join(names[:_MAX_UNPRICED]) + (
+            ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _MAX_UNPRICED else ""
         )
         count = f"{len(names)} models have" if len(names) > 1 else "1 model has"
         click.echo(

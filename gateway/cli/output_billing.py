@@ -24,10 +24,10 @@ from gateway.domain.price import NANOS_PER_USD
 _LABEL_WIDTH = 24
 """Minimum width of the first column, unless its texts are shorter."""
 _MIN_BAR, _MAX_BAR = 6, 30
-_EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
+_PARTIAL_BLOCKS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 """Block characters for the eighths of a character cell."""
-_KINDS = {"top_up": "top-up", "set": "set", "orphan": "orphan"}
-_UNUSED = {
+_KIND_LABELS = {"top_up": "top-up", "set": "set", "orphan": "orphan"}
+_EMPTY_USAGE = {
     "requests": 0,
     "prompt_tokens": 0,
     "completion_tokens": 0,
@@ -39,7 +39,7 @@ _UNUSED = {
 }
 CREDITS = (
     Column("TIME", "at"),
-    Column("KIND", lambda credit: _KINDS[credit["kind"]]),
+    Column("KIND", lambda credit: _KIND_LABELS[credit["kind"]]),
     Column("AMOUNT", lambda credit: _format_difference(credit["amount_usd"]), align_right=True),
     Column("REFERENCE", "reference", hidden_value=ABSENT, shrinks=True, width=9),
     Column("NOTE", "note", hidden_value=ABSENT, shrinks=True, width=12),
@@ -58,41 +58,42 @@ def print_usage(usage: Json) -> None:
     click.echo(f"Usage from {period}\n")
     if axis == "day":
         lines = list(fill_days(lines))
-    elif unlisted := _find_unlisted(lines, total):
-        lines = [*lines, {axis: ABSENT, **unlisted}]
+    elif unlisted_usage := _find_unlisted(lines, total):
+        lines = [*lines, {axis: ABSENT, **unlisted_usage}]
     console = Console()
     lines_and_total = [*lines, {**total, axis: "total"}]
     decimals = find_decimals([line["cost_usd"] for line in lines_and_total])
     columns = list_usage_columns(axis, decimals, saves=any(line["saved_nanos"] for line in lines))
-    filled, bar = fit_usage(fill_columns(columns, lines_and_total), console.width)
-    if bar:
-        bars = format_bars(lines, bar, as_text=console.options.ascii_only)
-        filled = [*filled, fill_column(Column("", str), [*bars, ""])]
-    draw(console, filled, GAP)
+    filled_columns, bar_width = fit_usage(fill_columns(columns, lines_and_total), console.width)
+    if bar_width:
+        bars = format_bars(lines, bar_width, as_text=console.options.ascii_only)
+        filled_columns = [*filled_columns, fill_column(Column("", str), [*bars, ""])]
+    draw(console, filled_columns, GAP)
 
 
 def _find_unlisted(lines: Sequence[Json], total: Json) -> Json | None:
     """Return the usage without a row, that is, requests without a channel or model; None if there is none."""
-    unlisted = {name: total[name] - sum(line[name] for line in lines) for name in _UNUSED}
-    if not unlisted["requests"]:
+    unlisted_usage = {name: total[name] - sum(line[name] for line in lines) for name in _EMPTY_USAGE}
+    if not unlisted_usage["requests"]:
         return None
-    costs = {f"{name}_usd": unlisted[f"{name}_nanos"] / NANOS_PER_USD for name in ("cost", "saved")}
-    return {**unlisted, **costs}
+    costs = {f"{name}_usd": unlisted_usage[f"{name}_nanos"] / NANOS_PER_USD for name in ("cost", "saved")}
+    return {**unlisted_usage, **costs}
 
 
 def list_usage_columns(axis: str, decimals: int, *, saves: bool = False) -> list[Column]:
     """List the columns of a usage table.
 
-    ``decimals`` is the number of decimals of its costs. ``saves``: prompt caches have saved something.
+    ``decimals`` is the number of decimals of its costs. If ``saves`` is true, prompt caches have saved something, and a
+    column shows the amounts.
     """
-    saved = Column("SAVED", lambda line: _format_saved(line["saved_usd"], decimals), align_right=True, drop=4)
+    saved_column = Column("SAVED", lambda line: _format_saved(line["saved_usd"], decimals), align_right=True, drop=4)
     return [
         Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
         Column("REQUESTS", lambda line: f"{line['requests']:,}", align_right=True, drop=1),
         Column("IN", lambda line: f"{line['prompt_tokens']:,}", align_right=True, drop=2),
         Column("OUT", lambda line: f"{line['completion_tokens']:,}", align_right=True, drop=2),
         Column("CACHED", _format_cached, align_right=True, drop=3),
-        *((saved,) if saves else ()),
+        *((saved_column,) if saves else ()),
         Column("COST", lambda line: format_cost(line["cost_usd"], decimals), align_right=True),
     ]
 
@@ -111,23 +112,25 @@ def _format_saved(amount: float, decimals: int) -> str:
 
 def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
     """Yield ``lines``, with empty lines for the missing days between them."""
-    expected = date.fromisoformat(lines[0]["day"])
+    expected_day = date.fromisoformat(lines[0]["day"])
     for line in lines:
-        used = date.fromisoformat(line["day"])
-        while expected < used:
-            yield {"day": expected.isoformat(), **_UNUSED}
-            expected += timedelta(days=1)
+        usage_day = date.fromisoformat(line["day"])
+        while expected_day < usage_day:
+            yield {"day": expected_day.isoformat(), **_EMPTY_USAGE}
+            expected_day += timedelta(days=1)
         yield line
-        expected = used + timedelta(days=1)
+        expected_day = usage_day + timedelta(days=1)
 
 
-def fit_usage(filled: list[FilledColumn], width: int) -> tuple[list[FilledColumn], int]:
+def fit_usage(filled_columns: list[FilledColumn], width: int) -> tuple[list[FilledColumn], int]:
     """Return the columns that fit into ``width``, and the width of the bars; 0 means no room for bars."""
-    filled, _ = fit_columns(filled, width - GAP - _MIN_BAR, GAP)
-    if measure(filled, GAP) > width - GAP - _MIN_BAR:
-        return filled, 0
-    bar_width = width - GAP - measure(filled, GAP) - (filled[0].natural - filled[0].min_width)
-    return filled, max(_MIN_BAR, min(_MAX_BAR, bar_width))
+    filled_columns, _ = fit_columns(filled_columns, width - GAP - _MIN_BAR, GAP)
+    if measure(filled_columns, GAP) > width - GAP - _MIN_BAR:
+        return filled_columns, 0
+    bar_width = (
+        width - GAP - measure(filled_columns, GAP) - (filled_columns[0].natural_width - filled_columns[0].min_width)
+    )
+    return filled_columns, max(_MIN_BAR, min(_MAX_BAR, bar_width))
 
 
 def format_bars(lines: Sequence[Json], width: int, *, as_text: bool) -> list[str]:
@@ -142,8 +145,8 @@ def _format_bar(amount: int, max_amount: int, width: int, *, as_text: bool) -> s
         return ""
     if as_text:
         return "#" * max(1, width * amount // max_amount)
-    blocks, eighths = divmod(max(1, width * len(_EIGHTHS) * amount // max_amount), len(_EIGHTHS))
-    return "█" * blocks + _EIGHTHS[eighths]
+    blocks, eighths = divmod(max(1, width * len(_PARTIAL_BLOCKS) * amount // max_amount), len(_PARTIAL_BLOCKS))
+    return "█" * blocks + _PARTIAL_BLOCKS[eighths]
 
 
 def find_decimals(costs: Sequence[float]) -> int:
@@ -161,34 +164,40 @@ def format_cost(amount: float, decimals: int) -> str:
     return f"<${min_shown:.{decimals}f}" if 0 < amount < min_shown else f"${amount:,.{decimals}f}"
 
 
-def print_credit(whose: str, credited: Json) -> None:
+def print_credit(owner_text: str, credit_answer: Json) -> None:
     """Print the effect of a top-up or a new balance, and the remaining amount."""
-    amount, reference = credited["amount_usd"], credited["reference"]
-    if not credited["added"]:
-        credit = f"{_KINDS[credited['kind']]} of {_format_difference(amount)} at {credited['at']}"
+    amount, reference = credit_answer["amount_usd"], credit_answer["reference"]
+    if not credit_answer["added"]:
+        credit = f"{_KIND_LABELS[credit_answer['kind']]} of {_format_difference(amount)} at {credit_answer['at']}"
         message = f"Nothing changed: the reference '{reference}' was used before, for the {credit}"
-    elif credited["kind"] == "set":
-        message = f"The balance of {whose} is set ({_format_difference(amount)})"
+    elif credit_answer["kind"] == "set":
+        message = f"The balance of {owner_text} is set ({_format_difference(amount)})"
     else:
         message = (
-            f"Added {format_usd(amount)} to {whose}" if amount >= 0 else f"Took {format_usd(-amount)} from {whose}"
+            f"Added {format_usd(amount)} to {owner_text}"
+            if amount >= 0
+            else f"Took {format_usd(-amount)} from {owner_text}"
         )
-    click.echo(clean(f"{message}. {_format_balance(credited)}."))
+    click.echo(clean(f"{message}. {_format_balance(credit_answer)}."))
 
 
-def _format_balance(credited: Json) -> str:
-    held_text = f", and {format_usd(credited['held_usd'])} is held for running requests" if credited["held_usd"] else ""
-    until = f" until {credited['resets_at']}" if credited["resets_at"] else ""
-    return f"{format_usd(credited['left_usd'])} is left{until}{held_text}"
+def _format_balance(credit_answer: Json) -> str:
+    held_text = (
+        f", and {format_usd(credit_answer['held_usd'])} is held for running requests"
+        if credit_answer["held_usd"]
+        else ""
+    )
+    until = f" until {credit_answer['resets_at']}" if credit_answer["resets_at"] else ""
+    return f"{format_usd(credit_answer['left_usd'])} is left{until}{held_text}"
 
 
 def _format_difference(amount: float) -> str:
     return f"{'+' if amount >= 0 else ''}{format_usd(amount)}"
 
 
-def print_credits(credited: Sequence[Json]) -> None:
+def print_credits(rows: Sequence[Json]) -> None:
     """Print a table of credits."""
-    print_table(CREDITS, credited, "No credits recorded.")
+    print_table(CREDITS, rows, "No credits recorded.")
 
 
 def print_audit(report: Json) -> None:

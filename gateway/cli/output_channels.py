@@ -12,7 +12,7 @@ from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, fo
 _TIMEOUTS = ("connect", "first_byte", "idle", "total")
 _CHANNELS_HINT = "No channels. Add one: gateway channels add PROVIDER"
 _MAX_CIRCUITS = 5
-_DISCOVERED = frozenset({"environment", "local"})
+_DISCOVERED_ORIGINS = frozenset({"environment", "local"})
 
 
 def format_state(state: str, wait_s: float | None, share: float) -> str:
@@ -33,8 +33,8 @@ def format_health(channel: Json) -> str:
         text = health
     elif health == "healthy" and channel["health_reason"]:
         text += f", {_format_ratio(channel)} answered"
-    if channel["state"] == "closed" and (failing := {circuit["model"] for circuit in channel["circuits"]}):
-        text += f", {len(failing)} {'model' if len(failing) == 1 else 'models'} failing"
+    if channel["state"] == "closed" and (failing_models := {circuit["model"] for circuit in channel["circuits"]}):
+        text += f", {len(failing_models)} {'model' if len(failing_models) == 1 else 'models'} failing"
     keys = channel["keys"]
     cooldowns = [key["cooldown_s"] for key in keys if key["state"] != "closed"]
     return f"{text}, {len(cooldowns)}/{len(keys)} {'key' if len(keys) == 1 else 'keys'} failing" if cooldowns else text
@@ -63,7 +63,7 @@ def _format_count(channel: Json) -> str:
 
 
 def _format_difference(channel: Json, field: str) -> str:
-    """Format the models that the latest synchronization added (``came``) or removed (``went``)."""
+    """Format the models that the latest synchronization added or removed, as ``field`` says."""
     is_current = channel["sync_error"] is None and channel["changed_at"] == channel["synced_at"] is not None
     return format_some(channel[field]) if is_current else ABSENT
 
@@ -167,13 +167,13 @@ def print_added(channel: Json) -> None:
 
 def print_replaced(old_channels: Sequence[Json], new_channel: Json) -> None:
     """Print to standard error the discovered channels that ``new_channel`` has replaced."""
-    replaced = [
+    replaced_names = [
         channel["name"]
         for channel in old_channels
-        if channel["origin"] in _DISCOVERED and channel["name"] != new_channel["name"]
+        if channel["origin"] in _DISCOVERED_ORIGINS and channel["name"] != new_channel["name"]
     ]
-    if replaced:
-        text = f"Discovered channels are no longer used: {', '.join(replaced)}. Add those that you want to keep."
+    if replaced_names:
+        text = f"Discovered channels are no longer used: {', '.join(replaced_names)}. Add those that you want to keep."
         click.echo(clean(text), err=True)
 
 
@@ -208,30 +208,32 @@ def _format_key(key: Json) -> str:
     return f"{text}; rate-limited for {format_some(limited_models)}" if limited_models else text
 
 
-def format_measured(measured: Sequence[Json]) -> str:
+def format_measured(measurements: Sequence[Json]) -> str:
     """Format what was measured of a model at one or more keys: ``412 ms, 80 tokens/s, 1 % failed, $1.20/M``."""
-    return "; ".join(filter(None, map(_format_performance, measured))) or ABSENT
+    return "; ".join(filter(None, map(_format_performance, measurements))) or ABSENT
 
 
-def _format_performance(one: Json) -> str:
-    wait_ms = one["answer_ms"] if one["first_event_ms"] is None else one["first_event_ms"]
+def _format_performance(measurement: Json) -> str:
+    wait_ms = measurement["answer_ms"] if measurement["first_event_ms"] is None else measurement["first_event_ms"]
     parts = [
         f"{wait_ms} ms" if wait_ms is not None else "",
-        f"{one['tokens_per_s']:g} tokens/s" if one["tokens_per_s"] is not None else "",
-        f"{one['failed_share'] * 100:.0f} % failed" if one["failed_share"] else "",
-        f"{one['cached_share'] * 100:.0f} % cached" if one["cached_share"] else "",
-        f"{format_usd(one['usd_per_million'])}/M" if one["usd_per_million"] is not None else "",
+        f"{measurement['tokens_per_s']:g} tokens/s" if measurement["tokens_per_s"] is not None else "",
+        f"{measurement['failed_share'] * 100:.0f} % failed" if measurement["failed_share"] else "",
+        f"{measurement['cached_share'] * 100:.0f} % cached" if measurement["cached_share"] else "",
+        f"{format_usd(measurement['usd_per_million'])}/M" if measurement["usd_per_million"] is not None else "",
     ]
     return ", ".join(filter(None, parts))
 
 
 def _list_measured(keys: Sequence[Json]) -> dict[str, str]:
     """Return a line for each model that was measured, and each key."""
-    several = len(keys) > 1
+    has_several_keys = len(keys) > 1
     return {
-        f"measured {one['model']}" + (f" (key {key['number']})" if several else ""): format_measured([one])
+        f"measured {measurement['model']}" + (f" (key {key['number']})" if has_several_keys else ""): format_measured(
+            [measurement]
+        )
         for key in keys
-        for one in key["measured"]
+        for measurement in key["measured"]
     }
 
 

@@ -8,7 +8,7 @@ from gateway.cli.output_channels import format_measured, format_state
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_usd, format_value
 
-_UNITS = (("image", "per image"), ("second", "per second"), ("million_characters", "per million characters"))
+_UNIT_LABELS = (("image", "per image"), ("second", "per second"), ("million_characters", "per million characters"))
 
 
 def format_price(price: Json | None, multiplier: float) -> str:
@@ -17,7 +17,7 @@ def format_price(price: Json | None, multiplier: float) -> str:
         return ABSENT
     tokens = [price[f"{kind}_usd_per_million"] * multiplier for kind in ("input", "output")]
     if not any(tokens):
-        for unit, text in _UNITS:
+        for unit, text in _UNIT_LABELS:
             if amount := price[f"usd_per_{unit}"]:
                 return f"{format_usd(amount * multiplier)} {text}"
     return "/".join(map(format_usd, tokens)) + ("+" if price["tiers"] else "")

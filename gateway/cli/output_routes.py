@@ -40,7 +40,7 @@ COMPARISON = (
     Column("TOKENS OUT", lambda row: _format_mean(row["mean_completion_tokens"], ""), align_right=True),
     Column("COST", lambda row: format_usd(row["cost_usd"]), align_right=True),
 )
-_NOT_SERVED: Json = {"channel": "none", "price": None, "price_multiplier": 1}
+_UNSERVED_CHANNEL: Json = {"channel": "none", "price": None, "price_multiplier": 1}
 
 
 def format_steps(route: Json) -> list[str]:
@@ -60,7 +60,11 @@ def print_route(route: Json) -> None:
     for number, step in enumerate(format_steps(route), 1):
         click.echo(f"step {number}  {format_value(step)}")
     click.echo()
-    rows = [{**served, **channel} for served in route["served"] for channel in served["channels"] or (_NOT_SERVED,)]
+    rows = [
+        {**served_model, **channel}
+        for served_model in route["served"]
+        for channel in served_model["channels"] or (_UNSERVED_CHANNEL,)
+    ]
     print_table(SERVED, rows, "")
 
 

@@ -68,13 +68,13 @@ def format_change(video: Json, now: datetime) -> str:
 
 async def print_changes(changes: AsyncIterator[Sequence[Json]], *, as_json: bool) -> None:
     """Print a line for each change until there are no more."""
-    printed: dict[str, str] = {}
+    printed_statuses: dict[str, str] = {}
     async for changed_video in changes:
         for video in changed_video:
             if as_json:
                 print_json(video, lines=True)
-            elif printed.get(video["id"]) != format_status(video):
-                printed[video["id"]] = format_status(video)
+            elif printed_statuses.get(video["id"]) != format_status(video):
+                printed_statuses[video["id"]] = format_status(video)
                 click.echo(format_change(video, datetime.now(UTC)))
-    if not printed and not as_json:
+    if not printed_statuses and not as_json:
         click.echo(VIDEOS_HINT, err=True)

@@ -21,18 +21,18 @@ _FULL_PERCENT = 100
 async def draw_bars(changes: AsyncIterator[Sequence[Json]], console: Console | None = None) -> None:
     """Draw progress bars until there are no more changes."""
     console = console or Console(highlight=False)
-    running: dict[str, Json] = {}
-    any_video = False
+    running_videos: dict[str, Json] = {}
+    has_videos = False
     with Live(console=console, auto_refresh=False) as screen:
         async for changed_videos in changes:
-            any_video = any_video or bool(changed_videos)
-            running.update((video["id"], video) for video in changed_videos if video["live"])
+            has_videos = has_videos or bool(changed_videos)
+            running_videos.update((video["id"], video) for video in changed_videos if video["live"])
             for video in changed_videos:
                 if not video["live"]:
-                    running.pop(video["id"], None)
+                    running_videos.pop(video["id"], None)
                     console.print(Text(format_change(video, datetime.now(UTC))), soft_wrap=True)
-            screen.update(draw_table(list(running.values()), console.size.height), refresh=True)
-    if not any_video:
+            screen.update(draw_table(list(running_videos.values()), console.size.height), refresh=True)
+    if not has_videos:
         click.echo(VIDEOS_HINT, err=True)
 
 
@@ -43,9 +43,9 @@ def draw_table(videos: Sequence[Json], height: int) -> Group:
     table.add_column(no_wrap=True, max_width=_MODEL_WIDTH, overflow="ellipsis")
     table.add_column(ratio=1, min_width=_MIN_BAR)
     table.add_column(no_wrap=True)
-    room = max(1, height - 2)
-    for video in videos[:room]:
+    max_rows = max(1, height - 2)
+    for video in videos[:max_rows]:
         bar = ProgressBar(total=_FULL_PERCENT, completed=video["progress"])
         table.add_row(video["id"], Text(clean(video["model"])), bar, Text(format_status(video)))
-    hidden_count = len(videos) - room
+    hidden_count = len(videos) - max_rows
     return Group(table, Text(f"… and {hidden_count} more")) if hidden_count > 0 else Group(table)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import FOLLOW_EVERY_S, AdminClient, CliContext, Json, call, require_running, run
+from gateway.cli.admin_client import FOLLOW_INTERVAL_S, AdminClient, CliContext, Json, call, require_running, run
 from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
@@ -22,7 +22,7 @@ _SOURCE_MARKS = {"estimate": "~", "bound": "?"}
 """Prefix of estimated token counts, which the provider did not report."""
 _ID_DIGITS = 12
 """Number of an id's hexadecimal digits shown in lists: ten for the time in milliseconds, and two random digits."""
-_PAGE = 1000
+_PAGE_ROWS = 1000
 _ORDINALS = {2: "2nd", 3: "3rd"}
 
 
@@ -148,14 +148,14 @@ async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
 async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> AsyncIterator[Json]:
     """Yield the latest matching requests, then new requests, without end."""
     page = await admin.get("requests", query=query)
-    rows, last, has_more = page["data"][::-1], page["newest"], False
+    rows, last_id, has_more = page["data"][::-1], page["newest"], False
     while True:
         for row in rows:
             yield row
         if not has_more:
-            await asyncio.sleep(FOLLOW_EVERY_S)
-        page = await admin.get("requests", query={**query, "after": last, "limit": _PAGE})
-        rows, last, has_more = page["data"], page["next"], page["more"]
+            await asyncio.sleep(FOLLOW_INTERVAL_S)
+        page = await admin.get("requests", query={**query, "after": last_id, "limit": _PAGE_ROWS})
+        rows, last_id, has_more = page["data"], page["next"], page["more"]
 
 
 async def _print_export(admin: AdminClient, query: Json) -> None:

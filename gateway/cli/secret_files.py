@@ -7,7 +7,7 @@ from gateway.cli.admin_client import CliContext, CliError, load_file_config
 from gateway.cli.options import local_command
 from gateway.cli.output import print_answer
 
-_MASTER = "master.key"
+_MASTER_KEY_FILE = "master.key"
 
 
 @click.group()
@@ -30,7 +30,7 @@ def show(context: CliContext) -> None:
     """
     key = load_file_config(context.config, context.environ).config.store.master_key
     if not key:
-        path = context.data / _MASTER
+        path = context.data / _MASTER_KEY_FILE
         try:
             key = path.read_bytes().hex()
         except OSError as error:
@@ -38,8 +38,8 @@ def show(context: CliContext) -> None:
                 f"The master key {path} cannot be read: {error.strerror}. Name the data folder with --data or "
                 "GATEWAY_DATA"
             ) from None
-    print_answer(context, {"master_key": key}, lambda answer: click.echo(_write(answer["master_key"])))
+    print_answer(context, {"master_key": key}, lambda answer: click.echo(_format_variable(answer["master_key"])))
 
 
-def _write(key: str) -> str:
+def _format_variable(key: str) -> str:
     return f"GATEWAY_STORE__MASTER_KEY={key}"

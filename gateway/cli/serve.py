@@ -66,14 +66,16 @@ def serve(
         check_secrets(declared.config, folder.admin_token())
         return declared
 
-    first = not (data / DATABASE).exists()
+    is_first_start = not (data / DATABASE).exists()
     try:
         folder = open_folder(data)
     except DataFolderLocked as error:
         raise StartupError(str(error)) from None
     with contextlib.closing(folder):
-        greet = _start_log(file_config.config.server.log_format, first=first, verbose=verbose)
-        _serve(folder, file_config, reload_config, renew, greet)
+        print_greeting = _start_log(
+            file_config.config.server.log_format, is_first_start=is_first_start, verbose=verbose
+        )
+        _serve(folder, file_config, reload_config, renew, print_greeting)
 
 
 def _find_environ() -> MutableMapping[str, str]:
@@ -81,13 +83,13 @@ def _find_environ() -> MutableMapping[str, str]:
     return environ
 
 
-def _start_log(log_format: "LogFormat", *, first: bool, verbose: bool) -> Callable[[str, "StartupInfo"], None]:
+def _start_log(log_format: "LogFormat", *, is_first_start: bool, verbose: bool) -> Callable[[str, "StartupInfo"], None]:
     """Set up the log, and return the function that prints the startup message."""
     from gateway.log import configure_log
 
     level = logging.DEBUG if verbose else logging.INFO
-    quiet = first and not verbose and sys.stderr.isatty()
-    configure_log(log_format, logging.WARNING if quiet else level)
+    is_quiet = is_first_start and not verbose and sys.stderr.isatty()
+    configure_log(log_format, logging.WARNING if is_quiet else level)
 
     def greet(address: str, info: "StartupInfo") -> None:
         print_startup_message(address, info)
@@ -101,7 +103,7 @@ def _serve(
     file_config: "FileConfig",
     reload_config: Callable[[], "FileConfig"],
     renew: tuple[str, ...],
-    greet: Callable[[str, "StartupInfo"], None],
+    print_greeting: Callable[[str, "StartupInfo"], None],
 ) -> None:
     """Serve until a signal stops the gateway. Raises ``StartupError``."""
     from gateway.config.certificate import CertificateError, open_certificate
@@ -127,7 +129,7 @@ def _serve(
     try:
         check_secrets(config, folder.admin_token())
         certificate = open_certificate(config.server.tls_certificate, config.server.tls_key)
-        run_server(attrs.evolve(options, certificate=certificate), find_manager(environ), greet)
+        run_server(attrs.evolve(options, certificate=certificate), find_manager(environ), print_greeting)
     except (ConfigError, CertificateError, PortInUse, DatabaseStartupError, DataFolderDamaged) as error:
         raise StartupError(str(error)) from None
 

@@ -16,7 +16,7 @@ from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, clean, format_change, format_usd
 from gateway.wording import did_you_mean
 
-_AMOUNTS = (
+_AMOUNT_OPTIONS = (
     ("input", "input_usd_per_million", "Per million prompt tokens."),
     ("cached-input", "cached_input_usd_per_million", "Per million cached prompt tokens; default: as --input."),
     ("output", "output_usd_per_million", "Per million completion tokens."),
@@ -89,7 +89,7 @@ PRICES = (
 )
 _NON_RATE_FIELDS = frozenset({"model", "provider", "source", "in_force", "free"})
 _NAME = click.argument("name", metavar="SECTION.KEY")
-_NEGATIVE = {"ignore_unknown_options": True}
+_NEGATIVE_NUMBERS = {"ignore_unknown_options": True}
 _UNPRICED_GROUP: Json = {"price_multiplier": 1}
 
 
@@ -121,7 +121,7 @@ def list_settings(context: CliContext, section: str | None) -> None:
     print_answer(context, answer, lambda _: print_table(SETTINGS, _list_settings(answer["sections"]), "No settings."))
 
 
-@settings.command("set", context_settings=_NEGATIVE)
+@settings.command("set", context_settings=_NEGATIVE_NUMBERS)
 @_NAME
 @click.argument("value")
 @client_command
@@ -235,7 +235,7 @@ def list_prices(context: CliContext, model: str | None, *, everything: bool) -> 
 
 
 def _amount_options(command: Command) -> Command:
-    for option, name, help_text in reversed(_AMOUNTS):
+    for option, name, help_text in reversed(_AMOUNT_OPTIONS):
         command = click.option(f"--{option}", name, type=Amount(), help=help_text)(command)
     return command
 
@@ -323,10 +323,11 @@ def _print_rates(new_value: Json, old_value: Json) -> None:
     if old_value.get("free") or new_value.get("free"):
         click.echo(clean(f"{name}: {_summarize(old_value)} → {_summarize(new_value)}"))
         return
-    old, new = (
-        {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNTS} for price in (old_value, new_value)
+    old_rates, new_rates = (
+        {f"{option}_usd": price.get(field) or None for option, field, _ in _AMOUNT_OPTIONS}
+        for price in (old_value, new_value)
     )
-    print_edit(name, old, new, new)
+    print_edit(name, old_rates, new_rates, new_rates)
 
 
 def _summarize(price: Json) -> str:

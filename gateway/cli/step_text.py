@@ -7,13 +7,13 @@ import click
 
 from gateway.wording import did_you_mean
 
-_LISTS = ("channels", "on")
-_SHADOW = ("shadow", "shadow_share", "shadow_max_running")
-_NUMBERS = ("min_prompt_tokens", "max_prompt_tokens")
-_FLAGS = ("images", "tools", "stream")
-_WORD = "balance"
-_WORDS = {"yes": True, "true": True, "no": False, "false": False}
-_WEIGHTED = re.compile(r"(?P<model>.+)\*(?P<weight>[0-9]{1,5})")
+_LIST_KEYS = ("channels", "on")
+_SHADOW_KEYS = ("shadow", "shadow_share", "shadow_max_running")
+_NUMBER_KEYS = ("min_prompt_tokens", "max_prompt_tokens")
+_FLAG_KEYS = ("images", "tools", "stream")
+_BALANCE_KEY = "balance"
+_FLAG_VALUES = {"yes": True, "true": True, "no": False, "false": False}
+_WEIGHTED_PATTERN = re.compile(r"(?P<model>.+)\*(?P<weight>[0-9]{1,5})")
 
 
 def parse_step(text: str) -> dict[str, Any]:
@@ -23,31 +23,31 @@ def parse_step(text: str) -> dict[str, Any]:
     for word in text.split():
         key, equals, value = word.partition("=")
         if not equals:
-            found = _WEIGHTED.fullmatch(word)
-            share = {"model": found["model"], "weight": int(found["weight"])} if found else word
+            match = _WEIGHTED_PATTERN.fullmatch(word)
+            share = {"model": match["model"], "weight": int(match["weight"])} if match else word
             step["models"].append(share)
-        elif key in _LISTS:
+        elif key in _LIST_KEYS:
             step[key] = [item for item in value.split(",") if item]
-        elif key == _WORD:
+        elif key == _BALANCE_KEY:
             step[key] = value
-        elif key in _SHADOW:
+        elif key in _SHADOW_KEYS:
             step.setdefault("shadow", {}).update(_parse_shadow(key, value))
-        elif key in _NUMBERS:
+        elif key in _NUMBER_KEYS:
             condition[key] = _parse_number(key, value)
-        elif key in _FLAGS:
+        elif key in _FLAG_KEYS:
             condition[key] = _parse_flag(key, value)
         else:
-            known = (*_LISTS, _WORD, *_SHADOW, *_NUMBERS, *_FLAGS)
-            hint = did_you_mean(key, known) or f"; expected one of {', '.join(known)}"
+            known_keys = (*_LIST_KEYS, _BALANCE_KEY, *_SHADOW_KEYS, *_NUMBER_KEYS, *_FLAG_KEYS)
+            hint = did_you_mean(key, known_keys) or f"; expected one of {', '.join(known_keys)}"
             raise click.BadParameter(f"unknown condition '{key}'{hint}", param_hint="--step")
     return step | ({"if": condition} if condition else {})
 
 
 def format_step(step: dict[str, Any]) -> str:
     """Format a step of the admin API as ``parse_step`` reads it."""
-    words = [one if isinstance(one, str) else f"{one['model']}*{one['weight']}" for one in step["models"]]
-    words += [f"{key}={','.join(step[key])}" for key in _LISTS if key in step]
-    words += [f"{_WORD}={step[_WORD]}"] if _WORD in step else []
+    words = [share if isinstance(share, str) else f"{share['model']}*{share['weight']}" for share in step["models"]]
+    words += [f"{key}={','.join(step[key])}" for key in _LIST_KEYS if key in step]
+    words += [f"{_BALANCE_KEY}={step[_BALANCE_KEY]}"] if _BALANCE_KEY in step else []
     if "shadow" in step:
         shadow = step["shadow"]
         words += [f"shadow={','.join(shadow['models'])}", f"shadow_share={shadow['share']:g}"]
@@ -75,6 +75,6 @@ def _parse_number(key: str, value: str) -> int:
 
 
 def _parse_flag(key: str, value: str) -> bool:
-    if value.lower() not in _WORDS:
+    if value.lower() not in _FLAG_VALUES:
         raise click.BadParameter(f"{key}: expected yes or no, not '{value}'", param_hint="--step")
-    return _WORDS[value.lower()]
+    return _FLAG_VALUES[value.lower()]

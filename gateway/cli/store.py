@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gateway.storage.copying.places import StoreLocation
     from gateway.storage.copying.store_copy import CopyReport
 
-_EVERY = 100_000
+_PROGRESS_INTERVAL_ROWS = 100_000
 """Number of copied rows between two progress lines."""
 MISSING = (
     Column("ACCOUNT", "account", shrinks=True, width=12),
@@ -146,10 +146,12 @@ def _find_missing(source: str, other: str, since: str, export: Path | None) -> "
 
 
 def _print_missing(report: "MissingReport") -> None:
-    charged = report.charged_nanos / NANOS_PER_USD
+    charged_usd = report.charged_nanos / NANOS_PER_USD
     print_table(MISSING, [attrs.asdict(key) for key in report.keys], "No request is missing.")
     if report.keys:
-        click.echo(f"Missing are {report.requests} requests, charged ${charged:.9f} ({report.charged_nanos} nano-USD)")
+        click.echo(
+            f"Missing are {report.requests} requests, charged ${charged_usd:.9f} ({report.charged_nanos} nano-USD)"
+        )
     if report.differing:
         click.echo(f"Requests that both have with different charges, not counted: {report.differing}", err=True)
 
@@ -165,7 +167,7 @@ class _Progress:
             self.finish()
             self._table, self._shown_rows = table, 0
         self._rows = rows
-        if rows - self._shown_rows >= _EVERY:
+        if rows - self._shown_rows >= _PROGRESS_INTERVAL_ROWS:
             click.echo(f"{table}: {rows} rows so far", err=True)
             self._shown_rows = rows
 

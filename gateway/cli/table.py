@@ -74,13 +74,15 @@ class FilledColumn:
 
     column: Column
     cells: Sequence[str]
-    natural: int
+    natural_width: int
 
     @property
     def min_width(self) -> int:
         """The minimum width to which the column can shrink."""
         return (
-            min(self.natural, max(self.column.width, len(self.column.title))) if self.column.shrinks else self.natural
+            min(self.natural_width, max(self.column.width, len(self.column.title)))
+            if self.column.shrinks
+            else self.natural_width
         )
 
 
@@ -92,16 +94,16 @@ def print_table(columns: Sequence[Column], rows: Sequence[Any], empty_text: str)
     from rich.console import Console
 
     console = Console(highlight=False)
-    filled, gap = fit_columns(fill_columns(columns, rows), console.width)
-    draw(console, filled, gap)
+    filled_columns, gap = fit_columns(fill_columns(columns, rows), console.width)
+    draw(console, filled_columns, gap)
 
 
 def fill_columns(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
     """Read the cells of all columns, and leave out columns with only their usual text."""
-    filled = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
+    filled_columns = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
     return [
         filled_column
-        for filled_column in filled
+        for filled_column in filled_columns
         if filled_column.column.hidden_value is None
         or any(cell != filled_column.column.hidden_value for cell in filled_column.cells)
     ]
@@ -114,33 +116,38 @@ def fill_column(column: Column, cells: Sequence[str]) -> FilledColumn:
     return FilledColumn(column, cells, max(map(cell_len, (column.title, *cells))))
 
 
-def fit_columns(filled: list[FilledColumn], width: int, min_gap: int = 1) -> tuple[list[FilledColumn], int]:
+def fit_columns(filled_columns: list[FilledColumn], width: int, min_gap: int = 1) -> tuple[list[FilledColumn], int]:
     """Return the columns that fit into ``width``, and the gap between columns, which is at least ``min_gap``."""
     if (
-        sum(max(filled_column.min_width, min(filled_column.natural, _WIDE_COLUMN)) for filled_column in filled)
-        + GAP * (len(filled) - 1)
+        sum(
+            max(filled_column.min_width, min(filled_column.natural_width, _WIDE_COLUMN))
+            for filled_column in filled_columns
+        )
+        + GAP * (len(filled_columns) - 1)
         <= width
     ):
-        return filled, GAP
-    ranks = sorted({filled_column.column.drop for filled_column in filled} - {0})
-    while ranks and measure(filled, min_gap) > width:
+        return filled_columns, GAP
+    ranks = sorted({filled_column.column.drop for filled_column in filled_columns} - {0})
+    while ranks and measure(filled_columns, min_gap) > width:
         rank = ranks.pop()
-        filled = [filled_column for filled_column in filled if filled_column.column.drop != rank]
-    return filled, min_gap
+        filled_columns = [filled_column for filled_column in filled_columns if filled_column.column.drop != rank]
+    return filled_columns, min_gap
 
 
-def measure(filled: Sequence[FilledColumn], gap: int) -> int:
+def measure(filled_columns: Sequence[FilledColumn], gap: int) -> int:
     """Return the minimum width of a table."""
-    return sum(filled_column.min_width for filled_column in filled) + gap * (len(filled) - 1)
+    return sum(filled_column.min_width for filled_column in filled_columns) + gap * (len(filled_columns) - 1)
 
 
-def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
+def draw(console: "Console", filled_columns: Sequence[FilledColumn], gap: int) -> None:
     """Print columns that already fit the width of ``console``."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for filled_column, width in zip(filled, find_widths(filled, console.width - measure(filled, gap)), strict=True):
+    for filled_column, width in zip(
+        filled_columns, find_widths(filled_columns, console.width - measure(filled_columns, gap)), strict=True
+    ):
         table.add_column(
             filled_column.column.title,
             justify="right" if filled_column.column.align_right else "left",
@@ -148,8 +155,8 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
             no_wrap=not filled_column.column.shrinks,
             width=width,
         )
-    for row in zip(*(filled_column.cells for filled_column in filled), strict=True):
-        cells = zip(filled, row, strict=True)
+    for row in zip(*(filled_column.cells for filled_column in filled_columns), strict=True):
+        cells = zip(filled_columns, row, strict=True)
         table.add_row(
             *(
                 Text(cell, style=find_color(cell) if filled_column.column.status else "")
@@ -159,18 +166,23 @@ def draw(console: "Console", filled: Sequence[FilledColumn], gap: int) -> None:
     console.print(table)
 
 
-def find_widths(filled: Sequence[FilledColumn], room: int) -> list[int]:
-    """Return the width of each column. Columns that may shrink share ``room`` evenly."""
-    widths = [filled_column.min_width for filled_column in filled]
-    shrinking = [index for index, filled_column in enumerate(filled) if filled_column.column.shrinks]
-    while room < 0 and any(widths[index] > 1 for index in shrinking):
-        widths[max(shrinking, key=widths.__getitem__)] -= 1
-        room += 1
-    growing = sorted(range(len(filled)), key=lambda index: filled[index].natural - widths[index])
-    for served, index in enumerate(growing):
-        added_width = min(filled[index].natural - widths[index], max(0, room) // (len(growing) - served))
+def find_widths(filled_columns: Sequence[FilledColumn], spare_width: int) -> list[int]:
+    """Return the width of each column. Columns that may shrink share ``spare_width`` evenly."""
+    widths = [filled_column.min_width for filled_column in filled_columns]
+    shrinking_indices = [index for index, filled_column in enumerate(filled_columns) if filled_column.column.shrinks]
+    while spare_width < 0 and any(widths[index] > 1 for index in shrinking_indices):
+        widths[max(shrinking_indices, key=widths.__getitem__)] -= 1
+        spare_width += 1
+    indices_by_need = sorted(
+        range(len(filled_columns)), key=lambda index: filled_columns[index].natural_width - widths[index]
+    )
+    for served_count, index in enumerate(indices_by_need):
+        added_width = min(
+            filled_columns[index].natural_width - widths[index],
+            max(0, spare_width) // (len(indices_by_need) - served_count),
+        )
         widths[index] += added_width
-        room -= added_width
+        spare_width -= added_width
     return widths
 
 

@@ -36,9 +36,11 @@ def format_value(value: Any) -> str:
 def format_change(name: str, old_value: Any, new_value: Any) -> str:
     """Format a field's change: ``rpm 60 → none``. Amounts are in dollars, without the suffix ``_usd`` in the name."""
     label = name.removesuffix("_usd")
-    write = format_usd if label != name else format_value
-    old, new = ("none" if value in (None, [], {}, "") else write(value) for value in (old_value, new_value))
-    return f"{label.replace('_', ' ')} {old} → {new}"
+    format_field = format_usd if label != name else format_value
+    old_text, new_text = (
+        "none" if value in (None, [], {}, "") else format_field(value) for value in (old_value, new_value)
+    )
+    return f"{label.replace('_', ' ')} {old_text} → {new_text}"
 
 
 def format_some(names: list[str], max_shown: int = 5) -> str:

@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import click
 
-_SPAN = re.compile(r"(\d{1,6}) ?(s|min|m|h|d|w)")
-_UNITS = {
+_SPAN_PATTERN = re.compile(r"(\d{1,6}) ?(s|min|m|h|d|w)")
+_DURATIONS_BY_UNIT = {
     "s": timedelta(seconds=1),
     "m": timedelta(minutes=1),
     "min": timedelta(minutes=1),
@@ -15,18 +15,18 @@ _UNITS = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
-_DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_DAY_OFFSETS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
 def parse_span(text: str) -> timedelta | None:
     """Parse a duration such as ``15min``, ``24h``, ``30d`` or ``2w``; None for other texts."""
-    match = _SPAN.fullmatch(text.strip().lower())
-    return int(match[1]) * _UNITS[match[2]] if match else None
+    match = _SPAN_PATTERN.fullmatch(text.strip().lower())
+    return int(match[1]) * _DURATIONS_BY_UNIT[match[2]] if match else None
 
 
 def parse_day_name(text: str, now: datetime) -> date | None:
     """Parse ``yesterday``, ``today`` or ``tomorrow`` in UTC; None for other texts."""
-    days = _DAYS.get(text.strip().lower())
+    days = _DAY_OFFSETS.get(text.strip().lower())
     return None if days is None else (now + timedelta(days=days)).date()
 
 

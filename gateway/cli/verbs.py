@@ -2,7 +2,7 @@
 
 import click
 
-_VERBS = (
+_SYNONYMS = (
     ("add", "create", "new", "make", "invite"),
     ("delete", "remove", "rm", "del"),
     ("disable", "revoke", "block", "suspend"),
@@ -26,7 +26,7 @@ _STOP_HINT = "A gateway stops at Ctrl-C, or at SIGTERM (systemd: systemctl stop 
 
 def find_verb(group: click.Group, name: str) -> str | None:
     """Return the verb of ``group`` synonymous with ``name``; None without such a verb."""
-    for verbs in _VERBS:
+    for verbs in _SYNONYMS:
         if name in verbs:
             return next((verb for verb in verbs if verb in group.commands), None)
     return None

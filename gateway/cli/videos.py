@@ -48,7 +48,7 @@ def list_videos(context: admin_client.CliContext, *, follow: bool, live: bool, *
     if follow:
         if query["status"]:
             raise click.UsageError("Give either --follow or --status")
-        _follow(context, (), query["account"], forever=True)
+        _follow(context, (), query["account"], endless=True)
         return
     parameters = {**query, "live": "true" if live else None}
     listing = admin_client.run(context, lambda admin: admin.get("videos", query=parameters))
@@ -83,19 +83,19 @@ def follow_videos(context: admin_client.CliContext, video_ids: tuple[str, ...], 
 @client_command
 def cancel_video(context: admin_client.CliContext, video_id: str) -> None:
     """Cancel the video job ID, free of charge, also at its provider if that can cancel jobs."""
-    cancelled = call_object(context, "POST", "videos", video_id, "cancel")
-    print_answer(context, cancelled, lambda _: click.echo(f"The video {cancelled['id']} is cancelled."))
+    video = call_object(context, "POST", "videos", video_id, "cancel")
+    print_answer(context, video, lambda _: click.echo(f"The video {video['id']} is cancelled."))
 
 
 def _follow(
-    context: admin_client.CliContext, video_ids: Sequence[str], account: str | None, *, forever: bool = False
+    context: admin_client.CliContext, video_ids: Sequence[str], account: str | None, *, endless: bool = False
 ) -> None:
     admin_client.require_running(context, "follow")
-    if forever:
+    if endless:
         click.echo("Waiting for video jobs. Ctrl-C ends the command.", err=True)
 
     async def work(admin: admin_client.AdminClient) -> None:
-        changes = watch_videos(admin, video_ids, account, forever=forever)
+        changes = watch_videos(admin, video_ids, account, endless=endless)
         if context.as_json or not sys.stdout.isatty():
             await print_changes(changes, as_json=context.as_json)
             return
@@ -111,37 +111,37 @@ async def watch_videos(
     admin: admin_client.AdminClient,
     video_ids: Sequence[str],
     account: str | None = None,
-    every_s: float = admin_client.FOLLOW_EVERY_S,
+    interval_s: float = admin_client.FOLLOW_INTERVAL_S,
     *,
-    forever: bool = False,
+    endless: bool = False,
 ) -> AsyncIterator[list[admin_client.Json]]:
     """Yield all videos, then repeatedly the changed videos, until all have ended.
 
-    Without ``video_ids``, watch all jobs in progress and new jobs. With ``forever``, continue after all have ended. A
+    Without ``video_ids``, watch all jobs in progress and new jobs. With ``endless``, continue after all have ended. A
     video that was deleted, or that no provider accepted, gets the status ``DELETED_STATE``. Raises ``CliError``, also
     for an unknown id.
     """
     last_seen: dict[str, admin_client.Json] = {}
-    followed = list(dict.fromkeys(video_ids))
+    followed_ids = list(dict.fromkeys(video_ids))
     while True:
         found_videos: list[admin_client.Json] = []
         if not video_ids:
             query = {"live": "true", "order": "asc", "limit": _MAX_LIVE, "account": account}
             found_videos = (await admin.get("videos", query=query))["data"]
-            followed += [video["id"] for video in found_videos if video["id"] not in last_seen]
-        found_videos += await _get_videos(admin, _list_missing(followed, found_videos))
+            followed_ids += [video["id"] for video in found_videos if video["id"] not in last_seen]
+        found_videos += await _get_videos(admin, _list_missing(followed_ids, found_videos))
         changed_videos = [video for video in found_videos if last_seen.get(video["id"]) != video]
-        for video_id in _list_missing(followed, found_videos):
+        for video_id in _list_missing(followed_ids, found_videos):
             if video_id not in last_seen:
                 raise admin_client.CliError(f"Video {video_id} not found")
             changed_videos.append({**last_seen[video_id], "status": DELETED_STATE, "live": False})
         last_seen.update((video["id"], video) for video in changed_videos)
         yield changed_videos
-        followed = [video_id for video_id in followed if last_seen[video_id]["live"]]
-        last_seen = {video_id: last_seen[video_id] for video_id in followed}
-        if not followed and not forever:
+        followed_ids = [video_id for video_id in followed_ids if last_seen[video_id]["live"]]
+        last_seen = {video_id: last_seen[video_id] for video_id in followed_ids}
+        if not followed_ids and not endless:
             return
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(interval_s)
 
 
 def _list_missing(video_ids: Sequence[str], found_videos: Sequence[admin_client.Json]) -> list[str]:

@@ -11,7 +11,7 @@ from gateway.auth.last_administrator import check_account_may_go
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import AccountSpec, KeySpec, build_account_fields, build_key_fields, build_time
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.lost_change import LostChange, find_edits, find_taken
+from gateway.domain.lost_change import LostChange, find_edits, find_restrictions
 from gateway.domain.member import Member, includes_rights
 from gateway.errors import GatewayError, NotFound, StoreUnavailable
 from gateway.storage.accounts import AccountRepository
@@ -109,7 +109,7 @@ class Reapplication:
         key, account = await self._find_key(row)
         self._record_new_name("key", key.id, detail)
         stored = build_key_fields(key, account.name)
-        restrictions = find_taken(stored, detail)
+        restrictions = find_restrictions(stored, detail)
         if not restrictions:
             return {}
         spec = parse_change(stored, {name: value for name, value in restrictions.items() if name != "locked"}, KeySpec)
@@ -147,7 +147,7 @@ class Reapplication:
     async def _edit_account(self, row: AuditRow, detail: Fields) -> Fields:
         account = await self._find_account(row)
         stored = build_account_fields(account)
-        restrictions = find_taken(stored, detail)
+        restrictions = find_restrictions(stored, detail)
         if not restrictions:
             return {}
         if "status" in restrictions:

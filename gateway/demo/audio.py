@@ -22,7 +22,7 @@ from gateway.demo.transcripts import DemoTranscript, build_events, build_transcr
 from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, build_speech_request, find_recording
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
-_TOKENS_A_SECOND = 20
+_TOKENS_PER_SECOND = 20
 
 
 class DemoAudio:
@@ -66,7 +66,7 @@ class DemoAudio:
             yield build_event({"type": "speech.audio.delta", "audio": b64encode(piece).decode()})
         input_tokens, output_tokens = (
             len(split_pieces(speech_request.text)),
-            -(-speech.samples * _TOKENS_A_SECOND // SAMPLE_RATE),
+            -(-speech.samples * _TOKENS_PER_SECOND // SAMPLE_RATE),
         )
         usage = {
             "input_tokens": input_tokens,
@@ -95,11 +95,11 @@ class DemoAudio:
             if len(files) != 1 or not files[0].size:
                 raise RequestError("There must be one recording in 'file', and not an empty one.", param="file")
             (file,) = files
-            reading = asyncio.get_running_loop().run_in_executor(self._executor, _parse_recording, file)
+            recording_future = asyncio.get_running_loop().run_in_executor(self._executor, _parse_recording, file)
             try:
-                return transcription_request, make_transcript(await asyncio.shield(reading), file.size)
+                return transcription_request, make_transcript(await asyncio.shield(recording_future), file.size)
             finally:
-                await asyncio.wait({reading})  # it must not read a closed file
+                await asyncio.wait({recording_future})  # it must not read a closed file
 
 
 def _parse_recording(file: FormFile) -> Recording | None:

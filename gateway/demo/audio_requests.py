@@ -9,7 +9,7 @@ from gateway.frozen import frozen
 
 TranscriptFormat = Literal["json", "text", "verbose_json"]
 
-_MAX_INPUT = 4_096
+_MAX_INPUT_CHARS = 4_096
 _MIN_SPEED, _MAX_SPEED = 0.25, 4.0
 _UNSUPPORTED_FORMATS = ("mp3", "opus", "aac", "flac")
 _FORMATS: tuple[TranscriptFormat, ...] = ("json", "text", "verbose_json")
@@ -36,7 +36,7 @@ class SpeechRequest:
 class TranscriptionRequest:
     """A recording to transcribe."""
 
-    form: TranscriptFormat
+    response_format: TranscriptFormat
     language: str
     stream: bool = False
 
@@ -48,8 +48,8 @@ def parse_speech(body: object) -> SpeechRequest:
     """
     fields = parse_fields(body, SPEECH_MODEL)
     text = get_typed(fields, "input", str, default="")
-    if not text.strip() or len(text) > _MAX_INPUT:
-        raise RequestError(f"'input' must be a text of 1 to {_MAX_INPUT} characters.", param="input")
+    if not text.strip() or len(text) > _MAX_INPUT_CHARS:
+        raise RequestError(f"'input' must be a text of 1 to {_MAX_INPUT_CHARS} characters.", param="input")
     get_typed(fields, "instructions", str, default="")
     return SpeechRequest(
         text=text,
@@ -67,14 +67,16 @@ def parse_transcription(form: DemoForm) -> TranscriptionRequest:
     if stream not in _FLAG_VALUES:
         raise RequestError("'stream' must be true or false.", param="stream")
     return TranscriptionRequest(
-        form=_parse_format(form), language=form.get_text("language") or "english", stream=_FLAG_VALUES[stream]
+        response_format=_parse_format(form),
+        language=form.get_text("language") or "english",
+        stream=_FLAG_VALUES[stream],
     )
 
 
 def parse_translation(form: DemoForm) -> TranscriptionRequest:
     """Parse a request to translate a recording into English. Raises ``RequestError`` for the first wrong field."""
     _check_model(form)
-    return TranscriptionRequest(form=_parse_format(form), language="english")
+    return TranscriptionRequest(response_format=_parse_format(form), language="english")
 
 
 def _check_model(form: DemoForm) -> None:

@@ -16,12 +16,14 @@ _SENTENCES = (
     "has travelled through the gateway just as a real provider's answer would. "
     "To talk to a real model, add a channel in the console, or run: gateway channels add openai"
 )
-_FILLER = frozenset(("a", "an", "by", "do", "for", "from", "get", "in", "is", "of", "on", "or", "set", "the", "to"))
+_FILLER_WORDS = frozenset(
+    ("a", "an", "by", "do", "for", "from", "get", "in", "is", "of", "on", "or", "set", "the", "to")
+)
 _QUOTE_LENGTH = 600
 _FRAGMENT_LENGTH = 6
 _MESSAGE_TOKENS = 3
 _IMAGE_TOKENS = 85
-_WORD = re.compile(r"[^\W_]+")
+_WORD_PATTERN = re.compile(r"[^\W_]+")
 
 
 @frozen
@@ -59,14 +61,14 @@ def count_images(message: Json) -> int:
 
 def count_prompt_tokens(chat_request: DemoChatRequest) -> int:
     """Count the tokens of words, images and offered tools."""
-    messages = sum(
+    message_tokens = sum(
         len(split_pieces(find_text(m))) + _IMAGE_TOKENS * count_images(m) + _MESSAGE_TOKENS
         for m in chat_request.messages
     )
-    offered = sum(
+    tool_tokens = sum(
         len(split_fragments(tool.name)) + len(split_fragments(_dumps(tool.parameters))) for tool in chat_request.tools
     )
-    return messages + offered
+    return message_tokens + tool_tokens
 
 
 def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
@@ -83,8 +85,8 @@ def build_answer(chat_request: DemoChatRequest, index: int) -> DemoAnswer:
             DemoToolCall(tool.name, tuple(part for n, part in kept_words if n == position))
             for position, tool in enumerate(tools)
         ]
-        finish = "tool_calls" if len(kept_words) == len(flow) else "length"
-        return DemoAnswer((), tuple(call for call in calls if call.fragments), finish)
+        finish_reason = "tool_calls" if len(kept_words) == len(flow) else "length"
+        return DemoAnswer((), tuple(call for call in calls if call.fragments), finish_reason)
     words = split_pieces(_cut_at_stop(_build_text(chat_request, index), chat_request.stops))
     spoken_words = words[: chat_request.limit]
     return DemoAnswer(spoken_words, (), "stop" if len(spoken_words) == len(words) else "length")
@@ -112,10 +114,14 @@ def _choose_tools(chat_request: DemoChatRequest) -> tuple[DemoTool, ...]:
     if not chat_request.tools or chat_request.messages[-1]["role"] != "user":
         return ()
     text = find_text(chat_request.messages[-1]).lower()
-    words = set(_WORD.findall(text)) - _FILLER
-    in_full = tuple(t for t in chat_request.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text))
-    in_part = tuple(t for t in chat_request.tools if words.intersection(_WORD.findall(t.name.lower())))
-    tools = in_full or in_part or (chat_request.tools[:1] if chat_request.must_call else ())
+    words = set(_WORD_PATTERN.findall(text)) - _FILLER_WORDS
+    fully_named_tools = tuple(
+        t for t in chat_request.tools if re.search(rf"(?<!\w){re.escape(t.name.lower())}(?!\w)", text)
+    )
+    partly_named_tools = tuple(
+        t for t in chat_request.tools if words.intersection(_WORD_PATTERN.findall(t.name.lower()))
+    )
+    tools = fully_named_tools or partly_named_tools or (chat_request.tools[:1] if chat_request.must_call else ())
     return tools if chat_request.parallel else tools[:1]
 
 
@@ -127,8 +133,8 @@ def _build_text(chat_request: DemoChatRequest, index: int) -> str:
         return _dumps(_fill_object(get_typed(form, "schema", dict, default={}), find_text(question)))
     results = tuple(itertools.takewhile(lambda m: m["role"] == "tool", reversed(chat_request.messages)))
     if results:
-        quoted = " and ".join(f'"{_clip(find_text(result))}"' for result in reversed(results))
-        text = f"The tool answered: {quoted}. A real model would now put that into its own words. {_SENTENCES}"
+        quotes = " and ".join(f'"{_clip(find_text(result))}"' for result in reversed(results))
+        text = f"The tool answered: {quotes}. A real model would now put that into its own words. {_SENTENCES}"
     else:
         text = f"{_GREETINGS[index % len(_GREETINGS)]} {_build_echo(question)} {_SENTENCES}"
     return _dumps({"answer": text}) if kind == "json_object" else text

@@ -32,14 +32,16 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
 
     async def complete(request: web.Request) -> web.StreamResponse:
         fields = parse_fields(await parse_json(request), CHAT_MODEL)
-        asks, echo = _parse_asks(fields), get_typed(fields, "echo", bool, default=False)
-        copies = get_integer(fields, "n", MAX_CHOICES) or 1
-        if len(asks) * copies > MAX_CHOICES:
+        chat_requests, echo = _parse_chat_requests(fields), get_typed(fields, "echo", bool, default=False)
+        copy_count = get_integer(fields, "n", MAX_CHOICES) or 1
+        if len(chat_requests) * copy_count > MAX_CHOICES:
             raise RequestError(f"The demo makes at most {MAX_CHOICES} answers a request.", param="n")
         answers = [
-            (chat_request, talk.build_answer(chat_request, copy)) for chat_request in asks for copy in range(copies)
+            (chat_request, talk.build_answer(chat_request, copy))
+            for chat_request in chat_requests
+            for copy in range(copy_count)
         ]
-        if not asks[0].stream:
+        if not chat_requests[0].stream:
             return build_reply(_build_whole(answers, echo=echo))
         chunks = pass_events(_build_chunks(answers, echo=echo))
         return await send_pieces(request, chunks, headers=EVENT_STREAM, pace_s=pace_s)
@@ -47,13 +49,13 @@ def add_routes(app: web.Application, *, pace_s: float) -> None:
     app.router.add_post("/v1/completions", complete)
 
 
-def _parse_asks(fields: Json) -> list[DemoChatRequest]:
+def _parse_chat_requests(fields: Json) -> list[DemoChatRequest]:
     limit = get_integer(fields, "max_tokens", MAX_TOKENS, low=0)
-    same = {name: fields.get(name) for name in _COPIED_FIELDS}
-    same["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
+    common_fields = {name: fields.get(name) for name in _COPIED_FIELDS}
+    common_fields["max_tokens"] = _DEFAULT_TOKENS if limit is None else max(limit, 1)
     prompts = [""] if fields.get("prompt") in (None, "") else parse_inputs(fields["prompt"], "prompt")
     texts = [item if isinstance(item, str) else " ".join(map(str, item)) for item in prompts]
-    return [parse_chat({**same, "messages": [{"role": "user", "content": text}]}) for text in texts]
+    return [parse_chat({**common_fields, "messages": [{"role": "user", "content": text}]}) for text in texts]
 
 
 def _build_whole(answers: list[tuple[DemoChatRequest, talk.DemoAnswer]], *, echo: bool) -> Json:

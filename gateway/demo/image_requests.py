@@ -14,14 +14,14 @@ SIZES: tuple[tuple[int, int], ...] = ((256, 256), (512, 512), (1024, 1024), (153
 MAX_IMAGES = 10
 MAX_SOURCES = 16
 _MAX_PARTIALS = 3
-_MAX_PROMPT = 32_000
+_MAX_PROMPT_CHARS = 32_000
 _PIXELS_PER_TOKEN = 1_024
 _SOURCE_TOKENS = 256
 _AUTO = "auto"
-_BLOCKED_WORD = re.compile(r"\bblocked\b", re.IGNORECASE)
+_BLOCKED_WORD_PATTERN = re.compile(r"\bblocked\b", re.IGNORECASE)
 _QUALITIES = ("auto", "low", "medium", "high", "xhigh", "max", "standard", "hd")
-_KINDS = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
-_INTEGERS = ("n", "partial_images")
+_IMAGE_PATTERN = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|RIFF....WEBP", re.DOTALL)
+_INTEGER_FIELDS = ("n", "partial_images")
 _FLAG_VALUES = {"true": True, "false": False, "1": True, "0": False, "True": True, "False": False}
 
 
@@ -30,7 +30,7 @@ class DemoImageRequest:
     """A request for images.
 
     Attributes:
-        size: width and height in pixels; None: the demo chooses.
+        size: width and height in pixels; None if the demo chooses the size.
     """
 
     prompt: str
@@ -67,16 +67,16 @@ def parse_edit(form: DemoForm) -> DemoImageRequest:
     if not 1 <= len(sources) <= MAX_SOURCES:
         raise RequestError(f"An edit must come with 1 to {MAX_SOURCES} images in 'image'.", param="image")
     for number, source in enumerate(sources, 1):
-        if not _KINDS.match(_read_head(source)):
+        if not _IMAGE_PATTERN.match(_read_head(source)):
             raise RequestError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
     return _parse(fields, sources=len(sources))
 
 
 def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
     prompt = get_typed(fields, "prompt", str, default="")
-    if not prompt.strip() or len(prompt) > _MAX_PROMPT:
-        raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT} characters.", param="prompt")
-    if _BLOCKED_WORD.search(prompt):
+    if not prompt.strip() or len(prompt) > _MAX_PROMPT_CHARS:
+        raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT_CHARS} characters.", param="prompt")
+    if _BLOCKED_WORD_PATTERN.search(prompt):
         message = "The demo's safety system blocked this prompt: it contains the demo's test word."
         raise RequestError(message, param="prompt", code="moderation_blocked")
     get_choice(fields, "output_format", ("png",))
@@ -100,7 +100,7 @@ def _parse_size(fields: Json) -> tuple[int, int] | None:
 
 def _parse_text(name: str, text: str) -> str | int | bool | None:
     """Return a form's text as its JSON value: None for an empty text; an invalid number stays text."""
-    if name in _INTEGERS and text.isascii() and text.isdigit():
+    if name in _INTEGER_FIELDS and text.isascii() and text.isdigit():
         return int(text[:9])
     return _FLAG_VALUES.get(text, text) if name == "stream" else text or None
 

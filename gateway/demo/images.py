@@ -20,12 +20,12 @@ from gateway.demo.replies import EVENT_STREAM, build_event, build_reply, parse_j
 from gateway.demo.requests import Json
 from gateway.frozen import frozen
 
-FILES = "/files/"
+FILES_PATH = "/files/"
 
 _DEFAULT_SIZE = (1024, 1024)
-_BANDS = {0: (), 1: (24,), 2: (16, 64), 3: (12, 32, 96)}
+_BANDS_BY_PARTIALS = {0: (), 1: (24,), 2: (16, 64), 3: (12, 32, 96)}
 """The steps of each partial image's gradient, by the number of partial images."""
-_PACES = 10  # an image takes as long as ten words
+_PACE_FACTOR = 10  # an image takes as long as ten words
 _REPORTED_QUALITY = {"standard": "medium", "hd": "high", "auto": "high"}
 _NOTE_LENGTH = 1_000
 
@@ -48,13 +48,13 @@ class DemoImages:
 
     def __init__(self, executor: Executor, *, pace_s: float) -> None:
         self._executor = executor
-        self._pace_s = pace_s * _PACES
+        self._pace_s = pace_s * _PACE_FACTOR
         self._files = Files()
 
     def add_routes(self, app: web.Application) -> None:
         app.router.add_post("/v1/images/generations", self._generate)
         app.router.add_post("/v1/images/edits", self._edit)
-        app.router.add_get(FILES + "{name}", self._show)
+        app.router.add_get(FILES_PATH + "{name}", self._show)
 
     def close(self) -> None:
         self._files.clear()
@@ -95,7 +95,7 @@ class DemoImages:
         image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
         fields = {"created_at": int(time.time()), **_describe(drawing)}
         for index in range(image_request.count):
-            for number, bands in enumerate(_BANDS[image_request.partials]):
+            for number, bands in enumerate(_BANDS_BY_PARTIALS[image_request.partials]):
                 data = await self._draw(drawing, index, bands)
                 partial_fields = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
                 yield build_event({"type": f"{kind}.partial_image", **partial_fields, **fields}, has_name=True)
@@ -109,7 +109,7 @@ class DemoImages:
     def _store_image(self, request: web.Request, data: bytes) -> str:
         name = self._files.add(data)
         port = request.transport.get_extra_info("sockname")[1] if request.transport else 0
-        return f"http://127.0.0.1:{port}{FILES}{name}"
+        return f"http://127.0.0.1:{port}{FILES_PATH}{name}"
 
     async def _draw(self, drawing: _Drawing, index: int, bands: int | None = None) -> bytes:
         work = functools.partial(draw, drawing.request.prompt, index, drawing.size, border=drawing.edit, bands=bands)

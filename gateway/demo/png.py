@@ -19,17 +19,17 @@ def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False
     width, height = size
     top, bottom = _pick_colors(prompt, index)
     steps = min(bands or height, height)
-    edge = min(size) // _BORDER_PIXELS if border else 0
-    frame = bytes(255 - value for value in top) * width
+    border_pixels = min(size) // _BORDER_PIXELS if border else 0
+    frame_row = bytes(255 - value for value in top) * width
     rows = []
     for y in range(height):
-        if y < edge or y >= height - edge:
-            rows.append(b"\0" + frame)
+        if y < border_pixels or y >= height - border_pixels:
+            rows.append(b"\0" + frame_row)
             continue
         share = y * steps // height / max(steps - 1, 1)
         color = bytes(round(a + (b - a) * share) for a, b in zip(top, bottom, strict=True))
-        side = frame[: 3 * edge]
-        rows.append(b"\0" + side + color * (width - 2 * edge) + side)
+        side = frame_row[: 3 * border_pixels]
+        rows.append(b"\0" + side + color * (width - 2 * border_pixels) + side)
     text = b"Description\0\0\0\0\0" + prompt[:1_000].encode(errors="replace")
     header = _HEADER.pack(width, height, 8, 2, 0, 0, 0)
     data = zlib.compress(b"".join(rows), 1)

@@ -22,9 +22,9 @@ from gateway.demo import requests as asks
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.wav import SAMPLE_RATE, build_speech_request
 
-_MAX_FRAME = 32 * 1024 * 1024
+_MAX_FRAME_BYTES = 32 * 1024 * 1024
 _MAX_ITEMS = 1_000
-_INPUT_TOKENS_A_SECOND, _OUTPUT_TOKENS_A_SECOND = 10, 20
+_INPUT_TOKENS_PER_SECOND, _OUTPUT_TOKENS_PER_SECOND = 10, 20
 _SAMPLE_BYTES = 2
 _AUDIO_TEXT = "(audio)"
 """The demo's transcript of any user audio."""
@@ -48,7 +48,7 @@ class DemoRealtime:
         model = request.query.get("model", "")
         if model != models.REALTIME_MODEL:
             raise asks.make_model_error(model)
-        socket = web.WebSocketResponse(protocols=("realtime",), compress=False, max_msg_size=_MAX_FRAME)
+        socket = web.WebSocketResponse(protocols=("realtime",), compress=False, max_msg_size=_MAX_FRAME_BYTES)
         await socket.prepare(request)
         session = _Session(socket, self._pace_s)
         try:
@@ -153,7 +153,7 @@ class _Session:
         """Add the buffered audio to the conversation as a user item. Raises ``RequestError`` if there is none."""
         if not self.audio:
             raise RequestError("The audio buffer is empty.", code="input_audio_buffer_commit_empty")
-        self.audio_tokens += -(-self.audio * _INPUT_TOKENS_A_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
+        self.audio_tokens += -(-self.audio * _INPUT_TOKENS_PER_SECOND // (SAMPLE_RATE * _SAMPLE_BYTES))
         self.audio = 0
         item_id = f"item_{secrets.token_hex(10)}"
         await self.send("input_audio_buffer.committed", previous_item_id=None, item_id=item_id)
@@ -216,10 +216,10 @@ class _Response:
             await session.send("conversation.item.added", previous_item_id=None, item=item)
             await session.send("response.content_part.added", **self._part_ids, part=self._build_part())
             await self._send_pieces()
-            await self._end("completed")
+            await self._send_end("completed")
         except asyncio.CancelledError:
             if not session.socket.closed:
-                await self._end("cancelled")
+                await self._send_end("cancelled")
             raise
 
     async def _send_pieces(self) -> None:
@@ -247,7 +247,7 @@ class _Response:
         speech = build_speech_request(text, "marin")
         return (speech.write(beep) for beep in speech.words)
 
-    async def _end(self, status: str) -> None:
+    async def _send_end(self, status: str) -> None:
         item = self._build_item("completed" if status == "completed" else "incomplete")
         self._session.items[self._item_id] = item
         send = self._session.send
@@ -276,11 +276,11 @@ class _Response:
             "output_modalities": ["audio" if self._speaks else "text"],
             "max_output_tokens": "inf",
             "metadata": None,
-            "usage": None if status == "in_progress" else self._count(),
+            "usage": None if status == "in_progress" else self._count_usage(),
         }
 
-    def _count(self) -> Json:
-        words, audio_output = len(self._sent_words), -(-self._spoken_samples * _OUTPUT_TOKENS_A_SECOND // SAMPLE_RATE)
+    def _count_usage(self) -> Json:
+        words, audio_output = len(self._sent_words), -(-self._spoken_samples * _OUTPUT_TOKENS_PER_SECOND // SAMPLE_RATE)
         text, audio_input = self._prompt, self._audio_tokens
         return {
             "total_tokens": text + audio_input + words + audio_output,

@@ -232,7 +232,7 @@ def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
 def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:
     """Parse the four forms of input: text, texts, tokens, lists of tokens.
 
-    Raises ``RequestError``, which names the field ``name``.
+    Raises ``RequestError`` for any other value; the error names the field ``name``.
     """
     items = [value] if isinstance(value, str) or _are_tokens(value) else value
     if not isinstance(items, list) or not 1 <= len(items) <= _MAX_INPUTS:

@@ -14,7 +14,7 @@ _OPTIONAL_DEPTH = 4
 _MAX_VALUES = 2_000
 _MAX_OBJECTS = 20
 _MAX_TEXT_CHARS = 200_000
-_WORD = re.compile(r"[^\W_]+")
+_WORD_PATTERN = re.compile(r"[^\W_]+")
 _FORMATS = {
     "date": "2026-01-01",
     "date-time": "2026-01-01T12:00:00Z",
@@ -183,6 +183,6 @@ def _fill_text(schema: Json, words: Iterator[str]) -> str:
 
 def _order_words(prompt: str) -> tuple[str, ...]:
     """Return the prompt's words, names first, then by length."""
-    words = _WORD.findall(prompt[:_MAX_TEXT_CHARS])
+    words = _WORD_PATTERN.findall(prompt[:_MAX_TEXT_CHARS])
     names = [word for word in words[1:] if word[0].isupper() and len(word) > 1]
     return tuple(dict.fromkeys([*names, *sorted(words, key=len, reverse=True)])) or ("demo",)

@@ -20,7 +20,7 @@ from gateway.demo import requests as asks
 from gateway.demo import text as words
 from gateway.demo.audio import DemoAudio
 from gateway.demo.chat import DemoAnswer
-from gateway.demo.images import FILES, DemoImages
+from gateway.demo.images import FILES_PATH, DemoImages
 from gateway.demo.realtime import DemoRealtime
 from gateway.demo.replies import EVENT_STREAM, build_reply, parse_json
 from gateway.demo.requests import DemoChatRequest, Json, RequestError
@@ -28,7 +28,7 @@ from gateway.demo.videos import DemoVideos
 from gateway.frozen import frozen
 
 _CREATED_S = 1_767_225_600  # creation date of the models; constant, so the listing never changes
-_MAX_BODY = 32 * 1024 * 1024  # enough for a few images as data URLs
+_MAX_BODY_BYTES = 32 * 1024 * 1024  # enough for a few images as data URLs
 _SHUTDOWN_S = 0.1  # short: a shutdown need not wait for the demo's answers
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -61,7 +61,7 @@ class DemoUpstream:
         return self._api_key
 
     async def start(self) -> None:
-        app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
+        app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", _serve_embeddings)
         completions.add_routes(app, pace_s=self._pace_s)
@@ -93,7 +93,7 @@ class DemoUpstream:
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         """Reject requests without the key, and convert every error to the OpenAI API's format."""
         authorization = request.headers.get(hdrs.AUTHORIZATION, "")
-        needs_no_key = request.path.startswith(FILES)  # an image's address cannot be guessed
+        needs_no_key = request.path.startswith(FILES_PATH)  # an image's address cannot be guessed
         if not needs_no_key and not hmac.compare_digest(
             authorization.encode(errors="replace"), f"Bearer {self._api_key}".encode()
         ):

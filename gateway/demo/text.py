@@ -5,14 +5,14 @@ import re
 import struct
 from hashlib import blake2b
 
-_PIECE = re.compile(r"\s*\S{1,16}|\s+")
-_WORD = re.compile(r"[^\W_]+")
+_PIECE_PATTERN = re.compile(r"\s*\S{1,16}|\s+")
+_WORD_PATTERN = re.compile(r"[^\W_]+")
 _SLOTS = 8  # coordinates per word: enough to tell two words apart
 
 
 def split_pieces(text: str) -> tuple[str, ...]:
     """Split a text into streamed pieces, one token each; joined, they are the text."""
-    return tuple(_PIECE.findall(text))
+    return tuple(_PIECE_PATTERN.findall(text))
 
 
 def build_vector(words: tuple[str, ...], dimensions: int) -> list[float]:
@@ -29,4 +29,4 @@ def build_vector(words: tuple[str, ...], dimensions: int) -> list[float]:
 
 def list_words(text: str) -> tuple[str, ...]:
     """Return the words that determine a text's vector; a text without words counts as one word."""
-    return tuple(_WORD.findall(text.lower())) or (text,)
+    return tuple(_WORD_PATTERN.findall(text.lower())) or (text,)

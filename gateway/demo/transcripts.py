@@ -9,8 +9,8 @@ from gateway.demo.text import split_pieces
 from gateway.demo.wav import Recording
 from gateway.frozen import frozen
 
-_SENTENCE = re.compile(r".+?(?:[.!?\u3002](?=\s|$)|$)", re.DOTALL)
-_BYTES_A_SECOND = 16_000
+_SENTENCE_PATTERN = re.compile(r".+?(?:[.!?\u3002](?=\s|$)|$)", re.DOTALL)
+_BYTES_PER_SECOND = 16_000
 """The usual rate of compressed audio (128 kbit/s), assumed for recordings that the demo cannot measure."""
 
 
@@ -29,7 +29,7 @@ def make_transcript(recording: Recording | None, size: int) -> DemoTranscript:
     """Return the transcript of a file of ``size`` bytes: the demo's own words, else a description of the file."""
     if recording is None:
         text = f"This is the demo's transcript of a recording of {size} bytes. Its words only a real model can hear."
-        return DemoTranscript(text, size / _BYTES_A_SECOND)
+        return DemoTranscript(text, size / _BYTES_PER_SECOND)
     if recording.words:
         return DemoTranscript(recording.words, recording.seconds)
     length = f"{recording.seconds:.1f} seconds"
@@ -41,10 +41,10 @@ def build_transcript(
     transcription_request: TranscriptionRequest, transcript: DemoTranscript, *, task: str
 ) -> Json | str:
     """Build the whole answer: an object or text."""
-    if transcription_request.form == "text":
+    if transcription_request.response_format == "text":
         return transcript.text + "\n"
     answer: Json = {"text": transcript.text, "usage": transcript.usage()}
-    if transcription_request.form == "json":
+    if transcription_request.response_format == "json":
         return answer
     fields = {"task": task, "language": transcription_request.language, "duration": transcript.seconds}
     return {**fields, **answer, "segments": _build_segments(transcript)}
@@ -59,7 +59,7 @@ def build_events(transcript: DemoTranscript) -> list[Json]:
 def _build_segments(transcript: DemoTranscript) -> list[Json]:
     """Build a segment for each sentence. The time is divided in proportion to the length of the sentences."""
     rate = transcript.seconds / max(len(transcript.text), 1)
-    sentences = [match for match in _SENTENCE.finditer(transcript.text) if match[0].strip()]
+    sentences = [match for match in _SENTENCE_PATTERN.finditer(transcript.text) if match[0].strip()]
     return [
         {
             "id": index,

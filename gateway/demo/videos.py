@@ -44,17 +44,17 @@ _FILTER_SHARE = 0.3
 _FAILURE_SHARE = 0.5
 _PROGRESS_EXPONENT = 1.35  # the last percent take longer
 _MAX_RUNNING_PERCENT = 99
-_EXPIRES_S = 24 * 3600
+_LIFETIME_S = 24 * 3600
 _MIN_POLL_MS, _MAX_POLL_MS = 100, 2_000
 _MAX_DELETED = 10_000
-_PREFIX = "video_"
+_ID_PREFIX = "video_"
 _JOB_LAYOUT = struct.Struct(">BBBQ4s")
 _NONCE_BYTES = 4
 _CHECKSUM_BYTES = 6
 
 
 @frozen
-class Job:
+class DemoVideo:
     """One job, with all values that its id contains. ``nonce`` distinguishes jobs of the same moment."""
 
     model: str
@@ -67,13 +67,13 @@ class Job:
     def id(self) -> str:
         model, size = models.VIDEO_MODELS.index(self.model), SIZES.index(self.size)
         packed_job = _JOB_LAYOUT.pack(model, size, self.seconds, self.created_ms, self.nonce)
-        return _PREFIX + urlsafe_b64encode(packed_job + _check(packed_job)).decode().rstrip("=")
+        return _ID_PREFIX + urlsafe_b64encode(packed_job + _check(packed_job)).decode().rstrip("=")
 
 
-def find_job(job_id: str) -> Job | None:
+def find_job(job_id: str) -> DemoVideo | None:
     """Return the job of an id that the demo issued; None for any other id."""
     try:
-        packed_job = urlsafe_b64decode(job_id.removeprefix(_PREFIX) + "==")
+        packed_job = urlsafe_b64decode(job_id.removeprefix(_ID_PREFIX) + "==")
     except (Error, ValueError):
         return None
     if len(packed_job) != _JOB_LAYOUT.size + _CHECKSUM_BYTES or packed_job[_JOB_LAYOUT.size :] != _check(
@@ -81,7 +81,7 @@ def find_job(job_id: str) -> Job | None:
     ):
         return None
     model, size, seconds, created_ms, nonce = _JOB_LAYOUT.unpack(packed_job[: _JOB_LAYOUT.size])
-    job = Job(models.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
+    job = DemoVideo(models.VIDEO_MODELS[model], SIZES[size], seconds, created_ms, nonce)
     return job if job.id == job_id else None
 
 
@@ -116,8 +116,10 @@ class DemoVideos:
             video_request = parse_video(await parse_json(request))
         return self._start(video_request, video_request.prompt)
 
-    def _start(self, video_request: DemoVideoRequest | Job, prompt: str, parent: Job | None = None) -> web.Response:
-        job = Job(video_request.model, video_request.size, video_request.seconds, int(self._clock() * 1000))
+    def _start(
+        self, video_request: DemoVideoRequest | DemoVideo, prompt: str, parent: DemoVideo | None = None
+    ) -> web.Response:
+        job = DemoVideo(video_request.model, video_request.size, video_request.seconds, int(self._clock() * 1000))
         return self._answer(job, prompt=prompt, remixed_from_video_id=None if parent is None else parent.id)
 
     async def _retrieve(self, request: web.Request) -> web.Response:
@@ -151,20 +153,20 @@ class DemoVideos:
             return web.Response(body=draw(job.id, 0, size), content_type="image/png")
         return send_part(request, _parse_sample(portrait=job.size[0] < job.size[1]), "video/mp4")
 
-    def _find(self, request: web.Request) -> Job:
+    def _find(self, request: web.Request) -> DemoVideo:
         job = find_job(request.match_info["id"])
         if job is None or job.id in self._deleted:
             raise RequestError("There is no video with that id.", param="video_id", code="not_found", status=404)
         return job
 
-    def _check_completed(self, job: Job) -> None:
+    def _check_completed(self, job: DemoVideo) -> None:
         status = describe(job, self._clock(), self._factor)["status"]
         if status != "completed":
             raise RequestError(
                 f"The video is {status}, not completed.", param="video_id", code="invalid_state", status=409
             )
 
-    def _answer(self, job: Job, **extra_fields: str | None) -> web.Response:
+    def _answer(self, job: DemoVideo, **extra_fields: str | None) -> web.Response:
         response = build_reply({**describe(job, self._clock(), self._factor), **extra_fields})
         left_s = max(job.created_ms / 1000 + compute_duration_s(job, self._factor) - self._clock(), 0)
         response.headers[POLL_AFTER] = str(min(max(round(left_s * 250), _MIN_POLL_MS), _MAX_POLL_MS))
@@ -177,13 +179,13 @@ def _parse_sample(*, portrait: bool) -> bytes:
     return (files("gateway.demo") / "samples" / name).read_bytes()
 
 
-def compute_duration_s(job: Job, factor: float) -> float:
+def compute_duration_s(job: DemoVideo, factor: float) -> float:
     """Return the duration of a job, in seconds. ``factor`` is 1 at the demo's usual pace."""
     slowness = _SLOW_FACTOR if job.model == models.SLOW_VIDEO_MODEL else 1
     return (_BASE_S + _S_PER_SECOND * job.seconds) * factor * slowness
 
 
-def describe(job: Job, now_s: float, factor: float) -> Json:
+def describe(job: DemoVideo, now_s: float, factor: float) -> Json:
     """Return the OpenAI API's object for a job, with all keys and without the prompt."""
     duration = compute_duration_s(job, factor)
     share = (now_s - job.created_ms / 1000) / duration if duration else 1.0
@@ -197,7 +199,7 @@ def describe(job: Job, now_s: float, factor: float) -> Json:
         "progress": progress,
         "created_at": job.created_ms // 1000,
         "completed_at": ended,
-        "expires_at": None if ended is None else ended + _EXPIRES_S,
+        "expires_at": None if ended is None else ended + _LIFETIME_S,
         "prompt": None,
         "size": f"{job.size[0]}x{job.size[1]}",
         "seconds": str(job.seconds),

@@ -19,12 +19,12 @@ MAX_SECONDS = 120
 """The longest speech; the rest of the text is left out."""
 
 _MAX_CHUNKS = 1_000
-_MAX_COMMENT = 65_536
+_MAX_COMMENT_BYTES = 65_536
 _SAMPLE_RATES = range(1_000, 768_001)
-_MAX_BLOCK = 256
+_MAX_BLOCK_BYTES = 256
 _COMMENT_CHUNK = b"ICMT"
 _SPEAKER_COMMENT = b"demo-speech"
-_WORD = re.compile(r"\S{1,24}")  # bounded, because some scripts have no spaces
+_WORD_PATTERN = re.compile(r"\S{1,24}")  # bounded, because some scripts have no spaces
 _MIN_HZ, _MAX_HZ = 220, 660
 _LOUDNESS = 6_000
 _BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
@@ -56,7 +56,7 @@ def build_speech_request(text: str, voice: str, speed: float = 1.0) -> Speech:
     silence = round(_GAP_S * SAMPLE_RATE / speed)
     words: list[int] = []
     end, samples_left = 0, MAX_SECONDS * SAMPLE_RATE
-    for match in _WORD.finditer(text):
+    for match in _WORD_PATTERN.finditer(text):
         beep = round((_BEEP_S + _LETTER_S * len(match[0])) * SAMPLE_RATE / speed)
         samples_left -= beep + silence
         if samples_left < 0:
@@ -103,7 +103,7 @@ def find_recording(file: BinaryIO, size: int) -> Recording | None:
             return Recording(min(length, size - begin) / rate, words)
         if kind == b"fmt ":
             rate = _parse_rate(file.read(min(length, 16)))
-        elif kind == b"LIST" and length <= _MAX_COMMENT:
+        elif kind == b"LIST" and length <= _MAX_COMMENT_BYTES:
             info |= dict(_parse_info(file.read(length)))
         file.seek(begin + length + length % 2)
     return None
@@ -128,7 +128,7 @@ def _parse_rate(layout: bytes) -> int | None:
     if len(layout) < 16:  # noqa: PLR2004 - the shortest valid layout
         return None
     _, channels, rate, bytes_a_second, block, _ = struct.unpack("<HHIIHH", layout)
-    sound = rate in _SAMPLE_RATES and 1 <= block <= _MAX_BLOCK and channels and bytes_a_second == rate * block
+    sound = rate in _SAMPLE_RATES and 1 <= block <= _MAX_BLOCK_BYTES and channels and bytes_a_second == rate * block
     return bytes_a_second if sound else None
 
 

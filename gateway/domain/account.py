@@ -30,7 +30,7 @@ def is_key_shape(secret: str) -> bool:
     return _KEY_SHAPE.match(secret) is not None
 
 
-_MAKERS = (
+_KEY_MAKERS = (
     ("sk-ant-", "an Anthropic"), ("sk-or-", "an OpenRouter"), ("sk-proj-", "an OpenAI"), ("sk-svcacct-", "an OpenAI"),
     ("sk-admin-", "an OpenAI"), ("AIza", "a Google"), ("gsk_", "a Groq"), ("xai-", "an xAI"), ("pplx-", "a Perplexity"),
     ("hf_", "a Hugging Face"), ("nvapi-", "an NVIDIA"), ("r8_", "a Replicate"), ("csk-", "a Cerebras"),
@@ -42,7 +42,7 @@ _MAKERS = (
 
 def find_key_maker(secret: str) -> str | None:
     """Return whose key ``secret`` seems to be, with an article; None if it looks like no other maker's."""
-    return next((maker for start, maker in _MAKERS if secret.startswith(start)), None)
+    return next((maker for prefix, maker in _KEY_MAKERS if secret.startswith(prefix)), None)
 
 
 def key_digest(pepper: bytes, secret: str) -> bytes:
@@ -54,7 +54,7 @@ def key_digest(pepper: bytes, secret: str) -> bytes:
 class Account:
     """The owner of keys, who pays.
 
-    With ``declared``, it comes from the configuration file and is read-only elsewhere.
+    If ``declared`` is true, the account comes from the configuration file and is read-only elsewhere.
     """
 
     id: int

@@ -50,8 +50,8 @@ _WEB_URL = must(
 )
 _WORD_LIST = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _EXPIRY = must("a time from 1970 to 9998", _is_moment)
-_POSITIVE = between(1)
-_OVERLAP = between(0, 720)
+_POSITIVE_NUMBER = between(1)
+_OVERLAP_HOURS = between(0, 720)
 _MAX_USD = 9 * 10**9  # so that nano-USD fit a 64-bit integer
 _MAX_TIME_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
@@ -63,10 +63,10 @@ class AccountSpec:
     name: str = attrs.field(metadata=NAME)
     quota_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
     quota_period: QuotaPeriod | None = None
-    rpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
-    tpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
-    max_concurrency: int | None = attrs.field(default=None, metadata=_POSITIVE)
-    burst: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    rpm: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
+    tpm: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
+    burst: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
     quota_status: Literal[403, 429] | None = None
     groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORD_LIST)
     status: Status = "active"
@@ -98,10 +98,10 @@ class KeySpec:
     group: str | None = attrs.field(default=None, metadata=NAME)
     expires_at: datetime | None = attrs.field(default=None, metadata=_EXPIRY)
     allow_ips: tuple[str, ...] = attrs.field(default=(), metadata=NETWORKS)
-    rpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
-    tpm: int | None = attrs.field(default=None, metadata=_POSITIVE)
-    max_concurrency: int | None = attrs.field(default=None, metadata=_POSITIVE)
-    burst: int | None = attrs.field(default=None, metadata=_POSITIVE)
+    rpm: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
+    tpm: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
+    max_concurrency: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
+    burst: int | None = attrs.field(default=None, metadata=_POSITIVE_NUMBER)
     quota_status: Literal[403, 429] | None = None
     status: Status = "active"
     webhook_url: str | None = attrs.field(default=None, metadata=_WEB_URL)
@@ -126,15 +126,16 @@ class KeySpec:
 class RotateSpec:
     """Rotation of a key's secret: the present secret stays valid for ``overlap_h`` hours."""
 
-    overlap_h: int = attrs.field(default=24, metadata=_OVERLAP)
+    overlap_h: int = attrs.field(default=24, metadata=_OVERLAP_HOURS)
 
 
 @frozen
 class CreditSpec:
     """A credit to a balance.
 
-    ``top_up`` adds ``amount_usd``, which may be negative, to what may be spent. ``set`` makes it what is left, with
-    the reservations of running requests counted in. A credit to a daily or monthly quota counts for that day or month.
+    The kind ``top_up`` adds ``amount_usd``, which may be negative, to the amount that may be spent. The kind ``set``
+    makes ``amount_usd`` the amount that is left, including the reservations of running requests. A credit to a daily
+    or monthly quota counts for that day or month.
     """
 
     amount_usd: Decimal = attrs.field(metadata=_CREDIT)

@@ -27,7 +27,7 @@ RECOVERIES: Mapping[AlertKind, AlertKind] = {
     "store_not_writable": "store_recovered",
 }
 """The alerts to send when a condition ends. The end of any other condition is not reported."""
-OWN_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring"})
+PROCESS_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring"})
 """The kinds that each cluster node reports about itself. The leader reports all others, so each is sent once."""
 REPEAT_AFTER_S = 3_600.0
 """A condition that ends and returns within this time is not sent again."""
@@ -41,8 +41,8 @@ class Condition:
     """A condition that an operator should know about while it lasts.
 
     ``subject`` is the name of the channel, key, account, model or file; empty for the gateway itself. ``message`` has
-    one sentence about the event, and one about the remedy. With ``silent``, it is not sent, because another condition
-    says more.
+    one sentence about the event, and one about the remedy. If ``silent`` is true, no message about the condition is
+    sent, because another condition says more.
     """
 
     kind: AlertKind
@@ -55,9 +55,11 @@ class Condition:
 class Findings:
     """The conditions that hold now.
 
-    ``unknown`` are subjects whose condition may hold or not. ``well`` are subjects whose condition has ended
-    permanently. With ``own``, only conditions of this process (``OWN_KINDS``) were looked for: the leader of the
-    cluster knows the rest.
+    Attributes:
+        unknown: the subjects of which it is not known whether their condition holds.
+        well: the subjects whose condition has ended permanently.
+        own: whether only conditions of this process (``PROCESS_KINDS``) were looked for, because the leader of the
+            cluster looks for the others.
     """
 
     conditions: tuple[Condition, ...] = ()

@@ -32,24 +32,24 @@ TRUSTED_FACTOR = 2
 AUDIO_TOKENS_PER_MINUTE = 1_000
 """Of a recording: gpt-4o-transcribe costs about $0.006 a minute at $6 per million audio tokens
 (developers.openai.com/api/docs/pricing, "Transcription and speech generation")."""
-SPOKEN_TOKENS_A_MINUTE = 1_250
+SPOKEN_TOKENS_PER_MINUTE = 1_250
 """Of speech: gpt-4o-mini-tts costs about $0.015 a minute at $12 per million audio tokens (the same page)."""
-SPOKEN_CHARACTERS_A_SECOND = 15
+SPOKEN_CHARACTERS_PER_SECOND = 15
 """The usual speed of spoken English: 900 characters per minute."""
-SPEECH_SLACK = 16
+MAX_SPEECH_FACTOR = 16
 """The maximum ratio of speech to its estimate: a factor of four for a script with a syllable per letter, times four for
 the slowest speed."""
 SHORT_SPEECH_MS = 10_000
 """The minimum of that limit, because the estimate leaves out the pauses of a short text."""
-SPOKEN_TOKENS_A_BYTE = 2
+SPOKEN_TOKENS_PER_BYTE = 2
 """Tokens per byte of text that speech rarely exceeds. English takes 1.4; letters that take longer have more bytes."""
 
 _MINUTE_MS = 60_000
-_NUMBER = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?\Z", re.ASCII)
-_TIMESTAMP = re.compile(r"(?:(\d{1,3}):)?(\d{1,2}):(\d{2})[.,](\d{3})", re.ASCII)
-_CUE = re.compile(rf"{_TIMESTAMP.pattern}[ \t]*-->[ \t]*{_TIMESTAMP.pattern}", re.ASCII)
+_NUMBER_PATTERN = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,20})?\Z", re.ASCII)
+_TIMESTAMP_PATTERN = re.compile(r"(?:(\d{1,3}):)?(\d{1,2}):(\d{2})[.,](\d{3})", re.ASCII)
+_CUE_PATTERN = re.compile(rf"{_TIMESTAMP_PATTERN.pattern}[ \t]*-->[ \t]*{_TIMESTAMP_PATTERN.pattern}", re.ASCII)
 
-PCM_BYTES_A_SECOND = 48_000
+PCM_BYTES_PER_SECOND = 48_000
 """Raw samples of the OpenAI API: 24,000 a second, 16 bits, one channel
 (developers.openai.com/api/docs/guides/text-to-speech, "Supported output formats")."""
 _MP3_BITRATES = {
@@ -68,7 +68,7 @@ _LAYER_THREE = 0b01
 def parse_length_ms(seconds: object) -> int | None:
     """Convert seconds, a number or text, to milliseconds. Return None if they are not plausible."""
     if isinstance(seconds, str):
-        seconds = float(seconds) if _NUMBER.match(seconds) else None
+        seconds = float(seconds) if _NUMBER_PATTERN.match(seconds) else None
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return None
     if not 0 <= seconds <= MAX_DURATION_MS / 1_000:  # also for NaN
@@ -78,8 +78,8 @@ def parse_length_ms(seconds: object) -> int | None:
 
 def parse_last_cue_ms(subtitles: str) -> int | None:
     """Return when the last cue of subtitles (SubRip or WebVTT) ends, in ms. None: there is no cue."""
-    ends = [_parse_clock(match.groups()[4:]) for match in _CUE.finditer(subtitles)]
-    return min(max(ends), MAX_DURATION_MS) if ends else None
+    end_times_ms = [_parse_clock(match.groups()[4:]) for match in _CUE_PATTERN.finditer(subtitles)]
+    return min(max(end_times_ms), MAX_DURATION_MS) if end_times_ms else None
 
 
 def _parse_clock(groups: tuple[str | None, ...]) -> int:
@@ -89,7 +89,7 @@ def _parse_clock(groups: tuple[str | None, ...]) -> int:
 
 def bound_length_ms(size: int) -> int:
     """Return the duration that an unreadable recording of ``size`` bytes rarely exceeds, in milliseconds."""
-    return _find_ms(size, ASSUMED_BITRATE)
+    return _compute_ms(size, ASSUMED_BITRATE)
 
 
 @frozen
@@ -105,14 +105,14 @@ class Length:
 
 
 @frozen
-class Ceiling:
+class BitrateCeiling:
     """The bits per second that a format cannot exceed, and those that its recordings rarely exceed."""
 
     highest: int
     usual: int
 
 
-def estimate_length(header_s: float | None, seen_s: float | None, size: int, ceiling: Ceiling) -> Length:
+def estimate_length(header_s: float | None, seen_s: float | None, size: int, ceiling: BitrateCeiling) -> Length:
     """Estimate the length of ``size`` bytes of audio from the header's duration and the sampled frames' duration.
 
     If ``header_s`` is None, the header has no duration. If ``seen_s`` is None, the frames were not read; 0 means no
@@ -123,8 +123,10 @@ def estimate_length(header_s: float | None, seen_s: float | None, size: int, cei
     seen_s = seen_s or 0.0
     max_length_ms = limit_length_ms(size)
     header_ms, seen_ms = _parse_seconds(header_s), _parse_seconds(seen_s)
-    believed_ms = max(header_ms if seen_ms <= header_ms * TRUSTED_FACTOR else seen_ms, _find_ms(size, ceiling.highest))
-    bound_ms = max(believed_ms, seen_ms, _find_ms(size, ceiling.usual))
+    believed_ms = max(
+        header_ms if seen_ms <= header_ms * TRUSTED_FACTOR else seen_ms, _compute_ms(size, ceiling.highest)
+    )
+    bound_ms = max(believed_ms, seen_ms, _compute_ms(size, ceiling.usual))
     return Length(min(believed_ms, max_length_ms), min(bound_ms, max_length_ms))
 
 
@@ -134,15 +136,15 @@ def _parse_seconds(seconds: float) -> int:
 
 def limit_length_ms(size: int) -> int:
     """Return the longest duration that ``size`` bytes can have."""
-    return _find_ms(size, MIN_BITRATE)
+    return _compute_ms(size, MIN_BITRATE)
 
 
 def compute_min_ms(size: int) -> int:
     """Return the duration that an unreadable recording of ``size`` bytes rarely falls below."""
-    return _find_ms(size, LOSSY_BITRATE)
+    return _compute_ms(size, LOSSY_BITRATE)
 
 
-def _find_ms(size: int, bitrate: int) -> int:
+def _compute_ms(size: int, bitrate: int) -> int:
     return min(-(-size * 8_000 // bitrate), MAX_DURATION_MS)
 
 
@@ -153,28 +155,28 @@ def count_audio_tokens(length_ms: int) -> int:
 
 def count_spoken_tokens(length_ms: int) -> int:
     """Return the tokens of speech, rounded up."""
-    return -(-length_ms * SPOKEN_TOKENS_A_MINUTE // _MINUTE_MS)
+    return -(-length_ms * SPOKEN_TOKENS_PER_MINUTE // _MINUTE_MS)
 
 
 def bound_spoken_tokens(text_bytes: int, speed: float) -> int:
     """Return the tokens that speech of a text (in UTF-8 bytes) rarely exceeds. Slow speech has more."""
-    return math.ceil(text_bytes * SPOKEN_TOKENS_A_BYTE / min(max(speed, 0.25), 1.0))
+    return math.ceil(text_bytes * SPOKEN_TOKENS_PER_BYTE / min(max(speed, 0.25), 1.0))
 
 
 def estimate_speech_ms(characters: int, speed: float) -> int:
     """Return the usual duration of ``characters`` of text when spoken."""
-    return min(math.ceil(characters * 1_000 / SPOKEN_CHARACTERS_A_SECOND / max(speed, 0.25)), MAX_DURATION_MS)
+    return min(math.ceil(characters * 1_000 / SPOKEN_CHARACTERS_PER_SECOND / max(speed, 0.25)), MAX_DURATION_MS)
 
 
 def bound_speech_ms(estimate_ms: int) -> int:
     """Return the longest believable duration of speech whose estimate is ``estimate_ms``."""
-    return min(max(estimate_ms * SPEECH_SLACK, SHORT_SPEECH_MS), MAX_DURATION_MS)
+    return min(max(estimate_ms * MAX_SPEECH_FACTOR, SHORT_SPEECH_MS), MAX_DURATION_MS)
 
 
 def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
     """Return the duration of ``size`` bytes of speech in format ``kind`` by its first bytes. None: unknown."""
     if kind == "pcm":
-        rate = PCM_BYTES_A_SECOND
+        rate = PCM_BYTES_PER_SECOND
     elif head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt ":
         # A streamed file's header is written before its sizes are known, so they mean nothing.
         rate, size = int.from_bytes(head[28:32], "little"), max(size - _WAV_HEADER_BYTES, 0)
@@ -193,15 +195,15 @@ def _parse_mp3_rate(head: bytes) -> int:
     return rates[index] * 125 if layer == _LAYER_THREE and index < len(rates) else 0
 
 
-_WAV_STARTS = (b"RIFF", b"RF64", b"BW64")
-_WAV_PLAIN = (1, 3, 6, 7)
-_WAV_EXTENSIBLE = 0xFFFE
+_WAV_SIGNATURES = (b"RIFF", b"RF64", b"BW64")
+_WAV_PLAIN_FORMATS = (1, 3, 6, 7)
+_WAV_EXTENSIBLE_FORMAT = 0xFFFE
 _WAV_FORMAT_BYTES = 16
 
 
 def is_wav(head: bytes) -> bool:
     """Return whether a file is WAV or one of its successors for long recordings (EBU Tech 3306, ITU-R BS.2088)."""
-    return head[:4] in _WAV_STARTS and head[8:12] == b"WAVE"
+    return head[:4] in _WAV_SIGNATURES and head[8:12] == b"WAVE"
 
 
 def find_wav_seconds(head: bytes, size: int) -> float | None:
@@ -227,10 +229,10 @@ def _parse_wav_rate(fmt: bytes) -> int:
     if len(fmt) < _WAV_FORMAT_BYTES:
         return 0
     tag, channels, samples, _, block, bits = struct.unpack("<HHIIHH", fmt[:_WAV_FORMAT_BYTES])
-    if tag == _WAV_EXTENSIBLE:
+    if tag == _WAV_EXTENSIBLE_FORMAT:
         tag = int.from_bytes(fmt[24:26], "little")
     width = channels * -(-bits // 8)
-    return samples * min(width, block or width) if tag in _WAV_PLAIN else 0
+    return samples * min(width, block or width) if tag in _WAV_PLAIN_FORMATS else 0
 
 
 OGG_MARK = b"OggS"
@@ -251,7 +253,7 @@ def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
 def find_ogg_rate(head: bytes) -> tuple[int, int] | None:
     """Return an Ogg file's samples per second and the samples before its audio (RFC 7845, 5.1; Vorbis I, 4.2.2).
 
-    None for another format.
+    Return None if the file has another format.
     """
     if len(head) <= OGG_PAGE_BYTES:
         return None
@@ -267,9 +269,9 @@ WEBM_HEAD = b"\x1a\x45\xdf\xa3"
 WEBM_MARK = b"\x1f\x43\xb6\x75"
 """The first bytes of a cluster (RFC 9559, 5.1.3)."""
 _INFO_BYTES = 1_024
-_DURATION = re.compile(rb"\x44\x89(?:\x84(.{4})|\x88(.{8}))", re.DOTALL)
-_SCALE = re.compile(rb"\x2a\xd7\xb1\x83(.{3})", re.DOTALL)
-_CLUSTER = re.compile(rb"\x1f\x43\xb6\x75(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f].{2}|[\x10-\x1f].{3}|\x01.{7})"
+_DURATION_PATTERN = re.compile(rb"\x44\x89(?:\x84(.{4})|\x88(.{8}))", re.DOTALL)
+_SCALE_PATTERN = re.compile(rb"\x2a\xd7\xb1\x83(.{3})", re.DOTALL)
+_CLUSTER_PATTERN = re.compile(rb"\x1f\x43\xb6\x75(?:[\x80-\xff]|[\x40-\x7f].|[\x20-\x3f].{2}|[\x10-\x1f].{3}|\x01.{7})"
                       rb"\xe7(?:\x81(.)|\x82(.{2})|\x83(.{3})|\x84(.{4}))", re.DOTALL)  # fmt: skip
 _DEFAULT_SCALE = 1_000_000
 CLUSTER_BYTES = 32
@@ -278,7 +280,7 @@ CLUSTER_BYTES = 32
 
 def find_webm_seconds(head: bytes) -> float | None:
     """Return the duration that a WebM header gives. None: it was written while it was recorded."""
-    match = _DURATION.search(head[:_INFO_BYTES])
+    match = _DURATION_PATTERN.search(head[:_INFO_BYTES])
     if match is None:
         return None
     (ticks,) = struct.unpack(">f", match[1]) if match[1] else struct.unpack(">d", match[2])
@@ -287,7 +289,7 @@ def find_webm_seconds(head: bytes) -> float | None:
 
 def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
     """Return when a cluster of a WebM file begins, in seconds. None: these bytes are no cluster."""
-    match = _CLUSTER.match(cluster)
+    match = _CLUSTER_PATTERN.match(cluster)
     if match is None:
         return None
     return int.from_bytes(next(filter(None, match.groups()), b""), "big") * _parse_scale(head)
@@ -295,5 +297,5 @@ def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
 
 def _parse_scale(head: bytes) -> float:
     """Return the seconds in one tick of a WebM file."""
-    match = _SCALE.search(head[:_INFO_BYTES])
+    match = _SCALE_PATTERN.search(head[:_INFO_BYTES])
     return (int.from_bytes(match[1], "big") if match else _DEFAULT_SCALE) / 1e9

@@ -16,7 +16,7 @@ SECRET = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "se
 """Fields whose values are secret or grant access: only the fact of a change is logged."""
 MASKED_CHANGE = "changed"
 """Replaces a pair of values that is secret or too long."""
-MAX_DETAIL = 4_096
+MAX_DETAIL_CHARS = 4_096
 """The maximum length of a logged pair of values, in bytes."""
 
 
@@ -25,7 +25,7 @@ class Actor:
     """The author of a change.
 
     Attributes:
-        scope: the only account that the actor may see and change; None: every account (administrators).
+        scope: the only account that the actor may see and change; None for administrators, who may change all.
     """
 
     kind: ActorKind
@@ -91,7 +91,7 @@ def build_change(old_fields: Mapping[str, Any], new_fields: Mapping[str, Any]) -
 
 
 def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
-    return MASKED_CHANGE if name in SECRET or len(orjson.dumps(pair)) > MAX_DETAIL else pair
+    return MASKED_CHANGE if name in SECRET or len(orjson.dumps(pair)) > MAX_DETAIL_CHARS else pair
 
 
 @frozen

@@ -25,7 +25,7 @@ _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 class Quota:
     """A spending limit in nano-USD.
 
-    ``status`` is the one of ``QuotaExceeded``; None for 403 with a lifetime quota, and 429 otherwise.
+    ``status`` is the HTTP status of ``QuotaExceeded``; None means 403 for a lifetime quota, and 429 otherwise.
     """
 
     limit_nanos: int | None = None
@@ -253,7 +253,7 @@ class Reservation:
     """An amount reserved in every balance of a request until its cost is known.
 
     Attributes:
-        charge: the result of ``settle``; None before.
+        charge: the result of ``settle``; None while the reservation is open.
         left_nanos: the remaining amount of the tightest balance after this reservation; None without any quota.
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
@@ -286,32 +286,32 @@ class Reservation:
 
     def lower(self, nanos: int) -> None:
         """Lower an open reservation to ``nanos``, if it is higher. What ``extend`` has added stays."""
-        less = self.nanos - self.extra_nanos - nanos
-        if less > 0 and self.charge is None:
+        reduction_nanos = self.nanos - self.extra_nanos - nanos
+        if reduction_nanos > 0 and self.charge is None:
             for balance in self.balances:
-                balance.held_nanos -= less
-            self.nanos -= less
+                balance.held_nanos -= reduction_nanos
+            self.nanos -= reduction_nanos
 
     def lower_extra(self, nanos: int) -> None:
         """Lower an open reservation to ``nanos`` in total, but by no more than ``extend`` has added."""
-        less = min(self.nanos - nanos, self.extra_nanos)
-        if less > 0 and self.charge is None:
+        reduction_nanos = min(self.nanos - nanos, self.extra_nanos)
+        if reduction_nanos > 0 and self.charge is None:
             for balance in self.balances:
-                balance.held_nanos -= less
-            self.nanos -= less
-            self.extra_nanos -= less
+                balance.held_nanos -= reduction_nanos
+            self.nanos -= reduction_nanos
+            self.extra_nanos -= reduction_nanos
 
     def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
         """Return the balances with too little left to reserve ``nanos`` in total."""
-        missing = nanos - self.nanos
+        missing_nanos = nanos - self.nanos
         credit_left = [(balance, balance.find_room(day)) for balance in self.balances]
-        return [balance for balance, room in credit_left if room is not None and room < missing]
+        return [balance for balance, room in credit_left if room is not None and room < missing_nanos]
 
     def extend_each(self, nanos: int, day: UtcDay) -> None:
         """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it."""
-        missing = max(0, nanos - self.nanos)
+        missing_nanos = max(0, nanos - self.nanos)
         credit_left = [balance.find_room(day) for balance in self.balances]
-        self.beyond = tuple([0 if room is None else min(missing, max(0, room)) for room in credit_left])
+        self.beyond = tuple([0 if room is None else min(missing_nanos, max(0, room)) for room in credit_left])
         for balance, extra_nanos in zip(self.balances, self.beyond, strict=True):
             balance.held_nanos += extra_nanos
 
@@ -360,22 +360,22 @@ def _find_reset_s(balance: Balance, day: UtcDay) -> float:
 def _make_quota_error(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
     balance = _find_last_to_reset(balances, nanos, day)
     quota = balance.quota
-    whose = "this API key" if balance.owner == "key" else "the account"
+    owner_text = "this API key" if balance.owner == "key" else "the account"
     available_nanos = balance.find_balance(day) or 0
-    message = f"The {quota.period} quota of {whose} is used up"
+    message = f"The {quota.period} quota of {owner_text} is used up"
     if available_nanos > 0:
         in_use = min(balance.held_nanos, available_nanos)
         held_text = f", ${usd(in_use)} of it held for running requests" if in_use else ""
         message = (
-            f"The {quota.period} quota of {whose} does not cover this request: it may cost up to ${usd(nanos)}, "
+            f"The {quota.period} quota of {owner_text} does not cover this request: it may cost up to ${usd(nanos)}, "
             f"and ${usd(available_nanos)} is left{held_text}"
         )
-    free = [nanos for nanos in (candidate.find_room(day) for candidate in balances) if nanos is not None]
+    free_nanos = [nanos for nanos in (candidate.find_room(day) for candidate in balances) if nanos is not None]
     reset = balance.find_reset(day)
     status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
     return QuotaExceeded(
         message,
         status=status,
         retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
-        room_nanos=min(free),
+        room_nanos=min(free_nanos),
     )

@@ -46,8 +46,8 @@ def is_batch_id(text: str) -> bool:
 class BatchFilter:
     """A filter for batches. None does not restrict.
 
-    ``prefix`` is that of the id, which shows the API of the batch. ``after`` and ``before`` are ids of batches: only
-    older ones, or only newer ones, are listed. The newer ones are listed oldest first.
+    ``prefix`` is the prefix of the id, which shows the API of the batch. ``after`` and ``before`` are ids of batches:
+    with ``after`` only older batches are listed, and with ``before`` only newer ones, the oldest first.
     """
 
     account_id: int | None = None
@@ -121,10 +121,10 @@ class Batch:
 
     Attributes:
         expires_ms: when the lines that have not begun expire, in Unix milliseconds.
-        kept_s: how long the result files are kept, in seconds; None: as configured.
+        kept_s: how long the result files are kept, in seconds; None if the setting decides.
         multiplier_ppm: the price multiplier for its requests, in parts per million.
         claimed: the number of lines, from the first on, that may have been sent: they are never sent again.
-        returned: those of them that were not sent because the gateway stopped.
+        returned: the numbers of claimed lines that were not sent because the gateway stopped.
         times: Unix seconds by field name, such as ``in_progress_at``.
         model: the model of every line; None if the lines name several.
         moves: how often a cluster node has taken the batch over; each node writes result files of its own.

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from gateway.errors import GatewayError
 from gateway.frozen import frozen
 
-_RANGE = re.compile(
+_RANGE_PATTERN = re.compile(
     r"bytes=[ \t,]*(?:(?P<first>[0-9]+)-(?P<last>[0-9]*)|-(?P<suffix>[0-9]+))[ \t,]*\Z", re.ASCII | re.IGNORECASE
 )
 """One range. The list may have empty elements (RFC 9110, 5.6.1.2)."""
 _MAX_DIGITS = 18
-_UNREACHABLE = 10**_MAX_DIGITS
+_UNREACHABLE_OFFSET = 10**_MAX_DIGITS
 
 
 class RangeNotSatisfiable(GatewayError):
@@ -57,12 +57,12 @@ class ByteRange:
 
 def read_range(lines: Iterable[str]) -> ByteRange | None:
     """Parse a ``Range`` header. None means the whole file, also for invalid or several ranges (RFC 9110, 14.2)."""
-    match = _RANGE.match(", ".join(lines))
+    match = _RANGE_PATTERN.match(", ".join(lines))
     if match is None:
         return None
     if match["suffix"] is not None:
         count = _parse_number(match["suffix"])
-        return ByteRange(-count) if count else ByteRange(_UNREACHABLE)
+        return ByteRange(-count) if count else ByteRange(_UNREACHABLE_OFFSET)
     first = _parse_number(match["first"])
     if not match["last"]:
         return ByteRange(first)
@@ -74,7 +74,7 @@ def read_range(lines: Iterable[str]) -> ByteRange | None:
 def _parse_number(digits: str) -> int:
     """Parse a number of bytes; numbers beyond every file are equivalent."""
     digits = digits.lstrip("0")
-    return int(digits or "0") if len(digits) <= _MAX_DIGITS else _UNREACHABLE
+    return int(digits or "0") if len(digits) <= _MAX_DIGITS else _UNREACHABLE_OFFSET
 
 
 def _compare_digits(digits: str) -> tuple[int, str]:

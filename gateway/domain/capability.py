@@ -16,13 +16,15 @@ Problem = tuple[str, str]
 
 @frozen
 class Capability:
-    """The capabilities of the models that match the glob ``name``. None: unknown, so the provider decides.
+    """The capabilities of the models that match the glob ``name``.
+
+    A field that is None is unknown, so the provider decides.
 
     Attributes:
         sizes: the supported sizes of images or videos, as ``1024x1024``.
         max_n: the maximum number of images in one request to the provider.
-        response_formats: values of the provider's response format; empty: it takes no such field, and the gateway
-            converts its answer.
+        response_formats: the values of the provider's response format; empty if the provider takes no such field, so
+            the gateway converts its answer.
         seconds: lengths of videos. The first is the default, as is the first of ``sizes``.
     """
 
@@ -90,8 +92,8 @@ def find_capability(entries: Sequence[Capability], *names: str) -> Capability | 
         for entry in entries:
             if entry.name == name:
                 return entry
-    globs = [entry for name in names for entry in entries if fnmatchcase(name, entry.name)]
-    return max(globs, key=lambda entry: len(entry.name), default=None)
+    matching_entries = [entry for name in names for entry in entries if fnmatchcase(name, entry.name)]
+    return max(matching_entries, key=lambda entry: len(entry.name), default=None)
 
 
 _FIELD_ORDER = ("model", "mask", "image", "video_id", "input_reference", "size", "n", "seconds")
@@ -99,20 +101,20 @@ _FIELD_ORDER = ("model", "mask", "image", "video_id", "input_reference", "size",
 
 
 def find_shared_problem(
-    refusals: Iterable[tuple[Capability, Problem]], look: Callable[[Capability], Problem | None]
+    refusals: Iterable[tuple[Capability, Problem]], find_problem: Callable[[Capability], Problem | None]
 ) -> Problem | None:
     """Return the problem if no capability can serve the request. None if one can.
 
-    It is the problem of those that come nearest, and it lists everything that at least one of them allows. ``look``
-    returns the problem of one capability.
+    The problem is that of the capabilities that come nearest, and its text lists everything that at least one of them
+    allows. ``find_problem`` returns the problem of one capability.
     """
-    by_field: dict[str, list[Capability]] = {}
+    capabilities_by_field: dict[str, list[Capability]] = {}
     for capability, (field, _) in refusals:
-        by_field.setdefault(field, []).append(capability)
-    if not by_field:
+        capabilities_by_field.setdefault(field, []).append(capability)
+    if not capabilities_by_field:
         return None
-    nearest = by_field[max(by_field, key=_FIELD_ORDER.index)]
-    return look(build_union(nearest))
+    nearest_capabilities = capabilities_by_field[max(capabilities_by_field, key=_FIELD_ORDER.index)]
+    return find_problem(build_union(nearest_capabilities))
 
 
 def build_union(capabilities: Sequence[Capability]) -> Capability:

@@ -92,10 +92,10 @@ class _Counts:
     def add(self, now: float, half_s: float, *, failed: bool) -> None:
         age = now - self.started
         if age >= half_s:
-            follows = age < 2 * half_s
-            self.calls_before, self.failures_before = (self.calls, self.failures) if follows else (0, 0)
+            is_next_period = age < 2 * half_s
+            self.calls_before, self.failures_before = (self.calls, self.failures) if is_next_period else (0, 0)
             self.calls = self.failures = 0
-            self.started = self.started + half_s if follows else now
+            self.started = self.started + half_s if is_next_period else now
         self.calls += 1
         self.failures += failed
 

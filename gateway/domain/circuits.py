@@ -57,26 +57,26 @@ class Circuit:
         own_breaker = self.accounts.get(account)
         if own_breaker is None:
             if len(self.accounts) >= MAX_ACCOUNTS:
-                dropped = next(
+                dropped_account = next(
                     (account_id for account_id, breaker in self.accounts.items() if breaker.state == "closed"), None
                 )
-                dropped = next(iter(self.accounts)) if dropped is None else dropped
-                del self.accounts[dropped]
-                self.prompts.pop(dropped, None)
+                dropped_account = next(iter(self.accounts)) if dropped_account is None else dropped_account
+                del self.accounts[dropped_account]
+                self.prompts.pop(dropped_account, None)
             own_breaker = self.accounts[account] = CircuitBreaker()
         return own_breaker
 
     def is_repeated(self, account: int, prompt: int | None) -> bool:
         """Record a failed prompt.
 
-        Return whether to ignore it as a repetition. Each ``SAME_PROMPTS_PER_FAILURE``-th one counts.
+        Return whether to ignore the failure as a repetition. Every ``SAME_PROMPTS_PER_FAILURE``-th repetition counts.
         """
-        earlier_prompt, times = self.prompts.pop(account, (None, 0))
+        earlier_prompt, repetitions = self.prompts.pop(account, (None, 0))
         if prompt is None:
             return False
-        times = times + 1 if prompt == earlier_prompt else 0
-        self.prompts[account] = prompt, times
-        return times % SAME_PROMPTS_PER_FAILURE != 0
+        repetitions = repetitions + 1 if prompt == earlier_prompt else 0
+        self.prompts[account] = prompt, repetitions
+        return repetitions % SAME_PROMPTS_PER_FAILURE != 0
 
     def count_cooling_down(self, now: float) -> int:
         """Return the number of accounts whose breaker is in its cooldown."""
@@ -84,9 +84,9 @@ class Circuit:
 
     def is_idle(self, now: float, keep_s: float) -> bool:
         """Return whether the circuit may be dropped: its failures and cooldowns are long past."""
-        ends = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "closed"]
-        if ends:
-            return now > max(ends) + FORGET_S and now > self.failed_at + FORGET_S
+        end_times = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "closed"]
+        if end_times:
+            return now > max(end_times) + FORGET_S and now > self.failed_at + FORGET_S
         return now > self.failed_at + keep_s
 
 
@@ -238,16 +238,16 @@ class Circuits(dict[EndpointKey, Circuit]):
         circuit.failed_at = failure.at
         if circuit.is_repeated(account, failure.prompt) and own_breaker.state == "closed":
             return None
-        begins = not (own_breaker.failures or own_breaker.trips or (failure.streak and failure.streak[1]))
+        is_first_failure = not (own_breaker.failures or own_breaker.trips or (failure.streak and failure.streak[1]))
         tripped = own_breaker if failure.count_for_account(own_breaker) else None
-        if self._count_for_all(circuit, account, attempt, failure, begins=begins):
+        if self._count_for_all(circuit, account, attempt, failure, is_first_failure=is_first_failure):
             tripped = circuit.shared
         if tripped is None:
             return None
         return self._trip_whole(account, failure) or tripped
 
     def _count_for_all(
-        self, circuit: Circuit, account: int, attempt: StartedAttempt, failure: Failure, *, begins: bool
+        self, circuit: Circuit, account: int, attempt: StartedAttempt, failure: Failure, *, is_first_failure: bool
     ) -> bool:
         shared = circuit.shared
         if attempt.find_generation(shared) != shared.generation or shared.state == "open":
@@ -263,7 +263,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         if circuit.count_cooling_down(failure.at) >= MIN_ACCOUNTS_TO_TRIP:
             failure.trip(shared)
             return True
-        return begins and failure.count_for_all(shared)
+        return is_first_failure and failure.count_for_all(shared)
 
     def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
         """Trip the whole channel or key if several kinds of request failed for ``account`` without a success since."""
@@ -309,16 +309,16 @@ class Circuits(dict[EndpointKey, Circuit]):
 
     def list_tripped(self) -> list[Tripped]:
         """Return the breakers that are open or half open, without the shared breaker of the channel."""
-        tripped: list[Tripped] = []
+        entries: list[Tripped] = []
         for endpoint_key, circuit in self.items():
             if endpoint_key != ALL_ENDPOINTS and circuit.shared.state != "closed":
-                tripped.append((endpoint_key, None, circuit.shared))
-            tripped += [
+                entries.append((endpoint_key, None, circuit.shared))
+            entries += [
                 (endpoint_key, account, breaker)
                 for account, breaker in circuit.accounts.items()
                 if breaker.state != "closed"
             ]
-        return tripped
+        return entries
 
     def tidy(self, now: float, keep_s: float) -> None:
         """Drop idle circuits. ``keep_s`` is how long a failure is remembered that tripped no breaker."""

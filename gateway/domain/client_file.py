@@ -37,8 +37,8 @@ def find_digits(object_id: str) -> str:
 class FileRules:
     """The limits of clients' files; 0 means none.
 
-    ``max_bytes`` limits one file, ``max_total_bytes`` all files of an account, with what its open uploads declare.
-    ``keep_ms`` is how long a file is kept if its client names no time.
+    ``max_bytes`` limits one file. ``max_total_bytes`` limits all files of an account, including the sizes that its open
+    uploads declare. ``keep_ms`` is how long a file is kept if its client names no time.
     """
 
     max_bytes: int
@@ -73,8 +73,8 @@ class NewFile:
 class ClientUpload:
     """A file that is sent in parts. Times are Unix milliseconds.
 
-    ``bytes`` is how many the parts must have together. ``kept_s`` is the ``expires_after`` of the file; None if the
-    client names none. ``file_id`` is the completed file; None before.
+    ``bytes`` is the size that the parts must have together. ``kept_s`` is the ``expires_after`` of the file; None if
+    the client names none. ``file_id`` is the id of the completed file; None until then.
     """
 
     id: str

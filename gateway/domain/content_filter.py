@@ -2,7 +2,7 @@
 
 import re
 
-_CODES = frozenset(
+_BLOCK_CODES = frozenset(
     {
         "sensitivewordsdetected",
         "moderationblocked",
@@ -28,11 +28,11 @@ _CODES = frozenset(
     }
 )
 """Codes in lower case, without separators."""
-_DETECTED = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")
-_NON_WORD = re.compile(r"[^a-z0-9.]")
+_DETECTION_PATTERN = re.compile(r"(?:in|out)put(?:text|image|video|audio)(?:sensitivecontentdetected|riskdetection)\Z")
+_NON_WORD_PATTERN = re.compile(r"[^a-z0-9.]")
 
 
 def is_block_code(code: str | None) -> bool:
     """Return whether an error's code or name says that a content filter blocked the request."""
-    words = _NON_WORD.sub("", (code or "").lower()).split(".")
-    return any(word in _CODES or _DETECTED.match(word) for word in words)
+    words = _NON_WORD_PATTERN.sub("", (code or "").lower()).split(".")
+    return any(word in _BLOCK_CODES or _DETECTION_PATTERN.match(word) for word in words)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from gateway.domain.model_name import normalize_name, split_release
 
-_TABLE = """\
+_WINDOW_TABLE = """\
 512 bge-base-en-v1-5 databricks-bge-large-en llama-prompt-guard-2-22m llama-prompt-guard-2-86m system.ai.bge-large-en
 1024 trio-spark-v1-3
 4000 orpheus-arabic-saudi orpheus-v1-english
@@ -233,10 +233,10 @@ _TABLE = """\
 @lru_cache(1_024)
 def find_context_window(model: str) -> int:
     """Return the longest context window of ``model`` at any provider, in tokens; 0 if unknown."""
-    exact, beginnings = _read_table()
+    windows_by_name, windows_by_prefix = _read_table()
     name = shorten_name(model)
-    window = exact.get(name)
-    return window or next((tokens for start, tokens in beginnings if name.startswith(start)), 0)
+    window = windows_by_name.get(name)
+    return window or next((tokens for prefix, tokens in windows_by_prefix if name.startswith(prefix)), 0)
 
 
 def shorten_name(model: str) -> str:
@@ -248,12 +248,12 @@ def shorten_name(model: str) -> str:
 @lru_cache(1)
 def _read_table() -> tuple[dict[str, int], list[tuple[str, int]]]:
     """Return the context windows by name, and by the beginning of a name: the longest first."""
-    exact: dict[str, int] = {}
+    windows_by_name: dict[str, int] = {}
     tokens = 0
-    for word in _TABLE.split():
+    for word in _WINDOW_TABLE.split():
         if word.isdigit():
             tokens = int(word)
         else:
-            exact[word] = tokens
-    beginnings = [(name[:-1], tokens) for name, tokens in exact.items() if name.endswith("*")]
-    return exact, sorted(beginnings, key=lambda entry: -len(entry[0]))
+            windows_by_name[word] = tokens
+    windows_by_prefix = [(name[:-1], tokens) for name, tokens in windows_by_name.items() if name.endswith("*")]
+    return windows_by_name, sorted(windows_by_prefix, key=lambda entry: -len(entry[0]))

@@ -12,12 +12,12 @@ from typing import Any, Self
 
 import orjson
 
-_DIGITS = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
+_DIGIT_TABLE = bytes(ord("0") if chr(code).isdecimal() and code < 128 else ord(" ") for code in range(256))  # noqa: PLR2004
 _LONG_DIGITS = b"0" * 19
 """The shortest digit string that orjson may change, after all digits of the text were replaced by zeros."""
 _MIN_INTEGER, _MAX_INTEGER = -(2**63), 2**64 - 1
 """The range of integers that orjson keeps exact."""
-_ESCAPE = re.compile(
+_ESCAPE_PATTERN = re.compile(
     r"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
@@ -77,7 +77,7 @@ def load_exactly(data: bytes, value: Any) -> Any:
 def may_lose_digits(data: bytes) -> bool:
     """Return whether orjson may change a number in ``data``. Uses only fast byte searches."""
     return (
-        _LONG_DIGITS in data.translate(_DIGITS)
+        _LONG_DIGITS in data.translate(_DIGIT_TABLE)
         or b":-0" in data
         or b": -0" in data
         or b"[-0" in data
@@ -104,7 +104,7 @@ def write_number(value: object) -> orjson.Fragment:
 def _load(data: bytes, parse_constant: Callable[[str], Any] | None = None) -> Any:
     text = data.decode()
     if b"\\ud" in data or b"\\uD" in data:
-        text = _ESCAPE.sub(_replace_half, text)
+        text = _ESCAPE_PATTERN.sub(_replace_half, text)
     return json.loads(text, parse_int=_read_integer, parse_float=_read_decimal, parse_constant=parse_constant)
 
 

@@ -31,13 +31,15 @@ class TokenGrant:
 
 @quick_frozen
 class HttpRequest:
-    """One HTTP request to a provider. ``body`` None sends none; ``proxy`` is the channel's own.
+    """One HTTP request to a provider.
 
     Attributes:
-        once: the request must not be sent twice, even if its connection breaks.
-        template: the template that it shares with similar requests; None if ``url`` and ``headers`` are its own.
+        body: the body; None if the request has none.
+        proxy: the proxy of the channel.
+        once: whether the request must not be sent twice, even if its connection breaks.
+        template: the template that similar requests share; None if ``url`` and ``headers`` belong to this one alone.
         on_written: called when the whole request is written. From then on, the provider may act on it.
-        exact: send ``url`` without normalizing it, because a signature covers it.
+        exact: whether ``url`` is sent without normalizing, because a signature covers it.
         grant: the credentials for an access token, which ``upstream/access_tokens.py`` adds; None if ``headers`` are
             complete.
     """

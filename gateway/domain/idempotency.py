@@ -17,10 +17,10 @@ MAX_ANSWER_BYTES = 1024 * 1024
 
 @frozen
 class IdempotencyRecord:
-    """One request with an ``Idempotency-Key``, its ``name``, unique per API key. Times are Unix milliseconds.
+    """One request with an ``Idempotency-Key``. Times are Unix milliseconds.
 
-    ``digest`` identifies the request's content (hexadecimal), ``owner`` the process that answers. ``status``,
-    ``media_type`` and ``body`` are those of the answer.
+    ``name`` is the idempotency key, which is unique for each API key. ``digest`` identifies the request's content
+    (hexadecimal), and ``owner`` the process that answers. ``status``, ``media_type`` and ``body`` are the answer's.
     """
 
     key_id: int

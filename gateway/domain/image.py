@@ -43,8 +43,8 @@ class Image:
 
     Attributes:
         revised_prompt: the prompt as the model rewrote it.
-        quoted: the URL is from the model's text, so the client may have dictated it. It is trusted no more than the
-            client, and an error in it is not the provider's.
+        quoted: whether the URL is from the model's text. The client may have dictated such a URL, so it is trusted no
+            more than the client, and the provider is not blamed for an error in it.
     """
 
     data: str | None = attrs.field(default=None, repr=False)

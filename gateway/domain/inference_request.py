@@ -31,11 +31,11 @@ class InferenceRequest:
     ``body`` is the parsed JSON; the provider's request is serialized from it, not from the bytes.
 
     Attributes:
-        include_usage: the client asked for the usage event itself.
-        prompt_chars: characters of text in the prompt, for an estimate.
-        max_prompt_tokens: upper bound of the prompt's tokens, because no token is shorter than a byte.
+        include_usage: whether the client itself asked for the usage event.
+        prompt_chars: the characters of text in the prompt, for an estimate.
+        max_prompt_tokens: an upper bound of the prompt's tokens; no token is shorter than a byte.
         max_output_tokens: the tokens reserved for one answer; 0 if an answer has none.
-        max_cache_write_tokens: tokens of ``max_prompt_tokens`` that may be written to a provider's cache, at
+        max_cache_write_tokens: the part of ``max_prompt_tokens`` that may be written to a provider's cache, at
             another price.
         features: Anthropic's ``anthropic-beta`` header, sent on with a body in that format.
         version: Anthropic's ``anthropic-version`` header, which a body in that format depends on.
@@ -43,19 +43,20 @@ class InferenceRequest:
         sound_ms: the length of the uploaded audio, or an upper bound.
         origin: the gateway's URL as the client reaches it, for links to media: ``https://host``.
         channel: the only channel that can serve the request, because it made the objects that the request continues;
-            empty: any.
-        large: the body is so long that no step over all of it may run on the event loop.
-        continues: the id of the response whose conversation was added to the body; empty: none.
-        sounds: tokens of the prompt and the answer may be audio.
-        plain: the prompt consists only of the texts of its messages; the provider reads nothing else in the body.
-        foreign: ids of objects at a provider that were not made through the gateway: for each, the field that a channel
-            must allow, and its place.
-        made: receives the ids in the answer that the client may name in a later request.
+            empty if any channel can.
+        large: whether the body is so long that no step over all of it may run on the event loop.
+        continues: the id of the response whose conversation was added to the body; empty if there is none.
+        sounds: whether tokens of the prompt and the answer may be audio.
+        plain: whether the prompt consists only of the texts of its messages, so that the provider reads nothing else in
+            the body.
+        foreign: objects at a provider that were not made through the gateway: for each of them, the field that a
+            channel must allow, and the place of the id in the body.
+        made: a list that receives the ids in the answer that the client may name in a later request.
         compaction: the form of a requested summary of the conversation: an ``item`` of a response, or a ``response`` of
-            ``/v1/responses/compact``; empty: an ordinary answer.
-        earlier_tokens: the reported tokens of the response that it continues at the provider, with its prompt; 0 if
-            unknown.
-        keep: a callback that keeps the whole response if the gateway writes it; None: it is not kept.
+            ``/v1/responses/compact``; empty for an ordinary answer.
+        earlier_tokens: the reported tokens of the response that the request continues at the provider, with its prompt;
+            0 if unknown.
+        keep: a callback that stores the whole response if the gateway writes it; None if it is not stored.
     """
 
     operation: Operation

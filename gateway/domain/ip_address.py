@@ -10,7 +10,7 @@ Address = IPv4Address | IPv6Address
 MAX_HOPS = 32
 """Maximum number of trusted proxies in a row. Behind more of them, the client's address is unknown."""
 
-_MAX_HOP = 128  # characters: an address, its zone, brackets, quotes, a port; anything longer is ignored
+_MAX_HOP_CHARS = 128  # characters: an address, its zone, brackets, quotes, a port; anything longer is ignored
 _MAPPED_NETWORK = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
 _IPV6_UNICAST = IPv6Network("2000::/3")
@@ -136,7 +136,7 @@ def _split_hops(forwarded: Sequence[str]) -> Iterator[str]:
 
 def _parse_hop(text: str) -> Address | None:
     """Parse ``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, also quoted. None for anything else."""
-    if len(text) > _MAX_HOP:
+    if len(text) > _MAX_HOP_CHARS:
         return None
     text = text.strip(" \t")
     if len(text) > 1 and text[0] == text[-1] == '"':
@@ -158,7 +158,7 @@ def _is_port(text: str) -> bool:
 
 
 def _parse_address(text: str) -> Address | None:
-    if len(text) > _MAX_HOP:
+    if len(text) > _MAX_HOP_CHARS:
         return None
     try:
         address = ip_address(text)

@@ -18,12 +18,13 @@ class KeptResponse:
     """A response and the input that it answers.
 
     Attributes:
-        expires_ms: when it is deleted, in Unix milliseconds.
+        expires_ms: when the response is deleted, in Unix milliseconds.
         body: the response as JSON; empty while it is not loaded.
-        items: its own input items as a JSON array, without those of the response before it; empty while not loaded.
-        before_id: the response that it continues; None: ``items`` are the input of the whole conversation.
-        body_memory, items_memory: bytes of memory that they take once they are parsed, at most. None: unknown, for a
-            response that an earlier version has stored.
+        items: the input items as a JSON array, without those of the response that this one continues; empty while they
+            are not loaded.
+        before_id: the response that this one continues; None if ``items`` are the input of the whole conversation.
+        body_memory, items_memory: the maximum bytes of memory that ``body`` and ``items`` take once they are parsed;
+            None for a response that an earlier version has stored.
     """
 
     id: str

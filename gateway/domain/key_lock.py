@@ -31,9 +31,9 @@ def lock_fields(key: ApiKey, names_to_lock: Iterable[str]) -> ApiKey:
 
 def check_locks(current_key: ApiKey, changed_key: ApiKey) -> None:
     """Raise ``Forbidden``, naming the field, if a member's change touches a locked field."""
-    was, will = build_key_fields(current_key, ""), build_key_fields(changed_key, "")
+    old_fields, new_fields = build_key_fields(current_key, ""), build_key_fields(changed_key, "")
     for name in current_key.locked:
-        if was[name] != will[name]:
+        if old_fields[name] != new_fields[name]:
             raise Forbidden(
                 f"An administrator has set {name} of this key: only an administrator changes it", param=name
             )

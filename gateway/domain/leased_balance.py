@@ -15,13 +15,13 @@ _AHEAD_S = 2.0
 IDLE_S = 60.0
 _MIN_REQUESTS, _MAX_REQUESTS = 4, 256
 """The bounds of a slice, in multiples of ``CreditDemand.large_nanos``."""
-_COUNTED_EVERY_S = 0.05
+_COUNT_INTERVAL_S = 0.05
 """The minimum time between updates of the average, because updating it for every request is expensive."""
 
 
 @attrs.define(eq=False)
 class CreditDemand:
-    """How fast a node reserves credit from one balance. Times are seconds of a monotonic clock.
+    """The rate at which a node reserves credit from one balance. Times are seconds of a monotonic clock.
 
     Attributes:
         large_nanos: the size of recent large reservations; each smaller reservation reduces it by up to an eighth.
@@ -42,7 +42,7 @@ class CreditDemand:
         self.at_s = now_s
         self.recent_nanos += nanos
         self.update_large(nanos)
-        if now_s - self.counted_s >= _COUNTED_EVERY_S:
+        if now_s - self.counted_s >= _COUNT_INTERVAL_S:
             self.nanos_per_s, self.recent_nanos, self.counted_s = self._find_rate(now_s), 0, now_s
             self.slice_nanos = self.find_slice(now_s)
 
@@ -90,7 +90,7 @@ class LeasedBalance(Balance):
         unlimited: the quota for which the store has answered that there is no limit; None if it has not.
         beyond_nanos: the maximum by which held and used amounts exceed the grant, because a provider charged more than
             was reserved, or a reservation is older than the limit.
-        lease_unknown: the node does not know its lease: the limit is new, or an answer was lost.
+        lease_unknown: whether the node does not know its lease, because the limit is new or an answer was lost.
     """
 
     owner_id: int = 0
@@ -177,9 +177,9 @@ class LeasedBalance(Balance):
         return given_nanos
 
     def resync(self, stored_lease: StoredLease | None, unposted_nanos: int) -> None:
-        """Adopt the store's lease; None if it has no lease.
+        """Adopt the store's lease; None if the store has no lease.
 
-        ``unposted_nanos`` is settled here, and not in the store yet.
+        ``unposted_nanos`` is the amount that this node has settled and the store does not know yet.
         """
         outstanding = 0 if stored_lease is None else stored_lease.outstanding_nanos
         self.granted_nanos = outstanding + self.used_nanos - unposted_nanos

@@ -96,8 +96,8 @@ class ClusterAudit:
     """A consistent audit of the data that the nodes of a cluster share.
 
     ``problems`` are differences between balances, leases, charges, credits and jobs. ``overruns`` are the limits that
-    were exceeded. ``totals`` are the charges of each key. ``jobs`` is the number of unfinished jobs, ``held_nanos``
-    their reservations.
+    were exceeded. ``totals`` are the charges of each key. ``jobs`` is the number of unfinished jobs, and
+    ``held_nanos`` the sum of their reservations.
     """
 
     problems: Sequence[str]

@@ -45,7 +45,7 @@ class LimitServerState:
 class LimitServer(Protocol):
     """A connection to the server.
 
-    It has at most one command in progress. ``name`` is its address without the password.
+    At most one command is in progress. ``name`` is the server's address without the password.
     """
 
     name: str

@@ -14,7 +14,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.frozen import frozen
 
 Fields = Mapping[str, Any]
-_PAIR = 2
+_PAIR_LENGTH = 2
 _PERIODS = ("none", "daily", "monthly", "lifetime")
 """Periods of quotas. Of equal amounts the later one allows less."""
 
@@ -23,8 +23,9 @@ _PERIODS = ("none", "daily", "monthly", "lifetime")
 class LostChange:
     """A change that the store has lost.
 
-    ``applied`` is JSON of the fields that were changed again, with their values before and after; ``{}`` if none was.
-    ``reason`` is why nothing more was applied; empty if all of it was. ``found_ms`` is when a node found the loss.
+    ``applied`` is JSON of the fields that were changed again, with their values before and after; ``{}`` if no field
+    was. ``reason`` is why the other fields were not changed again; empty if all were. ``found_ms`` is when a node found
+    the loss, in Unix milliseconds.
     """
 
     row: AuditRow
@@ -47,10 +48,14 @@ def find_edits(detail: Fields) -> dict[str, tuple[Any, Any]]:
 
     Fields whose values are not logged, such as secrets, are left out.
     """
-    return {name: (pair[0], pair[1]) for name, pair in detail.items() if isinstance(pair, list) and len(pair) == _PAIR}
+    return {
+        name: (pair[0], pair[1])
+        for name, pair in detail.items()
+        if isinstance(pair, list) and len(pair) == _PAIR_LENGTH
+    }
 
 
-def find_taken(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
+def find_restrictions(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     """Return the new values of the fields that take rights away.
 
     ``stored_fields`` is the account or key as it is now, as JSON. ``detail`` is that of the audit row of the lost edit.
@@ -60,8 +65,8 @@ def find_taken(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
     removed_values = {
         name: value
         for name, (old_value, new_value) in edits.items()
-        if name in _RULES and name in stored_fields
-        for value in _RULES[name](old_value, new_value, stored_fields[name])
+        if name in _RULES_BY_FIELD and name in stored_fields
+        for value in _RULES_BY_FIELD[name](old_value, new_value, stored_fields[name])
     }
     if "quota_usd" in edits or "quota_period" in edits:
         removed_values |= _find_lower_quota(stored_fields, edits)
@@ -70,11 +75,11 @@ def find_taken(stored_fields: Fields, detail: Fields) -> dict[str, Any]:
 
 def _find_lower_quota(stored_fields: Fields, edits: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
     names = ("quota_usd", "quota_period")
-    new = {name: edits[name][1] if name in edits else stored_fields[name] for name in names}
-    usd, was_usd = (_read_unlimited(fields["quota_usd"]) for fields in (new, stored_fields))
-    period, was_period = (_PERIODS.index(fields["quota_period"]) for fields in (new, stored_fields))
-    is_same = (usd, period) == (was_usd, was_period)
-    return {} if is_same or usd > was_usd or period < was_period else new
+    new_quota = {name: edits[name][1] if name in edits else stored_fields[name] for name in names}
+    usd, old_usd = (_read_unlimited(fields["quota_usd"]) for fields in (new_quota, stored_fields))
+    period, old_period = (_PERIODS.index(fields["quota_period"]) for fields in (new_quota, stored_fields))
+    is_same = (usd, period) == (old_usd, old_period)
+    return {} if is_same or usd > old_usd or period < old_period else new_quota
 
 
 def _read_unlimited(amount: float | None) -> float:
@@ -126,7 +131,7 @@ def _covers_name(outer_name: str, inner_name: str) -> bool:
     return fnmatchcase(inner_name, outer_name)
 
 
-_RULES: Mapping[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
+_RULES_BY_FIELD: Mapping[str, Callable[[Any, Any, Any], tuple[Any, ...]]] = {
     "status": _disable,
     "expires_at": _lower,
     **dict.fromkeys(("rpm", "tpm", "max_concurrency", "burst"), _lower),

@@ -44,8 +44,8 @@ _SIGNATURES: Sequence[tuple[bytes, str]] = (
     (b"OggS", "audio/ogg"),
     (b"fLaC", "audio/flac"),
 )
-_RIFF: Mapping[bytes, str] = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
-_BRANDS: Mapping[bytes, str] = {
+_RIFF_TYPES: Mapping[bytes, str] = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+_TYPES_BY_BRAND: Mapping[bytes, str] = {
     b"avif": "image/avif",
     b"avis": "image/avif",
     b"heic": "image/heic",
@@ -65,21 +65,21 @@ _BRANDS: Mapping[bytes, str] = {
 }
 """Brands of ISO base media files: https://mp4ra.org/registered-types/brands."""
 _MAX_BRANDS_BYTES = 256
-_EBML = b"\x1a\x45\xdf\xa3"
-_WEBM = b"\x42\x82\x84webm"
+_EBML_SIGNATURE = b"\x1a\x45\xdf\xa3"
+_WEBM_MARK = b"\x42\x82\x84webm"
 """The DocType element with its four letters; Matroska's has eight (RFC 8794, 11.2.6)."""
 _EBML_HEADER_BYTES = 64
 # Comments, a declaration and a document type may stand before the one tag. The repetition is possessive: what has been
 # read one way is never read another, so the time grows with the bytes, whatever they are.
-_SVG = re.compile(
+_SVG_PATTERN = re.compile(
     rb"(?:\xef\xbb\xbf)?+"
     rb"(?:\s+|<\?.*?\?>|<!--.*?-->|<!DOCTYPE\s++svg[^\[>]*+(?:\[[^\]]*+\]\s*+)?+>)*+"
     rb"<svg[\s/>]",
     re.DOTALL,
 )
-_TYPES: Mapping[str, str] = {extension: media_type for media_type, extension in EXTENSIONS.items()}
-_ID = re.compile(r"[0-9a-f]{32}\.(?P<extension>[a-z0-9]{3,4})", re.ASCII)
-_EXPIRES = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
+_TYPES_BY_EXTENSION: Mapping[str, str] = {extension: media_type for media_type, extension in EXTENSIONS.items()}
+_ID_PATTERN = re.compile(r"[0-9a-f]{32}\.(?P<extension>[a-z0-9]{3,4})", re.ASCII)
+_EXPIRES_PATTERN = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 """Exactly one spelling of each second, up to the year 33658."""
 
 
@@ -89,14 +89,14 @@ def sniff_media(head: bytes) -> str | None:
         if head.startswith(signature):
             return media_type
     if head.startswith(b"RIFF"):
-        return _RIFF.get(head[8:12])
+        return _RIFF_TYPES.get(head[8:12])
     if head[4:8] == b"ftyp":
         return _sniff_brands(head)
-    if head.startswith(_EBML):
-        return "video/webm" if _WEBM in head[:_EBML_HEADER_BYTES] else None
+    if head.startswith(_EBML_SIGNATURE):
+        return "video/webm" if _WEBM_MARK in head[:_EBML_HEADER_BYTES] else None
     if _is_mp3_frame(head):
         return "audio/mpeg"
-    return "image/svg+xml" if _SVG.match(head, 0, SNIFF_BYTES) else None
+    return "image/svg+xml" if _SVG_PATTERN.match(head, 0, SNIFF_BYTES) else None
 
 
 def sniff_image(head: bytes) -> str | None:
@@ -108,11 +108,11 @@ def sniff_image(head: bytes) -> str | None:
 def _sniff_brands(head: bytes) -> str | None:
     """Return the type by the major brand, else by the first known compatible brand (ISO/IEC 14496-12, 4.3).
 
-    None for unknown brands.
+    Return None if no brand is known.
     """
     end = min(int.from_bytes(head[:4], "big"), len(head), _MAX_BRANDS_BYTES)
     for start in (8, *range(16, end - 3, 4)):
-        if (media_type := _BRANDS.get(head[start : start + 4])) is not None:
+        if (media_type := _TYPES_BY_BRAND.get(head[start : start + 4])) is not None:
             return media_type
     return "image/heic" if head[8:12] == b"mif1" else None
 
@@ -126,8 +126,8 @@ def _is_mp3_frame(head: bytes) -> bool:
 
 def find_media_type(media_id: str) -> str | None:
     """Return the media type encoded in an id. None if the id is invalid."""
-    match = _ID.fullmatch(media_id)
-    return _TYPES.get(match["extension"]) if match else None
+    match = _ID_PATTERN.fullmatch(media_id)
+    return _TYPES_BY_EXTENSION.get(match["extension"]) if match else None
 
 
 @frozen
@@ -189,7 +189,7 @@ def build_link(key: bytes, media_id: str, expires_s: int) -> str:
 
 def check_link(key: bytes, media_id: str, *, expires: str, signature: str, now_s: float) -> bool:
     """Return whether the gateway signed the link and it is still valid."""
-    if not _EXPIRES.fullmatch(expires):
+    if not _EXPIRES_PATTERN.fullmatch(expires):
         return False
-    expected = sign_link(key, media_id, int(expires))
-    return hmac.compare_digest(signature.encode(errors="replace"), expected.encode()) and now_s < int(expires)
+    expected_signature = sign_link(key, media_id, int(expires))
+    return hmac.compare_digest(signature.encode(errors="replace"), expected_signature.encode()) and now_s < int(expires)

@@ -28,7 +28,7 @@ MIN_PASSPHRASE, MAX_PASSPHRASE = 12, 256
 IDLE_MS = 30 * 60 * 1000
 ABSOLUTE_MS = 12 * 3_600 * 1000
 """How long a session lasts unused, and at all."""
-LINK_MS = 72 * 3_600 * 1000
+LINK_LIFETIME_MS = 72 * 3_600 * 1000
 """How long a link is valid."""
 _MIN_DIFFERENT_CHARS = 5
 _COMMON_PASSWORDS = (
@@ -42,9 +42,9 @@ _COMMON_PASSWORDS = (
 )
 
 
-def includes_rights(role: Role, needed: Role) -> bool:
-    """Return whether ``role`` includes the rights of ``needed``."""
-    return ROLES.index(role) >= ROLES.index(needed)
+def includes_rights(role: Role, needed_role: Role) -> bool:
+    """Return whether ``role`` includes the rights of ``needed_role``."""
+    return ROLES.index(role) >= ROLES.index(needed_role)
 
 
 def find_passphrase_problem(passphrase: str, name: str) -> str | None:
@@ -163,7 +163,7 @@ class Credential:
     """The proofs that a member has given, to be checked again in the transaction that creates the session.
 
     Attributes:
-        is_known: the member is signed in already, or has no second factor yet.
+        is_known: whether the member is signed in already, or has no second factor yet.
         passkey: the use of a passkey; the repository checks its counter again.
     """
 

@@ -7,19 +7,19 @@ spellings of one model); vendors append the date of a release.
 
 import re
 
-_MAKER = re.compile(
+_MAKER_PATTERN = re.compile(
     r"(?:(?:us|eu|apac|jp|au|ca|in|us-gov|global)\.)?(?:anthropic|amazon|cohere|deepseek|google|meta|minimax|mistral"
     r"|moonshotai|nvidia|openai|qwen|writer|zai)\."  # Bedrock
     r"|(?:publishers/[^/*]+/)?models/"  # Google
     r"|(?:anthropic|openai|google|x-?ai|mistral(?:ai)?|deepseek(?:-ai)?|moonshot(?:ai)?|z-?ai(?:-org)?|zhipu(?:ai)?"
     r"|cohere|minimax(?:ai)?|qwen|alibaba|meta-llama|amazon)/"
 )
-_BEDROCK_VERSION = re.compile(r"-v\d+:\d+$")
-_POINT = re.compile(r"(?<=\d)\.(?=\d)|@(?=\d)")
-_CLAUDE = re.compile(r"^claude-(\d+(?:-\d+)?)-([a-z]+)")
-_DATE = re.compile(r"-(20\d\d)-(\d\d)-(\d\d)$")
-_RELEASE = re.compile(r"(?<=.)-(20\d{6})$")
-_UNDATED = "3"
+_BEDROCK_VERSION_PATTERN = re.compile(r"-v\d+:\d+$")
+_POINT_PATTERN = re.compile(r"(?<=\d)\.(?=\d)|@(?=\d)")
+_CLAUDE_PATTERN = re.compile(r"^claude-(\d+(?:-\d+)?)-([a-z]+)")
+_DATE_PATTERN = re.compile(r"-(20\d\d)-(\d\d)-(\d\d)$")
+_RELEASE_PATTERN = re.compile(r"(?<=.)-(20\d{6})$")
+_UNDATED_RELEASE = "3"
 
 
 def normalize_name(name: str) -> str:
@@ -28,21 +28,21 @@ def normalize_name(name: str) -> str:
     # A pattern is applied only where it can match: the first name without a price of its own has all spellings of the
     # price list compared.
     if "." in name or "/" in name:
-        while maker := _MAKER.match(name):
+        while maker := _MAKER_PATTERN.match(name):
             name = name[maker.end() :]
     if ":" in name:
-        name = _BEDROCK_VERSION.sub("", name)
+        name = _BEDROCK_VERSION_PATTERN.sub("", name)
     if "." in name or "@" in name:
-        name = _POINT.sub("-", name)
+        name = _POINT_PATTERN.sub("-", name)
     if "-20" in name:
-        name = _DATE.sub(r"-\1\2\3", name)
-    return _CLAUDE.sub(r"claude-\2-\1", name) if name.startswith("claude-") else name
+        name = _DATE_PATTERN.sub(r"-\1\2\3", name)
+    return _CLAUDE_PATTERN.sub(r"claude-\2-\1", name) if name.startswith("claude-") else name
 
 
 def split_release(normalized: str) -> tuple[str, str]:
     """Return a normalized name without its date, and a sort key for releases; names without a date come last."""
-    match = _RELEASE.search(normalized)
-    return (normalized, _UNDATED) if match is None else (normalized[: match.start()], match[1])
+    match = _RELEASE_PATTERN.search(normalized)
+    return (normalized, _UNDATED_RELEASE) if match is None else (normalized[: match.start()], match[1])
 
 
 def is_glob(name: str) -> bool:

@@ -39,17 +39,17 @@ class OperationFacts:
         formats: the API formats in which a provider may be asked. The first is the client's own format, in which bytes
             pass unchanged.
         prompt: the body fields that contain the prompt, which is measured and inspected. All other fields are settings
-            that add nothing to the prompt, or unknown. Empty: the body is not inspected.
-        output_limit: the field with which a client limits the tokens of an answer; empty: the operation has none.
-        windowed: the prompt tokens that are reported fit into the model's context window.
-        settings: the object in the body that contains the model's settings; empty: the body itself.
+            that add nothing to the prompt, or unknown. If ``prompt`` is empty, the body is not inspected.
+        output_limit: the field with which a client limits the tokens of an answer; empty if there is none.
+        windowed: whether the reported prompt tokens always fit into the model's context window.
+        settings: the object in the body that contains the model's settings; empty if that is the body itself.
         media: the medium that is made and billed besides text. Such a request is never sent to a provider twice.
-        known_unit: the modality of its tokens, or the unit billed instead; empty: only the provider's answer can tell.
-        counts_only: the operation only counts the tokens of a prompt; nothing is bought.
-        conversation: the operation can be translated into every other conversation format.
-        text_body: the body is only text, so a lower size limit applies than for images and conversations.
-        replayable: a repeated request with the same idempotency key is answered from the store.
-        requires_usage: the client's format requires token counts, even if the provider reports none.
+        known_unit: the modality of the tokens, or the unit billed instead; empty if only the provider's answer tells.
+        counts_only: whether the operation only counts the tokens of a prompt, so that nothing is bought.
+        conversation: whether the operation can be translated into every other conversation format.
+        text_body: whether the body is only text, so that a lower size limit applies than for images and conversations.
+        replayable: whether a repeated request with the same idempotency key is answered from the store.
+        requires_usage: whether the client's format requires token counts, even if the provider reports none.
     """
 
     path: str
@@ -71,11 +71,11 @@ class OperationFacts:
 
 GENERATION_CONFIG = "generationConfig"
 """The object in a Gemini request body that contains the output limit and the model's other settings."""
-_IMAGES: tuple[Wire, ...] = (
+_IMAGE_WIRES: tuple[Wire, ...] = (
     "gemini_images", "dashscope_images", "replicate_images", "fal_images", "stability_images", "bfl_images",
     "luma_images", "chat_images",
 )  # fmt: skip
-_VIDEOS: tuple[Wire, ...] = (
+_VIDEO_WIRES: tuple[Wire, ...] = (
     "openai_videos", "gemini_videos", "vertex_videos", "kling_videos", "minimax_videos", "runway_videos",
     "dashscope_videos", "volcengine_videos", "luma_videos", "fal_videos",
 )  # fmt: skip
@@ -158,10 +158,15 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
         conversation=True,
     ),
     "images": OperationFacts(
-        "/v1/images/generations", ("openai_images", *_IMAGES), media="image", known_unit="image", replayable=True
+        "/v1/images/generations", ("openai_images", *_IMAGE_WIRES), media="image", known_unit="image", replayable=True
     ),
     "image_edits": OperationFacts(
-        "/v1/images/edits", ("openai_edits", *_IMAGES), media="image", known_unit="image", edits=True, replayable=True
+        "/v1/images/edits",
+        ("openai_edits", *_IMAGE_WIRES),
+        media="image",
+        known_unit="image",
+        edits=True,
+        replayable=True,
     ),
     "transcriptions": OperationFacts(
         "/v1/audio/transcriptions",
@@ -172,8 +177,8 @@ OPERATIONS: Mapping[Operation, OperationFacts] = {
     "speech": OperationFacts(
         "/v1/audio/speech", ("openai_speech", "deepgram_speech", "elevenlabs_speech"), media="speech", text_body=True
     ),
-    "videos": OperationFacts("/v1/videos", _VIDEOS, media="video", replayable=True),
-    "video_remixes": OperationFacts("/v1/videos/{id}/remix", _VIDEOS, media="video", replayable=True),
+    "videos": OperationFacts("/v1/videos", _VIDEO_WIRES, media="video", replayable=True),
+    "video_remixes": OperationFacts("/v1/videos/{id}/remix", _VIDEO_WIRES, media="video", replayable=True),
     "realtime": OperationFacts("/v1/realtime", ("openai_realtime",), windowed=True),
 }
 """The operations, in the order in which error messages name them. A dict lookup costs no Python call."""

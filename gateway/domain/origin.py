@@ -5,7 +5,9 @@ from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 ANY_ORIGIN = "*"
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
+_ORIGIN_PATTERN = re.compile(
+    r"[a-z][a-z0-9+.-]*://(?:[a-z0-9._-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII
+)
 _DEFAULT_PORTS = {("http", "80"), ("https", "443")}
 _MAX_PORT = 65_535
 
@@ -14,7 +16,7 @@ def is_origin(text: str) -> bool:
     """Return whether ``text`` is an origin, or ``*`` for all. ``null``, sent by pages without an origin, is not."""
     if text == ANY_ORIGIN:
         return True
-    if not _ORIGIN.match(text.lower()):
+    if not _ORIGIN_PATTERN.match(text.lower()):
         return False
     port = text.rpartition(":")[2]
     return not port.isdigit() or 0 < int(port) <= _MAX_PORT

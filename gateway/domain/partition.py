@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
-_BYTES = 8
+_DIGEST_BYTES = 8
 
 
 def pick_node(name: str, nodes: Iterable[str]) -> str | None:
@@ -12,4 +12,4 @@ def pick_node(name: str, nodes: Iterable[str]) -> str | None:
 
 
 def _rank(node: str, name: str) -> bytes:
-    return blake2b(f"{node} {name}".encode(), digest_size=_BYTES).digest()
+    return blake2b(f"{node} {name}".encode(), digest_size=_DIGEST_BYTES).digest()

@@ -12,17 +12,17 @@ from gateway.frozen import frozen
 from gateway.parsing import must
 
 _BASE64URL = re.compile(r"[A-Za-z0-9_-]*\Z", re.ASCII)
-_MAX_ID, _MAX_BYTES = 1364, 12_288
+_MAX_ID_CHARS, _MAX_DATA_CHARS = 1364, 12_288
 """Characters: of a credential id of at most 1023 bytes (section 5.8.3), and of anything else."""
-_MAX_TRANSPORTS, _MAX_TRANSPORT = 8, 32
+_MAX_TRANSPORTS, _MAX_TRANSPORT_CHARS = 8, 32
 
 
 def _is_base64url(text: str, max_length: int) -> bool:
     return 0 < len(text) <= max_length and _BASE64URL.match(text) is not None and len(text) % 4 != 1
 
 
-_ID = must("base64url of 1 to 1023 bytes", lambda value: _is_base64url(value, _MAX_ID))
-_BYTES = must("base64url", lambda value: _is_base64url(value, _MAX_BYTES))
+_ID = must("base64url of 1 to 1023 bytes", lambda value: _is_base64url(value, _MAX_ID_CHARS))
+_BYTES = must("base64url", lambda value: _is_base64url(value, _MAX_DATA_CHARS))
 _NAME = must(
     "1 to 64 characters that can be seen",
     lambda value: 0 < len(value) <= MAX_CODE_CHARS and value.isprintable() and bool(value.strip()),
@@ -31,7 +31,7 @@ _TYPED_CODE = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_COD
 _PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
 _TRANSPORTS = must(
     "a few short words",
-    lambda value: len(value) <= _MAX_TRANSPORTS and all(len(transport) <= _MAX_TRANSPORT for transport in value),
+    lambda value: len(value) <= _MAX_TRANSPORTS and all(len(transport) <= _MAX_TRANSPORT_CHARS for transport in value),
 )
 
 

@@ -23,8 +23,8 @@ ONE_PPM = 1_000_000
 """A multiplier of one, in parts per million."""
 _PER_MILLION_PPM = _PER_MILLION * ONE_PPM
 
-_MAX_REMEMBERED = 4_096
-_MIXED = Usage(
+_MAX_CACHED_LOOKUPS = 4_096
+_SAMPLE_USAGE = Usage(
     2_000, 2_000, images=1, duration_ms=1_000, characters=1_000, details=UsageDetails(1_000, 0, 1_000, searches=1)
 )
 
@@ -73,10 +73,10 @@ class _Modality:
         cached_price = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.kept else None
         return _TextRates(fresh_price, cached_price, getattr(price, f"{self.name}_output_nanos_per_million"))
 
-    def find_counts(self, rare: UsageDetails) -> tuple[int, int, int]:
+    def find_counts(self, details: UsageDetails) -> tuple[int, int, int]:
         """Return this modality's prompt tokens, the cached part of them, and its completion tokens."""
-        cached_count = getattr(rare, f"cached_{self.name}") if self.kept else 0
-        return getattr(rare, f"{self.name}_input"), cached_count, getattr(rare, f"{self.name}_output")
+        cached_count = getattr(details, f"cached_{self.name}") if self.kept else 0
+        return getattr(details, f"{self.name}_input"), cached_count, getattr(details, f"{self.name}_output")
 
 
 _MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", kept=False))
@@ -100,7 +100,7 @@ class Price:
         citation_nanos_per_million: for tokens of quoted pages that are not part of the prompt.
         search_nanos: per web search by the provider, or per search unit of a rerank.
         tiers_served: service tiers, each with a factor for token costs in parts per million.
-        built_in: the price is from the built-in list, so a cost reported by the provider takes precedence.
+        built_in: whether the price is from the built-in list, so that a cost reported by the provider takes precedence.
     """
 
     model: str
@@ -158,8 +158,8 @@ class Price:
 
     def find_factor(self, tier: str) -> int:
         """Return a service tier's factor for token costs, in parts per million. ``fast+us`` multiplies both factors."""
-        served = tier.split("+")
-        return reduce(multiply_ppm, (ppm for name, ppm in self.tiers_served if name in served), ONE_PPM)
+        served_tiers = tier.split("+")
+        return reduce(multiply_ppm, (ppm for name, ppm in self.tiers_served if name in served_tiers), ONE_PPM)
 
     def find_second_nanos(self, size: str) -> int:
         """Return the price per second of audio, or of video of that ``size`` (``1280x720``)."""
@@ -198,25 +198,25 @@ def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM)
     else:
         per_million = usage.prompt_tokens * rates.input_nanos_per_million
     per_million += usage.completion_tokens * rates.output_nanos_per_million
-    if (rare := usage.details) is not None:
+    if (details := usage.details) is not None:
         if price.modal:
-            per_million += _find_modal_nanos(price, rates, usage, rare)
-        if rare.tier and price.tiers_served:
-            per_million = multiply_ppm(per_million, price.find_factor(rare.tier))
-        per_million += _find_counted_nanos(price, rare)
+            per_million += _find_modal_nanos(price, rates, usage, details)
+        if details.tier and price.tiers_served:
+            per_million = multiply_ppm(per_million, price.find_factor(details.tier))
+        per_million += _find_counted_nanos(price, details)
     if usage.images or usage.characters or usage.duration_ms:
         per_million += _find_media_nanos(price, usage)
     if price.call_nanos and usage.used:
-        per_million += price.call_nanos * (_PER_MILLION if rare is None else _PER_MILLION * rare.calls)
+        per_million += price.call_nanos * (_PER_MILLION if details is None else _PER_MILLION * details.calls)
     return -(-per_million * multiplier_ppm // _PER_MILLION_PPM)
 
 
-def _find_counted_nanos(price: Price, rare: UsageDetails) -> int:
+def _find_counted_nanos(price: Price, details: UsageDetails) -> int:
     """Return the cost of searches, separately reported reasoning and citations, times a million."""
     return (
-        (rare.searches * price.search_nanos + rare.file_searches * price.file_search_nanos) * _PER_MILLION
-        + rare.reasoning * price.reasoning_nanos_per_million
-        + rare.citations * price.citation_nanos_per_million
+        (details.searches * price.search_nanos + details.file_searches * price.file_search_nanos) * _PER_MILLION
+        + details.reasoning * price.reasoning_nanos_per_million
+        + details.citations * price.citation_nanos_per_million
     )
 
 
@@ -278,24 +278,26 @@ class Share(NamedTuple):
     rates: OwnRates
 
 
-def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> Iterator[Share]:
+def list_shares(price: Price, rates: Price | Tier, usage: Usage, details: UsageDetails) -> Iterator[Share]:
     """Yield the tokens of each modality with its rates. Cached tokens of no known modality count as text."""
     rate, output_tokens = rates.input_nanos_per_million, usage.completion_tokens
     fresh_tokens, cached_tokens, _, _ = split_prompt(usage)
     for modality in _MODALITIES:
-        prompt, cached_count, completion = modality.find_counts(rare)
-        own_rates = modality.find_rates(price)
+        prompt, cached_count, completion = modality.find_counts(details)
+        modality_rates = modality.find_rates(price)
         cached_count = min(cached_count, cached_tokens)
         input_count, output_count = max(0, min(prompt - cached_count, fresh_tokens)), min(completion, output_tokens)
-        own_rate = _choose_rate(own_rates.fresh, rate)
-        cached_rate = _choose_rate(rates.cached_input_nanos_per_million, rate) if own_rates.fresh is None else own_rate
-        output = _choose_rate(own_rates.output, rates.output_nanos_per_million)
+        own_rate = _choose_rate(modality_rates.fresh, rate)
+        cached_rate = (
+            _choose_rate(rates.cached_input_nanos_per_million, rate) if modality_rates.fresh is None else own_rate
+        )
+        output = _choose_rate(modality_rates.output, rates.output_nanos_per_million)
         yield Share(
             modality.name,
             input_count,
             cached_count,
             output_count,
-            OwnRates(own_rate, _choose_rate(own_rates.cached, cached_rate), output),
+            OwnRates(own_rate, _choose_rate(modality_rates.cached, cached_rate), output),
         )
         cached_tokens, fresh_tokens, output_tokens = (
             cached_tokens - cached_count,
@@ -304,15 +306,15 @@ def list_shares(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDeta
         )
 
 
-def _find_modal_nanos(price: Price, rates: Price | Tier, usage: Usage, rare: UsageDetails) -> int:
+def _find_modal_nanos(price: Price, rates: Price | Tier, usage: Usage, details: UsageDetails) -> int:
     """Return the extra cost of audio, image and video tokens over text tokens, times a million. May be negative."""
-    rate, made_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
-    text_cached = _choose_rate(rates.cached_input_nanos_per_million, rate)
+    rate, output_rate = rates.input_nanos_per_million, rates.output_nanos_per_million
+    cached_rate = _choose_rate(rates.cached_input_nanos_per_million, rate)
     return sum(
         share.fresh * (share.rates.fresh - rate)
-        + share.cached * (share.rates.cached - text_cached)
-        + share.output * (share.rates.output - made_rate)
-        for share in list_shares(price, rates, usage, rare)
+        + share.cached * (share.rates.cached - cached_rate)
+        + share.output * (share.rates.output - output_rate)
+        for share in list_shares(price, rates, usage, details)
     )
 
 
@@ -340,8 +342,8 @@ class PriceLayer:
     @classmethod
     def of(cls, prices: Iterable[Price]) -> "PriceLayer":
         """Return a layer of ``prices``. Of several for the same model and provider, the last counts."""
-        latest = {(price.model, price.provider): price for price in prices}
-        return cls(latest, (price.provider for price in latest.values() if not price.units))
+        prices_by_key = {(price.model, price.provider): price for price in prices}
+        return cls(prices_by_key, (price.provider for price in prices_by_key.values() if not price.units))
 
     def __len__(self) -> int:
         return len(self.prices)
@@ -349,9 +351,9 @@ class PriceLayer:
     def find(self, model: str, provider: str | None) -> Price | None:
         """Like ``PriceList.find``, but only in this list."""
         if not is_glob(model):
-            exact = self.prices.get((model, provider)) or self.prices.get((model, None))
-            if exact is not None:
-                return exact
+            exact_price = self.prices.get((model, provider)) or self.prices.get((model, None))
+            if exact_price is not None:
+                return exact_price
         normalized = normalize_name(model)
         spelled, released = self._spellings
         for keys, name in (spelled, normalized), (released, split_release(normalized)[0]):
@@ -361,8 +363,8 @@ class PriceLayer:
         return self._match(model, normalized, provider) or self._match(model, normalized, None)
 
     def _match(self, model: str, normalized: str, provider: str | None) -> Price | None:
-        for whose, glob, spelled, key in self._globs:
-            if whose == provider and (glob(model) or spelled(normalized)):
+        for glob_provider, glob, spelled, key in self._globs:
+            if glob_provider == provider and (glob(model) or spelled(normalized)):
                 return self.prices[key]
         return None
 
@@ -407,7 +409,7 @@ class PriceList:
             else:
                 self.layers += (prices if isinstance(prices, PriceLayer) else PriceLayer.of(prices),)
         # Every request looks up a price. Few models are in use, and comparing one with hundreds of globs is slow.
-        self._remembered = lru_cache(_MAX_REMEMBERED)(self._search)
+        self._find_cached = lru_cache(_MAX_CACHED_LOOKUPS)(self._search)
 
     def __len__(self) -> int:
         return sum(map(len, self.layers))
@@ -422,7 +424,7 @@ class PriceList:
         A spelling without a date matches the name without a date, else the latest dated name. If several spellings of
         a name have different prices, the highest applies, because the intended spelling is unknown.
         """
-        return self._remembered(model, provider)
+        return self._find_cached(model, provider)
 
     def list_prices(self) -> list[Price]:
         return [price for layer in self.layers for price in layer.prices.values()]
@@ -449,4 +451,4 @@ def _compile(glob: str) -> _Matcher:
 
 
 def _rank(price: Price) -> tuple[str, int]:
-    return split_release(normalize_name(price.model))[1], cost_nanos(price, _MIXED)
+    return split_release(normalize_name(price.model))[1], cost_nanos(price, _SAMPLE_USAGE)

@@ -33,7 +33,7 @@ _SLACK_S = 1e-6  # tolerates float rounding: a client that waits exactly as long
 class Limits:
     """The limits of one subject; None means unlimited.
 
-    ``burst`` is the number of requests that may start at once; None for ``rpm``.
+    ``burst`` is the number of requests that may start at once; None means as many as ``rpm``.
     """
 
     rpm: int | None = None
@@ -81,16 +81,16 @@ def spend(tat: float, limit: int, cost: int, now: float) -> float:
     return max(tat, now) + cost * MINUTE_S / limit
 
 
-def change_limit(tat: float, old: int, new: int, now: float) -> float:
-    """Return the bucket's ``tat`` under a ``new`` limit. A change never lengthens the wait.
+def change_limit(tat: float, old_limit: int, new_limit: int, now: float) -> float:
+    """Return the bucket's ``tat`` under ``new_limit``. A change never lengthens the wait.
 
     A raised limit keeps the units owed, so the wait shrinks: a limit raised from 1 to 100,000 must not leave a wait of
     an hour. A lowered limit keeps the seconds: a tenth of a large limit, legitimately used, would be hours under a
     small one.
     """
-    if new <= old:
+    if new_limit <= old_limit:
         return tat
-    return now + (tat - now) * old / new
+    return now + (tat - now) * old_limit / new_limit
 
 
 def remaining(tat: float, limit: int, burst: int, now: float) -> int:
@@ -156,9 +156,9 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
     every request.
     """
     cost_s = cost * MINUTE_S
-    strictest, min_remaining, latest = 0, 0, 0.0
-    for meter, limit, burst in rates:
-        tat = meter.tat
+    strictest_limit, min_remaining, latest_tat = 0, 0, 0.0
+    for bucket, limit, burst in rates:
+        tat = bucket.tat
         new_tat = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every bucket
         debt_s = new_tat - now - _SLACK_S
         burst_left = burst
@@ -166,25 +166,25 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
             burst_left = int(burst - debt_s * limit / MINUTE_S)
             if burst_left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
                 if wait_s(tat, (limit, burst), cost, now):
-                    undo_spend(rates, meter)
+                    undo_spend(rates, bucket)
                     return None
                 burst_left = 0
-        meter.before, meter.tat = tat, new_tat
+        bucket.before, bucket.tat = tat, new_tat
         if (
-            not strictest
+            not strictest_limit
             or burst_left < min_remaining
-            or (burst_left == min_remaining and (new_tat, -limit) > (latest, -strictest))
+            or (burst_left == min_remaining and (new_tat, -limit) > (latest_tat, -strictest_limit))
         ):
-            strictest, min_remaining, latest = limit, burst_left, new_tat
-    return RateLimitWindow(strictest, min_remaining, latest - now)
+            strictest_limit, min_remaining, latest_tat = limit, burst_left, new_tat
+    return RateLimitWindow(strictest_limit, min_remaining, latest_tat - now)
 
 
 def undo_spend(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
     """Undo the last take of every bucket before ``until``. Only valid right after that take."""
-    for meter, _, _ in rates:
-        if meter is until:
+    for bucket, _, _ in rates:
+        if bucket is until:
             return
-        meter.tat = meter.before
+        bucket.tat = bucket.before
 
 
 def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
@@ -196,10 +196,10 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
     limit, the correction is counted at the larger limit, like the debt.
     """
     tokens_s = tokens * MINUTE_S
-    for meter, limit, _ in rates:
-        since = now if tokens > 0 and meter.tat < now else meter.tat
-        tat = since + tokens_s / max(limit, meter.limit)
-        meter.tat = tat if tat > now else now  # noqa: FURB136
+    for bucket, limit, _ in rates:
+        since = now if tokens > 0 and bucket.tat < now else bucket.tat
+        tat = since + tokens_s / max(limit, bucket.limit)
+        bucket.tat = tat if tat > now else now  # noqa: FURB136
 
 
 @frozen
@@ -223,14 +223,14 @@ class LimitExceeded:
 
     @property
     def message(self) -> str:
-        whose = {"key": "This key's", "account": "The account's", "channel": "The channel's"}[self.subject.kind]
+        owner_text = {"key": "This key's", "account": "The account's", "channel": "The channel's"}[self.subject.kind]
         if self.what == "concurrent requests":
             limit_name = self.what if self.limit != 1 else self.what.removesuffix("s")
-            return f"{whose} limit of {self.limit} {limit_name} is reached"
+            return f"{owner_text} limit of {self.limit} {limit_name} is reached"
         limit_name = self.what if self.limit != 1 else self.what.replace("s ", " ", 1)
         burst_text = f" ({self.burst} at once)" if self.burst is not None and self.burst < self.limit else ""
         limit = f"{self.limit} {limit_name}{burst_text}"
-        return f"{whose} limit of {limit} is reached; retry in {retry_after_s(self.wait_s)} s"
+        return f"{owner_text} limit of {limit} is reached; retry in {retry_after_s(self.wait_s)} s"
 
 
 @attrs.define(eq=False)

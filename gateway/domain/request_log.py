@@ -24,26 +24,26 @@ INTERRUPTED_STATUS = 500
 """The status of a row whose request was interrupted by a stop or a crash. The status the client got is unknown."""
 ID_PREFIX = "req_"
 """The prefix of a request id; 24 hexadecimal digits follow."""
-MAX_ERROR = 300
-MAX_ADAPTED = 300
+MAX_ERROR_CHARS = 300
+MAX_ADAPTED_CHARS = 300
 SUCCESS = "ok"
 """The code of a successful attempt. Every other code is an error's public code."""
 
 NO_CHANNEL = "-"
 """The channel of an attempt that was none: a step of a route that was passed over."""
 
-_TRIED_CHANNEL = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})(?::([0-9]{1,3}):([a-z_]*):([0-9]{1,3}):([^=:,]*))?")
-_NON_CODE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]")
+_ATTEMPT_PATTERN = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})(?::([0-9]{1,3}):([a-z_]*):([0-9]{1,3}):([^=:,]*))?")
+_NON_CODE_PATTERN = re.compile(r"[^A-Za-z0-9._-]")
 _CODE_CHARS = 64
 _TRUNCATION_MARK = ",..."
 _ID = re.compile(r"req_[0-9a-f]{24}", re.ASCII)
 _CAPITALS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TO_LOWER = str.maketrans(_CAPITALS, _CAPITALS.lower())
-_LEFT_STATUS = 499
+_DISCONNECTED_STATUS = 499
 
 
-def _clean(code: str) -> str:
-    return _NON_CODE_CHARACTERS.sub("_", code[:_CODE_CHARS]) or "_"
+def _clean_code(code: str) -> str:
+    return _NON_CODE_PATTERN.sub("_", code[:_CODE_CHARS]) or "_"
 
 
 @frozen
@@ -58,7 +58,7 @@ class FailedAttempt:
     """
 
     channel: str
-    code: str = attrs.field(converter=_clean)
+    code: str = attrs.field(converter=_clean_code)
     ms: int
     status: int = 0
     cause: str = ""
@@ -77,7 +77,7 @@ def build_tried(attempts: Iterable[FailedAttempt]) -> str:
 
 def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
     """Parse the result of ``build_tried``, also of version 0.9. Invalid parts are left out."""
-    matches = map(_TRIED_CHANNEL.fullmatch, text.split(","))
+    matches = map(_ATTEMPT_PATTERN.fullmatch, text.split(","))
     return tuple(
         FailedAttempt(
             match[1],
@@ -94,20 +94,20 @@ def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
 
 
 def build_error(message: str) -> str:
-    """Return an error message for a row: one line of printable characters, at most ``MAX_ERROR``."""
-    return "".join(character if character.isprintable() else " " for character in message[:MAX_ERROR])
+    """Return an error message for a row: one line of printable characters, at most ``MAX_ERROR_CHARS``."""
+    return "".join(character if character.isprintable() else " " for character in message[:MAX_ERROR_CHARS])
 
 
 def build_adapted(names: Iterable[str]) -> str:
     """List the adapted fields for a row and a header: ``thinking,tools.web_search``.
 
-    A list longer than ``MAX_ADAPTED`` characters is cut and ends with ``...``. Unusual characters become ``_``, because
-    names may come from a client.
+    A list longer than ``MAX_ADAPTED_CHARS`` characters is cut and ends with ``...``. Unusual characters become ``_``,
+    because names may come from a client.
     """
-    text = ",".join(dict.fromkeys(map(_clean, names)))
-    if len(text) <= MAX_ADAPTED:
+    text = ",".join(dict.fromkeys(map(_clean_code, names)))
+    if len(text) <= MAX_ADAPTED_CHARS:
         return text
-    return f"{text[: MAX_ADAPTED - len(_TRUNCATION_MARK)].rpartition(',')[0]}{_TRUNCATION_MARK}"
+    return f"{text[: MAX_ADAPTED_CHARS - len(_TRUNCATION_MARK)].rpartition(',')[0]}{_TRUNCATION_MARK}"
 
 
 def is_request_id(text: str) -> bool:
@@ -132,8 +132,8 @@ class RequestRecord:
         overrun_nanos: the part of the cost above a limit.
         tried: the attempts (``parse_tried``) if there were several, or a route; otherwise empty, because the row has
             the result.
-        error: the error message sent to the client, at most ``MAX_ERROR`` characters; empty without an error.
-        unpriced: the model had no price at the channel that served it, so the request was free.
+        error: the error message sent to the client, at most ``MAX_ERROR_CHARS`` characters; empty without an error.
+        unpriced: whether the model had no price at the channel that served it, so that the request was free.
         adapted: the fields written as text, left out or changed to suit the provider (``build_adapted``); empty if
             there are none.
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
@@ -254,10 +254,10 @@ class RequestFilter:
     """A filter for rows. None does not restrict.
 
     Attributes:
-        verdict: "error": rows that failed or were refused; "ok": the others.
+        verdict: "error" for rows that failed or were refused, "ok" for the others.
         text: a request's id, or a part of its error's code or text; case is ignored.
-        after: a cursor, ``next`` or ``newest`` of a page: only rows after it, oldest first.
-        before: a row's sequence: only earlier ones.
+        after: a cursor, ``next`` or ``newest`` of a page. Only rows after it are returned, the oldest first.
+        before: the sequence of a row. Only earlier rows are returned.
         tag: one of the row's tags, with its value: ``team=web``.
     """
 
@@ -292,7 +292,7 @@ class RequestFilter:
             self.verdict == "error"
             or (self.text is not None and self.request_id is None)
             or (self.outcome is not None and self.outcome not in NON_FAILURES)
-            or (self.status is not None and self.status >= 400 and self.status != _LEFT_STATUS)  # noqa: PLR2004 - HTTP
+            or (self.status is not None and self.status >= 400 and self.status != _DISCONNECTED_STATUS)  # noqa: PLR2004 - HTTP
         )
 
     def matches(self, stored_request: "StoredRequest") -> bool:

@@ -16,7 +16,7 @@ PriceSource = Literal["console", "file", "shipped"]
 SettingType = Literal["text", "integer", "number", "boolean", "list", "choice"]
 
 MAX_PATH = 128
-_GROUP, _PRICE, _ROUTE = "group", "price", "route"
+_GROUP_SECTION, _PRICE_SECTION, _ROUTE_SECTION = "group", "price", "route"
 
 
 @frozen
@@ -24,8 +24,8 @@ class Setting:
     """One stored setting.
 
     ``path`` is like ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, ``price@openai/gpt-*`` at one provider, or
-    ``route/fast``. ``value`` is JSON: a group's table without the name, the whole table of a price or a route.
-    ``changed_ms`` is the last change, Unix milliseconds.
+    ``route/fast``. ``value`` is JSON: a group's table without the name, or the whole table of a price or a route.
+    ``changed_ms`` is the time of the last change, in Unix milliseconds.
     """
 
     path: str
@@ -40,33 +40,33 @@ def name_setting(section: str, key: str) -> str:
 
 def name_group(name: str) -> str:
     """Return the path of a group."""
-    return f"{_GROUP}/{name}"
+    return f"{_GROUP_SECTION}/{name}"
 
 
 def name_price(model: str, provider: str | None) -> str:
     """Return the path of a price: there is one for each model, or glob, and provider."""
-    return f"{_PRICE}/{model}" if provider is None else f"{_PRICE}@{provider}/{model}"
+    return f"{_PRICE_SECTION}/{model}" if provider is None else f"{_PRICE_SECTION}@{provider}/{model}"
 
 
 def name_route(name: str) -> str:
     """Return the path of a route."""
-    return f"{_ROUTE}/{name}"
+    return f"{_ROUTE_SECTION}/{name}"
 
 
 def is_route(path: str) -> bool:
     """Return whether a path is of a route."""
-    return path.startswith(f"{_ROUTE}/")
+    return path.startswith(f"{_ROUTE_SECTION}/")
 
 
 def find_group(path: str) -> str | None:
     """Return the group's name. None if the path is of no group."""
     kind, _, name = path.partition("/")
-    return name if kind == _GROUP else None
+    return name if kind == _GROUP_SECTION else None
 
 
 def is_price(path: str) -> bool:
     """Return whether a path is of a price."""
-    return path.startswith((f"{_PRICE}/", f"{_PRICE}@"))
+    return path.startswith((f"{_PRICE_SECTION}/", f"{_PRICE_SECTION}@"))
 
 
 @frozen
@@ -75,7 +75,8 @@ class SettingView:
 
     Attributes:
         value: the value in force; ``default`` is the value that no layer sets.
-        editable: it can be changed while the gateway runs, and neither the file nor the environment sets it.
+        editable: whether the setting can be changed while the gateway runs, and is set neither by the file nor by the
+            environment.
     """
 
     section: str

@@ -29,7 +29,7 @@ _WEIGHTS = (
     (_EMOJI, 200),
 )
 """The weight of each character of a class."""
-_PAIRS = (
+_PAIR_WEIGHTS = (
     *(
         (previous_kind + next_kind, 64)
         for previous_kind in (_PUNCTUATION, _SPACE, _LINE)
@@ -46,7 +46,7 @@ _PAIRS = (
 """The weight of two neighbours: a word begins, or no token of a vocabulary crosses the border between them.
 
 Pairs do not overlap: three of one class are one pair."""
-_FIRST_WORD = 64
+_FIRST_WORD_WEIGHT = 64
 _SLICE_BYTES = 2 * 1024
 _SAMPLED_BYTES = 64 * 1024
 """Some milliseconds on the event loop."""
@@ -66,7 +66,7 @@ def _make_table() -> bytes:
     return bytes(table)
 
 
-_TABLE = _make_table()
+_KIND_TABLE = _make_table()
 
 
 def estimate_text(text: str) -> int:
@@ -84,16 +84,16 @@ def estimate_text(text: str) -> int:
 
 def _weigh(encoded: bytes) -> int:
     """Return the weight of a UTF-8 text, which may be cut anywhere."""
-    kinds = encoded.translate(_TABLE)
-    weight = _FIRST_WORD * (kinds[:1] in {_LOWER, _UPPER})
+    kinds = encoded.translate(_KIND_TABLE)
+    weight = _FIRST_WORD_WEIGHT * (kinds[:1] in {_LOWER, _UPPER})
     for kind, pair_weights in _WEIGHTS:
         weight += kinds.count(kind) * pair_weights
-    for pair, pair_weights in _PAIRS:
+    for pair, pair_weights in _PAIR_WEIGHTS:
         weight += kinds.count(pair) * pair_weights
     return weight
 
 
-def estimate_sample(texts: Iterable[str], sampled: int, total: int) -> int:
-    """Return the tokens of ``total`` pieces, of which the ``sampled`` ones have these ``texts``."""
+def estimate_sample(texts: Iterable[str], sampled_count: int, total_count: int) -> int:
+    """Estimate the tokens of ``total_count`` items from ``texts``, which are ``sampled_count`` of them."""
     tokens = estimate_text("".join(texts))
-    return -(-tokens * total // sampled) if 0 < sampled < total else tokens
+    return -(-tokens * total_count // sampled_count) if 0 < sampled_count < total_count else tokens

@@ -32,7 +32,7 @@ SUMS = (
 
 _UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
 _get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
-_amounts_of = attrgetter(*SUMS[2:])
+_get_amounts = attrgetter(*SUMS[2:])
 
 
 @frozen
@@ -120,14 +120,14 @@ def split_hours(since: int, until: int) -> list[TimeRange]:
 
 def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
     """Return the amounts to add to the sums, in a fixed order against deadlocks. Unserved names count as no model."""
-    alike: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
+    similar_rows: defaultdict[tuple[int, object], list[RequestRecord]] = defaultdict(list)
     for row in rows:
-        alike[row.settled_ms // HOUR_MS, _get_group_key(row)].append(row)
+        similar_rows[row.settled_ms // HOUR_MS, _get_group_key(row)].append(row)
     sums_by_key: dict[TrafficKey, Sums] = {}
-    for (hour, _), group in alike.items():
+    for (hour, _), group in similar_rows.items():
         first_row = group[0]
         model = "" if first_row.attempts == 0 and first_row.error_code in _UNKNOWN_MODEL_CODES else first_row.model
-        sums = (len(group), len(group) if has_failed(first_row) else 0, *add_columns(group, _amounts_of))
+        sums = (len(group), len(group) if has_failed(first_row) else 0, *add_columns(group, _get_amounts))
         for span in SPANS:
             traffic_key = (
                 span,

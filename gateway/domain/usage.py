@@ -128,9 +128,9 @@ _SEPARATE_COUNTS = (
     ("citation_tokens", "citations"),
     ("reasoning_tokens", "reasoning"),
 )
-_TICKS = "cost_in_usd_ticks"
-_AUDIO_SECONDS = "prompt_audio_seconds"
-_SEPARATE_FIELDS = frozenset({"cost", _TICKS, _AUDIO_SECONDS, *(name for name, _ in _SEPARATE_COUNTS)})
+_TICKS_FIELD = "cost_in_usd_ticks"
+_AUDIO_SECONDS_FIELD = "prompt_audio_seconds"  # Mistral's: docs.mistral.ai, "Audio & Transcription"
+_SEPARATE_FIELDS = frozenset({"cost", _TICKS_FIELD, _AUDIO_SECONDS_FIELD, *(name for name, _ in _SEPARATE_COUNTS)})
 
 
 def parse_count(value: object) -> int | None:
@@ -143,7 +143,7 @@ def parse_count(value: object) -> int | None:
 def parse_usage(fields: object, *, completes: bool = False) -> Usage | None:
     """Parse a ``usage`` object of the OpenAI API format. Return None if it is missing or not plausible.
 
-    With ``completes``, ``completion_tokens`` is required, and a prompt of 0 tokens is not plausible: some servers
+    If ``completes`` is true, ``completion_tokens`` is required, and a prompt of 0 tokens is not plausible: some servers
     report 0 instead of counting. Counts have to be integers in range, so a charge is never negative.
 
     Cached tokens are in ``prompt_tokens_details`` (OpenAI's OpenAPI document, ``CompletionUsage``), in DeepSeek's
@@ -177,7 +177,7 @@ def parse_usage(fields: object, *, completes: bool = False) -> Usage | None:
     modalities = find_modalities(prompt_details, completion_details) if prompt_details or completion_details else {}
     if not _SEPARATE_FIELDS.isdisjoint(fields):
         modalities |= _find_separate_units(fields)
-        if seconds := parse_count(fields.get(_AUDIO_SECONDS)):  # Mistral's: docs.mistral.ai, "Audio & Transcription"
+        if seconds := parse_count(fields.get(_AUDIO_SECONDS_FIELD)):
             usage = attrs.evolve(usage, duration_ms=min(seconds * 1_000, MAX_DURATION_MS))
     return attach_details(usage, modalities) if modalities else usage
 
@@ -219,8 +219,8 @@ def find_cost(reported_usage: Mapping[str, Any]) -> int | None:
     ``cost`` is OpenRouter's ("Usage Accounting"); if the customer's own key for the model's vendor is used, the
     vendor's charge is added. xAI reports ticks of a ten-billionth of a dollar (docs.x.ai, "Models and Pricing").
     """
-    if _TICKS in reported_usage:
-        ticks: Any = reported_usage[_TICKS]
+    if _TICKS_FIELD in reported_usage:
+        ticks: Any = reported_usage[_TICKS_FIELD]
         return -(-ticks // 10) if type(ticks) is int and 0 <= ticks <= MAX_COST_USD * 10**10 else None
     cost = parse_cost(reported_usage.get("cost"))
     details = reported_usage.get("cost_details")
@@ -288,7 +288,7 @@ def build_reported_usage(
 
 _COUNT_FIELDS = ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "written_tokens",
            "written_long_tokens", "characters", "reasoning_tokens")  # fmt: skip
-_RARE_COUNTS = tuple(field.name for field in attrs.fields(UsageDetails) if field.type is int)
+_DETAIL_COUNTS = tuple(field.name for field in attrs.fields(UsageDetails) if field.type is int)
 _SOURCES_BY_CERTAINTY: tuple[UsageSource, ...] = ("bound", "estimate", "upstream", "none")
 
 
@@ -310,7 +310,7 @@ def add_usages(usages: Sequence[Usage]) -> Usage:
 
 def _add_details(rares: Sequence[UsageDetails]) -> UsageDetails:
     """Add rare units. The tier is kept if it is the same in all, the cost if all report one."""
-    counts = {name: sum(getattr(rare, name) for rare in rares) for name in _RARE_COUNTS}
+    counts = {name: sum(getattr(rare, name) for rare in rares) for name in _DETAIL_COUNTS}
     tiers, costs = {rare.tier for rare in rares}, [rare.cost_nanos for rare in rares if rare.cost_nanos is not None]
     cost = sum(costs) if len(costs) == len(rares) else None
     return UsageDetails(**counts, tier=rares[0].tier if len(tiers) == 1 else "", cost_nanos=cost)

@@ -98,7 +98,7 @@ class VideoRequest:
 
     Attributes:
         remix_of: the job to remix; None for a new video.
-        webhook_url: receives the end; in the client's ``status_words``.
+        webhook_url: the URL that is notified of the end, in the client's ``status_words``.
     """
 
     prompt: str = attrs.field(repr=False)
@@ -116,18 +116,19 @@ class VideoJob:
 
     Attributes:
         receipt: the row of the request that created it, until the job ends: its owner and time.
-        size: as requested, or the model's default.
-        seconds: as requested, or the model's default.
-        held_nanos: reserved until it ends.
+        size: the requested size, or the model's default.
+        seconds: the requested length, or the model's default.
+        held_nanos: the amount reserved until the job ends.
         deadline_ms: the time after which an unfinished job fails.
         upstream_id: the provider's id of the task.
         key_print: a fingerprint of the channel's key that knows the task.
         clue: the provider's reference to the video, in its own format.
-        media_id: of the kept file, with ``media_bytes`` and ``media_type``.
-        owner: the process that works on it; empty: none.
+        media_id: the id of the kept file, which has ``media_bytes`` and the type ``media_type``.
+        owner: the process that works on the job; empty if none does.
         lease_until_ms: when the claim of that process expires.
-        polls: polls in a row that found it in progress; ``failures``: polls in a row that failed.
-        status_words: those of the client that created it.
+        polls: the number of polls in a row that found the job in progress. ``failures`` is the number of polls in a row
+            that failed.
+        status_words: the status words for the client that created the job.
     """
 
     id: str
@@ -268,9 +269,9 @@ class VideoRules:
 class Claim:
     """The due jobs that a process wants to claim.
 
-    ``max_jobs`` limits all of them, ``max_per_channel`` those of one channel. ``full_channels`` get none. With
-    ``fetching``, only jobs whose file is to be fetched are claimed, otherwise all others. ``channels`` are those of
-    this node's share; None in a single process.
+    ``max_jobs`` limits all of them, and ``max_per_channel`` those of one channel. No jobs of ``full_channels`` are
+    claimed. If ``fetching`` is true, only jobs whose file is to be fetched are claimed, otherwise all others.
+    ``channels`` are the channels of this node's share; None in a single process.
     """
 
     process: str

@@ -8,7 +8,7 @@ _COMMON_RUNS = (
     *("0123456789" * 4, "9876543210" * 4, "0123456789abcdef" * 4),
     *("abcdefghijklmnopqrstuvwxyz", "qwertyuiopasdfghjklzxcvbnm"),
 )
-_WORDS = sorted(
+_COMMON_WORDS = sorted(
     (
         "a", "abc", "account", "admin", "anthropic", "api", "bar", "baz", "change", "default", "demo", "dev",
         "development", "dummy", "example", "fake", "foo", "gateway", "gemini", "here", "hello", "insert", "it",
@@ -20,16 +20,16 @@ _WORDS = sorted(
     reverse=True,
 )  # fmt: skip
 # Possessive: a long secret is scanned once, whatever it contains.
-_ONLY_WORDS = re.compile(rf"(?:{'|'.join(_WORDS)}|[0-9]{{1,4}}+(?![0-9])|(.)\1{{3,}}+|[-_. x])++\Z")
+_ONLY_WORDS_PATTERN = re.compile(rf"(?:{'|'.join(_COMMON_WORDS)}|[0-9]{{1,4}}+(?![0-9])|(.)\1{{3,}}+|[-_. x])++\Z")
 
 
 def is_weak(secret: str) -> bool:
     """Return whether ``secret`` (a key's with or without its ``sk-``) is weak."""
     text = secret.lower().removeprefix("sk-")
-    stripped = re.sub(r"[-_. ]", "", text)
-    if len(set(stripped)) < MIN_DISTINCT_CHARS or any(stripped in run for run in _COMMON_RUNS):
+    remainder = re.sub(r"[-_. ]", "", text)
+    if len(set(remainder)) < MIN_DISTINCT_CHARS or any(remainder in run for run in _COMMON_RUNS):
         return True
-    return _ONLY_WORDS.match(re.sub(r"[0-9]{5,}", _drop_run, text)) is not None
+    return _ONLY_WORDS_PATTERN.match(re.sub(r"[0-9]{5,}", _drop_run, text)) is not None
 
 
 def _drop_run(match: re.Match[str]) -> str:

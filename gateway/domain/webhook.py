@@ -22,15 +22,15 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 RETRY_AFTER_S: tuple[int, ...] = (5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 28_800)
 """The waits between attempts, about a day in total. After the last one, the delivery fails."""
 GIVE_UP_AFTER_S = 86_400
-MAX_WEBHOOK_URL = 2_048
+MAX_WEBHOOK_URL_CHARS = 2_048
 _MAX_PORT = 65_535
-_URL = re.compile(
+_URL_PATTERN = re.compile(
     r"(?i:https?)://(?P<host>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
     r"(?:[/?#].*)?"
 )
 """Strict where libraries disagree: the HTTP client must find the same host in it."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
-_OK = range(200, 300)
+_OK_STATUSES = range(200, 300)
 _GONE_STATUS = 410
 """The status with which a receiver refuses further deliveries (Standard Webhooks)."""
 
@@ -69,11 +69,11 @@ class WebhookDelivery:
     ) -> "WebhookDelivery":
         """Return the delivery after an attempt (2xx and 410 end it).
 
-        With ``hopeless``, no later attempt can succeed.
+        If ``hopeless`` is true, no later attempt can succeed, so the delivery ends.
         """
         attempts = self.attempts + 1
         fields: dict[str, Any] = {"attempts": attempts, "answer": answer, "owner": "", "lease_until_ms": 0}
-        if answer is not None and answer in _OK:
+        if answer is not None and answer in _OK_STATUSES:
             return attrs.evolve(self, status="delivered", error=None, ended_ms=now_ms, due_ms=None, **fields)
         if hopeless or answer == _GONE_STATUS:
             return attrs.evolve(self, status="failed", error=error, ended_ms=now_ms, due_ms=None, **fields)
@@ -85,9 +85,9 @@ class WebhookDelivery:
 
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
     """Return why no webhook may be sent to ``url``, or None. ``hosts`` are globs. Without any, no host is allowed."""
-    if len(url) > MAX_WEBHOOK_URL:
-        return f"The webhook's URL is longer than {MAX_WEBHOOK_URL} characters"
-    match = _URL.fullmatch(url) if url.isprintable() and "\\" not in url else None
+    if len(url) > MAX_WEBHOOK_URL_CHARS:
+        return f"The webhook's URL is longer than {MAX_WEBHOOK_URL_CHARS} characters"
+    match = _URL_PATTERN.fullmatch(url) if url.isprintable() and "\\" not in url else None
     if match is None or int(match["port"] or 1) > _MAX_PORT:
         return "The webhook is not a plain http or https URL without a user name"
     host = match["host"].lower().strip("[]")
@@ -96,9 +96,9 @@ def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
     return None
 
 
-def derive_secret(master: bytes, key_id: int) -> bytes:
+def derive_secret(master_key: bytes, key_id: int) -> bytes:
     """Return the secret that signs the deliveries of an API key."""
-    return hmac.new(master, f"webhook:{key_id}".encode(), sha256).digest()
+    return hmac.new(master_key, f"webhook:{key_id}".encode(), sha256).digest()
 
 
 def build_secret(secret: bytes) -> str:

@@ -55,11 +55,11 @@ MAX_TAGS = 4
 MAX_SAMPLES = 16
 """Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
-PLAIN_CEILING = audio.Ceiling(audio.MAX_BITRATE, audio.MAX_BITRATE)
-MP3 = audio.Ceiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
-LOSSY_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
-SAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
-UNSAMPLED_CEILING = audio.Ceiling(audio.LOSSY_BITRATE, audio.ASSUMED_BITRATE)
+PLAIN_CEILING = audio.BitrateCeiling(audio.MAX_BITRATE, audio.MAX_BITRATE)
+MP3 = audio.BitrateCeiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
+LOSSY_CEILING = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
+SAMPLED_CEILING = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
+UNSAMPLED_CEILING = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.ASSUMED_BITRATE)
 
 _SECOND_MS = 1_000
 _TAG_START = b"ID3"

@@ -26,7 +26,7 @@ from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_to
 _PREVIEW_QUERY = "?api-version=preview"
 """For endpoints that the v1 API has not released: audio (.../openai/reference-preview-latest)."""
 
-_CREDENTIALS = re.compile(
+_CREDENTIALS_PATTERN = re.compile(
     r"(?P<authority>https?://[^/\s]+/)?(?P<tenant>[\w.-]+):(?P<client>[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4,12}){4})"
     r":(?P<secret>\S+)"
 )
@@ -38,12 +38,12 @@ _AUTHORITY, _SCOPE = "https://login.microsoftonline.com/", "https://cognitiveser
 
 
 def _sign(key: str) -> dict[str, str]:
-    return {"api-key": key} if key and not _CREDENTIALS.fullmatch(key) else {}
+    return {"api-key": key} if key and not _CREDENTIALS_PATTERN.fullmatch(key) else {}
 
 
 def find_grant(key: str, base_url: str) -> TokenGrant | None:
     """Return the credentials of an app registration in ``key``; None if it is an API key."""
-    credentials = _CREDENTIALS.fullmatch(key)
+    credentials = _CREDENTIALS_PATTERN.fullmatch(key)
     if credentials is None:
         return None
     host = urlsplit(base_url).hostname or ""

@@ -44,11 +44,14 @@ class Endpoint:
 
     Attributes:
         stream_path: the path for streams, if it differs.
-        rooted: the path is relative to the server's root, whatever path the base URL has.
-        models: globs of the provider model names that the endpoint serves; empty: all.
-        one_choice: the vendor returns one choice per request and ignores ``n``: several choices need several requests.
-        fetches: the vendor accepts images and files only as data: the gateway downloads those given by URL.
-        custom_tools: a chat may have custom tools, which only OpenAI supports; elsewhere they become functions.
+        rooted: whether the path is relative to the server's root, whatever path the base URL has.
+        models: globs of the provider's model names that the endpoint serves; empty if it serves all models.
+        one_choice: whether the vendor returns one choice per request and ignores ``n``, so that several choices need
+            several requests.
+        fetches: whether the vendor accepts images and files only as data, so that the gateway downloads those given by
+            URL.
+        custom_tools: whether a chat may have custom tools. Only OpenAI supports them; elsewhere they become
+            functions.
     """
 
     wire: Wire
@@ -102,7 +105,7 @@ class EndpointRequest:
     """A request to an endpoint with its serialized body.
 
     Attributes:
-        path: path below the base URL; None for the endpoint's own path.
+        path: the path below the base URL; None for the endpoint's own path.
     """
 
     body: bytes | Content | None = attrs.field(repr=False)
@@ -121,22 +124,24 @@ class Provider:
     Attributes:
         slug: the value of a channel's ``provider``.
         base_url: the default base URL; None if every channel must set its own.
-        env_key: environment variable that usually holds the key. None too if a channel must list its models itself,
-            which a variable cannot do.
-        env_base_url: environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
+        env_key: the environment variable that usually holds the key. It is also None if a channel must list its models
+            itself, which a variable cannot do.
+        env_base_url: the environment variable with which the vendor's SDK overrides ``base_url``; None if unused.
         local_port: the usual port on the same machine; None for remote vendors.
-        sign: key -> headers.
-        sign_at: key and Unix seconds -> headers, for a vendor with short-lived signatures.
-        sign_request: request, key and Unix seconds -> additional headers, if the signature covers the request.
-        find_grant: key and base URL -> the credentials to exchange for an access token; None if the key itself is sent.
-        sign_list: like ``sign``, for the model list, if it differs.
+        sign: returns the headers for a key.
+        sign_at: returns the headers for a key and Unix seconds, for a vendor with short-lived signatures.
+        sign_request: returns additional headers for a request, a key and Unix seconds, if the signature covers the
+            request.
+        find_grant: returns the credentials to exchange for an access token, for a key and a base URL; None if the key
+            itself is sent.
+        sign_list: returns the headers for the model list, if they differ from those of ``sign``.
         models_path: the path of the model list with its query; None if there is no list.
         list_format: the API format of the model list; Gemini's has ``models`` with a ``name``.
-        parse_model_id: id in the model list -> id that clients use.
+        parse_model_id: converts an id in the model list to the id that clients use.
         priced_fields: request fields that change the price; see ``priced_fields.py``.
-        priced_variant: pattern of the part of a model name that changes the price; None if there is none.
-        substitutes: a model other than the requested one may answer and be billed.
-        reports_cost: answers report their cost (``usage.cost``).
+        priced_variant: the pattern of the part of a model name that changes the price; None if there is none.
+        substitutes: whether a model other than the requested one may answer and be billed.
+        reports_cost: whether answers report their cost (``usage.cost``).
     """
 
     slug: str

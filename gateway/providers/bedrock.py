@@ -14,8 +14,8 @@ from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider
 from gateway.providers.priced_fields import BETA, COMMON_FIELDS
 from gateway.providers.quirks import leave_out_billing_line
 
-_CLAUDE = "anthropic.*"
-_OTHER_VENDORS = ("[!a]*", "a[!n]*")
+_CLAUDE_MODELS = "anthropic.*"
+_OTHER_MODELS = ("[!a]*", "a[!n]*")
 """Globs of all models except Claude, which the endpoints in OpenAI's format do not serve."""
 
 
@@ -28,16 +28,16 @@ BEDROCK = Provider(
     title="Amazon Bedrock",
     env_key="AWS_BEARER_TOKEN_BEDROCK",
     endpoints=(
-        Endpoint("openai_chat", CHAT.path, models=_OTHER_VENDORS),
+        Endpoint("openai_chat", CHAT.path, models=_OTHER_MODELS),
         Endpoint(
             "anthropic_messages",
             f"/anthropic/v1{MESSAGES.path}",
             rooted=True,
-            models=(_CLAUDE,),
+            models=(_CLAUDE_MODELS,),
             fetches=True,
             quirks=(leave_out_billing_line,),
         ),
-        Endpoint("openai_responses", RESPONSES.path, models=_OTHER_VENDORS),
+        Endpoint("openai_responses", RESPONSES.path, models=_OTHER_MODELS),
     ),
     sign=_sign,
     priced_fields=COMMON_FIELDS | {"speed", "inference_geo", BETA},

@@ -18,14 +18,14 @@ from gateway.errors import UnsupportedByProvider
 from gateway.providers.base import Endpoint, Provider, sign_bearer
 from gateway.providers.sigv4 import AwsCredentials, sign_request
 
-_REGION = re.compile(r"(?:^|\.)bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
+_REGION_PATTERN = re.compile(r"(?:^|\.)bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
 _DEFAULT_REGION = "us-east-1"
 _SERVICE = "bedrock"
 
 
 def find_region(base_url: str) -> str:
     """Return the region that the address of an endpoint names; us-east-1 if it names none."""
-    match = _REGION.search(urlsplit(base_url).hostname or "")
+    match = _REGION_PATTERN.search(urlsplit(base_url).hostname or "")
     return match[1] if match else _DEFAULT_REGION
 
 
@@ -42,7 +42,7 @@ def _sign(key: str) -> dict[str, str]:
 def sign_http_request(http_request: HttpRequest, key: str, now_s: int) -> dict[str, str]:
     """Return the headers that sign a request at ``now_s`` (Unix seconds); none for an API key.
 
-    Raises ``UnsupportedByProvider`` if its body is not in memory.
+    Raises ``UnsupportedByProvider`` if the request's body is not in memory.
     """
     credentials = _parse_credentials(key)
     if credentials is None:

@@ -20,7 +20,7 @@ def _drop_defaults(body: Body, _model: str) -> None:
         body.pop("service_tier", None)
 
 
-_WORDS: EffortWords = ((r"gpt-oss.*", ORDINARY_EFFORTS), (r".*glm.*", ("none",)), (r".*", ()))
+_EFFORT_WORDS: EffortWords = ((r"gpt-oss.*", ORDINARY_EFFORTS), (r".*glm.*", ("none",)), (r".*", ()))
 """inference-docs.cerebras.ai/capabilities/reasoning."""
 
 CEREBRAS = Provider(
@@ -36,7 +36,7 @@ CEREBRAS = Provider(
                 _drop_penalties,
                 _drop_defaults,
                 developer_as_system,
-                fit_effort(*_WORDS),
+                fit_effort(*_EFFORT_WORDS),
                 four_stops,
                 *DROP_FOREIGN,
             ),

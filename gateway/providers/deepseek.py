@@ -15,7 +15,7 @@ from gateway.providers.quirks import developer_as_system, drop_duplicate_tools, 
 
 _disable_when_forced = disable_when_forced("thinking", {"type": "disabled"}, r"deepseek-v[4-9].*")
 """api-docs.deepseek.com/guides/thinking_mode."""
-_WORDS: EffortWords = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
+_EFFORT_WORDS: EffortWords = ((r".*", ("low", "medium", "high", "xhigh", "max")),)
 """Same page: the efforts are low, high and max, with two aliases; chats turn reasoning off by another field."""
 _sixteen_stops = limit_stops(16)
 """api-docs.deepseek.com/api/create-chat-completion, ``stop``."""
@@ -32,7 +32,7 @@ DEEPSEEK = Provider(
             quirks=(
                 thinking_disabled,
                 _disable_when_forced,
-                fit_effort(*_WORDS),
+                fit_effort(*_EFFORT_WORDS),
                 limit_as_max_tokens,
                 developer_as_system,
                 think_before_calls,
@@ -43,6 +43,6 @@ DEEPSEEK = Provider(
         ),
         Endpoint("anthropic_messages", "/anthropic/v1/messages", quirks=(drop_duplicate_tools,)),
         Endpoint("openai_completions", "/beta/completions", quirks=(_sixteen_stops,)),
-        attrs.evolve(RESPONSES, quirks=(fit_reasoning((".*", ("none", *_WORDS[0][1]))), drop_duplicate_tools)),
+        attrs.evolve(RESPONSES, quirks=(fit_reasoning((".*", ("none", *_EFFORT_WORDS[0][1]))), drop_duplicate_tools)),
     ),
 )

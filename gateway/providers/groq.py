@@ -13,7 +13,7 @@ from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_in_messages, request_timestamps
 
-_WORDS: EffortWords = (
+_EFFORT_WORDS: EffortWords = (
     (r".*qwen.*", ("none", "default")),
     (r".*gpt-oss.*", ORDINARY_EFFORTS),
     (r"compound.*", ()),
@@ -35,12 +35,12 @@ GROQ = Provider(
                 drop_empty("logprobs", "top_logprobs", "n"),
                 drop_in_messages("name"),
                 *DROP_EXTENSIONS,
-                fit_effort(*_WORDS),
+                fit_effort(*_EFFORT_WORDS),
                 four_stops,
             ),
             one_choice=True,
         ),
-        attrs.evolve(RESPONSES, quirks=(fit_reasoning(*_WORDS),)),
+        attrs.evolve(RESPONSES, quirks=(fit_reasoning(*_EFFORT_WORDS),)),
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), request_timestamps)),
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(request_timestamps,)),
         SPEECH,

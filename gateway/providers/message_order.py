@@ -7,7 +7,7 @@ from gateway.errors import InvalidRequest
 from gateway.providers.base import Body, Quirk
 
 MISTRAL_MODELS = re.compile(r"(.*/)?(open-)?(mistral|mixtral|ministral|magistral|devstral|codestral|pixtral|voxtral).*")
-_USER, _ASSISTANT = {"role": "user", "content": "."}, {"role": "assistant", "content": "Ok."}
+_USER_FILLER, _ASSISTANT_FILLER = {"role": "user", "content": "."}, {"role": "assistant", "content": "Ok."}
 _SYSTEM_ROLES = ("system", "developer")
 
 
@@ -23,20 +23,23 @@ def order_turns(body: Body, model: str) -> None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not MISTRAL_MODELS.fullmatch(model.lower()):
         return
-    ordered: list[Any] = []
-    last_role, last = None, len(messages) - 1
+    ordered_messages: list[Any] = []
+    last_role, last_index = None, len(messages) - 1
     for number, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
-        becomes_user = role in _SYSTEM_ROLES and (number == last or last_role in ("assistant", "tool"))
+        becomes_user = role in _SYSTEM_ROLES and (number == last_index or last_role in ("assistant", "tool"))
         role = "user" if becomes_user else role
         if role == "user" and last_role == "tool":
-            ordered.append(_ASSISTANT)
+            ordered_messages.append(_ASSISTANT_FILLER)
         elif role == "assistant" and number == 0:
-            ordered.append(_USER)
-        ordered.append(message | {"role": "user"} if becomes_user else message)
+            ordered_messages.append(_USER_FILLER)
+        ordered_messages.append(message | {"role": "user"} if becomes_user else message)
         last_role = role
-    if any(new_message is not original for new_message, original in zip(ordered, messages, strict=False)):
-        body["messages"] = ordered
+    if any(
+        new_message is not original_message
+        for new_message, original_message in zip(ordered_messages, messages, strict=False)
+    ):
+        body["messages"] = ordered_messages
 
 
 def mark_prefix(body: Body, _model: str) -> None:
@@ -45,9 +48,9 @@ def mark_prefix(body: Body, _model: str) -> None:
     Mistral rejects an unmarked one: "Expected last role User or Tool (or Assistant with prefix True)".
     """
     messages = body.get("messages")
-    last = messages[-1] if isinstance(messages, list) and messages else None
-    if isinstance(messages, list) and isinstance(last, dict) and last.get("role") == "assistant":
-        body["messages"] = [*messages[:-1], {"prefix": True, **last}]
+    last_message = messages[-1] if isinstance(messages, list) and messages else None
+    if isinstance(messages, list) and isinstance(last_message, dict) and last_message.get("role") == "assistant":
+        body["messages"] = [*messages[:-1], {"prefix": True, **last_message}]
 
 
 def think_before_calls(body: Body, _model: str) -> None:

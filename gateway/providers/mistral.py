@@ -26,14 +26,14 @@ _UNSUPPORTED_FIELDS = (
     "stream_options", "user", "safety_identifier", "logit_bias", "store", "verbosity", "prompt_cache_retention",
     "prompt_cache_options",
 )  # fmt: skip
-_WORDS: EffortWords = (
+_EFFORT_WORDS: EffortWords = (
     (r"mistral-small-(latest|2603|2[6-9]1\d)|mistral-medium-3-5.*|mistral-medium-latest", ("none", "high")),
     (r".*", ()),
 )
 """docs.mistral.ai/capabilities/reasoning/adjustable: other models do not know the field."""
 _CHAT_QUIRKS = (
     limit_as_max_tokens,
-    fit_effort(*_WORDS),
+    fit_effort(*_EFFORT_WORDS),
     rename("seed", "random_seed"),
     drop(*_UNSUPPORTED_FIELDS),
     drop_empty("logprobs", "top_logprobs", "functions", "function_call", "modalities", "audio", "web_search_options"),

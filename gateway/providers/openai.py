@@ -23,7 +23,7 @@ from gateway.providers.quirks import DROP_EXTENSIONS, hash_user, limit_as_max_co
 
 _ALWAYS_THINKING_MODELS = re.compile(r"(o\d|gpt-5)(-(mini|nano|pro|codex|deep-research))*(-\d{4}-\d\d-\d\d)?")
 _THINKING_MODELS = re.compile(r"(o\d|gpt-([5-9]|[12]\d)(\.\d+)?)(-(?!chat|search|image|audio|realtime).*)?")
-_SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias")
+_SAMPLING_FIELDS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "logit_bias")
 
 
 def may_think(model: str) -> bool:
@@ -36,7 +36,7 @@ def drop_sampling(body: base.Body, model: str) -> None:
     effort = body.get("reasoning_effort")
     thinks = effort is not None and effort != "none" and may_think(model)
     if thinks or _ALWAYS_THINKING_MODELS.fullmatch(model):
-        for field in _SAMPLING:
+        for field in _SAMPLING_FIELDS:
             body.pop(field, None)
 
 

@@ -28,13 +28,13 @@ from gateway.providers.message_order import four_stops, order_turns
 from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING
 from gateway.providers.quirks import hash_user, leave_out_billing_line
 
-_HASH_USER = hash_user(128, "user", "safety_identifier")
+_hash_user = hash_user(128, "user", "safety_identifier")
 """ujisati/claude-code-provider-proxy, pull request 11: at most 128 characters."""
 _EFFORTS = ("none", "minimal", *ORDINARY_EFFORTS, "xhigh")
 _CHAT_IMAGE_MODELS = ("openai/gpt-5*-image*",)
 _MULTI_IMAGE_MODELS = ("openai/gpt-image-*",)
 """Models that accept more than one image per request. Most others reject such requests."""
-_IMAGE_ONLY = (
+_IMAGE_ONLY_MODELS = (
     "black-forest-labs/*",
     "bytedance-seed/seedream*",
     "krea/*",
@@ -65,24 +65,24 @@ OPENROUTER = base.Provider(
     env_key="OPENROUTER_API_KEY",
     endpoints=(
         attrs.evolve(
-            base.CHAT, quirks=(_HASH_USER, fit_effort((r".*", _EFFORTS)), reasoning_none, order_turns, four_stops)
+            base.CHAT, quirks=(_hash_user, fit_effort((r".*", _EFFORTS)), reasoning_none, order_turns, four_stops)
         ),
         attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user, leave_out_billing_line)),
         *(
-            attrs.evolve(endpoint, quirks=(_HASH_USER,))
+            attrs.evolve(endpoint, quirks=(_hash_user,))
             for endpoint in (base.EMBEDDINGS, base.COMPLETIONS, base.RESPONSES)
         ),
         base.RERANK,
         base.Endpoint(
             "openai_images",
             "/images",
-            quirks=(_HASH_USER,),
-            models=(*_CHAT_IMAGE_MODELS, *_MULTI_IMAGE_MODELS, *_IMAGE_ONLY),
+            quirks=(_hash_user,),
+            models=(*_CHAT_IMAGE_MODELS, *_MULTI_IMAGE_MODELS, *_IMAGE_ONLY_MODELS),
         ),
         base.Endpoint(
             "chat_images",
             "/chat/completions",
-            quirks=(_HASH_USER,),
+            quirks=(_hash_user,),
             models=(*(f"google/{glob}" for glob in IMAGE_MODELS), *_CHAT_IMAGE_MODELS),
         ),
         base.SPEECH,
@@ -91,7 +91,7 @@ OPENROUTER = base.Provider(
         *map(_adapt_capability, IMAGES),
         *(_build_capability(glob, edits=True) for glob in _CHAT_IMAGE_MODELS),
         *(_build_capability(glob, edits=False, max_n=MAX_IMAGES) for glob in _MULTI_IMAGE_MODELS),
-        *(_build_capability(glob, edits=False) for glob in _IMAGE_ONLY),
+        *(_build_capability(glob, edits=False) for glob in _IMAGE_ONLY_MODELS),
     ),
     priced_fields=COMMON_FIELDS | ROUTING | {"speed"},
     priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),

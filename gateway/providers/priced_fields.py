@@ -45,7 +45,7 @@ _FREE_VALUES: Mapping[str, tuple[Any, ...]] = {
 """Values equivalent to an absent field, which some client libraries send."""
 _EMPTY_VALUES: tuple[Any, ...] = (None, False, "", [], {})
 """Values equivalent to an absent field, for every field without an entry in ``_FREE_VALUES``."""
-_CLIENT_TOOL = re.compile(
+_CLIENT_TOOL_PATTERN = re.compile(
     r"function|custom|namespace|mcp|local_shell|apply_patch|computer.*|bash_.*|text_editor_.*|memory_.*|tool_search.*"
 )
 """Types of tools that the client executes, or that cost only their tokens. The vendor executes all other types."""
@@ -67,7 +67,7 @@ _EXTRA_BODY = "extrabody"
 """The folded name of ``extra_body``, which Python client libraries and LiteLLM's proxy merge into the body."""
 _MODEL_FIELDS = ("models", "fallbacks")
 _DATE_PATTERN = r"-\d{4}-?\d{2}-?\d{2}"
-_HARMLESS_BETAS = re.compile(
+_HARMLESS_BETA_PATTERN = re.compile(
     rf"(?:adaptive-thinking|advanced-tool-use|cache-diagnosis|claude-code|compact|computer-use|context-1m"
     rf"|context-management|dev-full-thinking|effort|extended-cache-ttl|fast-mode|fine-grained-tool-streaming|inline-tools"
     rf"|interleaved-thinking|max-tokens-3-5-sonnet|mcp-client|message-batches|mid-conversation-[a-z-]+"
@@ -97,7 +97,7 @@ def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
 def list_betas(features: str) -> list[str]:
     """List the features in Anthropic's ``anthropic-beta`` header that are not known to be harmless."""
     names = [name for feature in features.split(",") if (name := feature.strip())]
-    return [name for name in names if not _HARMLESS_BETAS.fullmatch(name)]
+    return [name for name in names if not _HARMLESS_BETA_PATTERN.fullmatch(name)]
 
 
 def check_spelling(body: Mapping[str, Any], priced_names: Mapping[str, str]) -> None:
@@ -130,7 +130,7 @@ def _list_hosted(tools: object, param: str = TOOLS) -> list[str]:
         kind = tool.get("type")
         if kind is not None and not isinstance(kind, str):
             raise InvalidRequest(f"'{param}[{index}].type' must be a string", param=f"{param}[{index}].type")
-        if kind and not _CLIENT_TOOL.fullmatch(kind) and not _is_local(tool):
+        if kind and not _CLIENT_TOOL_PATTERN.fullmatch(kind) and not _is_local(tool):
             names.append(f"{TOOLS}.{kind}")
             continue
         if not tool.keys() <= _CLIENT_FIELDS:

@@ -34,7 +34,7 @@ LIFETIME_S = 3_600
 PERIOD_S = 1_800
 """Tokens are signed as of the start of a period of this length, and so remain valid for at least another half hour."""
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-_EMBED_OPTIONS = ("taskType", "title", "outputDimensionality", "autoTruncate")
+_EMBEDDING_OPTIONS = ("taskType", "title", "outputDimensionality", "autoTruncate")
 VERSION = "vertex-2023-10-16"
 """The API version in the body of requests to Claude. Other versions are rejected."""
 
@@ -51,8 +51,8 @@ def _name_options(body: Body, _model: str) -> None:
 
 
 def _build_embed_request(request: Body) -> Body:
-    options = {name: request[name] for name in _EMBED_OPTIONS if name in request}
-    content_fields = {name: value for name, value in request.items() if name not in {"model", *_EMBED_OPTIONS}}
+    options = {name: request[name] for name in _EMBEDDING_OPTIONS if name in request}
+    content_fields = {name: value for name, value in request.items() if name not in {"model", *_EMBEDDING_OPTIONS}}
     return content_fields | {"embedContentConfig": options} if options else content_fields
 
 
@@ -88,8 +88,8 @@ def sign_at(key: str, now_s: int) -> dict[str, str]:
     return sign_bearer(_sign_token(key, now_s - now_s % PERIOD_S))
 
 
-_GEMINI = "/publishers/google/models/{model}"
-_CLAUDE = "/publishers/anthropic/models/{model}"
+_GEMINI_PATH = "/publishers/google/models/{model}"
+_CLAUDE_PATH = "/publishers/anthropic/models/{model}"
 
 VERTEX = Provider(
     slug="vertex",
@@ -98,25 +98,25 @@ VERTEX = Provider(
         Endpoint("openai_chat", "/endpoints/openapi/chat/completions", models=("*/*",)),
         Endpoint(
             "anthropic_messages",
-            f"{_CLAUDE}:rawPredict",
-            stream_path=f"{_CLAUDE}:streamRawPredict",
+            f"{_CLAUDE_PATH}:rawPredict",
+            stream_path=f"{_CLAUDE_PATH}:streamRawPredict",
             quirks=(_move_model_to_path,),
             models=("claude-*",),
             fetches=True,
         ),
-        Endpoint("vertex_embeddings", f"{_GEMINI}:predict", models=("text-*embedding-*", "gemini-embedding-001")),
+        Endpoint("vertex_embeddings", f"{_GEMINI_PATH}:predict", models=("text-*embedding-*", "gemini-embedding-001")),
         Endpoint(
             "gemini_embeddings",
-            f"{_GEMINI}:batchEmbedContents",
+            f"{_GEMINI_PATH}:batchEmbedContents",
             quirks=(_name_options,),
             models=("gemini-embedding-2*",),
         ),
-        Endpoint("gemini_images", f"{_GEMINI}:generateContent", models=IMAGE_MODELS),
-        Endpoint("vertex_videos", f"{_GEMINI}:predictLongRunning", models=VIDEO_MODELS),
+        Endpoint("gemini_images", f"{_GEMINI_PATH}:generateContent", models=IMAGE_MODELS),
+        Endpoint("vertex_videos", f"{_GEMINI_PATH}:predictLongRunning", models=VIDEO_MODELS),
         Endpoint(
             "gemini_generate",
-            f"{_GEMINI}:generateContent",
-            stream_path=f"{_GEMINI}:streamGenerateContent?alt=sse",
+            f"{_GEMINI_PATH}:generateContent",
+            stream_path=f"{_GEMINI_PATH}:streamGenerateContent?alt=sse",
             models=("gemini-*",),
         ),
     ),

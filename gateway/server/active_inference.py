@@ -30,8 +30,8 @@ class ActiveInference:
     """An active inference request. Implements ``proxy.active_requests.ActiveRequest``.
 
     Attributes:
-        form: the multipart body, whose files exist until it is closed; None if the body is JSON.
-        task: runs the request; None once it has ended.
+        form: the multipart body, whose files exist until the form is closed; None if the body is JSON.
+        task: runs the request; None once the request has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
     """

@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest
 
 ACTOR_HEADER = "X-Gateway-Actor"
 """A JSON object with the fields of ``Actor``."""
-_MAX_CHARACTERS = 1_000
+_MAX_TEXT_CHARS = 1_000
 _MAX_ID = 2**63
 
 
@@ -29,7 +29,7 @@ def parse_actor(text: str) -> Actor:
     numbers: tuple[object, ...] = (actor.member_id, actor.account_id, actor.scope)
     if (
         actor.kind not in KINDS
-        or not all(isinstance(item, str) and len(item) <= _MAX_CHARACTERS for item in texts)
+        or not all(isinstance(item, str) and len(item) <= _MAX_TEXT_CHARS for item in texts)
         or not all(number is None or (type(number) is int and 0 < number < _MAX_ID) for number in numbers)
     ):
         raise InvalidRequest(f"{ACTOR_HEADER} is not an actor")

@@ -4,7 +4,7 @@ from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.server.responses import EventStreamResponse
 
 _MEDIA_TYPE = "application/json; charset=utf-8"
-_SPACE = b"\n"
+_WHITE_SPACE = b"\n"
 """Sent instead of a comment of the stream: keeps the connection alive, and is insignificant between two elements."""
 
 
@@ -21,18 +21,18 @@ class ArrayStreamResponse(EventStreamResponse):
         self.write(data)
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - provider's chunks
-        return super().write(self._convert(data))
+        return super().write(self._convert_events(data))
 
     async def finish(self, data: bytes) -> None:
         self.write(data)
         await super().finish(b"]" if self._has_started else b"[]")
 
-    def _convert(self, data: bytes) -> bytes:
+    def _convert_events(self, data: bytes) -> bytes:
         elements = []
         for event in SseSplitter().split(data):
             payload = parse_data(event)
             if not payload:
-                elements.append(_SPACE)
+                elements.append(_WHITE_SPACE)
                 continue
             elements.append((b",\r\n" if self._has_started else b"[") + payload)
             self._has_started = True

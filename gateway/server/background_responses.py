@@ -29,20 +29,20 @@ from gateway.memory_budget import Loan
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.active_inference import INFERENCE, ActiveInference
-from gateway.server.client_ip import find_set_url
+from gateway.server.client_ip import find_configured_url
 from gateway.server.context import SERVICES, Services
 from gateway.server.error_responses import add_doc_url
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.responses import LargeResponse
 
-_JSON = {"Content-Type": "application/json"}
-_PREFIX = "resp_"
-_NATIVE = "openai_responses"
-_MAKER = "gateway_node"
+_JSON_HEADERS = {"Content-Type": "application/json"}
+_RESPONSE_ID_PREFIX = "resp_"
+_NATIVE_WIRE = "openai_responses"
+_MAKER_FIELD = "gateway_node"
 """The internal field of a stored response that names the process generating it (``Node.process``)."""
 CANCELLED = "response_cancelled"
 """The cluster notification to cancel a response."""
-_RESTARTED = "The gateway was stopped while this response was made"
+_RESTARTED_TEXT = "The gateway was stopped while this response was made"
 Body = dict[str, Any]
 Keep = Callable[[bytes], None]
 
@@ -52,66 +52,74 @@ log = structlog.stdlib.get_logger(__name__)
 async def forward_response(request: web.Request) -> web.StreamResponse:
     """Forward a request; answer a background request immediately with a queued response.
 
-    A background request with ``stream`` runs at the provider; its stream is read to the end without the client. Raises
-    ``InvalidRequest`` if it cannot run in the background.
+    A background request with ``stream`` runs at the provider, and its stream is read to the end even if the client
+    disconnects. Raises ``InvalidRequest`` if the request cannot run in the background.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
     if inference.body.get("background") is not True:
         return await forward_inference(request)
-    if inference.stream and any(target.endpoint.wire == _NATIVE for target in ctx.target_list.targets):
+    if inference.stream and any(target.endpoint.wire == _NATIVE_WIRE for target in ctx.target_list.targets):
         return await forward_inference(request)
     if inference.stream:
         raise InvalidRequest(
             "'background' with 'stream: true' only works with a channel that speaks the Responses API",
             param="background",
         )
-    keep = inference.keep
-    if keep is None:
+    store_response = inference.keep
+    if store_response is None:
         raise InvalidRequest("'background' only works for a response that is kept ('store')", param="background")
-    return LargeResponse(request, _start_background(request.app[SERVICES], active, keep), _JSON)
+    return LargeResponse(request, _start_background(request.app[SERVICES], active, store_response), _JSON_HEADERS)
 
 
-def _start_background(services: Services, active: ActiveInference, keep: Keep) -> bytes:
+def _start_background(services: Services, active: ActiveInference, store_response: Keep) -> bytes:
     ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
-    queued = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
-    queued |= {"status": "queued", "output": [], "usage": None}
+    queued_response = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
+    queued_response |= {"status": "queued", "output": [], "usage": None}
     own_fields = {name: value for name, value in inference.body.items() if name != "background"}
     ctx.inference = attrs.evolve(inference, body=own_fields, keep=None)
     ctx.target_list = services.routing.router.route(ctx.caller, ctx.inference)
     keep_reserved(ctx)
-    raw = orjson.dumps(queued)
+    raw = orjson.dumps(queued_response)
     node = services.storage.node
-    keep(raw if node is None else orjson.dumps(queued | {_MAKER: node.process}))
+    store_response(raw if node is None else orjson.dumps(queued_response | {_MAKER_FIELD: node.process}))
     loan, ctx.loan = ctx.loan, None  # the task needs the loan longer than the client's request
-    services.background.start(_run(services, active, keep, queued, loan))
+    services.background.start(_run(services, active, store_response, queued_response, loan))
     return raw
 
 
-async def _run(services: Services, active: ActiveInference, keep: Keep, queued: Body, loan: Loan | None) -> None:
+async def _run(
+    services: Services, active: ActiveInference, store_response: Keep, queued_response: Body, loan: Loan | None
+) -> None:
     """Get the response, settle the request, and store the result. Closes ``loan``."""
     ctx = active.context
     services.drain.active_count += 1
     try:
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
-        own_fields = {"id": queued["id"], "background": True}
+        own_fields = {"id": queued_response["id"], "background": True}
         merged_body = await run_by_size(len(answer.body), _merge_fields, answer.body, own_fields)
         active.settle("completed")
-        keep(merged_body)
-    except GatewayError as fault:
-        active.settle("interrupted" if isinstance(fault, ShuttingDown) else find_outcome(fault), fault)
-        failure: Body = {"status": "failed", "error": _build_error(fault, active)}
-        keep(orjson.dumps(queued | ({"status": "cancelled", "error": None} if active.cancelled else failure)))
+        store_response(merged_body)
+    except GatewayError as gateway_error:
+        active.settle(
+            "interrupted" if isinstance(gateway_error, ShuttingDown) else find_outcome(gateway_error), gateway_error
+        )
+        failure: Body = {"status": "failed", "error": _build_error(gateway_error, active)}
+        store_response(
+            orjson.dumps(queued_response | ({"status": "cancelled", "error": None} if active.cancelled else failure))
+        )
     except asyncio.CancelledError:
         active.settle("interrupted")
         raise
     except Exception:
         log.exception("request_failed", request_id=ctx.id)  # no caller would report the bug of a background task
-        bug = InternalError("Unexpected gateway error")
-        active.settle("failed", bug)
-        keep(orjson.dumps(queued | {"status": "failed", "error": _build_error(bug, active)}))
+        internal_error = InternalError("Unexpected gateway error")
+        active.settle("failed", internal_error)
+        store_response(
+            orjson.dumps(queued_response | {"status": "failed", "error": _build_error(internal_error, active)})
+        )
     finally:
         services.drain.active_count -= 1
         if loan is not None:
@@ -122,13 +130,13 @@ def _merge_fields(encoded: bytes, fields: Body) -> bytes:
     return orjson.dumps(orjson.loads(encoded) | fields)
 
 
-async def find_kept(
+async def find_kept_response(
     services: Services, response_id: str, account_id: int, loan: Loan | None = None
 ) -> KeptResponse | None:
     """Return a stored response of the account; None if there is none. Its body is loaded only if ``loan`` is given.
 
-    If the response's request ends during the read, the state may be outdated, and the response is read again. Raises
-    ``StoreUnavailable``, ``Overloaded``.
+    If the request of the response ends during the read, the state that was read may be outdated, and the response is
+    read again. Raises ``StoreUnavailable`` or ``Overloaded``.
     """
     running = _is_active(services, response_id)
     owners, store = services.routing.response_owners, services.routing.kept_responses
@@ -157,21 +165,21 @@ def read_kept_response(services: Services, response: KeptResponse) -> bytes:
     body = orjson.loads(response.body)
     if body.get("status") not in UNFINISHED_STATUSES:
         return response.body
-    maker = body.pop(_MAKER, None)
+    maker = body.pop(_MAKER_FIELD, None)
     if _is_active(services, response.id) or (node is not None and maker is not None and node.may_be_alive(maker)):
         return orjson.dumps(body)
-    error = ShuttingDown(_RESTARTED)
-    error.doc_url = find_page(error.public_code, find_set_url(services.http.base_url))
-    failure = {"code": "server_error", "message": _RESTARTED, **build_page(error)}
+    error = ShuttingDown(_RESTARTED_TEXT)
+    error.doc_url = find_page(error.public_code, find_configured_url(services.http.base_url))
+    failure = {"code": "server_error", "message": _RESTARTED_TEXT, **build_page(error)}
     return orjson.dumps(body | {"status": "failed", "error": failure})
 
 
-def cancel_kept(services: Services, response: KeptResponse) -> bytes:
+def cancel_kept_response(services: Services, response: KeptResponse) -> bytes:
     """Cancel a stored response and return it. Raises ``InvalidRequest`` if it is no background response."""
     body = orjson.loads(response.body)
     if body.get("background") is not True:
         raise InvalidRequest("Only a response that was created with 'background' can be cancelled", param="id")
-    maker = body.pop(_MAKER, None)
+    maker = body.pop(_MAKER_FIELD, None)
     if not cancel_active(services.active_requests, response.id):
         node = services.storage.node
         if node is None or maker is None or not node.may_be_alive(maker):
@@ -193,7 +201,7 @@ def _is_active(services: Services, response_id: str) -> bool:
 
 
 def _find_active(active_requests: ActiveRequests, response_id: str) -> Any:
-    return active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_PREFIX)}")
+    return active_requests.calls.get(f"{ID_PREFIX}{response_id.removeprefix(_RESPONSE_ID_PREFIX)}")
 
 
 def _build_error(error: GatewayError, active: ActiveInference) -> Body:

@@ -10,7 +10,7 @@ from gateway.domain.account import Caller
 from gateway.domain.ip_address import find_address, is_inside
 from gateway.server.context import SERVICES
 
-_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
+_HOST_PATTERN = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?\Z", re.ASCII)
 
 
 def find_client_ip(request: web.Request) -> str | None:
@@ -38,7 +38,7 @@ def find_peer_address(transport: asyncio.BaseTransport) -> str | None:
 
 def find_origin(request: web.Request) -> str:
     """Return the gateway's origin as the client addressed it; empty if ``Host`` is not a valid host."""
-    return f"{request.scheme}://{request.host.lower()}" if _HOST.match(request.host) else ""
+    return f"{request.scheme}://{request.host.lower()}" if _HOST_PATTERN.match(request.host) else ""
 
 
 def is_secure(request: web.Request) -> bool:
@@ -46,21 +46,21 @@ def is_secure(request: web.Request) -> bool:
     if request.secure:
         return True
     services = request.app[SERVICES]
-    base = urlsplit(services.http.base_url)
-    if base.scheme == "https" and base.netloc.lower() == request.host.lower():
+    base_url = urlsplit(services.http.base_url)
+    if base_url.scheme == "https" and base_url.netloc.lower() == request.host.lower():
         return True
-    forwarded = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
-    return forwarded and is_inside(find_peer(request), services.http.trusted_proxies)
+    is_forwarded_https = request.headers.get("X-Forwarded-Proto", "").lower() == "https"
+    return is_forwarded_https and is_inside(find_peer(request), services.http.trusted_proxies)
 
 
-def find_set_url(base_url: str) -> str:
+def find_configured_url(base_url: str) -> str:
     """Return the gateway's address without ``/v1`` from the setting ``base_url``; empty if it is not set."""
     return base_url.removesuffix("/v1").rstrip("/")
 
 
 def find_public_url(request: web.Request) -> str:
     """Return the gateway's address without ``/v1``: from the settings, else as the client addressed it, else empty."""
-    if address := find_set_url(request.app[SERVICES].http.base_url):
+    if address := find_configured_url(request.app[SERVICES].http.base_url):
         return address
     origin = find_origin(request)
     return origin.replace("http://", "https://", 1) if is_secure(request) else origin

@@ -20,7 +20,7 @@ MAX_TOTAL = 10_000
 """Default limit of connections, given enough file descriptors. A connection takes about 20 KB of memory."""
 OTHER_DESCRIPTORS = 128
 """File descriptors kept for the database, the log, uploads and the listening sockets."""
-Room = Literal["free", "reserved", "none"]
+Admission = Literal["free", "reserved", "none"]
 """Whether a new connection is accepted; ``reserved``: only for probes, the console and the admin API."""
 CROWDED_SHARE, EASED_SHARE = 0.75, 0.5
 """Shares of the total limit at which the "crowded" state begins and ends."""
@@ -58,13 +58,13 @@ class LimitedConnection(Protocol):
 
 @frozen
 class ConnectionLimits:
-    """The most connections that may be open.
+    """The maximum numbers of open connections, and the timeouts of their TLS handshakes.
 
     Attributes:
-        per_address: limit for one IPv4 address or one IPv6 /64; trusted proxies are exempt.
+        per_address: the limit for one IPv4 address or one IPv6 /64; trusted proxies are exempt.
         reserve: the part of ``total`` that serves only probes, the console and the admin API.
-        handshake_s: timeout of a TLS handshake.
-        crowded_handshake_s: the same, while the gateway is near its limit.
+        handshake_s: the timeout of a TLS handshake, in seconds.
+        crowded_handshake_s: the timeout of a TLS handshake while the gateway is near its limit, in seconds.
     """
 
     total: int
@@ -76,20 +76,20 @@ class ConnectionLimits:
 
 def compute_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
     """Compute the limits for ``descriptors`` file descriptors. 0: ``MAX_TOTAL``, and half of it per address."""
-    fits = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
-    total = min(total or MAX_TOTAL, fits)
+    max_by_descriptors = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
+    total = min(total or MAX_TOTAL, max_by_descriptors)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))
 
 
 class ConnectionLimiter:
     """Admits connections, and closes idle ones to make room.
 
-    ``trusted`` are networks of proxies, which have no limit.
+    ``trusted`` are the networks of trusted proxies: the limit for one address does not apply to them.
     """
 
     def __init__(self, limits: ConnectionLimits, trusted: Networks, clock: Callable[[], float]) -> None:
         self.limits = limits
-        self._trusted = trusted
+        self._trusted_networks = trusted
         self._clock = clock
         self._open_connections: dict[LimitedConnection, str | None] = {}
         self._by_network: Counter[str] = Counter()
@@ -110,11 +110,11 @@ class ConnectionLimiter:
     async def wait_until_crowded(self) -> None:
         await self._crowded.wait()
 
-    def admit(self, connection: LimitedConnection, address: str | None) -> Room:
-        network = None if address is None or is_inside(address, self._trusted) else find_subnet(address)
+    def admit(self, connection: LimitedConnection, address: str | None) -> Admission:
+        network = None if address is None or is_inside(address, self._trusted_networks) else find_subnet(address)
         limits = self.limits
-        scarce = len(self._open_connections) >= limits.total - limits.reserve and not self._make_room(None)
-        is_full = scarce and len(self._open_connections) >= limits.total
+        is_scarce = len(self._open_connections) >= limits.total - limits.reserve and not self._make_room(None)
+        is_full = is_scarce and len(self._open_connections) >= limits.total
         if not is_full and network is not None and self._by_network[network] >= limits.per_address:
             is_full = not self._make_room(network)
         if is_full:
@@ -126,7 +126,7 @@ class ConnectionLimiter:
             self._by_network[network] += 1
         if len(self._open_connections) >= limits.total * CROWDED_SHARE:
             self._crowded.set()
-        return "reserved" if scarce else "free"
+        return "reserved" if is_scarce else "free"
 
     def release(self, connection: LimitedConnection) -> None:
         network = self._open_connections.pop(connection, None)
@@ -136,37 +136,38 @@ class ConnectionLimiter:
                 del self._by_network[network]
 
     def sweep(self) -> None:
-        until = self._clock() - CROWDED_FIRST_REQUEST_TIMEOUT_S
-        overdue = [
+        deadline = self._clock() - CROWDED_FIRST_REQUEST_TIMEOUT_S
+        overdue_connections = [
             connection
             for connection in self._open_connections
-            if not connection.served and (since := connection.idle_since) is not None and since <= until
+            if not connection.served and (since := connection.idle_since) is not None and since <= deadline
         ]
-        self._close(overdue)
+        self._close(overdue_connections)
         if len(self._open_connections) < self.limits.total * EASED_SHARE:
             self._crowded.clear()
 
     def _make_room(self, network: str | None) -> bool:
         """Close some idle connections.
 
-        Return whether there were any; for ``FUTILE_WINDOW_S`` seconds after a futile pass return False.
+        Return whether any connection was idle. If none was, return False for the next ``FUTILE_WINDOW_S`` seconds, too,
+        without looking for one.
         """
         now = self._clock()
         if now < self._futile_until.get(network, now):
             return False
         candidates = [
             connection
-            for connection, its_network in self._open_connections.items()
-            if network is None or its_network == network
+            for connection, connection_network in self._open_connections.items()
+            if network is None or connection_network == network
         ]
         ranked = [(rank, connection) for connection in candidates if (rank := _rank(connection, now)) is not None]
-        idlest = heapq.nsmallest(max(1, int(len(ranked) * CLOSED_SHARE)), ranked, key=lambda pair: pair[0])
-        self._close(connection for _, connection in idlest)
-        if not idlest:
+        idlest_connections = heapq.nsmallest(max(1, int(len(ranked) * CLOSED_SHARE)), ranked, key=lambda pair: pair[0])
+        self._close(connection for _, connection in idlest_connections)
+        if not idlest_connections:
             if len(self._futile_until) >= MAX_FUTILE_NETWORKS:
                 self._futile_until.clear()
             self._futile_until[network] = now + FUTILE_WINDOW_S
-        return bool(idlest)
+        return bool(idlest_connections)
 
     def _close(self, connections: Iterable[LimitedConnection]) -> None:
         for connection in connections:

@@ -97,9 +97,9 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
 class DrainState:
     """The state of a graceful shutdown.
 
-    With ``leaving``, the gateway stops soon, and a load balancer should send no more requests. ``active_count`` is the
-    number of active requests, including those whose body is still being read. With ``hurried``, the shutdown does not
-    wait for them.
+    If ``leaving`` is true, the gateway stops soon, and a load balancer should send it no more requests.
+    ``active_count`` is the number of active requests, including those whose body is still being read. If ``hurried`` is
+    true, the shutdown does not wait for them.
     """
 
     open: bool = True
@@ -146,12 +146,12 @@ class StorageServices:
 
 @frozen
 class BillingServices:
-    """Quota before a request, settlement after it.
+    """The services that check quotas before a request and charge for it afterwards.
 
     Attributes:
-        limits_store: where rate limits are counted: "memory", "postgresql" or "valkey".
+        limits_store: the store that counts rate limits: "memory", "postgresql" or "valkey".
         keeper: leases credit for this node of a cluster; None for a single process.
-        shared_limits: counts rate limits together with other gateways; None: this process counts on its own.
+        shared_limits: counts rate limits together with other gateways; None if this process counts on its own.
         ledger_check: reconciles balances regularly while this node leads its cluster; None for a single process.
     """
 

@@ -16,8 +16,8 @@ from gateway.server.context import CONTEXT
 from gateway.server.error_responses import answer_error
 from gateway.server.responses import BareResponse, build_common_headers
 
-_PATHS = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
-_METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
+_PATH_PREFIXES = ("/v1/", "/v1beta/", f"{MEDIA_PATH}/")
+_ALLOWED_METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
 _MAX_AGE_S = "7200"
 """The longest time for which Chromium caches a preflight response."""
 _ACCEPTED_HEADERS = frozenset(
@@ -30,9 +30,9 @@ _ACCEPTED_HEADERS = frozenset(
 _ACCEPTED_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
 """Request headers that client libraries send. Never add the console's header: it protects against CSRF.
 """
-_MAX_NAMES = 64
-_ORIGIN_REFUSED = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
-_EXPOSED = (
+_MAX_HEADER_NAMES = 64
+_FORBIDDEN_ORIGIN_TEXT = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
+_EXPOSED_HEADERS = (
     "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Link, "
     "Retry-After, openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-attempts, x-gateway-cost-usd, "
     "x-gateway-overhead-ms, x-gateway-tried, x-gateway-warning, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "
@@ -47,11 +47,11 @@ class CrossOrigin:
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = parse_origins(origins)
-        self._any = ANY_ORIGIN in self._origins
+        self._allows_any = ANY_ORIGIN in self._origins
 
     @web.middleware
     async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not request.path.startswith(_PATHS):
+        if not request.path.startswith(_PATH_PREFIXES):
             return await handler(request)
         request[CONTEXT].headers = self._build_headers(request)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
@@ -61,34 +61,38 @@ class CrossOrigin:
     def _build_headers(self, request: web.Request) -> dict[str, str]:
         """Build the CORS headers of the response to ``request``; only ``Vary`` if its origin is not allowed."""
         allowed_origin = self._find_allowed(request)
-        vary = {} if self._any else {"Vary": "Origin"}
+        vary = {} if self._allows_any else {"Vary": "Origin"}
         if allowed_origin is None:
             return vary
-        return {"Access-Control-Allow-Origin": allowed_origin, "Access-Control-Expose-Headers": _EXPOSED, **vary}
+        return {
+            "Access-Control-Allow-Origin": allowed_origin,
+            "Access-Control-Expose-Headers": _EXPOSED_HEADERS,
+            **vary,
+        }
 
     def build_public_headers(self) -> dict[str, str]:
-        if len(self._origins) > 1 and not self._any:
+        if len(self._origins) > 1 and not self._allows_any:
             return {}
-        origin = ANY_ORIGIN if self._any else next(iter(self._origins))
-        return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _EXPOSED}
+        origin = ANY_ORIGIN if self._allows_any else next(iter(self._origins))
+        return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": _EXPOSED_HEADERS}
 
     def _find_allowed(self, request: web.Request) -> str | None:
         origins = request.headers.getall("Origin", ())
         if len(origins) != 1:
             return None
-        if self._any:
+        if self._allows_any:
             return ANY_ORIGIN
         return origins[0] if origins[0] in self._origins else None
 
     def _answer_preflight(self, request: web.Request) -> web.StreamResponse:
         headers = build_common_headers(request)
         if self._find_allowed(request) is None:
-            error = Forbidden(_ORIGIN_REFUSED, should_retry=False)
+            error = Forbidden(_FORBIDDEN_ORIGIN_TEXT, should_retry=False)
             error_response = answer_error(error, request, request[CONTEXT].id)
             return BareResponse(
                 body=error_response.body, status=error_response.status, headers={**error_response.headers, **headers}
             )
-        headers |= {"Access-Control-Allow-Methods": _METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
+        headers |= {"Access-Control-Allow-Methods": _ALLOWED_METHODS, "Access-Control-Max-Age": _MAX_AGE_S}
         accepted_headers = _list_accepted(request.headers.getall("Access-Control-Request-Headers", ()))
         if accepted_headers:
             headers["Access-Control-Allow-Headers"] = ", ".join(accepted_headers)
@@ -98,7 +102,7 @@ class CrossOrigin:
 
 
 def _list_accepted(lines: Iterable[str]) -> list[str]:
-    names = (name.strip().lower() for line in lines for name in line.split(",", _MAX_NAMES)[:_MAX_NAMES])
+    names = (name.strip().lower() for line in lines for name in line.split(",", _MAX_HEADER_NAMES)[:_MAX_HEADER_NAMES])
     return [name for name in dict.fromkeys(names) if _is_accepted(name)]
 
 

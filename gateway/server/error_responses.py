@@ -104,8 +104,8 @@ def find_error_format(request: web.Request) -> ErrorFormat:
         return "google"
     if path.startswith(_OPENAI_PATHS):
         return "openai"
-    anthropic = VERSION_HEADER in headers or ("x-api-key" in headers and "Authorization" not in headers)
-    return "anthropic" if anthropic and path.startswith("/v1/") else "openai"
+    is_anthropic = VERSION_HEADER in headers or ("x-api-key" in headers and "Authorization" not in headers)
+    return "anthropic" if is_anthropic and path.startswith("/v1/") else "openai"
 
 
 def is_google_request(request: web.Request) -> bool:
@@ -129,15 +129,15 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> errors.G
         return errors.MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed_methods}")
     if isinstance(error, web.HTTPNotFound):
         hint = describe_unserved_path(request.path)
-        similar = None if hint else find_hint(request, find_error_format(request))
-        hint = f". Did you mean {similar}?" if similar else hint
+        similar_path = None if hint else find_hint(request, find_error_format(request))
+        hint = f". Did you mean {similar_path}?" if similar_path else hint
         message = f"Unknown endpoint {request.method} {request.path[:_MAX_PATH_CHARS]}{hint}"
         return errors.NotFound(message, should_retry=False)
     if isinstance(error, web.HTTPRequestEntityTooLarge):
         return errors.RequestTooLarge(f"The request body is larger than {request.app[SERVICES].http.max_body_mb} MB")
-    converted = errors.InvalidRequest(error.reason or "The request is not valid")
-    converted.status = error.status
-    return converted
+    gateway_error = errors.InvalidRequest(error.reason or "The request is not valid")
+    gateway_error.status = error.status
+    return gateway_error
 
 
 def _build_allow(error: web.HTTPException, request: web.Request) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Routing of the hot paths without aiohttp's resolver.
 
-For a path without variables, aiohttp takes dozens of calls to find the same route each time. ``FastRoutes`` looks the
+For a path without variables, aiohttp makes dozens of calls to find the same route each time. ``FastRoutes`` looks the
 route up in a dict and runs the same middlewares. It sets the private ``Request._match_info``; a test checks that
 aiohttp still has it.
 """
@@ -25,9 +25,9 @@ class FastRoutes:
     def __init__(self, app: web.Application, dispatch: Handler) -> None:
         self._dispatch = dispatch
         self._routes: dict[str, tuple[UrlMappingMatchInfo, Handler]] = {}
-        self._nowhere = MatchInfoError(web.HTTPNotFound())
-        self._nowhere.add_app(app)
-        self._nowhere.freeze()
+        self._not_found_match = MatchInfoError(web.HTTPNotFound())
+        self._not_found_match.add_app(app)
+        self._not_found_match.freeze()
         self._refuse_framing = with_middlewares(refuse_framing, app.middlewares)
         self._refuse_expectation = with_middlewares(refuse_expectation, app.middlewares)
         self._refuse_crowded = with_middlewares(refuse_crowded, app.middlewares)
@@ -46,7 +46,7 @@ class FastRoutes:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if request._message.chunked and not _is_framed_well(request):  # noqa: SLF001 - as below
-            request._match_info = self._nowhere  # noqa: SLF001 - its application's signal adds the common headers
+            request._match_info = self._not_found_match  # noqa: SLF001 - its application's signal adds the common headers
             return await self._refuse_framing(request)
         fast_route = self._routes.get(request.raw_path)
         if fast_route is None or request.method != "POST" or "Expect" in request.headers:
@@ -70,7 +70,7 @@ class FastRoutes:
         request.protocol.close()
         if _is_reserved(request.path):
             return await self._handle_slowly(request)
-        request._match_info = self._nowhere  # noqa: SLF001 - as above
+        request._match_info = self._not_found_match  # noqa: SLF001 - as above
         return await self._refuse_crowded(request)
 
 

@@ -19,14 +19,14 @@ from gateway.server.handlers.inference import forward_inference
 from gateway.server.middlewares import parse_request, quota, replay_response, settle_request, with_middlewares
 from gateway.server.unserved_paths import MODEL_PATH, refuse_unserved
 
-_MODEL = "/models/{model:.+}"
-_UNSERVED = (
+_MODEL_ROUTE = "/models/{model:.+}"
+_UNSERVED_PATHS = (
     "/tunedModels{rest:.*}", "/files{rest:.*}", "/cachedContents{rest:.*}",
     "/operations{rest:.*}", "/batches{rest:.*}", "/fileSearchStores{rest:.*}", "/corpora{rest:.*}",
     "/interactions{rest:.*}", "/dynamic{rest:.*}", "/authTokens{rest:.*}", "/auth_tokens{rest:.*}",
 )  # fmt: skip
 """Paths of Google's API that the gateway does not serve."""
-_SUPPORTED: tuple[tuple[Operation, tuple[str, ...]], ...] = (
+_METHODS_BY_OPERATION: tuple[tuple[Operation, tuple[str, ...]], ...] = (
     ("generate_content", ("generateContent", "countTokens")),
     ("embed_contents", ("embedContent", "batchEmbedContents")),
 )
@@ -62,18 +62,18 @@ def add_google_routes(api: web.Application) -> None:
     add_method_routes(api)
     api.router.add_get("/models", get_google_models)
     api.router.add_get(MODEL_PATH, get_google_model)
-    for path in _UNSERVED:
+    for path in _UNSERVED_PATHS:
         api.router.add_route("*", path, refuse_unserved)
 
 
 def add_method_routes(api: web.Application) -> None:
     """Register the methods of models, also below ``/v1``: no other API has ``POST`` routes below the models."""
     for method, operation, parse in _METHODS:
-        settle = partial(settle_request, operation=operation)
-        parsing = partial(parse_named_request, parse=parse)
-        handler = with_middlewares(forward_content, [settle, parsing, replay_response, quota])
-        api.router.add_post(f"{_MODEL}:{method}", handler)
-    api.router.add_post(f"{_MODEL}:{{method:.+}}", refuse_unserved)
+        settling_middleware = partial(settle_request, operation=operation)
+        parsing_middleware = partial(parse_named_request, parse=parse)
+        handler = with_middlewares(forward_content, [settling_middleware, parsing_middleware, replay_response, quota])
+        api.router.add_post(f"{_MODEL_ROUTE}:{method}", handler)
+    api.router.add_post(f"{_MODEL_ROUTE}:{{method:.+}}", refuse_unserved)
 
 
 async def parse_named_request(request: web.Request, handler: Handler, parse: ParseNamed) -> web.StreamResponse:
@@ -118,7 +118,7 @@ def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
     router, caller = request.app[SERVICES].routing.router, request[CALLER]
     return [
         method
-        for operation, methods in _SUPPORTED
+        for operation, methods in _METHODS_BY_OPERATION
         if router.list_options(caller, model.id, operation)
         for method in methods
     ]

@@ -22,8 +22,8 @@ from gateway.server.video_status import find_status_words
 HEADER = "Idempotency-Key"
 _STREAM_WARNING = f"{HEADER}: a stream is not replayed; the same request again is a new request"
 _UNUSED_WARNING = f"{HEADER}: not used here; the same request again is a new request"
-_JSON = "application/json"
-_OK = 200
+_JSON_TYPE = "application/json"
+_OK_STATUS = 200
 _PIECE_BYTES = 256 * 1024
 
 
@@ -50,7 +50,7 @@ class IdempotencyKey:
         self._operation = operation
         self._name = name
 
-    async def note_body(self, body: dict[str, Any]) -> None:
+    async def record_body(self, body: dict[str, Any]) -> None:
         if not self.is_named:
             return
         if (self._request.content_length or 0) > _PIECE_BYTES:
@@ -64,7 +64,7 @@ class IdempotencyKey:
         except orjson.JSONEncodeError:
             raise InvalidRequest("The request body is nested too deeply") from None
 
-    async def note_form(self, form: ReceivedForm) -> None:
+    async def record_form(self, form: ReceivedForm) -> None:
         """Compute the digest of a form, independent of the order of its text fields and of the boundary."""
         if self.is_named:
             files = [(file.field, await _hash_file(file)) for file in form.files]  # the order of files may matter
@@ -111,13 +111,13 @@ class IdempotencyKey:
         if job is None:
             return None
         body = orjson.dumps(build_video(job, find_status_words(self._request, job)))
-        return attrs.evolve(lost_record, status=_OK, media_type=_JSON, body=body)
+        return attrs.evolve(lost_record, status=_OK_STATUS, media_type=_JSON_TYPE, body=body)
 
-    async def keep(self, body: bytes, media_type: str = _JSON) -> None:
+    async def keep(self, body: bytes, media_type: str = _JSON_TYPE) -> None:
         own_record, self._own_record = self._own_record, None
         if own_record is not None:
             await self._request.app[SERVICES].idempotency.record_answer(
-                own_record, status=_OK, media_type=media_type, body=body
+                own_record, status=_OK_STATUS, media_type=media_type, body=body
             )
 
     async def mark_lost(self) -> None:

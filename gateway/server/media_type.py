@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-_DEFAULT = "application/octet-stream"
+_DEFAULT_TYPE = "application/octet-stream"
 
 
 def read_media_type(request: web.Request) -> str:
@@ -10,5 +10,5 @@ def read_media_type(request: web.Request) -> str:
 
     aiohttp's ``content_type`` parses the parameters too, in quadratic time: 8 KB take a second.
     """
-    value = request.headers.get("Content-Type", _DEFAULT)
+    value = request.headers.get("Content-Type", _DEFAULT_TYPE)
     return value.partition(";")[0].strip().lower()

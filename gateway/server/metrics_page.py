@@ -34,18 +34,18 @@ async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
 
 def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     storage, proxy = services.storage, services.proxy
-    active = GaugeMetricFamily("gateway_active_requests", "Requests under way", labels=["phase"])
+    active_requests = GaugeMetricFamily("gateway_active_requests", "Requests under way", labels=["phase"])
     phases = Counter(find_phase(call.context) for call in services.active_requests.calls.values())
     for phase in get_args(Phase):
-        active.add_metric([phase], phases[phase])
-    yield active
+        active_requests.add_metric([phase], phases[phase])
+    yield active_requests
     yield build_gauge("gateway_active_attempts", "Attempts in progress, and requests that wait for one", proxy.running)
     queued_rows = len(storage.write_queue)
     yield build_gauge("gateway_unwritten_records", "Finished requests not in the database yet", queued_rows)
     failing = storage.write_queue.failing or storage.journal.failing
     yield build_gauge("gateway_store_failing", "1 if records cannot be stored", failing)
-    aside = storage.unstorable.count
-    yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", aside)
+    set_aside_count = storage.unstorable.count
+    yield build_gauge("gateway_records_set_aside", "Records that the database refused since the start", set_aside_count)
     limits = services.billing.shared_limits
     is_unreachable = limits is not None and not limits.sender.reached
     yield build_gauge(

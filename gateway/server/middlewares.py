@@ -52,12 +52,12 @@ PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
 _KEY_HEADER_EXAMPLES: Mapping[str, str] = {"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"}
 """The key header of each API's clients, as error messages show it. OpenAI's clients send ``Authorization``."""
-_STATIC = "/console/static/"
-_OPERATORS = ("/admin/", "/console")
+_STATIC_PREFIX = "/console/static/"
+_OPERATOR_PREFIXES = ("/admin/", "/console")
 _ERROR_STATUS = 400
-_VIDEOS = "/v1/videos"
-_MEASURE = "media.audio_duration:measure_audio"
-_PREFER = "server.preference:apply_preference"
+_VIDEOS_PATH = "/v1/videos"
+_MEASURE_FUNCTION = "media.audio_duration:measure_audio"
+_PREFERENCE_FUNCTION = "server.preference:apply_preference"
 _NOT_STORED_WARNING = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request", MASKED)
@@ -81,7 +81,7 @@ async def request_context(request: web.Request, handler: Handler) -> web.StreamR
         status = response.status
     finally:
         # Not logged, to keep the log readable: probes come every few seconds, a console page loads ten static files.
-        if request.path not in PROBES and not request.path.startswith(_STATIC):
+        if request.path not in PROBES and not request.path.startswith(_STATIC_PREFIX):
             _log_request(request, ctx, status, started_at)
     return response
 
@@ -97,7 +97,7 @@ def _log_request(request: web.Request, ctx: RequestContext, status: int, started
     }
     if row is None:
         fields["path"] = mask_keys(request.path)
-        if status < _ERROR_STATUS and request.path.startswith(_OPERATORS):
+        if status < _ERROR_STATUS and request.path.startswith(_OPERATOR_PREFIXES):
             # The console and the command line send many requests: only errors are logged at level "info".
             log.debug("request_served", **fields)
         else:
@@ -143,9 +143,9 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
     """Identify the caller by its API key or a console session. 404 and 405 need no key, so they have no caller."""
     try:
         request[CALLER] = await _find_caller(request)
-    except GatewayError as fault:
+    except GatewayError as gateway_error:
         if request.match_info.route.resource is not None:
-            if isinstance(fault, InvalidApiKey):
+            if isinstance(gateway_error, InvalidApiKey):
                 await delay_unknown_key(request)
             raise
     return await handler(request)
@@ -158,7 +158,7 @@ async def _find_caller(request: web.Request) -> Caller:
     authorization = _find_authorization(request)
     for protocol_key in list_protocol_keys(request) if request.path == REALTIME_PATH else ():
         if authorization is not None and _parse_token(authorization) != _parse_token(protocol_key):
-            raise _make_ambiguous()
+            raise _make_ambiguous_key_error()
         authorization = protocol_key
     if authorization is None and (COOKIE in request.cookies or SECURE_COOKIE in request.cookies):
         caller = await _find_console_caller(request)
@@ -193,14 +193,14 @@ def _find_authorization(request: web.Request) -> str | None:
     if "?" in request.raw_path and is_google_request(request):
         keys += request.query.getall("key", ())
     if len(authorizations) > 1:
-        raise _make_ambiguous()
+        raise _make_ambiguous_key_error()
     if authorizations:
         keys = list(filter(is_key_shape, keys))
     if not keys:
         return authorizations[0] if authorizations else None
     secrets = {*filter(None, [*keys, *map(_parse_token, authorizations)])}
     if len(secrets) > 1:
-        raise _make_ambiguous()
+        raise _make_ambiguous_key_error()
     return f"Bearer {secrets.pop()}" if secrets else None
 
 
@@ -228,7 +228,7 @@ def _make_key_error(request: web.Request, authorization: str | None) -> InvalidA
     return InvalidApiKey(message, should_retry=False)
 
 
-def _make_ambiguous() -> InvalidRequest:
+def _make_ambiguous_key_error() -> InvalidRequest:
     return InvalidRequest("The request has more than one API key; send one", should_retry=False)
 
 
@@ -247,7 +247,7 @@ async def _find_console_caller(request: web.Request) -> Caller:
         raise SignedOut("The console session has ended: sign in again", should_retry=False)
     services, key_id = request.app[SERVICES], request.headers.get(KEY_HEADER)
     if key_id is None:
-        if request.method not in SAFE_METHODS or not request.path.startswith(_VIDEOS):
+        if request.method not in SAFE_METHODS or not request.path.startswith(_VIDEOS_PATH):
             raise Forbidden(f"Send the id of the API key that pays in the header {KEY_HEADER}", should_retry=False)
         request[USER] = user
         return Caller(user.account, ApiKey(0, user.account.id, "console", b"", ""))
@@ -274,10 +274,10 @@ async def settle_request(
     services.active_requests.calls[active.context.id] = active
     try:
         return await handler(request)
-    except GatewayError as fault:
-        if isinstance(fault, RateLimited):
-            active.context.rate_limits = fault.limit_status
-        active.settle(find_outcome(fault), fault)
+    except GatewayError as gateway_error:
+        if isinstance(gateway_error, RateLimited):
+            active.context.rate_limits = gateway_error.limit_status
+        active.settle(find_outcome(gateway_error), gateway_error)
         raise
     except (asyncio.CancelledError, ClientDisconnected):
         if active.stopped and active.task is not None and not active.task.uncancel():
@@ -290,9 +290,9 @@ async def settle_request(
             active.settle("interrupted" if services.proxy.broken_off else "client_closed")
         raise
     except Exception as error:
-        bug = InternalError("Unexpected gateway error")
-        active.settle("failed", bug)
-        raise bug from error
+        internal_error = InternalError("Unexpected gateway error")
+        active.settle("failed", internal_error)
+        raise internal_error from error
     finally:
         if active.idempotency_key.is_named:
             active.idempotency_key.close()
@@ -309,15 +309,15 @@ async def parse_request(
     """Read a JSON body and parse it into an ``InferenceRequest``."""
     active, size = request[INFERENCE], 0
     ctx = active.context
-    arrived = read_arrived_json(request, FILE_ID_KEY)
-    if arrived is not None:  # the body came with the headers, so the caller needs no second check
-        body, may_name_files = arrived
+    arrived_json = read_arrived_json(request, FILE_ID_KEY)
+    if arrived_json is not None:  # the body came with the headers, so the caller needs no second check
+        body, may_name_files = arrived_json
         ctx.read_at = time.monotonic()
     else:
         body, size, may_name_files = await read_sized_json(request, _find_limit(request, ctx.operation), FILE_ID_KEY)
         await active.note_body_read()
     if active.idempotency_key.is_named:
-        await active.idempotency_key.note_body(body)
+        await active.idempotency_key.record_body(body)
     if may_name_files:
         services, limit = request.app[SERVICES], request.client_max_size
         loan = services.memory.lend(ctx)
@@ -350,9 +350,9 @@ async def parse_form(
         )
         form = await reader.read()
         await active.note_body_read()
-        await active.idempotency_key.note_form(form)
+        await active.idempotency_key.record_form(form)
         inference = parse(form)
-        active.context.inference = await load(_MEASURE)(inference) if inference.image is None else inference
+        active.context.inference = await load(_MEASURE_FUNCTION)(inference) if inference.image is None else inference
         active.note_attribution()
         return await handler(request)
     finally:
@@ -372,10 +372,10 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
     """Repeat the stored response if the request's ``Idempotency-Key`` was answered before."""
     active = request[INFERENCE]
     if active.idempotency_key.is_named:
-        replayed = await active.idempotency_key.find_answer(active.context.inference)
-        if replayed is not None:
+        replayed_response = await active.idempotency_key.find_answer(active.context.inference)
+        if replayed_response is not None:
             active.settle("completed")
-            return replayed
+            return replayed_response
     return await handler(request)
 
 
@@ -396,11 +396,13 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)
     if targets.load_balancer.settings.allow_prefer:
-        load(_PREFER)(targets, request.headers)
+        load(_PREFERENCE_FUNCTION)(targets, request.headers)
     await services.billing.quota.admit(ctx, targets.rank())
     try:
         return await handler(request)
-    except ProviderError as fault:
-        if not fault.lacks_path:
+    except ProviderError as gateway_error:
+        if not gateway_error.lacks_path:
             raise
-        raise services.routing.router.explain(fault, caller, inference, ctx.attempts[-1].target) from fault
+        raise services.routing.router.explain(
+            gateway_error, caller, inference, ctx.attempts[-1].target
+        ) from gateway_error

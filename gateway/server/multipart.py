@@ -28,21 +28,21 @@ READ_BYTES = 64 * 1024
 """Bytes per read: the size of aiohttp's buffer. A larger read would enlarge the buffer."""
 PIECE_BYTES = 256 * 1024
 """Bytes per write to the spool; large, because each write runs in a thread."""
-MAX_BOUNDARY = 70
-MAX_NAME = 128
+MAX_BOUNDARY_CHARS = 70
+MAX_NAME_CHARS = 128
 FALLBACK_NAME = "file"
 _MAX_SHOWN_NAME = 64
-_BOUNDARY = re.compile(r';\s*boundary\s*=\s*(?:"([^"\\]*)"|([^\s";,]+))', re.IGNORECASE)
-_OPTION = re.compile(r';\s*([a-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s";]*)', re.IGNORECASE)
-_ENCODINGS = frozenset({"", "binary", "8bit", "7bit"})
-_SOUNDS = (
+_BOUNDARY_PATTERN = re.compile(r';\s*boundary\s*=\s*(?:"([^"\\]*)"|([^\s";,]+))', re.IGNORECASE)
+_OPTION_PATTERN = re.compile(r';\s*([a-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s";]*)', re.IGNORECASE)
+_ALLOWED_ENCODINGS = frozenset({"", "binary", "8bit", "7bit"})
+_SOUND_PATTERNS = (
     (re.compile(rb"RIFF....WAVE", re.DOTALL), "audio/wav"),
     (re.compile(rb"ID3|\xff[\xfa\xfb\xf2\xf3]"), "audio/mpeg"),
     (re.compile(rb"OggS"), "audio/ogg"),
     (re.compile(rb"fLaC"), "audio/flac"),
     (re.compile(rb"....ftypM4[AB]", re.DOTALL), "audio/mp4"),
 )
-_WEBM = re.compile(rb"\x1a\x45\xdf\xa3.{0,60}webm", re.DOTALL)
+_WEBM_PATTERN = re.compile(rb"\x1a\x45\xdf\xa3.{0,60}webm", re.DOTALL)
 
 
 @frozen
@@ -50,10 +50,11 @@ class FormLimits:
     """The limits of a form.
 
     Attributes:
-        max_parts: number of parts, text fields and files together.
-        max_text_bytes: size of all text fields together.
-        idle_s: maximum pause between two pieces of data, and maximum wait of an upload for its turn.
-        min_rate: minimum average rate in bytes per second, over each ``pace_s`` seconds of waiting except the first.
+        max_parts: the maximum number of parts, text fields and files together.
+        max_text_bytes: the maximum size of all text fields together.
+        idle_s: the maximum pause between two pieces of data, and the longest wait of an upload for its turn.
+        min_rate: the minimum average rate in bytes per second, over each ``pace_s`` seconds of waiting except the
+            first.
     """
 
     max_body_bytes: int
@@ -118,10 +119,10 @@ class MultipartReader:
 
     async def _read(self) -> None:
         parser = PushMultipartParser(_read_boundary(self._request), strict=True)
-        inflow = _BodyReader(self._request, self._limits)
+        body_reader = _BodyReader(self._request, self._limits)
         at_end = False
         try:
-            while piece := await inflow.receive():
+            while piece := await body_reader.receive():
                 at_end = at_end or await self._parse(parser, piece)
             parser.close()
         except ParserLimitReached:
@@ -157,7 +158,7 @@ class MultipartReader:
         if not segment.name:
             raise InvalidRequest("The form has a part without a name")
         encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
-        if encoding not in _ENCODINGS:
+        if encoding not in _ALLOWED_ENCODINGS:
             name = segment.name[:_MAX_SHOWN_NAME]
             raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form may not have", param=name)
         filename = _find_filename(segment)
@@ -296,8 +297,8 @@ class _BodyReader:
     def _check_pace(self, count: int) -> None:
         """Check the average rate.
 
-        Only the time spent waiting for the client counts, not that of disk writes. Raises ``RequestTimeout`` if it is
-        too low.
+        Only the time spent waiting for the client counts, not that of disk writes. Raises ``RequestTimeout`` if the
+        rate is too low.
         """
         self._received_bytes += count
         if self._waited_s < self._limits.pace_s:
@@ -317,9 +318,9 @@ def _read_boundary(request: web.Request) -> str:
         raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_MAX_SHOWN_NAME]}")
     if request.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         raise UnsupportedMediaType("A form must come without a Content-Encoding")
-    match = _BOUNDARY.search(request.headers["Content-Type"])
+    match = _BOUNDARY_PATTERN.search(request.headers["Content-Type"])
     boundary = (match[1] or match[2] or "") if match else ""
-    if not (boundary.isascii() and boundary.isprintable() and 0 < len(boundary) <= MAX_BOUNDARY):
+    if not (boundary.isascii() and boundary.isprintable() and 0 < len(boundary) <= MAX_BOUNDARY_CHARS):
         raise InvalidRequest("Content-Type must name the boundary of the form's parts, of 1 to 70 characters")
     return boundary
 
@@ -327,10 +328,10 @@ def _read_boundary(request: web.Request) -> str:
 def _find_filename(segment: MultipartSegment) -> str | None:
     """Return the filename; None for a text field. ``filename*`` is accepted, although RFC 7578 forbids it."""
     disposition = segment.header("Content-Disposition", "")
-    options = _OPTION.findall(disposition) if "*" in disposition else ()
-    extended = next((value for key, value in options if key.lower() == "filename*"), None)
-    if extended is not None:
-        return unquote(extended.strip('"').rpartition("'")[2], errors="replace")
+    options = _OPTION_PATTERN.findall(disposition) if "*" in disposition else ()
+    extended_name = next((value for key, value in options if key.lower() == "filename*"), None)
+    if extended_name is not None:
+        return unquote(extended_name.strip('"').rpartition("'")[2], errors="replace")
     return None if segment.filename is None else str(segment.filename)
 
 
@@ -343,15 +344,15 @@ def _read_text(name: str, data: bytes) -> tuple[str, str]:
 
 
 def _clean_filename(name: str) -> str:
-    last = re.split(r"[/\\]", name)[-1]
-    return "".join(letter for letter in last if letter.isprintable())[-MAX_NAME:].strip() or FALLBACK_NAME
+    base_name = re.split(r"[/\\]", name)[-1]
+    return "".join(letter for letter in base_name if letter.isprintable())[-MAX_NAME_CHARS:].strip() or FALLBACK_NAME
 
 
 def _find_media_type(head: bytes, declared_type: str | None) -> str:
-    sniffed = sniff_image(head) or next((kind for sound, kind in _SOUNDS if sound.match(head)), None)
-    if sniffed is not None:
-        return sniffed
-    if _WEBM.match(head):
+    sniffed_type = sniff_image(head) or next((kind for sound, kind in _SOUND_PATTERNS if sound.match(head)), None)
+    if sniffed_type is not None:
+        return sniffed_type
+    if _WEBM_PATTERN.match(head):
         return "video/webm" if declared_type == "video/webm" else "audio/webm"
     return declared_type if declared_type and MEDIA_TYPE.match(declared_type) else ANY_TYPE
 

@@ -7,8 +7,8 @@ prepends the path. Scripts read the path from the ``<html>`` element (``static/a
 import re
 from urllib.parse import quote, urlsplit
 
-_LINK = re.compile(rb'(\s(?:href|src|action|data-then)="|; url=)(?=/(?!/))')
-_HTML = re.compile(rb"<html(?=[\s>])")
+_LINK_PATTERN = re.compile(rb'(\s(?:href|src|action|data-then)="|; url=)(?=/(?!/))')
+_HTML_PATTERN = re.compile(rb"<html(?=[\s>])")
 
 
 def find_path_prefix(base_url: str) -> str:
@@ -22,4 +22,6 @@ def prefix_links(page: bytes, prefix: str) -> bytes:
     if not prefix:
         return page
     encoded_prefix = prefix.encode()
-    return _HTML.sub(b'<html data-prefix="' + encoded_prefix + b'"', _LINK.sub(rb"\1" + encoded_prefix, page), count=1)
+    return _HTML_PATTERN.sub(
+        b'<html data-prefix="' + encoded_prefix + b'"', _LINK_PATTERN.sub(rb"\1" + encoded_prefix, page), count=1
+    )

@@ -13,16 +13,17 @@ _MAX_SHOWN_CHARS = 40
 
 
 def apply_preference(targets: TargetList, headers: Mapping[str, str]) -> None:
-    """Let a request go where its caller prefers. Begins to measure, also for requests without the header.
+    """Set how a channel is chosen for a request to the choice in its header, if it has the header.
 
-    Raises ``InvalidRequest`` for an unknown value.
+    Measuring channels begins at the first call, also for requests without the header. Raises ``InvalidRequest`` for an
+    unknown value.
     """
     targets.load_balancer.measure()
     value = headers.get(HEADER)
     if value is None:
         return
-    preferred = _PREFERENCES.get(value)
-    if preferred is None:
+    preferred_balance = _PREFERENCES.get(value)
+    if preferred_balance is None:
         message = f"The header {HEADER!r} must be {', '.join(_PREFERENCES)}, not {value[:_MAX_SHOWN_CHARS]!r}"
         raise InvalidRequest(message, param=HEADER)
-    targets.preferred = preferred
+    targets.preferred = preferred_balance

@@ -23,7 +23,7 @@ from gateway.error_status import find_page
 from gateway.errors import InternalError, InvalidRequest, Overloaded
 from gateway.request_context import make_request_id
 from gateway.server.active_inference import leave_request
-from gateway.server.client_ip import find_peer_address, find_set_url
+from gateway.server.client_ip import find_configured_url, find_peer_address
 from gateway.server.connection_limits import ConnectionLimiter, ConnectionLimits, LimitedConnection
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.cors import CORS, CrossOrigin
@@ -31,16 +31,16 @@ from gateway.server.error_responses import build_error_response
 from gateway.server.fast_routes import FastRoutes
 from gateway.server.responses import WRITE_TIMEOUT_S, BareResponse, BufferedResponse, RawResponse
 
-WATCH_S = 1.0
+WATCH_INTERVAL_S = 1.0
 STOP_FIRST_REQUEST_TIMEOUT_S = 2.0
-_LOOK_EVERY_S = 0.01
+_POLL_INTERVAL_S = 0.01
 _OWN_RESPONSES: frozenset[type[web.StreamResponse]] = frozenset({RawResponse, BufferedResponse})
 
 
 class GatewayProtocol(RequestHandler):
     """One client connection. Bodies stay compressed until the caller is known (``server/request_body.py``)."""
 
-    __slots__ = ("_limiter", "_made_at", "_write_timer", "handshake")
+    __slots__ = ("_connected_at", "_limiter", "_write_timer", "handshake")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, auto_decompress=False, **kwargs)
@@ -49,7 +49,7 @@ class GatewayProtocol(RequestHandler):
         self._max_msg_queue_size -= 1
         self._limiter: ConnectionLimiter | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._made_at = self._loop.time()
+        self._connected_at = self._loop.time()
         self.handshake: LimitedConnection | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,17 +58,17 @@ class GatewayProtocol(RequestHandler):
         if isinstance(server, GatewayServer) and (limiter := server.limiter) is not None:
             if self.handshake is not None:  # the handshake counted this same connection
                 limiter.release(self.handshake)
-            room = limiter.admit(self, find_peer_address(transport))
-            if room == "none":
+            admission = limiter.admit(self, find_peer_address(transport))
+            if admission == "none":
                 cast("asyncio.Transport", transport).write(build_crowded_response(server.address))
                 self.force_close()
                 return
             self._limiter = limiter
-            if room == "reserved":
+            if admission == "reserved":
                 self._request_handler = server.reserved_handler  # type: ignore[assignment]
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._stop_cut_off()
+        self._stop_write_timer()
         if self._limiter is not None:
             self._limiter.release(self)
         if self._current_request is not None and leave_request(self._current_request):
@@ -81,7 +81,7 @@ class GatewayProtocol(RequestHandler):
         self._check_write_progress()
 
     def resume_writing(self) -> None:
-        self._stop_cut_off()
+        self._stop_write_timer()
         super().resume_writing()
 
     def _check_write_progress(self, earlier_bytes: float = math.inf) -> None:
@@ -95,7 +95,7 @@ class GatewayProtocol(RequestHandler):
         else:
             self._write_timer = self._loop.call_later(WRITE_TIMEOUT_S, self._check_write_progress, unsent_bytes)
 
-    def _stop_cut_off(self) -> None:
+    def _stop_write_timer(self) -> None:
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
@@ -105,7 +105,7 @@ class GatewayProtocol(RequestHandler):
         return self._request_count > 0
 
     def is_new(self, earliest_start: float) -> bool:
-        return not self.served and self._made_at > earliest_start
+        return not self.served and self._connected_at > earliest_start
 
     @property
     def idle_since(self) -> float | None:
@@ -155,7 +155,7 @@ class GatewayProtocol(RequestHandler):
                 and type(referent[0]) is tuple
                 and isinstance(referent[0][1], StreamReader)
             ):
-                whole_messages = [message for message in referent if _is_whole(*message)]
+                whole_messages = [message for message in referent if _is_complete_message(*message)]
                 referent.clear()
                 self._request_count += len(whole_messages)
                 self._messages.extend(whole_messages)
@@ -223,7 +223,7 @@ class GatewayServer(web.Server):
     """aiohttp's server with a ``GatewayProtocol`` for each connection.
 
     Attributes:
-        address: the gateway's configured address, or empty: for links to error pages if a request has no usable Host.
+        address: the gateway's configured address, for links to error pages if a request has no usable Host; or empty.
         cors: None if no other origin may call the API.
         limiter: None if connections are not limited.
         handshakes: TLS handshakes in progress.
@@ -247,10 +247,10 @@ class GatewayServer(web.Server):
             connection._request_handler = handler  # noqa: SLF001 - see the module's docstring
 
     async def watch(self) -> None:
-        """Every ``WATCH_S`` seconds, close connections without a first request while the server is crowded."""
+        """Every ``WATCH_INTERVAL_S`` seconds, close connections without a first request while the server is crowded."""
         while self.limiter is not None:
             await self.limiter.wait_until_crowded()
-            await asyncio.sleep(WATCH_S)
+            await asyncio.sleep(WATCH_INTERVAL_S)
             self.limiter.sweep()
 
     async def await_first_requests(self) -> None:
@@ -260,7 +260,7 @@ class GatewayServer(web.Server):
         check.
         """
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
             earliest_start = self._loop.time() - STOP_FIRST_REQUEST_TIMEOUT_S
             if not any(cast("GatewayProtocol", connection).is_new(earliest_start) for connection in self.connections):
                 return
@@ -280,7 +280,7 @@ def build_crowded_response(address: str) -> bytes:
     return head.encode() + body
 
 
-def _is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
+def _is_complete_message(message: RawRequestMessage, payload: StreamReader) -> bool:
     """Return whether a request is complete. With an unknown Transfer-Encoding, the end of the body is unknown."""
     return payload.is_eof() and (message.chunked or "Transfer-Encoding" not in message.headers)
 
@@ -295,7 +295,8 @@ async def _answer_and_close(
 def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
     """Accept and return the connections queued in the kernel, which closing the socket would reset.
 
-    With TLS nothing is accepted: the client has not sent its request before the handshake, and a reset tells it so.
+    With TLS nothing is accepted: before the handshake a client has not sent its request, and it can safely repeat the
+    connection after a reset.
     """
     accepted_sockets: list[socket.socket] = []
     if not isinstance(site, web.SockSite) or site._ssl_context is not None:  # noqa: SLF001 - see above
@@ -313,11 +314,11 @@ def _accept_waiting(site: web.BaseSite) -> list[socket.socket]:
 class GatewayRunner(web.AppRunner):
     """Runs the application on a ``GatewayServer``.
 
-    ``limits`` is None for no limit. With ``inherited``, the sockets belong to a service manager; the next gateway
-    process serves the connections queued on them.
+    ``limits`` is None if connections are not limited. If ``inherited`` is true, the sockets belong to a service
+    manager, and the next gateway process serves the connections queued on them.
     """
 
-    __slots__ = ("_inherited", "_limits", "_watch")
+    __slots__ = ("_inherited", "_limits", "_watch_task")
 
     def __init__(
         self, app: web.Application, *, limits: ConnectionLimits | None = None, inherited: bool = False, **kwargs: Any
@@ -325,7 +326,7 @@ class GatewayRunner(web.AppRunner):
         super().__init__(app, **kwargs)
         self._limits = limits
         self._inherited = inherited
-        self._watch: asyncio.Task[None] | None = None
+        self._watch_task: asyncio.Task[None] | None = None
 
     async def _make_server(self) -> web.Server:
         base_server = await super()._make_server()
@@ -338,13 +339,13 @@ class GatewayRunner(web.AppRunner):
         )
         server.cors = self.app.get(CORS)
         if (services := self.app.get(SERVICES)) is not None:
-            server.address = find_set_url(services.http.base_url)
+            server.address = find_configured_url(services.http.base_url)
         server.handshakes = set()
         server.reserved_handler = routes.handle_reserved
         if self._limits is not None:
             loop = asyncio.get_running_loop()
             server.limiter = ConnectionLimiter(self._limits, self.app[SERVICES].http.trusted_proxies, loop.time)
-            self._watch = loop.create_task(server.watch())
+            self._watch_task = loop.create_task(server.watch())
         return server
 
     async def cleanup(self) -> None:
@@ -382,7 +383,7 @@ class GatewayRunner(web.AppRunner):
                 loop.remove_reader(listener.fileno())
 
     async def shutdown(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+            await asyncio.gather(self._watch_task, return_exceptions=True)
         await super().shutdown()

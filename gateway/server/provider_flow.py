@@ -15,9 +15,9 @@ from gateway.server.context import SERVICES
 if TYPE_CHECKING:  # imports Authlib, an optional dependency
     from gateway.auth.provider_sign_in import BegunFlow, ProviderSignIn
 
-CALLBACK = "/console/sign-in/{provider}/callback"
+CALLBACK_PATH = "/console/sign-in/{provider}/callback"
 _COOKIE, _SECURE_COOKIE = "gateway_sign_in", "__Host-gateway_sign_in"
-_MARK_LENGTH = 12
+_COOKIE_STATE_CHARS = 12
 """Characters of the state in the cookie's name, which give each browser tab its own cookie."""
 
 
@@ -25,7 +25,7 @@ async def begin_flow(request: web.Request, return_path: str, user: CurrentUser |
     """Begin a sign-in at the provider in the request's path. ``user`` is the member to link, if any."""
     name = request.match_info["provider"]
     service = get_provider_sign_in(request)
-    return await service.begin(name, _find_own_origin(request) + CALLBACK.format(provider=name), return_path, user)
+    return await service.begin(name, _find_own_origin(request) + CALLBACK_PATH.format(provider=name), return_path, user)
 
 
 def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
@@ -38,7 +38,7 @@ def get_provider_sign_in(request: web.Request) -> "ProviderSignIn":
 
 def set_flow_cookie(request: web.Request, response: web.StreamResponse, flow: "BegunFlow") -> None:
     """Set the cookie that binds the flow to the browser."""
-    _put_cookie(request, response, flow.flow.state, flow.cookie, FLOW_S)
+    _set_cookie(request, response, flow.flow.state, flow.cookie, FLOW_S)
 
 
 def find_flow_cookie(request: web.Request) -> str:
@@ -48,7 +48,7 @@ def find_flow_cookie(request: web.Request) -> str:
 
 def clear_flow_cookie(request: web.Request, response: web.StreamResponse) -> None:
     """Delete the cookie of the flow in the query's ``state``."""
-    _put_cookie(request, response, request.query.get("state", ""), "", 0)
+    _set_cookie(request, response, request.query.get("state", ""), "", 0)
 
 
 def _find_own_origin(request: web.Request) -> str:
@@ -66,11 +66,11 @@ def _find_own_origin(request: web.Request) -> str:
     return origin
 
 
-def _put_cookie(request: web.Request, response: web.StreamResponse, state: str, value: str, max_age: int) -> None:
+def _set_cookie(request: web.Request, response: web.StreamResponse, state: str, value: str, max_age: int) -> None:
     name, secure = _name_cookie(request, state), is_secure(request) or None
     response.set_cookie(name, value, path="/", httponly=True, samesite="Lax", secure=secure, max_age=max_age)
 
 
 def _name_cookie(request: web.Request, state: str) -> str:
     name = _SECURE_COOKIE if is_secure(request) else _COOKIE
-    return f"{name}_{state[:_MARK_LENGTH]}"
+    return f"{name}_{state[:_COOKIE_STATE_CHARS]}"

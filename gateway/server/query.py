@@ -8,8 +8,8 @@ from gateway.errors import InvalidRequest
 
 MAX_DIGITS = 18
 """Maximum number of digits that always fit into a 64-bit integer."""
-_FIRST, _LAST = date(1970, 1, 1), date(9998, 12, 31)
-_EPOCH = _FIRST.toordinal()
+_MIN_DATE, _MAX_DATE = date(1970, 1, 1), date(9998, 12, 31)
+_EPOCH_DAY = _MIN_DATE.toordinal()
 
 
 def parse_number(query: Mapping[str, str], name: str) -> int | None:
@@ -44,15 +44,15 @@ def parse_date(query: Mapping[str, str], name: str) -> date | None:
         day = date.fromisoformat(text)
     except ValueError:
         day = date.min
-    if not _FIRST <= day <= _LAST:
+    if not _MIN_DATE <= day <= _MAX_DATE:
         raise InvalidRequest(f"'{name}' must be a date such as 2027-01-31", param=name)
     return day
 
 
-def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> int | None:
+def parse_moment(query: Mapping[str, str], name: str, *, is_end: bool = False) -> int | None:
     """Parse a time such as 2027-01-31T12:00:00Z to Unix milliseconds; None if the parameter is missing.
 
-    A time without a zone is UTC. A day means its beginning, or with ``ends`` its end. Raises ``InvalidRequest``.
+    A time without a zone is UTC. A day means its beginning, or with ``is_end`` its end. Raises ``InvalidRequest``.
     """
     text = query.get(name)
     if text is None:
@@ -61,21 +61,21 @@ def parse_moment(query: Mapping[str, str], name: str, *, ends: bool = False) -> 
         moment: datetime | None = datetime.fromisoformat(text)
     except ValueError:
         moment = None
-    if moment is None or not _FIRST <= moment.date() <= _LAST:
+    if moment is None or not _MIN_DATE <= moment.date() <= _MAX_DATE:
         raise InvalidRequest(f"'{name}' must be a time such as 2027-01-31T12:00:00Z, or a day", param=name)
-    is_date = ends and len(text) <= len("2027-01-31")
-    zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(int(zoned.timestamp() * 1000), 0) + is_date * DAY_S * 1000
+    is_date = is_end and len(text) <= len("2027-01-31")
+    zoned_moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(int(zoned_moment.timestamp() * 1000), 0) + is_date * DAY_S * 1000
 
 
 def number_of_day(day: date) -> int:
     """Convert a day to the ledger's number: days since 1970."""
-    return day.toordinal() - _EPOCH
+    return day.toordinal() - _EPOCH_DAY
 
 
 def day_of_number(number: int) -> date:
     """Convert a number of days since 1970 to the day."""
-    return date.fromordinal(number + _EPOCH)
+    return date.fromordinal(number + _EPOCH_DAY)
 
 
 def day_of_time(now_s: float) -> date:

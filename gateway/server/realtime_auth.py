@@ -14,7 +14,7 @@ from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.context import SERVICES
 
 REALTIME_PATH = "/v1/realtime"
-BETA = "OpenAI-Beta"
+BETA_HEADER = "OpenAI-Beta"
 """The header that requests the events of the beta version."""
 _PROTOCOL = "realtime"
 _KEY_PROTOCOL = "openai-insecure-api-key."
@@ -54,22 +54,22 @@ async def find_secret_caller(request: web.Request, authorization: str | None) ->
 
 
 def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
-    """Return the model and the settings of a session, from the request or its client secret, which must agree.
+    """Return the model and the settings of a session, from the request or its client secret.
 
-    Raises ``InvalidRequest``.
+    Raises ``InvalidRequest`` if the two name different models.
     """
-    requested, secret = request.query.get("model"), request.get(CLIENT_SECRET)
+    requested_model, secret = request.query.get("model"), request.get(CLIENT_SECRET)
     if secret is None:
-        return requested, {}
-    if requested is not None and secret.model is not None and requested != secret.model:
+        return requested_model, {}
+    if requested_model is not None and secret.model is not None and requested_model != secret.model:
         raise InvalidRequest(f"The client secret is for the model {secret.model!r}", param="model", should_retry=False)
-    return requested or secret.model, secret.session
+    return requested_model or secret.model, secret.session
 
 
 def find_beta(request: web.Request) -> str | None:
     """Return the header for the beta version, if the client requests that version, and otherwise None."""
-    requested = request.headers.get(BETA, "")
-    if requested == _BETA_VALUE or any(
+    requested_beta = request.headers.get(BETA_HEADER, "")
+    if requested_beta == _BETA_VALUE or any(
         protocol == f"{_BETA_PROTOCOL}realtime-v1" for protocol in _list_offered(request)
     ):
         return _BETA_VALUE
@@ -77,5 +77,5 @@ def find_beta(request: web.Request) -> str | None:
 
 
 def _list_offered(request: web.Request) -> list[str]:
-    lines = request.headers.getall(hdrs.SEC_WEBSOCKET_PROTOCOL, ())
-    return [protocol.strip() for line in lines for protocol in line.split(",")]
+    header_values = request.headers.getall(hdrs.SEC_WEBSOCKET_PROTOCOL, ())
+    return [protocol.strip() for line in header_values for protocol in line.split(",")]

@@ -22,11 +22,11 @@ from gateway.request_context import RequestContext, make_request_id
 from gateway.routing.target import Attempt, Target
 from gateway.server.active_inference import ActiveInference
 
-MAX_WAITING = 16
+MAX_WAITING_RESPONSES = 16
 """Maximum number of requested responses that have not begun, for each session."""
 REFUSED_S = 2.0
 """Time that a reservation is kept after an error event, which may concern another event of the client."""
-SPARE_TRANSCRIPT = 512
+SPARE_TRANSCRIPT_TOKENS = 512
 """Tokens that a transcript may use beyond those of the audio sent, for its prompt and for errors of the estimate."""
 _MAX_ENDED = 64
 """Number of ended responses whose ids a session remembers, to charge an end that is reported twice only once."""
@@ -38,14 +38,14 @@ class RealtimeResponse:
 
     Attributes:
         cause: ``event_id`` of the client's event; None without an id, or if the provider began the response itself.
-        longest: an inference request with the maximum number of tokens, for the reservation.
-        refused_at: when the provider sent an error that probably concerns this response (loop time).
+        longest_inference: an inference request with the maximum number of tokens, for the reservation.
+        refused_at: the event loop's time at which the provider sent an error that probably concerns this response.
     """
 
     context: RequestContext
     cause: object
     mark: wire.PromptMark
-    longest: InferenceRequest | None = None
+    longest_inference: InferenceRequest | None = None
     output: wire.OutputMeter = attrs.Factory(wire.OutputMeter)
     refused_at: float | None = None
 
@@ -54,7 +54,7 @@ class RealtimeBilling:
     """Reserves and settles the cost of one session's responses."""
 
     def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:
-        self.conversation = wire.Conversation()
+        self.conversation = wire.RealtimeConversation()
         self._session = active.context
         self._services = active.services
         self._loop = active.loop
@@ -76,8 +76,8 @@ class RealtimeBilling:
         return iter(tuple(self._running))
 
     async def reserve_response(self, event: wire.Event) -> None:
-        if len(self._waiting_responses) >= MAX_WAITING:
-            raise RateLimited(f"The session waits for {MAX_WAITING} responses already", retry_after_s=1)
+        if len(self._waiting_responses) >= MAX_WAITING_RESPONSES:
+            raise RateLimited(f"The session waits for {MAX_WAITING_RESPONSES} responses already", retry_after_s=1)
         response = self._make_response(event.get("event_id"), event)
         await self._admit(response)
         self._waiting_responses.append(response)
@@ -95,15 +95,15 @@ class RealtimeBilling:
         """
         self._release_transcript()
         model, target = self._find_transcriber()
-        transcribed = self.conversation.untranscribed
+        transcript_tokens = self.conversation.untranscribed
         context = self._make_context()
         context.caller = self._services.auth.api_keys.refresh(context.caller)
-        tokens = transcribed + SPARE_TRANSCRIPT
+        tokens = transcript_tokens + SPARE_TRANSCRIPT_TOKENS
         context.inference = wire.build_response_inference(model, tokens, tokens)
         maximum = target.find_most(wire.bound_transcript(tokens))
         await self._services.billing.quota.reserve_up_to(context, maximum)
         self._release_transcript()  # an event from the other side may have made a reservation meanwhile
-        self._transcript, self._covered_tokens = context, transcribed + SPARE_TRANSCRIPT // 2
+        self._transcript, self._covered_tokens = context, transcript_tokens + SPARE_TRANSCRIPT_TOKENS // 2
 
     def _release_transcript(self) -> None:
         context, self._transcript, self._covered_tokens = self._transcript, None, -1
@@ -122,9 +122,9 @@ class RealtimeBilling:
         refusal = None
         match event.get("type"):
             case wire.RESPONSE_CREATED:
-                refusal = await self._begin(wire.find_response_id(event))
+                refusal = await self._begin_response(wire.find_response_id(event))
             case wire.RESPONSE_DONE:
-                refusal = await self._end(wire.parse_response_end(event))
+                refusal = await self._end_response(wire.parse_response_end(event))
             case wire.TRANSCRIBED_EVENT:
                 refusal = await self._charge_transcript(event)
             case wire.ERROR:
@@ -142,12 +142,14 @@ class RealtimeBilling:
     def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
         """Settle every unfinished response, with its usage estimated from the output received so far."""
         self._release_transcript()
-        free = self._services.billing.settlement.find_abandoned() == "free"
+        is_free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
         for response in chain(self._running.values(), self._waiting_responses):
             prompt = response.context.inference.prompt_chars // 4
             response.context.attempts[-1].pending = True
-            self._settle(response, outcome, error, NO_USAGE if free else wire.estimate_output(response.output, prompt))
+            self._settle(
+                response, outcome, error, NO_USAGE if is_free else wire.estimate_output(response.output, prompt)
+            )
         self._running.clear()
         self._waiting_responses.clear()
 
@@ -182,7 +184,7 @@ class RealtimeBilling:
         context.caller = caller = services.auth.api_keys.refresh(context.caller)
         target = self._find_target(caller, inference)
         context.attempts.append(attrs.evolve(self._attempt, target=target))
-        await services.billing.quota.admit_part(context, target, response.longest or inference)
+        await services.billing.quota.admit_part(context, target, response.longest_inference or inference)
         self._raise_limits(response, inference)
 
     def _find_target(self, caller: Caller, inference: InferenceRequest) -> Target:
@@ -195,8 +197,8 @@ class RealtimeBilling:
         caller.check_model(inference.model)
         model, operation = own.place.model, inference.operation
         options = router.keep_priced(router.list_options(caller, model, operation), caller, model, operation)
-        same = (target for target in options if target.channel.name == own.channel.name)
-        return next((attrs.evolve(target, place=own.place) for target in same), own)
+        same_channel_targets = (target for target in options if target.channel.name == own.channel.name)
+        return next((attrs.evolve(target, place=own.place) for target in same_channel_targets), own)
 
     def _raise_limits(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
         """Raise the token limits to the model's maximum: the conversation's size is an estimate, no upper bound."""
@@ -204,10 +206,10 @@ class RealtimeBilling:
             inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
         )
 
-    async def _begin(self, response_id: str) -> GatewayError | None:
+    async def _begin_response(self, response_id: str) -> GatewayError | None:
         """Record that the provider has begun a response.
 
-        Return the error if the checks refuse an unrequested one, and otherwise None.
+        Return the error if the checks refuse a response that the client did not request, and otherwise None.
         """
         refusal = None
         if response_id in self._running:  # the provider reported the begin twice
@@ -237,8 +239,8 @@ class RealtimeBilling:
         self._services.billing.quota.admit_begun(context, self._attempt.channel.name)
         self._raise_limits(response, context.inference)
 
-    async def _end(self, end: wire.ResponseEnd) -> GatewayError | None:
-        """Settle a response that has ended at the provider, even if its begin was not reported.
+    async def _end_response(self, end: wire.ResponseEnd) -> GatewayError | None:
+        """Settle a response that has ended at the provider, even if the provider did not report its beginning.
 
         Return the error that ends the session, or None.
         """
@@ -246,7 +248,7 @@ class RealtimeBilling:
         if end.id not in self._running:
             if end.id in self._ended_ids:
                 return None
-            refusal = await self._begin(end.id)
+            refusal = await self._begin_response(end.id)
         response = self._running.pop(end.id)
         if end.id:
             self._ended_ids.append(end.id)
@@ -263,9 +265,9 @@ class RealtimeBilling:
         return refusal
 
     def _mark_refused(self, cause: str | None) -> None:
-        """Mark the response that the provider has probably refused; without ``cause``, the most recently requested.
+        """Mark the response that the provider has probably refused; without ``cause``, the one requested last.
 
-        The error may concern another event without an id or with the same id: the response may still begin.
+        The response may still begin, because the error may concern another event without an id or with the same id.
         """
         for response in reversed(self._waiting_responses):
             if response.refused_at is None and (cause is None or response.cause == cause):
@@ -286,10 +288,10 @@ class RealtimeBilling:
         transcribes further audio without a request. A transcript that could not be reserved for lack of money is not
         charged.
         """
-        transcribed, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
+        transcript_tokens, usage = self.conversation.take_transcribed(), wire.parse_realtime_usage(event.get("usage"))
         if self.conversation.transcriber is None and usage is None:
             return None
-        usage = usage or wire.estimate_transcript(event, transcribed)
+        usage = usage or wire.estimate_transcript(event, transcript_tokens)
         try:
             if self._transcript is None:
                 await self.reserve_transcript()
@@ -313,7 +315,7 @@ class RealtimeBilling:
         response, (model, target) = self._make_response(None, None), self._find_transcriber()
         context, transcript = response.context, self._transcript
         self._transcript, self._covered_tokens = None, -1
-        tokens = self.conversation.untranscribed + SPARE_TRANSCRIPT
+        tokens = self.conversation.untranscribed + SPARE_TRANSCRIPT_TOKENS
         if transcript is not None:
             context.reservation, tokens = transcript.reservation, transcript.inference.max_prompt_tokens
         context.inference = wire.build_response_inference(model, tokens, tokens)
@@ -327,7 +329,7 @@ class RealtimeBilling:
     async def _follow_transcriber(self, transcript: RequestContext) -> GatewayError | None:
         """Renew the transcript's reservation if the provider has confirmed a different transcription model.
 
-        Return the error, or None.
+        Return the error if that is not possible, and otherwise None.
         """
         if transcript.inference.model == self._find_transcriber()[0]:
             return None

@@ -119,23 +119,26 @@ class RealtimeSession:
         """End the session with the error that its attempt was aborted with."""
         error = self._attempt.cancelled or self._attempt.abort_error
         if isinstance(error, errors.RequestCancelled):
-            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "cancelled", "cancelled", error))
+            self._request_end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "cancelled", "cancelled", error))
         elif error is not None:
-            self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", error))
+            self._request_end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down", "interrupted", error))
 
     def discard_writes(self, max_bytes: int, give_up: object) -> None:
         """No-op: a session is not drained after its client has disconnected."""
 
     async def run(self, settings: wire.Event) -> None:
         """Relay frames until the session has ended and is settled. ``settings`` are the session's initial settings."""
-        self._meters.client.watch(partial(self._end, _make_crowded("client")))
-        self._meters.provider.watch(partial(self._end, _make_crowded("provider")))
+        self._meters.client.watch(partial(self._request_end, _make_crowded("client")))
+        self._meters.provider.watch(partial(self._request_end, _make_crowded("provider")))
         if settings:
             if await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
                 await self._send_provider(wire.build_update_event(settings))
             else:  # the client relies on its settings
-                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
-        tasks = [self._loop.create_task(work()) for work in (self._pass_client, self._pass_provider, self._watch)]
+                self._request_end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
+        tasks = [
+            self._loop.create_task(task_function())
+            for task_function in (self._pass_client, self._pass_provider, self._watch)
+        ]
         try:
             awaited: list[asyncio.Future[Any]] = [self._end_future, *tasks]
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
@@ -151,7 +154,7 @@ class RealtimeSession:
             await asyncio.gather(*tasks, return_exceptions=True)
             self._settle(SessionEnd(WSCloseCode.INTERNAL_ERROR, outcome="interrupted"))
 
-    def _end(self, end: SessionEnd) -> None:
+    def _request_end(self, end: SessionEnd) -> None:
         if not self._end_future.done():
             self._end_future.set_result(end)
 
@@ -184,7 +187,7 @@ class RealtimeSession:
             self._received_at = self._loop.time()
             if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
                 self._client_open = False
-                self._end(_parse_client_close(message.type))
+                self._request_end(_parse_client_close(message.type))
                 return
             await self._pass_event(message)
             self._meters.client.note_passed(len(message.data))
@@ -192,8 +195,8 @@ class RealtimeSession:
     async def _pass_event(self, message: WSMessage) -> None:
         try:
             event, data = wire.parse_client_event(_get_text(message), self._models)
-        except errors.InvalidRequest as fault:
-            await self._send_error(fault)
+        except errors.InvalidRequest as gateway_error:
+            await self._send_error(gateway_error)
             return
         if await self._may_pass(event):
             del event  # frees a possibly large event while a slow provider reads
@@ -206,11 +209,18 @@ class RealtimeSession:
                 return True
         try:
             await self._admit(event)
-        except _RECOVERABLE_ERRORS as fault:
-            await self._send_error(fault, event.get("event_id"))
+        except _RECOVERABLE_ERRORS as gateway_error:
+            await self._send_error(gateway_error, event.get("event_id"))
             return False
-        except errors.GatewayError as fault:
-            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
+        except errors.GatewayError as gateway_error:
+            self._request_end(
+                SessionEnd(
+                    WSCloseCode.POLICY_VIOLATION,
+                    gateway_error.public_code or gateway_error.code,
+                    "refused",
+                    gateway_error,
+                )
+            )
             return False
         if event["type"] in {wire.RESPONSE_CREATE, wire.SESSION_UPDATE}:
             self._answered_at = self._loop.time()
@@ -237,13 +247,13 @@ class RealtimeSession:
             self._received_at = self._answered_at = self._loop.time()
             if message.type not in {WSMsgType.TEXT, WSMsgType.BINARY}:
                 self._settled_event.set()
-                self._end(self._parse_provider_close(message.type, message.data, message.extra))
+                self._request_end(self._parse_provider_close(message.type, message.data, message.extra))
                 return
             event = wire.parse_event(message.data)
             refusal = None if event is None else await self._billing.process_event(event)
             if refusal is not None:
                 code = refusal.public_code or refusal.code
-                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refusal))
+                self._request_end(SessionEnd(WSCloseCode.POLICY_VIOLATION, code, "refused", refusal))
             del event  # frees a possibly large event while a slow client reads
             if self._end_future.done():  # nothing may follow the client's last event
                 if not self._billing.busy:
@@ -275,26 +285,35 @@ class RealtimeSession:
             self._check_frames(now)
             try:
                 services.auth.api_keys.refresh(self._active.context.caller)
-            except errors.GatewayError as fault:
-                self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, fault.public_code or fault.code, "refused", fault))
+            except errors.GatewayError as gateway_error:
+                self._request_end(
+                    SessionEnd(
+                        WSCloseCode.POLICY_VIOLATION,
+                        gateway_error.public_code or gateway_error.code,
+                        "refused",
+                        gateway_error,
+                    )
+                )
             if not self._billing.busy:
                 if not services.drain.open:
-                    self._end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
+                    self._request_end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
                 elif now - self._received_at > IDLE_S:
-                    self._end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
+                    self._request_end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
             elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
-                late = errors.ProviderTimeout("The provider took too long to answer", phase="stream")
-                self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
+                timeout_error = errors.ProviderTimeout("The provider took too long to answer", phase="stream")
+                self._request_end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", timeout_error))
 
     def _check_frames(self, now: float) -> None:
         if self._meters.client.is_late(now):
             message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
-            self._end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message)))
+            self._request_end(
+                SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message))
+            )
         if self._meters.provider.is_late(now) and not self._sending:
-            late = errors.ProviderTimeout(
+            timeout_error = errors.ProviderTimeout(
                 f"The provider did not complete a large frame in {FRAME_S:.0f} seconds", phase="stream"
             )
-            self._end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", late))
+            self._request_end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", timeout_error))
 
     async def _send_error(self, error: errors.GatewayError, cause: object = None) -> None:
         """Send the client an error event. ``cause`` is the ``event_id`` of the client's event that caused the error."""
@@ -310,7 +329,7 @@ class RealtimeSession:
             await self._client.send_frame(data.encode() if isinstance(data, str) else data, kind)
         except ConnectionError:
             self._client_open = False
-            self._end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))
+            self._request_end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))
         finally:
             self._sending = False
             self._answered_at = self._loop.time()  # restarts the timeout: the provider was not read

@@ -23,7 +23,9 @@ _PARTIAL_STATUS, _NOT_MODIFIED_STATUS = 206, 304
 _ANY_TAG = "*"
 
 
-def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | None = None) -> ByteRange | None:
+def find_requested_range(
+    request: BaseRequest, etag: str | None = None, last_modified: str | None = None
+) -> ByteRange | None:
     """Return the requested range of a file; None for the whole file.
 
     Only GET supports ranges (RFC 9110, 14.2). ``If-Range`` must equal the file's entity tag or its date (13.1.5).
@@ -31,7 +33,7 @@ def find_wanted(request: BaseRequest, etag: str | None = None, modified: str | N
     if request.method != "GET" or "Range" not in request.headers:
         return None
     condition = request.headers.get("If-Range")
-    if condition is not None and condition.strip() not in {etag, modified}:
+    if condition is not None and condition.strip() not in {etag, last_modified}:
         return None
     return read_range(request.headers.getall("Range"))
 
@@ -55,7 +57,7 @@ class RemoteResponse(web.StreamResponse):
         if is_current(request, self.etag, stored_at):
             self.set_status(_NOT_MODIFIED_STATUS)
             return await super().prepare(request)
-        byte_range = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
+        byte_range = find_requested_range(request, self.headers["ETag"], self.headers["Last-Modified"])
         start, stop = (0, size) if byte_range is None else byte_range.find(size)
         if byte_range is not None:
             self.set_status(_PARTIAL_STATUS)

@@ -23,11 +23,11 @@ from gateway.upstream.decompress import STEP_BYTES, Decompressor
 
 BODY_TIMEOUT_S = 60.0
 """Time limit for receiving a body; aiohttp itself would wait forever."""
-_COMPRESSED = frozenset({"gzip", "deflate"})
-_ENCODINGS = _COMPRESSED | {"", "identity"}
+_COMPRESSED_ENCODINGS = frozenset({"gzip", "deflate"})
+_ENCODINGS = _COMPRESSED_ENCODINGS | {"", "identity"}
 _JSON = "application/json"
 _MAX_SHOWN_TYPE = 64
-_MAX_RATIO = 1032
+_MAX_COMPRESSION_RATIO = 1032
 """Maximum expansion factor of deflate (zlib.net/zlib_tech.html)."""
 _BODY_ERRORS = (web.RequestPayloadError, HttpProcessingError)
 
@@ -46,10 +46,10 @@ async def read_sized_json(
     errors of ``read_json``.
     """
     encoding = _check_type(request)
-    if encoding in _COMPRESSED and CALLER not in request and ACTOR not in request:
+    if encoding in _COMPRESSED_ENCODINGS and CALLER not in request and ACTOR not in request:
         raise UnsupportedMediaType("A request without a key must come without a Content-Encoding")
     body: bytes | bytearray = await _read_body(request, limit)
-    if encoding in _COMPRESSED:
+    if encoding in _COMPRESSED_ENCODINGS:
         body = await _unpack(bytes(body), encoding, limit, _open_loan(request))
     if len(body) <= MAX_ON_LOOP:
         return parse_json_object(bytes(body), exact=exact), len(body), mention in body
@@ -65,12 +65,12 @@ def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, A
     """Parse a body that has arrived together with its headers; None if it is incomplete or compressed."""
     headers = request.headers
     is_plain_json = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
-    if not request.content.is_eof() or (not is_plain_json and _check_type(request) in _COMPRESSED):
+    if not request.content.is_eof() or (not is_plain_json and _check_type(request) in _COMPRESSED_ENCODINGS):
         return None
     try:
         body = request.content.read_nowait()
     except _BODY_ERRORS:
-        raise _make_broken() from None
+        raise _make_body_error() from None
     if len(body) > request.client_max_size:
         raise _make_too_large(request.client_max_size)
     return parse_json_object(body, exact=True), mention in body
@@ -100,7 +100,7 @@ async def _read_body(request: web.Request, limit: int) -> bytearray:
     except TimeoutError:
         raise RequestTimeout(f"The request body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     except _BODY_ERRORS:
-        raise _make_broken() from None
+        raise _make_body_error() from None
 
 
 async def _read_pieces(request: web.Request, limit: int) -> bytearray:
@@ -119,37 +119,37 @@ def _open_loan(request: web.Request) -> Loan:
     return memory.lend(request[INFERENCE].context) if INFERENCE in request else Loan(memory)
 
 
-async def _unpack(packed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
-    pieces, body = _inflate(packed, encoding), bytearray()
+async def _unpack(compressed: bytes, encoding: str, limit: int, loan: Loan) -> bytes:
+    pieces, body = _inflate(compressed, encoding), bytearray()
     try:
-        is_complete = len(packed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
+        is_complete = len(compressed) <= MAX_ON_LOOP and _append(pieces, body, min(limit, MAX_ON_LOOP))
         if not is_complete and len(body) <= limit:
-            maximum = min(limit, _MAX_RATIO * len(packed), loan.room)
-            loan.take(maximum, "The body")
+            max_bytes = min(limit, _MAX_COMPRESSION_RATIO * len(compressed), loan.room)
+            loan.take(max_bytes, "The body")
             await run_in_thread(_append, pieces, body, limit)
-            loan.release(max(maximum - len(body), 0))
+            loan.release(max(max_bytes - len(body), 0))
     except zlib.error:
-        raise _make_broken() from None
+        raise _make_body_error() from None
     if len(body) > limit:
         raise _make_too_large(limit)
     return bytes(body)
 
 
-def _inflate(packed: bytes, encoding: str) -> Iterator[bytes]:
+def _inflate(compressed: bytes, encoding: str) -> Iterator[bytes]:
     """Yield the decompressed body, with at most ``STEP_BYTES`` of input and output per step."""
-    inflation = Decompressor(encoding)
-    for start in range(0, len(packed), STEP_BYTES):
-        inflation.feed(packed[start : start + STEP_BYTES])
-        while piece := inflation.read_piece():
+    decompressor = Decompressor(encoding)
+    for start in range(0, len(compressed), STEP_BYTES):
+        decompressor.feed(compressed[start : start + STEP_BYTES])
+        while piece := decompressor.read_piece():
             yield piece
-    inflation.end()
+    decompressor.end()
 
 
-def _append(pieces: Iterator[bytes], body: bytearray, maximum: int) -> bool:
-    """Append ``pieces`` to ``body``. Return False as soon as it exceeds ``maximum`` bytes. Raises ``zlib.error``."""
+def _append(pieces: Iterator[bytes], body: bytearray, max_bytes: int) -> bool:
+    """Append ``pieces`` to ``body``. Return False as soon as it exceeds ``max_bytes`` bytes. Raises ``zlib.error``."""
     for piece in pieces:
         body += piece
-        if len(body) > maximum:
+        if len(body) > max_bytes:
             return False
     return True
 
@@ -158,5 +158,5 @@ def _make_too_large(limit: int) -> RequestTooLarge:
     return RequestTooLarge(f"The request body is larger than {limit // 1024**2} MB")
 
 
-def _make_broken() -> InvalidRequest:
+def _make_body_error() -> InvalidRequest:
     return InvalidRequest("The request body does not match its Content-Length, Transfer-Encoding or Content-Encoding")

@@ -64,17 +64,17 @@ class RawResponse(web.StreamResponse):
         With ``until_close``, the end of the connection marks the end of the body. Raises ``ValueError`` for a line
         break in a header.
         """
-        newer = request.version >= HttpVersion11
+        is_http_11 = request.version >= HttpVersion11
         self.keep_alive = keep_alive = request.keep_alive and not until_close
         headers |= build_common_headers(request)
         headers["Date"] = rfc822_formatted_time()
-        if keep_alive != newer:
+        if keep_alive != is_http_11:
             headers["Connection"] = "keep-alive" if keep_alive else "close"
-        lines = len(headers)
+        header_count = len(headers)
         block = "\r\n".join(map(": ".join, headers.items()))
-        if block.count("\n") >= lines or block.count("\r") >= lines:
+        if block.count("\n") >= header_count or block.count("\r") >= header_count:
             raise ValueError("a header is more than one line")
-        return f"HTTP/1.{int(newer)} 200 OK\r\n{block}\r\n\r\n".encode()
+        return f"HTTP/1.{int(is_http_11)} 200 OK\r\n{block}\r\n\r\n".encode()
 
 
 class BareResponse(web.Response):
@@ -141,11 +141,11 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
     if request.path.startswith(PREFIX):  # also for errors: a proxy may cache a 404 without Cache-Control
         headers.setdefault("Cache-Control", "no-store")
         headers["X-Content-Type-Options"] = "nosniff"
-    common = build_common_headers(request)
-    if "Vary" in common and "Vary" in headers:
-        names = f"{headers['Vary']}, {common['Vary']}".split(", ")
-        common["Vary"] = ", ".join(dict.fromkeys(names))
-    headers.update(common)
+    common_headers = build_common_headers(request)
+    if "Vary" in common_headers and "Vary" in headers:
+        names = f"{headers['Vary']}, {common_headers['Vary']}".split(", ")
+        common_headers["Vary"] = ", ".join(dict.fromkeys(names))
+    headers.update(common_headers)
 
 
 def build_common_headers(request: web.Request) -> dict[str, str]:
@@ -180,8 +180,8 @@ def _format_failures(ctx: RequestContext) -> str:
 def build_limits(status: RateLimitStatus) -> dict[str, str]:
     """Build ``x-ratelimit-{limit,remaining,reset}-{requests,tokens}`` for the configured rate limits.
 
-    ``limit`` is per minute. ``remaining`` is the amount that would pass now, at most the burst. ``reset`` is the time
-    until the full burst is available again, rounded up to milliseconds. Clients accept it only in the form of Go's
+    The limit is that of one minute. What remains is the amount that would pass now, at most the burst. The reset is the
+    time until the full burst is available again, rounded up to milliseconds. Clients accept it only in the form of Go's
     ``time.Duration``: ``20ms``, ``1.5s``, ``6m0s``, ``1h0m0.25s`` (OpenAI API reference, "Rate limits in headers").
     """
     headers: dict[str, str] = {}
@@ -240,14 +240,14 @@ class DiscardingTransport(asyncio.Transport):
 class EventStreamResponse:
     """Implements ``proxy.client_stream.ClientStream`` for an aiohttp request."""
 
-    __slots__ = ("_chunked", "_protocol", "_reading", "_request", "_transport", "_woken", "response")
+    __slots__ = ("_chunked", "_drain_task", "_protocol", "_request", "_transport", "_wake_future", "response")
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._protocol: RequestHandler | DiscardingTransport = request.protocol
         self._transport: asyncio.Transport | None = None
-        self._reading: asyncio.Future[None] | None = None
-        self._woken: asyncio.Future[None] | None = None
+        self._drain_task: asyncio.Future[None] | None = None
+        self._wake_future: asyncio.Future[None] | None = None
         self.response = RawResponse()
         self._chunked = request.version >= HttpVersion11
 
@@ -259,10 +259,10 @@ class EventStreamResponse:
         headers = {"Content-Type": media_type, **_STREAM_HEADERS}
         if self._chunked:
             headers["Transfer-Encoding"] = "chunked"
-        head = self.response.build_head(self._request, headers, until_close=not self._chunked)
+        header_block = self.response.build_head(self._request, headers, until_close=not self._chunked)
         try:
             self._transport = send_first(
-                self._request, head + self._frame(data) if len(data) < SMALL_BODY_BYTES else head
+                self._request, header_block + self._frame(data) if len(data) < SMALL_BODY_BYTES else header_block
             )
         except ConnectionError:
             if not isinstance(self._transport, DiscardingTransport):
@@ -291,37 +291,37 @@ class EventStreamResponse:
 
     async def drain(self) -> None:
         if self._transport is None or not self.full:
-            self._reading = None
+            self._drain_task = None
             return
-        reading, self._reading = self._reading or asyncio.ensure_future(self._request.writer.drain()), None
-        woken = self._woken = asyncio.get_running_loop().create_future()
+        reading, self._drain_task = self._drain_task or asyncio.ensure_future(self._request.writer.drain()), None
+        woken = self._wake_future = asyncio.get_running_loop().create_future()
         try:
             await await_first({reading, woken}, self._transport)
             if reading.done():
                 reading.result()
             else:  # kept for the next call: aiohttp wakes a waiter only once
-                self._reading = reading
-                reading.add_done_callback(_forget)
+                self._drain_task = reading
+                reading.add_done_callback(_ignore_result)
         except ConnectionError:
             await asyncio.sleep(0)  # lets connection_lost() run first, which may call discard_writes()
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
         finally:
-            self._woken = None
-            if self._reading is None:
+            self._wake_future = None
+            if self._drain_task is None:
                 reading.cancel()
 
     async def _drain_whole(self) -> None:
         await self.drain()
-        while self._reading is not None:  # wake() ended the wait early: the process is stopping
+        while self._drain_task is not None:  # wake() ended the wait early: the process is stopping
             await self.drain()
 
     def add_doc_url(self, error: GatewayError) -> None:
         add_doc_url(error, self._request)
 
     def wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        if self._wake_future is not None and not self._wake_future.done():
+            self._wake_future.set_result(None)
 
     def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
         self._protocol = self._transport = DiscardingTransport(max_bytes, give_up)
@@ -347,9 +347,9 @@ class EventStreamResponse:
         transport = self._transport
         if transport is None or transport.is_closing():
             raise ClientDisconnected
-        end = self._frame(data) + _LAST_CHUNK if self._chunked else data
-        if end:
-            transport.write(end)
+        last_bytes = self._frame(data) + _LAST_CHUNK if self._chunked else data
+        if last_bytes:
+            transport.write(last_bytes)
 
 
 def write_answer(request: web.Request, body: bytes, headers: dict[str, str]) -> web.StreamResponse:
@@ -386,7 +386,7 @@ class LargeResponse(web.Response):
         return await web.StreamResponse.write_eof(self)
 
 
-def _forget(reading: asyncio.Future[None]) -> None:
+def _ignore_result(reading: asyncio.Future[None]) -> None:
     """Retrieve the exception of an abandoned wait, to keep asyncio from logging it."""
     if not reading.cancelled():
         reading.exception()

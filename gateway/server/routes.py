@@ -32,7 +32,7 @@ from gateway.server.middlewares import (
     settle_request,
     with_middlewares,
 )
-from gateway.server.subscriber_limit import FOLLOWING, SubscriberLimit
+from gateway.server.subscriber_limit import SUBSCRIBER_LIMIT, SubscriberLimit
 from gateway.server.unserved_paths import MODEL_PATH, add_unserved_routes
 
 
@@ -47,7 +47,7 @@ ParseForm = Callable[[ReceivedForm], InferenceRequest]
 
 _build_list_tag = defer_function("routing.model_describer:build_list_tag")
 _forward_response = defer_handler("server.background_responses:forward_response")
-_JSON: tuple[tuple[str, Operation, ParseJson], ...] = (
+_JSON_ROUTES: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/embeddings", "embeddings", parse_embeddings_inference),
     ("/completions", "completions", parse_completions_inference),
     ("/moderations", "moderations", defer_function("formats.moderations:parse_moderations_inference")),
@@ -60,7 +60,7 @@ _REPLAYED_ROUTES: tuple[tuple[str, Operation, ParseJson], ...] = (
     ("/chat/completions", "chat", parse_chat_inference),
     ("/images/generations", "images", defer_function("formats.images.openai:parse_images_inference")),
 )
-_MESSAGES: tuple[tuple[str, Operation, ParseMessages], ...] = (
+_MESSAGE_ROUTES: tuple[tuple[str, Operation, ParseMessages], ...] = (
     ("/messages", "messages", defer_function("formats.chat.anthropic.request:parse_messages_inference")),
     ("/messages/count_tokens", "count_tokens", defer_function("formats.chat.anthropic.request:parse_count_inference")),
 )
@@ -131,7 +131,7 @@ _NON_HEAD_PATHS = frozenset(
 
 def list_inference_routes() -> Iterator[tuple[str, Handler]]:
     """Yield all inference routes of ``forward_inference``, with their middlewares from the outermost inwards."""
-    for path, operation, parse in _JSON:
+    for path, operation, parse in _JSON_ROUTES:
         yield (
             path,
             with_middlewares(
@@ -142,7 +142,7 @@ def list_inference_routes() -> Iterator[tuple[str, Handler]]:
     for path, operation, parse in _REPLAYED_ROUTES:
         parsing = partial(parse_request, parse=parse)
         yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
-    for path, operation, parse_body in _MESSAGES:
+    for path, operation, parse_body in _MESSAGE_ROUTES:
         parsing = partial(parse_messages_request, parse=parse_body)
         yield path, with_middlewares(forward_inference, [_settle(operation), parsing, quota])
     for path, operation, parse_fields in _FORM_ROUTES:
@@ -158,7 +158,7 @@ def add_api_routes(api: web.Application) -> None:
     """Register the routes of the public API; their paths are below ``/v1``."""
     for path, handler in list_inference_routes():
         api.router.add_post(path, handler)
-    api[FOLLOWING] = SubscriberLimit()
+    api[SUBSCRIBER_LIMIT] = SubscriberLimit()
     for method, path, import_path in _DEFERRED_ROUTES:
         if method == "GET":
             api.router.add_get(path, defer_handler(import_path), allow_head=import_path not in _NON_HEAD_PATHS)

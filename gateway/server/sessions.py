@@ -52,15 +52,15 @@ def find_reference(request: web.Request) -> str | None:
 
 def set_cookie(request: web.Request, response: web.StreamResponse, reference: str) -> None:
     """Set the session cookie, which is limited to this host and to same-site requests and ends with the browser."""
-    _put_cookie(request, response, reference)
+    _write_cookie(request, response, reference)
 
 
 def clear_cookie(request: web.Request, response: web.StreamResponse) -> None:
     """Delete the session cookie."""
-    _put_cookie(request, response, "", max_age=0)
+    _write_cookie(request, response, "", max_age=0)
 
 
-def _put_cookie(request: web.Request, response: web.StreamResponse, value: str, max_age: int | None = None) -> None:
+def _write_cookie(request: web.Request, response: web.StreamResponse, value: str, max_age: int | None = None) -> None:
     secure = is_secure(request) or None
     response.set_cookie(
         _name_cookie(request), value, path="/", httponly=True, samesite="Strict", secure=secure, max_age=max_age
@@ -80,29 +80,29 @@ def get_signed_in_user(request: web.Request) -> "CurrentUser":
 
 def check_own_page(request: web.Request) -> None:
     """Raise ``Forbidden`` for a browser's request from another site, and for a change without the console's header."""
-    site = request.headers.get("Sec-Fetch-Site")
-    safe = request.method in SAFE_METHODS
-    if site is not None:
-        is_own_site = site == "same-origin" or (safe and site == "none")
+    fetch_site = request.headers.get("Sec-Fetch-Site")
+    is_safe = request.method in SAFE_METHODS
+    if fetch_site is not None:
+        is_own_site = fetch_site == "same-origin" or (is_safe and fetch_site == "none")
     else:
         origin = request.headers.get("Origin")
-        is_own_site = origin is None or _is_own(request, origin)
-    if is_own_site and not safe:
+        is_own_site = origin is None or _is_own_origin(request, origin)
+    if is_own_site and not is_safe:
         is_own_site = CONSOLE_HEADER in request.headers or KEY_HEADER in request.headers
     if not is_own_site:
         raise Forbidden("This request did not come from a page of this console", should_retry=False)
 
 
-def _is_own(request: web.Request, origin: str) -> bool:
+def _is_own_origin(request: web.Request, origin: str) -> bool:
     """Return whether ``origin`` is this gateway's. A request over TLS must come from a page loaded over TLS."""
     try:
         origin_url = urlsplit(origin)
     except ValueError:
         return False
-    base = urlsplit(request.app[SERVICES].http.base_url)
+    base_url = urlsplit(request.app[SERVICES].http.base_url)
     host = origin_url.netloc.lower()
-    if host and host == base.netloc.lower():
-        return origin_url.scheme == base.scheme
+    if host and host == base_url.netloc.lower():
+        return origin_url.scheme == base_url.scheme
     # Without TLS here, a proxy missing from the configuration may still terminate TLS: accept both schemes.
     schemes = {"https"} if is_secure(request) else {"http", "https"}
     return bool(host) and host == request.host.lower() and origin_url.scheme in schemes
@@ -118,8 +118,8 @@ def find_site(request: web.Request) -> RelyingParty | None:
     if http.base_url:
         return find_relying_party(http.base_url)
     site = find_relying_party(f"{'https' if is_secure(request) else 'http'}://{_find_host(request)}")
-    trusted = site is not None and (is_localhost(site.id) or is_inside(find_peer(request), http.trusted_proxies))
-    return site if trusted else None
+    is_trusted = site is not None and (is_localhost(site.id) or is_inside(find_peer(request), http.trusted_proxies))
+    return site if is_trusted else None
 
 
 def _find_host(request: web.Request) -> str:

@@ -10,7 +10,7 @@ from gateway.server.context import SERVICES
 
 GRACE_S = 5.0
 """Time for sending the error events of the remaining streams after the drain."""
-_LOOK_EVERY_S = 0.05
+_POLL_INTERVAL_S = 0.05
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -23,16 +23,16 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
     if not state.active_count:
         return
     log.info("drain_started", running=state.active_count)
-    if not await _await_none(lambda: 0 if state.hurried else state.active_count, timeout_s) or state.active_count:
+    if not await _await_zero(lambda: 0 if state.hurried else state.active_count, timeout_s) or state.active_count:
         log.warning("drain_timed_out", running=state.active_count)
         services.proxy.abort()
-        await _await_none(lambda: services.proxy.running, GRACE_S)
+        await _await_zero(lambda: services.proxy.running, GRACE_S)
     log.info("drain_finished", running=state.active_count)
 
 
-async def _await_none(count: Callable[[], int], timeout_s: float) -> bool:
+async def _await_zero(count: Callable[[], int], timeout_s: float) -> bool:
     loop = asyncio.get_running_loop()
-    until = loop.time() + timeout_s
-    while count() and loop.time() < until:  # noqa: ASYNC110 - once a process, and no event to tend per request
-        await asyncio.sleep(_LOOK_EVERY_S)
+    deadline = loop.time() + timeout_s
+    while count() and loop.time() < deadline:  # noqa: ASYNC110 - once a process, and no event to tend per request
+        await asyncio.sleep(_POLL_INTERVAL_S)
     return not count()

@@ -15,8 +15,8 @@ MAX_SUBSCRIBERS = 32
 class SubscriberLimit:
     """Limits the open streams of each account. ``noun`` is a plural noun for the error message."""
 
-    def __init__(self, maximum: int = MAX_SUBSCRIBERS, noun: str = "videos") -> None:
-        self._max_streams = maximum
+    def __init__(self, max_streams: int = MAX_SUBSCRIBERS, noun: str = "videos") -> None:
+        self._max_streams = max_streams
         self._noun = noun
         self._open_streams: Counter[int | None] = Counter()
 
@@ -33,5 +33,5 @@ class SubscriberLimit:
                 del self._open_streams[account_id]
 
 
-FOLLOWING = web.AppKey("following", SubscriberLimit)
+SUBSCRIBER_LIMIT = web.AppKey("following", SubscriberLimit)
 """The limit for event streams of video jobs."""

@@ -14,7 +14,7 @@ from gateway.server.protocol import GatewayServer
 SHUTDOWN_TIMEOUT_S = 2.0
 """Time for the client's TLS close alert after the gateway has closed the connection."""
 _DESCRIPTOR_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-_PAUSE_S = 1.0
+_ACCEPT_PAUSE_S = 1.0
 """Pause before accepting again after running out of file descriptors; asyncio's servers wait as long."""
 
 
@@ -43,15 +43,15 @@ class TlsAcceptor:
         self._server = server
         self._max_handshakes = max_handshakes
         self._loop = asyncio.get_running_loop()
-        self._pausing: asyncio.TimerHandle | None = None
+        self._pause_timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        self._pausing = None
+        self._pause_timer = None
         self._loop.add_reader(self.sockets[0].fileno(), self._accept)
 
     def close(self) -> None:
-        if self._pausing is not None:
-            self._pausing.cancel()
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         if self.sockets[0].fileno() >= 0:
             self._loop.remove_reader(self.sockets[0].fileno())
             self.sockets[0].close()
@@ -66,13 +66,13 @@ class TlsAcceptor:
                 if error.errno not in _DESCRIPTOR_ERRORS:
                     raise
                 self._loop.remove_reader(self.sockets[0].fileno())
-                self._pausing = self._loop.call_later(_PAUSE_S, self.start)
+                self._pause_timer = self._loop.call_later(_ACCEPT_PAUSE_S, self.start)
                 return
             connection.setblocking(False)
             Handshake(self._server, connection).start(self._context, address)
 
 
-def find_timeout(limiter: ConnectionLimiter | None) -> float:
+def find_handshake_timeout_s(limiter: ConnectionLimiter | None) -> float:
     """Return the timeout, in seconds, of a handshake that begins now."""
     if limiter is None:
         return HANDSHAKE_TIMEOUT_S
@@ -122,7 +122,7 @@ class Handshake:
                 lambda: protocol,
                 self._connection,
                 ssl=context,
-                ssl_handshake_timeout=find_timeout(limiter),
+                ssl_handshake_timeout=find_handshake_timeout_s(limiter),
                 ssl_shutdown_timeout=SHUTDOWN_TIMEOUT_S,
             )
         except (OSError, RuntimeError):  # no TLS, timeout, or client disconnected (RuntimeError with uvloop)

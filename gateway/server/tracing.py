@@ -10,8 +10,8 @@ from gateway.observability.spans import build_spans
 from gateway.observability.trace_context import RequestTrace, open_trace
 from gateway.server.context import CONTEXT, SERVICES, TracingServices
 
-_API = ("/v1/", "/v1beta/")
-_LEFT_STATUS = 499
+_API_PREFIXES = ("/v1/", "/v1beta/")
+_DISCONNECTED_STATUS = 499
 
 
 @web.middleware
@@ -21,7 +21,7 @@ def trace_request(request: web.Request, handler: Handler) -> Awaitable[web.Strea
     if tracing is None:
         return handler(request)
     trace = None
-    if request.method == "POST" and request.path.startswith(_API):
+    if request.method == "POST" and request.path.startswith(_API_PREFIXES):
         trace = open_trace(request[CONTEXT], request.headers, tracing.sample_ratio)
     if trace is not tracing.current.get():  # it may still be the trace of the connection's previous request
         tracing.current.set(trace)
@@ -31,7 +31,7 @@ def trace_request(request: web.Request, handler: Handler) -> Awaitable[web.Strea
 async def _export(
     request: web.Request, handler: Handler, tracing: TracingServices, trace: RequestTrace
 ) -> web.StreamResponse:
-    status = _LEFT_STATUS
+    status = _DISCONNECTED_STATUS
     try:
         response = await handler(request)
         status = response.status

@@ -9,7 +9,7 @@ from gateway.errors import ApiNotImplemented
 from gateway.formats.errors.body import MESSAGES_PATH, ErrorFormat
 from gateway.wording import find_nearest
 
-_UNSERVED = (
+_UNSERVED_NAMES = (
     "assistants", "chatkit", "complete", "containers", "content_provenance_checks", "conversations", "evals",
     "fine_tuning", "organization", "organizations", "projects", "responses/input_tokens", "skills", "threads",
     "vector_stores", "videos/characters", "videos/edits", "videos/extensions",
@@ -24,30 +24,30 @@ _PARTLY_SERVED = {
 """Patterns of the unserved paths below served ones."""
 MODEL_PATH = r"/models/{model:(?!.*:[A-Za-z]+(?:Content|Contents|Tokens)$).+}"
 """Matches a model, but not the methods of Google's API below a model."""
-_OTHER_METHODS = (("DELETE", MODEL_PATH),)
+_UNSERVED_METHODS = (("DELETE", MODEL_PATH),)
 """Methods of the OpenAI API on served paths that the gateway does not serve."""
 _ACCOUNT_PATHS = frozenset({"/v1/usage", "/v1/balance", "/v1/me", "/v1/credits", "/v1/account"})
 _PREFIX, _GOOGLE_PREFIX = "/v1", "/v1beta"
 _PREFIXES = (f"{_PREFIX}/", f"{_GOOGLE_PREFIX}/")
-_VERSIONS = re.compile(r"\A(?:/v1(?:beta)?(?=/v1(?:beta)?/))+")
+_VERSIONS_PATTERN = re.compile(r"\A(?:/v1(?:beta)?(?=/v1(?:beta)?/))+")
 """Matches all versions but the last at the start of a path."""
 _ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models", "/v1/files")
 _OTHER_PATHS = (MESSAGES_PATH, f"{_GOOGLE_PREFIX}/")
 """Paths that OpenAI's API does not have."""
 _MAX_PATH_CHARS = 200
 """Maximum length of a path for which a hint is searched."""
-_PARAMETER = re.compile(r"\{[^}]*\}")
-_SLASHES = re.compile(r"//+")
+_PARAMETER_PATTERN = re.compile(r"\{[^}]*\}")
+_SLASHES_PATTERN = re.compile(r"//+")
 
 
 def add_unserved_routes(app: web.Application) -> None:
     """Register the 501 routes after the served ones, because the first matching route answers."""
-    for name in _UNSERVED:
+    for name in _UNSERVED_NAMES:
         app.router.add_route("*", f"/{name}", refuse_unserved)
         app.router.add_route("*", f"/{name}/{{rest:.*}}", refuse_unserved)
-    for name, reason in _PARTLY_SERVED.items():
-        app.router.add_route("*", f"/{name}/{{rest:{reason}}}", refuse_unserved)
-    for method, path in _OTHER_METHODS:
+    for name, pattern in _PARTLY_SERVED.items():
+        app.router.add_route("*", f"/{name}/{{rest:{pattern}}}", refuse_unserved)
+    for method, path in _UNSERVED_METHODS:
         app.router.add_route(method, path, refuse_unserved)
 
 
@@ -70,14 +70,14 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
 
     Common mistakes in base URLs are tried first, then the paths of the client's ``api``, then those of others.
     """
-    requested = request.path
-    if len(requested) > _MAX_PATH_CHARS or requested.startswith("/admin"):
+    requested_path = request.path
+    if len(requested_path) > _MAX_PATH_CHARS or requested_path.startswith("/admin"):
         return None
-    path = _SLASHES.sub("/", requested).rstrip("/")
-    path = _VERSIONS.sub("", path)
-    for meant in (path, _PREFIX + path, _GOOGLE_PREFIX + path):
-        if meant != requested and meant.startswith(_PREFIXES) and _is_served(request.app, meant):
-            return meant
+    path = _SLASHES_PATTERN.sub("/", requested_path).rstrip("/")
+    path = _VERSIONS_PATTERN.sub("", path)
+    for meant_path in (path, _PREFIX + path, _GOOGLE_PREFIX + path):
+        if meant_path != requested_path and meant_path.startswith(_PREFIXES) and _is_served(request.app, meant_path):
+            return meant_path
     paths = list(_list_paths(request.app))
     return find_nearest(path, [candidate for candidate in paths if _belongs_to_api(candidate, api)]) or find_nearest(
         path, paths
@@ -105,7 +105,7 @@ def list_served(request: web.Request) -> list[str]:
     for resource in _find_resources(request.app, request.path):
         methods = {route.method for route in resource if route.handler is not refuse_unserved}
         if methods:
-            methods_by_status.setdefault(len(_PARAMETER.sub("", resource.canonical)), set()).update(methods)
+            methods_by_status.setdefault(len(_PARAMETER_PATTERN.sub("", resource.canonical)), set()).update(methods)
     return sorted(methods_by_status[max(methods_by_status)]) if methods_by_status else []
 
 

@@ -12,7 +12,7 @@ from gateway.batches.service import Batches
 from gateway.batches.slots import LineSlots
 from gateway.media.client_files import ClientFiles
 from gateway.proxy.failover import Proxy
-from gateway.server.client_ip import find_set_url
+from gateway.server.client_ip import find_configured_url
 from gateway.server.context import BillingServices, HttpSettings, RoutingServices
 from gateway.services.base import BaseServices, RequestTracking
 from gateway.services.media import MIB
@@ -62,7 +62,7 @@ def open_batches(
         http.max_body_mb * MIB,
         clock,
         requests.memory,
-        find_set_url(http.base_url),
+        find_configured_url(http.base_url),
         lambda: base.live_config.attribution,
     )
     services = BatchServices(

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.auth.last_administrator import check_account_may_go
 from gateway.domain.audit_log import Actor
-from gateway.domain.member import LINK_MS, SecondFactorNeeded
+from gateway.domain.member import LINK_LIFETIME_MS, SecondFactorNeeded
 from gateway.domain.member_spec import InviteSpec, MemberSpec
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from tests.support.session_services import SessionServices
@@ -150,7 +150,7 @@ async def test_links_are_listed_while_they_are_good(services: SessionServices) -
     assert "token" not in shown["invite"]
     services.now_s += 3600
     assert [link["kind"] for link in await services.members.list_links()] == ["reset"]
-    services.now_s += LINK_MS / 1000 - 3600
+    services.now_s += LINK_LIFETIME_MS / 1000 - 3600
     assert await services.members.list_links() == []
 
 

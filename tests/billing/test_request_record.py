@@ -11,7 +11,14 @@ from aiohttp.test_utils import make_mocked_request
 from gateway.billing.quota import build_start
 from gateway.billing.settlement import build_record, find_outcome
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.request_log import MAX_ADAPTED, MAX_ERROR, FailedAttempt, Outcome, RequestRecord, parse_tried
+from gateway.domain.request_log import (
+    MAX_ADAPTED_CHARS,
+    MAX_ERROR_CHARS,
+    FailedAttempt,
+    Outcome,
+    RequestRecord,
+    parse_tried,
+)
 from gateway.domain.usage import Usage, UsageDetails
 from gateway.errors import (
     GatewayError,
@@ -140,7 +147,7 @@ def test_a_row_has_what_its_caller_was_told_was_wrong_and_nothing_where_nothing_
     error = UnsupportedByProvider(f"No{chr(10)}such \ud800 field {'x' * 400}", param="a.b")
     row = record_of(fail_all(error), "refused", error)
     assert row.error == f"No such ? field {'x' * 284}"
-    assert len(row.error) == MAX_ERROR
+    assert len(row.error) == MAX_ERROR_CHARS
     assert [record_of(begun(), outcome).error for outcome in ("completed", "client_closed", "interrupted")] == [
         "",
         "",
@@ -227,7 +234,7 @@ def test_a_row_and_the_answer_say_what_the_last_attempt_adapted(names: Sequence[
     ctx = begun(first, last)
     row = record_of(ctx, "completed")
     assert (row.adapted, build_headers(ctx).get("x-gateway-adapted", "")) == (listed, listed)
-    assert len(row.adapted) <= MAX_ADAPTED
+    assert len(row.adapted) <= MAX_ADAPTED_CHARS
 
 
 # for the client

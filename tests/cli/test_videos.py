@@ -222,7 +222,7 @@ class ScriptedAdminApi:
 async def watch(api: ScriptedAdminApi, *ids: str) -> list[list[tuple[str, str]]]:
     """Name and status of what has changed, look by look."""
     seen = []
-    async with aclosing(watch_videos(api, ids, every_s=0)) as changes:  # type: ignore[type-var, arg-type]
+    async with aclosing(watch_videos(api, ids, interval_s=0)) as changes:  # type: ignore[type-var, arg-type]
         async for changed in changes:
             seen.append([(video["id"].removeprefix("video_"), video["status"]) for video in changed])
             api.go_on()
@@ -371,7 +371,7 @@ async def test_follow_waits_for_the_first_job_and_goes_on_after_its_end(gateway_
         context = CliContext(operator.gateway.folder.path, None, {})
         async with (
             open_admin(context) as admin,
-            aclosing(watch_videos(admin, (), every_s=0.01, forever=True)) as changes,  # type: ignore[type-var]
+            aclosing(watch_videos(admin, (), interval_s=0.01, endless=True)) as changes,  # type: ignore[type-var]
         ):
             assert await anext(changes) == []
             job = await begin(operator, "one", "processing")

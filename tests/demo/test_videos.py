@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.demo.models import VIDEO_MODELS
 from gateway.demo.server import DemoUpstream
 from gateway.demo.video_requests import LENGTHS, SIZES
-from gateway.demo.videos import POLL_AFTER, Job, compute_duration_s, describe, find_job
+from gateway.demo.videos import POLL_AFTER, DemoVideo, compute_duration_s, describe, find_job
 from gateway.providers.demo import DEMO
 from tests.support import pixels
 from tests.support.table_rows import table_rows
@@ -28,8 +28,8 @@ GREEN = pixels.plain(64, 64, b"\x10\xf0\x20")
 pytestmark = pytest.mark.filterwarnings("ignore:The Sora API:DeprecationWarning")  # the SDK says it on every call
 
 
-def make_job(model: str = "demo-video", seconds: int = 4) -> Job:
-    return Job(model, SIZES[-1], seconds, 1_000_000)
+def make_job(model: str = "demo-video", seconds: int = 4) -> DemoVideo:
+    return DemoVideo(model, SIZES[-1], seconds, 1_000_000)
 
 
 def find_boxes(data: bytes) -> list[bytes]:
@@ -42,7 +42,7 @@ def find_boxes(data: bytes) -> list[bytes]:
     return kinds
 
 
-def states(task: Job, factor: float = 1.0, steps: int = 60) -> list[dict[str, Any]]:
+def states(task: DemoVideo, factor: float = 1.0, steps: int = 60) -> list[dict[str, Any]]:
     duration = compute_duration_s(task, factor)
     return [describe(task, 1_000 + duration * at / steps, factor) for at in range(steps + 3)]
 
@@ -265,7 +265,7 @@ async def test_every_video_model_is_listed(sdk: openai.AsyncOpenAI) -> None:
 def test_an_id_says_everything_of_its_job_and_is_safe_in_a_path(
     model: str, size: tuple[int, int], seconds: int, created_ms: int
 ) -> None:
-    job = Job(model, size, seconds, created_ms)
+    job = DemoVideo(model, size, seconds, created_ms)
     assert find_job(job.id) == job
     assert re.fullmatch(r"video_[A-Za-z0-9_-]+", job.id)
     assert find_job(job.id[:-1]) is None

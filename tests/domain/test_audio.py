@@ -76,7 +76,7 @@ def test_what_nobody_can_read_is_taken_for_speech_at_16_kilobits() -> None:
 
 
 MEGABYTE = 1_000_000
-COMPRESSED = audio.Ceiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
+COMPRESSED = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
 """By which a megabyte has 15.625 seconds at least, and hardly less than 62.5."""
 
 

@@ -11,7 +11,7 @@ from gateway.domain.audit_log import (
     GATEWAY,
     KINDS,
     MASKED_CHANGE,
-    MAX_DETAIL,
+    MAX_DETAIL_CHARS,
     OPERATOR,
     SECRET,
     Actor,
@@ -59,7 +59,7 @@ def test_every_kind_of_actor_is_known() -> None:
         ({"models": []}, {"models": ["é"]}, {"models": [[], ["é"]]}),
         ({"proxy": None}, {"proxy": "http://u:p@h"}, {"proxy": MASKED_CHANGE}),
         ({"api_keys": ["a"]}, {"api_keys": ["b"]}, {"api_keys": MASKED_CHANGE}),
-        ({"models": []}, {"models": ["x" * MAX_DETAIL]}, {"models": MASKED_CHANGE}),
+        ({"models": []}, {"models": ["x" * MAX_DETAIL_CHARS]}, {"models": MASKED_CHANGE}),
     ],
 )
 def test_a_change_is_its_fields_before_and_after(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.domain.lost_change import find_taken
+from gateway.domain.lost_change import find_restrictions
 from tests.support.table_rows import table_rows
 
 STORED: dict[str, Any] = {
@@ -54,4 +54,4 @@ STORED: dict[str, Any] = {
 def test_only_what_takes_rights_away_is_found(
     detail: dict[str, Any], taken: dict[str, Any], stored: dict[str, Any]
 ) -> None:
-    assert find_taken(STORED | stored, detail) == taken
+    assert find_restrictions(STORED | stored, detail) == taken

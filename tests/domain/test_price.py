@@ -483,4 +483,4 @@ def test_what_callers_make_up_is_not_remembered_for_ever() -> None:
     prices = PriceList([Price("gpt-*")])
     for number in range(5_000):
         assert prices.find(f"gpt-{number}") is not None
-    assert 0 < prices._remembered.cache_info().currsize < 5_000
+    assert 0 < prices._find_cached.cache_info().currsize < 5_000

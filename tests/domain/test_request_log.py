@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.account import NAME_SHAPE
 from gateway.domain.request_log import (
-    MAX_ERROR,
+    MAX_ERROR_CHARS,
     SUCCESS,
     FailedAttempt,
     Outcome,
@@ -91,10 +91,10 @@ def test_any_text_is_read_without_a_failure(text: str) -> None:
     assert parse_tried(build_tried(parse_tried(text))) == parse_tried(text)
 
 
-@given(st.text(max_size=2 * MAX_ERROR))
+@given(st.text(max_size=2 * MAX_ERROR_CHARS))
 def test_what_is_kept_of_an_error_is_its_beginning_on_one_line_and_can_be_stored(message: str) -> None:
     kept = build_error(message)
-    assert len(kept) == min(len(message), MAX_ERROR)
+    assert len(kept) == min(len(message), MAX_ERROR_CHARS)
     assert kept.isprintable()
     assert kept.encode().decode() == kept
     assert all(mark in {theirs, " "} for mark, theirs in zip(kept, message, strict=False))

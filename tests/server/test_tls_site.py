@@ -17,7 +17,7 @@ from gateway.server.connection_limits import (
     ConnectionLimits,
 )
 from gateway.server.protocol import GatewayServer
-from gateway.server.tls_site import TlsSite, find_timeout
+from gateway.server.tls_site import TlsSite, find_handshake_timeout_s
 from tests.support.certificates import write_certificate
 from tests.support.gateway import channels
 from tests.support.raw_client import hello, post, read_answer
@@ -63,14 +63,14 @@ async def secured(gateway_with: StartGateway, tmp_path: Path) -> AsyncIterator[S
 
 
 async def test_connections_without_a_handshake_count_and_make_room(secured: Secured) -> None:
-    assert find_timeout(secured.limiter) == 200
-    assert find_timeout(None) == HANDSHAKE_TIMEOUT_S
+    assert find_handshake_timeout_s(secured.limiter) == 200
+    assert find_handshake_timeout_s(None) == HANDSHAKE_TIMEOUT_S
     silent = [await secured.connect(tls=False) for _ in range(40)]
     reader, writer = await secured.connect(tls=True)
     writer.write(HEALTH)
     assert (await read_answer(reader)).status == 200
     assert 0 < len(secured.server.handshakes) < len(secured.limiter) <= 16
-    assert find_timeout(secured.limiter) == 100
+    assert find_handshake_timeout_s(secured.limiter) == 100
     assert secured.limiter.closed_count + secured.limiter.refused_count >= 24
     for _, each in (*silent, (reader, writer)):
         each.close()

@@ -16,7 +16,7 @@ from gateway.domain.ip_address import Networks, parse_networks
 from gateway.domain.video import TIMEOUT, VideoJob
 from gateway.domain.webhook import (
     GIVE_UP_AFTER_S,
-    MAX_WEBHOOK_URL,
+    MAX_WEBHOOK_URL_CHARS,
     RETRY_AFTER_S,
     WebhookDelivery,
     build_secret,
@@ -122,7 +122,7 @@ def test_nothing_is_told_of_what_has_not_ended() -> None:
         ("https://10.0.0.5:8443/hook", ["10.0.0.*"]),
         ("http://[fd00::5]:8080/hook", ["fd00::*"]),
         ("https://anything.test/", ["*"]),
-        ("https://a.test/" + "x" * (MAX_WEBHOOK_URL - 15), ["*"]),
+        ("https://a.test/" + "x" * (MAX_WEBHOOK_URL_CHARS - 15), ["*"]),
     ],
 )
 def test_a_host_that_is_allowed_is_told(url: str, hosts: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ def test_a_host_that_is_not_allowed_is_not(hosts: Sequence[str]) -> None:
         "https://hooks.example.com:8080x/", "https://hooks.example.com:+80/", "https://hooks..example.com/",
         "https://hooks.example.com./", "https://h\u00f6\u00f6ks.test/", "https://evil.test\u3002example.com/",
         "https://%68ooks.example.com/", "https://[::1", "https://[::1%25lo]/", "https://[v1.a]/",
-        "https://hooks.example.com/\u202e", "https://a.test/" + "x" * MAX_WEBHOOK_URL,
+        "https://hooks.example.com/\u202e", "https://a.test/" + "x" * MAX_WEBHOOK_URL_CHARS,
     ],
     ids=ascii,
 )  # fmt: skip

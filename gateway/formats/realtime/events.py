@@ -350,7 +350,7 @@ class PromptMark:
     is_complete: bool
 
 
-class Conversation:
+class RealtimeConversation:
     """Estimates the tokens of a session's conversation, which determine the reservation for the next response.
 
     Settings requested by the client apply until the provider confirms its own, but only where they increase the

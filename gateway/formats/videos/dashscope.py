@@ -68,8 +68,8 @@ _CLIENT_ERROR_CODES = ("InvalidParameter", "InvalidURL", "BadRequest")
 _NON_FILTER_STATUSES = (401, 402, 429)
 
 
-Tier = Literal["480P", "720P", "1080P"]
-WanSizes = Mapping[str, tuple[Tier, str]]
+SizeTier = Literal["480P", "720P", "1080P"]
+WanSizes = Mapping[str, tuple[SizeTier, str]]
 """Sizes -> tier and aspect ratio."""
 
 
@@ -105,7 +105,7 @@ _NEW_SIZES: WanSizes = {
 }  # fmt: skip
 
 
-def _pick_sizes(*tiers: Tier) -> WanSizes:
+def _pick_sizes(*tiers: SizeTier) -> WanSizes:
     return {size: resolution for tier in tiers for size, resolution in _OLD_SIZES.items() if resolution[0] == tier}
 
 

@@ -99,7 +99,7 @@ class DeletedKey:
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
-CONFIRM = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
+CONFIRM_QUERY = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
 
 
 @admin_operation()
@@ -136,7 +136,7 @@ async def edit_account(request: AdminRequest) -> AccountView:
     return AccountView(**await request.services.auth.accounts.edit_account(name, fields, request.actor))
 
 
-@admin_operation(query=(CONFIRM,), change=True)
+@admin_operation(query=(CONFIRM_QUERY,), change=True)
 async def delete_account(request: AdminRequest) -> DeletedInForce:
     """Delete an account and its keys."""
     name, confirm = request.match_info["name"], request.query.get("confirm")

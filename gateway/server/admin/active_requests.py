@@ -27,7 +27,7 @@ from gateway.storage.audit_log import AuditLogRepository
 if TYPE_CHECKING:  # used only in a cluster
     from gateway.cluster.peers import Peers
 
-CONFLICT = STATUS[Conflict.code]
+CONFLICT_STATUS = STATUS[Conflict.code]
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -87,12 +87,12 @@ async def get_running_events(request: AdminRequest) -> web.StreamResponse:
 async def _send_changes(request: AdminRequest, response: EventSourceResponse) -> None:
     feed, scope, loop = request.services.admin.active_feed, request.actor.scope, asyncio.get_running_loop()
     drain, sent_count, checked_at = request.services.drain, 0, loop.time()
-    missing: tuple[str, ...] = ()
+    reported_nodes: tuple[str, ...] = ()
     while drain.open:
         unanswered = await feed.ask_others(scope, loop.time())
-        if unanswered != missing:
-            missing = unanswered
-            await response.send(orjson.dumps(missing).decode(), event="unanswered")
+        if unanswered != reported_nodes:
+            reported_nodes = unanswered
+            await response.send(orjson.dumps(reported_nodes).decode(), event="unanswered")
         snapshot = feed.snapshot(scope, loop.time())
         if snapshot.number != sent_count:
             sent_count = snapshot.number
@@ -143,17 +143,17 @@ async def cancel_here(
 
 async def cancel_elsewhere(peers: "Peers", request_id: str, actor: Actor) -> CancelledRequest:
     """Cancel an active request at the node that runs it. Raises ``NotFound``, ``Conflict``, ``StoreUnavailable``."""
-    missing = NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
+    not_found_error = NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
     if not is_request_id(request_id):  # the id becomes part of a path at other nodes
-        raise missing
+        raise not_found_error
     answers = await peers.ask_all("POST", ("running", request_id, "cancel"), actor)
     for answer in answers.by_node.values():
-        if answer.status == CONFLICT:
+        if answer.status == CONFLICT_STATUS:
             raise Conflict(answer.error, should_retry=False)
         if answer.body.get("cancelled"):
             return CancelledRequest(request_id, cancelled=True)
     if not answers.unanswered:
-        raise missing
+        raise not_found_error
     peers.notify_cancel(request_id, actor)
     return CancelledRequest(request_id, cancelled=False, unanswered=answers.unanswered)
 

@@ -76,10 +76,10 @@ class ActiveRequestsFeed:
     """Takes snapshots of the active requests, which viewers share.
 
     Attributes:
-        ask: queries the other nodes of the cluster; None for a single process. May raise ``StoreUnavailable``.
-        tick_s: seconds between two snapshots.
-        retry_s: seconds between two checks of a viewer's session.
-        following: the limit of viewers.
+        ask: queries the other nodes of the cluster and may raise ``StoreUnavailable``; None for a single process.
+        tick_s: the seconds between two snapshots.
+        retry_s: the seconds between two checks of a viewer's session.
+        following: limits how many viewers an account may have at a time.
     """
 
     def __init__(self, running: ActiveRequests, ask: AskOthers | None) -> None:

@@ -75,10 +75,10 @@ async def test_alerts(request: AdminRequest) -> list[TestedTarget]:
 async def test_alert(request: AdminRequest) -> TestedTarget:
     """Send a test alert to one target, and tell whether it took it."""
     name = request.match_info["name"]
-    tested = await _get_watcher(request).test(name)
-    if not tested:
+    test_results = await _get_watcher(request).test(name)
+    if not test_results:
         raise NotFound(f"No [[alert]] has the name {name[:64]!r}")
-    return TestedTarget(**tested[0])
+    return TestedTarget(**test_results[0])
 
 
 def _get_watcher(request: AdminRequest) -> AlertWatcher:

@@ -27,7 +27,7 @@ _SCALAR_SHAPES: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.F
 
 
 @frozen
-class InForce:
+class InForceView:
     """At how many nodes of a cluster a change is in force, after so many milliseconds."""
 
     nodes: Count
@@ -35,7 +35,7 @@ class InForce:
     ms: Count
 
 
-InForceField = Annotated[InForce, FieldShape(IN_FORCE)]
+InForceField = Annotated[InForceView, FieldShape(IN_FORCE)]
 
 
 @frozen
@@ -78,15 +78,15 @@ def list_fields(kind: Any) -> list["attrs.Attribute[Any]"]:
 def build_view(kind: type[T], source: object, **extra_fields: Any) -> T:
     """Build an answer from the attributes of ``source`` that are named as its fields, and from ``extra_fields``.
 
-    A field such as ``created_at`` can also be an attribute ``created_ms`` or ``created_s`` (Unix time), a field such as
-    ``cost_usd`` an attribute ``cost_nanos``. None stays None.
+    A field such as ``created_at`` is also filled from an attribute ``created_ms`` or ``created_s`` (Unix time), and a
+    field such as ``cost_usd`` from an attribute ``cost_nanos``. An attribute that is None gives a field that is None.
     """
     key: Any = kind, type(source), tuple(extra_fields)
-    copied, converted = _list_sources(*key)
-    for name, attribute, convert in converted:
+    copied_names, conversions = _list_sources(*key)
+    for name, attribute, convert in conversions:
         value = getattr(source, attribute)
         extra_fields[name] = None if value is None else convert(value)
-    return kind(**{name: getattr(source, name) for name in copied}, **extra_fields)
+    return kind(**{name: getattr(source, name) for name in copied_names}, **extra_fields)
 
 
 @cache
@@ -94,10 +94,10 @@ def _list_sources(
     kind: Any, source: type, given_names: tuple[str, ...]
 ) -> tuple[list[str], list[tuple[str, str, Convert]]]:
     """Return the fields that are attributes of ``source``, and those to convert, each with its attribute."""
-    missing = [field.name for field in attrs.fields(kind) if field.name not in given_names]
-    return [name for name in missing if hasattr(source, name)], [
+    remaining_names = [field.name for field in attrs.fields(kind) if field.name not in given_names]
+    return [name for name in remaining_names if hasattr(source, name)], [
         (name, f"{name.removesuffix(suffix)}{unit}", convert)
-        for name in missing
+        for name in remaining_names
         if not hasattr(source, name)
         for suffix, unit, convert in _CONVERSIONS
         if name.endswith(suffix) and hasattr(source, f"{name.removesuffix(suffix)}{unit}")
@@ -169,10 +169,10 @@ _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
 def _build_record(kind: type) -> s.Shape:
     fields = list_fields(kind)
     required_shapes = {field.name: build_shape(field.type) for field in fields if not field.metadata.get("omitted")}
-    sometimes = {
+    optional_shapes = {
         field.name: build_shape(next(member for member in get_args(field.type) if member is not NoneType))
         for field in fields
         if field.metadata.get("omitted")
     }
     record = s.record(**required_shapes)
-    return s.allow(record, **sometimes) if sometimes else record
+    return s.allow(record, **optional_shapes) if optional_shapes else record

@@ -13,18 +13,18 @@ from gateway.server.admin.operation import AdminOperation
 
 T = TypeVar("T")
 
-OWN_ACCOUNT = "own"
+OWN_NODE = "own"
 NODE_QUERY = Query(
-    "node", f"Ask this node of the cluster (an id). `{OWN_ACCOUNT}`: the gateway that takes the request, by default."
+    "node", f"Ask this node of the cluster (an id). `{OWN_NODE}`: the gateway that takes the request, by default."
 )
 OWN_NODE_QUERY = Query(
-    "node", f"`{OWN_ACCOUNT}`: only of the gateway that takes the request, not of every node of its cluster."
+    "node", f"`{OWN_NODE}`: only of the gateway that takes the request, not of every node of its cluster."
 )
 
 
 def is_asked_alone(request: web.Request | AdminRequest) -> bool:
     """Return whether the request concerns this node only."""
-    return request.query.get("node") == OWN_ACCOUNT
+    return request.query.get("node") == OWN_NODE
 
 
 def may_nodes_ask(operation: AdminOperation) -> bool:
@@ -33,13 +33,14 @@ def may_nodes_ask(operation: AdminOperation) -> bool:
 
 
 async def ask_named_node(request: AdminRequest, kind: type[T], *path: str) -> T | None:
-    """Forward the request to the node in the query, and return its answer; None if the query names this node.
+    """Forward the request to the node in the query, and return the node's answer; None if the query names this node.
 
-    ``kind`` is the type of the answer. An error of the node is returned as a response. ``path`` has the segments of the
-    admin API's path. Raises ``NotFound``, ``Overloaded``, ``StoreUnavailable``.
+    ``kind`` is the type of the answer, and ``path`` has the segments of the operation's path in the admin API. If the
+    node answers with an error, that is returned as a response. Raises ``NotFound`` for an unknown node, and
+    ``Overloaded`` or ``StoreUnavailable``.
     """
-    services, node = request.services, request.query.get("node", OWN_ACCOUNT)
-    if node in {OWN_ACCOUNT, services.active_requests.node}:
+    services, node = request.services, request.query.get("node", OWN_NODE)
+    if node in {OWN_NODE, services.active_requests.node}:
         return None
     if services.admin.peers is None:
         raise NotFound(f"No live node has the id {node[:64]!r}", param="node")

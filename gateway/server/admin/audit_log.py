@@ -59,6 +59,6 @@ async def list_audit(request: AdminRequest) -> list[AuditView]:
 
 
 def _build_row(row: AuditRow, names: Mapping[int, str]) -> AuditView:
-    owner, moment = row.account_id, build_time(row.at_ms // 1000)
-    account = None if owner is None else names.get(owner, f"{owner} (deleted)")
+    account_id, moment = row.account_id, build_time(row.at_ms // 1000)
+    account = None if account_id is None else names.get(account_id, f"{account_id} (deleted)")
     return build_view(AuditView, row, at=moment, account=account, detail=orjson.loads(row.detail))

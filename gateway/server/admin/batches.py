@@ -65,7 +65,7 @@ class WholeBatchView(BatchView):
 
 
 B = TypeVar("B", bound=BatchView)
-_QUERY = (
+_BATCH_QUERY = (
     LIMIT_QUERY,
     Query("after", "Only batches after this one (an id)."),
     ACCOUNT_QUERY,
@@ -74,7 +74,7 @@ _QUERY = (
 )
 
 
-@admin_operation(query=_QUERY)
+@admin_operation(query=_BATCH_QUERY)
 async def list_batches(request: AdminRequest) -> list[BatchView]:
     """List batches, the newest first."""
     batch_filter = await _parse_filter(request)

@@ -19,7 +19,7 @@ from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.request_history import list_pages
-from gateway.server.admin.requests import FILTERS, RequestView, build_row, parse_filter
+from gateway.server.admin.requests import FILTER_QUERIES, RequestView, build_row, parse_filter
 from gateway.server.openapi import schema as s
 from gateway.server.responses import await_reader
 from gateway.server.sessions import check_still_signed_in
@@ -33,15 +33,15 @@ _COLUMNS = (
     "served_model", "units", "route", "saved_usd", "saved_nanos", "shadow", "end_user", "session", "tags",
 )  # fmt: skip
 _read_row = attrgetter(*_COLUMNS)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @frozen
-class Format:
+class ExportFormat:
     """A file format: the file's header, and the function that formats rows."""
 
     media_type: str
-    head: bytes
+    header: bytes
     write: Callable[[Sequence[RequestView]], bytes]
 
 
@@ -61,7 +61,7 @@ def _format_cell(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, float):
         return format(Decimal(repr(value)), "f")  # a spreadsheet reads 2.16e-05 as text
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA_STARTS) else value
 
 
 def _format_csv_rows(rows: Sequence[RequestView]) -> bytes:
@@ -72,13 +72,15 @@ def _format_lines(rows: Sequence[RequestView]) -> bytes:
     return b"".join(orjson.dumps(dict(zip(_COLUMNS, _read_row(row), strict=True))) + b"\n" for row in rows)
 
 
-FORMATS: Mapping[str, Format] = {
-    "csv": Format("text/csv", format_csv([_COLUMNS]), _format_csv_rows),
-    "jsonl": Format("application/jsonl", b"", _format_lines),
+FORMATS: Mapping[str, ExportFormat] = {
+    "csv": ExportFormat("text/csv", format_csv([_COLUMNS]), _format_csv_rows),
+    "jsonl": ExportFormat("application/jsonl", b"", _format_lines),
 }
 
 
-@admin_operation(query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTERS), media_type="text/csv")
+@admin_operation(
+    query=(Query("format", "The file format.", s.one_of(*FORMATS)), *FILTER_QUERIES), media_type="text/csv"
+)
 async def export_requests(request: AdminRequest) -> web.StreamResponse:
     """Export all requests that the filters match, as CSV (RFC 4180, with a header line) or as JSON lines.
 
@@ -92,20 +94,22 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
     if name not in FORMATS:
         raise InvalidRequest(f"'format' must be one of {', '.join(FORMATS)}", param="format")
     await request.services.billing.flusher.store_waiting()
-    request_filter, history, form = await parse_filter(request), request.services.admin.history, FORMATS[name]
+    request_filter, history, export_format = await parse_filter(request), request.services.admin.history, FORMATS[name]
     headers = {"Content-Disposition": f'attachment; filename="requests.{name}"', "Cache-Control": "no-store"}
     response = web.StreamResponse(headers=headers)
-    response.content_type, response.charset = form.media_type, "utf-8"
+    response.content_type, response.charset = export_format.media_type, "utf-8"
     with history.exporting(actor.scope):
         async with aclosing(list_pages(history.log, request_filter)) as pages:
-            first = await anext(pages)  # fetched before the headers are sent, while an error can still be reported
+            first_page = await anext(pages)  # fetched before the headers are sent, while an error can still be reported
             await response.prepare(request.http)
             try:
-                await _send(request, response, form.head + form.write(_format_rows(first, actor)))
+                await _send(
+                    request, response, export_format.header + export_format.write(_format_rows(first_page, actor))
+                )
                 checked_at = asyncio.get_running_loop().time()
                 async for page in pages:
                     checked_at = await _check_allowed(request, checked_at)
-                    await _send(request, response, form.write(_format_rows(page, actor)))
+                    await _send(request, response, export_format.write(_format_rows(page, actor)))
                 await response.write_eof()
             except ConnectionError:
                 raise ClientDisconnected from None
@@ -126,7 +130,7 @@ async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes
 async def _check_allowed(request: AdminRequest, checked_at: float) -> float:
     """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
 
-    Raises ``Overloaded`` at shutdown, and another ``GatewayError`` if the session has ended.
+    Raises ``Overloaded`` if the gateway shuts down, and another ``GatewayError`` if the session has ended.
     """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)

@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.domain.audit_log import Actor
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
-from gateway.server.admin.answer import InForce, build_answer, write_answer
+from gateway.server.admin.answer import InForceView, build_answer, write_answer
 from gateway.server.context import ACTOR, SERVICES, Services
 from gateway.server.openapi import schema as s
 from gateway.server.sessions import get_signed_in_user
@@ -38,8 +38,8 @@ class Query:
 class AdminRequest:
     """A request to an operation, from a client of the API or from a console page in the same process.
 
-    ``http`` is the client's request, or the one for the console page. ``finish`` is called with the response before it
-    is sent, to set cookies; not called for console pages.
+    ``http`` is the client's request, or the one for the console page. The functions in ``finish`` are called with the
+    response before it is sent, to set cookies; they are not called for console pages.
     """
 
     http: web.Request
@@ -75,8 +75,8 @@ class AdminHandler:
         takes: the attrs class of the JSON body; None without a body.
         partly: every field of the body is optional. A missing field leaves its value unchanged.
         answer: the schema of the JSON response; by default derived from the function's return type.
-        change: the operation changes data that all cluster nodes hold in memory. The answer then reports at how many
-            nodes the change is in force.
+        change: whether the operation changes data that all cluster nodes hold in memory. If it does, the answer
+            reports how many nodes have applied the change.
     """
 
     function: Function
@@ -127,11 +127,11 @@ def build_list(items: list[Any]) -> Fields:
     return {"object": "list", "data": items}
 
 
-async def _find_in_force(services: Services) -> InForce | None:
+async def _find_in_force(services: Services) -> InForceView | None:
     """Wait up to 500 ms for the nodes of the cluster. Return the number of nodes at which a change is in force."""
     storage = services.storage
     if storage.node is not None:
         with suppress(StoreUnavailable):  # the change itself is already stored
             in_force = await await_in_force(storage.database)
-            return InForce(in_force.nodes, in_force.total, in_force.ms)
+            return InForceView(in_force.nodes, in_force.total, in_force.ms)
     return None

@@ -96,7 +96,7 @@ async def get_health(request: AdminRequest) -> HealthView:
     services, connection, now = request.services, request.http.protocol, time.monotonic()
     monitor, storage = services.admin.monitor, services.storage
     queue = storage.write_queue
-    alone = storage.node is None or storage.node.live <= 1
+    is_single_node = storage.node is None or storage.node.live <= 1
     open_videos = await services.videos.jobs.reservations.count_all_open()
     return HealthView(
         node=services.active_requests.node,
@@ -107,7 +107,7 @@ async def get_health(request: AdminRequest) -> HealthView:
         limits=_describe_limits(services),
         journal_bytes=find_size(monitor.journal),
         media=await monitor.media.measure(now),
-        media_shared=alone or services.media.stores.shared,
+        media_shared=is_single_node or services.media.stores.shared,
         videos=VideosHealth(open_videos, await monitor.videos.measure(now)),
         channels=_count_channels(services.routing.load_balancer),
         connections=connection.connections if isinstance(connection, GatewayProtocol) else 0,
@@ -133,14 +133,14 @@ async def _describe_store(storage: StorageServices) -> StoreHealth:
 
 
 def _describe_limits(services: Services) -> LimitsHealth:
-    shared = services.billing.shared_limits
-    if shared is None:
+    shared_limits = services.billing.shared_limits
+    if shared_limits is None:
         return LimitsHealth(store="memory", server=None, reached=None, gateways=1)
     return LimitsHealth(
         store=services.billing.limits_store,
-        server=shared.sender.server_name,
-        reached=shared.sender.reached,
-        gateways=shared.gateways,
+        server=shared_limits.sender.server_name,
+        reached=shared_limits.sender.reached,
+        gateways=shared_limits.gateways,
     )
 
 

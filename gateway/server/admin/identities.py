@@ -6,7 +6,7 @@ from typing import Any
 from gateway.domain.member_spec import ConsentSpec
 from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, admin_operation
-from gateway.server.admin.sessions import build_client_info, read_small
+from gateway.server.admin.sessions import build_client_info, read_small_body
 from gateway.server.provider_flow import begin_flow, get_provider_sign_in, set_flow_cookie
 
 _RETURN_PATH = "/console/account"
@@ -47,7 +47,7 @@ async def list_identities(request: AdminRequest) -> list[IdentityView]:
 @admin_operation(takes=ConsentSpec)
 async def link_identity(request: AdminRequest) -> BegunLink:
     """Link your identity at a sign-in provider to you; the browser goes on at ``continue_at``."""
-    spec, user = await read_small(request, ConsentSpec), request.user
+    spec, user = await read_small_body(request, ConsentSpec), request.user
     sessions = request.services.auth.sessions
     get_provider_sign_in(request.http)
     await sessions.check_consent(user, spec.passphrase, build_client_info(request.http))
@@ -59,7 +59,7 @@ async def link_identity(request: AdminRequest) -> BegunLink:
 @admin_operation(takes=ConsentSpec)
 async def unlink_identity(request: AdminRequest) -> UnlinkedIdentity:
     """Unlink your identity at a sign-in provider; you then sign in with your passphrase."""
-    spec, user, name = await read_small(request, ConsentSpec), request.user, request.match_info["provider"]
+    spec, user, name = await read_small_body(request, ConsentSpec), request.user, request.match_info["provider"]
     service, visitor = get_provider_sign_in(request.http), build_client_info(request.http)
     await request.services.auth.sessions.check_consent(user, spec.passphrase, visitor)
     await service.unlink(name, user, visitor)

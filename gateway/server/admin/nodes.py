@@ -105,8 +105,8 @@ async def list_lost_changes(request: AdminRequest) -> list[LostChangeView]:
     took rights away is applied again at once: disabled, deleted and rotated keys, disabled accounts and members, ended
     sessions, lowered limits, removed models and groups. All else is only listed here.
     """
-    replaced = await LostChangeRepository(request.services.storage.database).read()
-    return [_build_lost(change) for change in reversed(replaced.changes)]
+    lost_changes = await LostChangeRepository(request.services.storage.database).read()
+    return [_build_lost(change) for change in reversed(lost_changes.changes)]
 
 
 def _build_lost(change: LostChange) -> LostChangeView:

@@ -20,8 +20,8 @@ Access = Literal["anyone", "viewer", "member", "administrator"]
 class AdminOperation:
     """One operation of the admin API.
 
-    ``path``: without the prefix. ``find_handler``: imports the handler's module. ``access`` is the required role.
-    Members get 404 for objects of other accounts.
+    ``path`` is the path without the prefix of the admin API. ``find_handler`` imports the handler's module and returns
+    the handler. ``access`` is the required role. Members get 404 for objects of other accounts.
     """
 
     method: str
@@ -48,14 +48,14 @@ def register_operations(admin: web.Application, operations: Iterable[AdminOperat
 
     Raises ``ValueError`` for two operations with the same method and path.
     """
-    placed: dict[tuple[str, str], AdminOperation] = {}
+    operations_by_path: dict[tuple[str, str], AdminOperation] = {}
     for operation in operations:
         admin.router.add_route(operation.method, operation.path, partial(_respond, operation))
         if operation.method == "GET":
-            placed["HEAD", operation.full_path] = operation
-        if placed.setdefault((operation.method, operation.full_path), operation) is not operation:
+            operations_by_path["HEAD", operation.full_path] = operation
+        if operations_by_path.setdefault((operation.method, operation.full_path), operation) is not operation:
             raise ValueError(f"two operations at {operation.method} {operation.full_path}")
-    return placed
+    return operations_by_path
 
 
 async def _respond(operation: AdminOperation, request: web.Request) -> web.StreamResponse:

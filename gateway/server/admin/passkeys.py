@@ -10,7 +10,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Fields, admin_operation
-from gateway.server.admin.sessions import SignedInView, build_client_info, build_signed_in, read_small
+from gateway.server.admin.sessions import SignedInView, build_client_info, build_signed_in, read_small_body
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
 from gateway.server.sessions import find_site
@@ -35,29 +35,33 @@ class DeletedPasskey:
     deleted: bool
 
 
-_CREDENTIALS = s.array(s.record(type=s.TEXT, id=s.TEXT, transports=s.array(s.TEXT)))
-_CREATION = s.record(
+_CREDENTIALS_SHAPE = s.array(s.record(type=s.TEXT, id=s.TEXT, transports=s.array(s.TEXT)))
+_CREATION_SHAPE = s.record(
     challenge=s.TEXT,
     rp=s.record(id=s.TEXT, name=s.TEXT),
     user=s.record(id=s.TEXT, name=s.TEXT, displayName=s.TEXT),
     pubKeyCredParams=s.array(s.record(type=s.TEXT, alg=s.INTEGER)),
     authenticatorSelection=s.record(residentKey=s.TEXT, userVerification=s.TEXT),
     attestation=s.TEXT,
-    excludeCredentials=_CREDENTIALS,
+    excludeCredentials=_CREDENTIALS_SHAPE,
     timeout=s.COUNT,
 )
-_REQUEST = s.record(
-    challenge=s.TEXT, rpId=s.TEXT, allowCredentials=_CREDENTIALS, userVerification=s.TEXT, timeout=s.COUNT
+_REQUEST_SHAPE = s.record(
+    challenge=s.TEXT, rpId=s.TEXT, allowCredentials=_CREDENTIALS_SHAPE, userVerification=s.TEXT, timeout=s.COUNT
 )
 
 
-@admin_operation(takes=PasskeyStartSpec, answer=_REQUEST)
+@admin_operation(takes=PasskeyStartSpec, answer=_REQUEST_SHAPE)
 async def start_passkey_sign_in(request: AdminRequest) -> Fields:
     """Get options to sign in with a passkey: alone, or as second factor after ``name`` and ``passphrase``.
 
     The challenge is valid for five minutes and for one sign-in.
     """
-    spec, service, site = (await read_small(request, PasskeyStartSpec), request.services.auth.passkeys, _site(request))
+    spec, service, site = (
+        await read_small_body(request, PasskeyStartSpec),
+        request.services.auth.passkeys,
+        _get_relying_party(request),
+    )
     if spec.name is None and spec.passphrase is None:
         return service.start_sign_in(site)
     if spec.name is None or spec.passphrase is None:
@@ -69,9 +73,11 @@ async def start_passkey_sign_in(request: AdminRequest) -> Fields:
 @admin_operation(takes=AssertionSpec, status=201)
 async def sign_in_with_passkey(request: AdminRequest) -> SignedInView:
     """Sign in with a passkey. The answer sets the session's cookie."""
-    spec = await read_small(request, AssertionSpec)
-    entry = await request.services.auth.passkeys.sign_in(_site(request), spec.parse(), build_client_info(request.http))
-    return build_signed_in(request, entry)
+    spec = await read_small_body(request, AssertionSpec)
+    new_session = await request.services.auth.passkeys.sign_in(
+        _get_relying_party(request), spec.parse(), build_client_info(request.http)
+    )
+    return build_signed_in(request, new_session)
 
 
 @admin_operation()
@@ -81,42 +87,44 @@ async def list_passkeys(request: AdminRequest) -> list[PasskeyView]:
     return [build_view(PasskeyView, passkey) for passkey in passkeys]
 
 
-@admin_operation(takes=ConsentSpec, answer=_CREATION)
+@admin_operation(takes=ConsentSpec, answer=_CREATION_SHAPE)
 async def start_passkey_registration(request: AdminRequest) -> Fields:
     """Get options to register a passkey. The challenge is valid for five minutes, once, in this session."""
-    spec, user = await read_small(request, ConsentSpec), request.user
+    spec, user = await read_small_body(request, ConsentSpec), request.user
     client = build_client_info(request.http)
-    return await request.services.auth.passkeys.start_registration(_site(request), user, spec.passphrase, client)
+    return await request.services.auth.passkeys.start_registration(
+        _get_relying_party(request), user, spec.passphrase, client
+    )
 
 
 @admin_operation(takes=AttestationSpec, status=201)
 async def register_passkey(request: AdminRequest) -> PasskeyView:
     """Register a passkey. From now on you sign in with it, or with your passphrase and a second factor."""
-    spec, user = await read_small(request, AttestationSpec), request.user
+    spec, user = await read_small_body(request, AttestationSpec), request.user
     client = build_client_info(request.http)
-    registered = await request.services.auth.passkeys.register(_site(request), user, spec.parse(), client)
-    return build_view(PasskeyView, registered)
+    passkey = await request.services.auth.passkeys.register(_get_relying_party(request), user, spec.parse(), client)
+    return build_view(PasskeyView, passkey)
 
 
 @admin_operation(takes=PasskeyNameSpec)
 async def rename_passkey(request: AdminRequest) -> PasskeyView:
     """Rename one of your own passkeys."""
-    spec, user = await read_small(request, PasskeyNameSpec), request.user
+    spec, user = await read_small_body(request, PasskeyNameSpec), request.user
     service = request.services.auth.passkeys
-    renamed = await service.rename(user, _parse_id(request), spec.name, build_client_info(request.http))
-    return build_view(PasskeyView, renamed)
+    passkey = await service.rename(user, _parse_id(request), spec.name, build_client_info(request.http))
+    return build_view(PasskeyView, passkey)
 
 
 @admin_operation(takes=ConsentSpec)
 async def remove_passkey(request: AdminRequest) -> DeletedPasskey:
     """Remove one of your own passkeys."""
-    spec, user, passkey_id = await read_small(request, ConsentSpec), request.user, _parse_id(request)
+    spec, user, passkey_id = await read_small_body(request, ConsentSpec), request.user, _parse_id(request)
     service = request.services.auth.passkeys
     await service.remove(user, passkey_id, spec.passphrase, build_client_info(request.http))
     return DeletedPasskey(id=passkey_id, deleted=True)
 
 
-def _site(request: AdminRequest) -> RelyingParty:
+def _get_relying_party(request: AdminRequest) -> RelyingParty:
     return request.services.auth.passkeys.check_ready(find_site(request.http))
 
 

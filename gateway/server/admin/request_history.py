@@ -16,13 +16,13 @@ from gateway.routing.router import Router
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.traffic import TrafficRepository
 
-PAGE = 200
+PAGE_ROWS = 200
 """Rows of an export held in memory at a time."""
 MIN_ID_DIGITS = 4
 """Minimum length of the beginning of an id."""
 _HEX = frozenset("0123456789abcdef")
 MAX_EXPORTED_ROWS = 1_000_000
-LOOK_AGAIN_S = 10.0
+SESSION_CHECK_S = 10.0
 """Seconds between two checks of an exporting session."""
 MAX_EXPORTS = 2
 """Maximum number of concurrent exports, for one account and for all: each export keeps the database busy."""
@@ -31,7 +31,7 @@ MAX_EXPORTS = 2
 class RequestHistory:
     """Reads the request log and the traffic sums.
 
-    ``retry_s`` is the seconds between two checks of an exporting session.
+    ``retry_s`` is the time in seconds between two checks of a session that exports requests.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class RequestHistory:
         self.traffic = traffic
         self._catalog = catalog
         self._router = router
-        self._directory = directory
+        self._api_keys = directory
         self._exports: Counter[int | None] = Counter()
-        self.retry_s = LOOK_AGAIN_S
+        self.retry_s = SESSION_CHECK_S
 
     @property
     def exports(self) -> int:
@@ -57,7 +57,7 @@ class RequestHistory:
     async def get(self, request_id: str, account_id: int | None = None) -> StoredRequest:
         """Return the request with this id, or the only one that begins with it. The prefix ``req_`` is optional.
 
-        Raises ``NotFound``, or ``Conflict`` if several ids have this beginning.
+        Raises ``NotFound`` if there is no such request, or ``Conflict`` if several ids begin with ``request_id``.
         """
         stored_request = await self.log.find_request(request_id)
         if stored_request is not None and account_id in {None, stored_request.row.account_id}:
@@ -77,7 +77,7 @@ class RequestHistory:
     def list_lines(self, row: RequestRecord) -> list[BillLine]:
         """Return the lines of a request's cost, calculated with the current prices."""
         pricing, channel = self._router.pricing, self._catalog.find_channel(row.channel or "")
-        caller = self._directory.find_caller(row.key_id)
+        caller = self._api_keys.find_caller(row.key_id)
         multiplier, batch_ppm = pricing.find_multiplier(caller.key.group if caller else None), row.batch_multiplier_ppm
         if channel is None:
             price_matches = [pricing.prices.find(name) for name in (row.model, row.served_model) if name]
@@ -107,7 +107,7 @@ async def list_pages(
 ) -> AsyncGenerator[Sequence[StoredRequest], None]:
     """Yield all matching rows, the newest first, in pages. An empty page does not mark the end."""
     while True:
-        page = await log.list_requests(request_filter, min(PAGE, max_rows))
+        page = await log.list_requests(request_filter, min(PAGE_ROWS, max_rows))
         max_rows -= len(page)
         yield page[::-1]
         if page.next is None or max_rows <= 0:

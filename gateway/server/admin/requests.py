@@ -11,7 +11,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden
 from gateway.domain.request_log import (
-    MAX_ERROR,
+    MAX_ERROR_CHARS,
     NO_CHANNEL,
     SUCCESS,
     FailedAttempt,
@@ -94,8 +94,10 @@ class RequestDetails(RequestView):
 
 
 R = TypeVar("R", bound=RequestView)
-STATUS = Query("status", "Only this status (429); `error`: requests that failed or were refused; `ok`: the others.")
-FILTERS = (
+STATUS_QUERY = Query(
+    "status", "Only this status (429); `error`: requests that failed or were refused; `ok`: the others."
+)
+FILTER_QUERIES = (
     Query("key", "Only this API key (an id).", s.COUNT),
     Query("model", "Only this model."),
     Query("route", "Only requests for this route."),
@@ -103,7 +105,7 @@ FILTERS = (
     Query("session", "Only requests of this session."),
     Query("tag", "Only requests with this tag: `team=web`."),
     Query("channel", "Only this channel. For administrators."),
-    STATUS,
+    STATUS_QUERY,
     Query("outcome", "Only requests with this outcome.", s.one_of(*_OUTCOMES)),
     Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only requests settled before that time, or until the end of that day."),
@@ -112,7 +114,7 @@ FILTERS = (
     Query("shadow", "`true`: only copies for shadow models; `false`: only the others.", s.FLAG),
     ACCOUNT_QUERY,
 )
-_PAGING = (
+_PAGING_QUERIES = (
     LIMIT_QUERY,
     Query("before", "Only rows before this `sequence`: `next` of one page leads to the next page.", s.COUNT),
     Query(
@@ -121,7 +123,7 @@ _PAGING = (
 )
 
 
-@admin_operation(query=(*_PAGING, *FILTERS))
+@admin_operation(query=(*_PAGING_QUERIES, *FILTER_QUERIES))
 async def list_requests(request: AdminRequest) -> RequestPageView:
     """List requests, the newest first; with `after` the oldest after it first.
 
@@ -171,7 +173,7 @@ async def get_request(request: AdminRequest) -> RequestDetails:
 async def parse_filter(request: AdminRequest) -> RequestFilter:
     """Return the filters of the query, limited to the actor's scope.
 
-    Raises ``InvalidRequest``, and ``NotFound`` for unknown names.
+    Raises ``InvalidRequest`` for an invalid filter, and ``NotFound`` for the name of an unknown object.
     """
     query, status = request.query, request.query.get("status")
     if status is not None and status not in _VERDICTS and not is_number(status):
@@ -179,8 +181,8 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
     if query.get("outcome", "completed") not in _OUTCOMES:
         raise InvalidRequest(f"'outcome' must be one of {', '.join(_OUTCOMES)}", param="outcome")
     text = query.get("text") or None
-    if text is not None and len(text) > MAX_ERROR:
-        raise InvalidRequest(f"'text' must have at most {MAX_ERROR} characters", param="text")
+    if text is not None and len(text) > MAX_ERROR_CHARS:
+        raise InvalidRequest(f"'text' must have at most {MAX_ERROR_CHARS} characters", param="text")
     return RequestFilter(
         unpriced=_parse_flag(query, "unpriced"),
         shadow=_parse_flag(query, "shadow"),
@@ -196,7 +198,7 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
         verdict=status if status in _VERDICTS else None,
         outcome=cast(Outcome, query["outcome"]) if "outcome" in query else None,
         since_ms=parse_moment(query, "since"),
-        until_ms=parse_moment(query, "until", ends=True),
+        until_ms=parse_moment(query, "until", is_end=True),
         text=text,
     )
 
@@ -235,11 +237,11 @@ def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
 
 
 def _build_attempt(attempt: FailedAttempt, actor: Actor) -> AttemptView:
-    seen = actor.scope is None
+    shows_channels = actor.scope is None
     return AttemptView(
         step=attempt.step or None,
-        model=(attempt.model or None) if seen else None,
-        channel=attempt.channel if seen and attempt.channel != NO_CHANNEL else None,
+        model=(attempt.model or None) if shows_channels else None,
+        channel=attempt.channel if shows_channels and attempt.channel != NO_CHANNEL else None,
         cause=attempt.cause or None,
         error_code=None if attempt.code == SUCCESS else attempt.code,
         status=attempt.status or None,

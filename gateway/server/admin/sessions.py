@@ -31,7 +31,7 @@ from gateway.server.request_body import read_json
 from gateway.server.sessions import check_still_signed_in, clear_cookie, find_reference, set_cookie
 
 S = TypeVar("S")
-_MAX_BODY = 16 * 1024
+_MAX_BODY_BYTES = 16 * 1024
 
 
 @frozen(kw_only=True)
@@ -165,11 +165,11 @@ async def sign_in(request: AdminRequest) -> SignedInView:
     wait
     (429, ``Retry-After``).
     """
-    spec = await read_small(request, SignInSpec)
-    entry = await request.services.auth.sessions.sign_in(
+    spec = await read_small_body(request, SignInSpec)
+    new_session = await request.services.auth.sessions.sign_in(
         spec.name, spec.passphrase, spec.code, build_client_info(request.http)
     )
-    return build_signed_in(request, entry)
+    return build_signed_in(request, new_session)
 
 
 @admin_operation()
@@ -188,10 +188,10 @@ async def sign_out(request: AdminRequest) -> SignedOutView:
     services, user = request.services, request.user
     origin = services.http.base_url or find_origin(request.http)
     return_url = f"{origin}/console/sign-in" if origin else None
-    elsewhere = None if services.sign_in is None else await services.sign_in.sign_out(user, return_url)
+    provider_url = None if services.sign_in is None else await services.sign_in.sign_out(user, return_url)
     await services.auth.sessions.sign_out(user, build_client_info(request.http))
     request.finish.append(partial(clear_cookie, request.http))
-    return SignedOutView(signed_out=True, continue_at=elsewhere)
+    return SignedOutView(signed_out=True, continue_at=provider_url)
 
 
 @admin_operation()
@@ -222,16 +222,16 @@ async def end_other_sessions(request: AdminRequest) -> EndedSessions:
 @admin_operation(takes=PassphraseSpec)
 async def change_passphrase(request: AdminRequest) -> SignedInView:
     """Change your passphrase. All other sessions end, and the answer sets a new cookie."""
-    spec, user = await read_small(request, PassphraseSpec), request.user
+    spec, user = await read_small_body(request, PassphraseSpec), request.user
     sessions = request.services.auth.sessions
-    entry = await sessions.change_passphrase(user, spec.current, spec.passphrase, build_client_info(request.http))
-    return build_signed_in(request, entry)
+    new_session = await sessions.change_passphrase(user, spec.current, spec.passphrase, build_client_info(request.http))
+    return build_signed_in(request, new_session)
 
 
 @admin_operation(takes=ConsentSpec)
 async def begin_second_factor(request: AdminRequest) -> NewSecondFactor:
     """Start the setup of a second factor. It is in force after ``confirm`` gets a code, within 10 minutes."""
-    spec = await read_small(request, ConsentSpec)
+    spec = await read_small_body(request, ConsentSpec)
     enrolment = await request.services.auth.sessions.enrol(
         request.user, spec.passphrase, build_client_info(request.http)
     )
@@ -241,7 +241,7 @@ async def begin_second_factor(request: AdminRequest) -> NewSecondFactor:
 @admin_operation(takes=CodeSpec)
 async def confirm_second_factor(request: AdminRequest) -> RecoveryCodes:
     """Confirm a second factor with its first code. The answer is the only one that shows the recovery codes."""
-    spec = await read_small(request, CodeSpec)
+    spec = await read_small_body(request, CodeSpec)
     codes = await request.services.auth.sessions.confirm(request.user, spec.code, build_client_info(request.http))
     return RecoveryCodes(recovery_codes=codes)
 
@@ -249,7 +249,7 @@ async def confirm_second_factor(request: AdminRequest) -> RecoveryCodes:
 @admin_operation(takes=RemovalSpec)
 async def remove_second_factor(request: AdminRequest) -> SecondFactorState:
     """Remove your second factor."""
-    spec, user = await read_small(request, RemovalSpec), request.user
+    spec, user = await read_small_body(request, RemovalSpec), request.user
     sessions = request.services.auth.sessions
     await sessions.remove_second_factor(user, spec.passphrase, spec.code, build_client_info(request.http))
     return SecondFactorState(second_factor=False)
@@ -264,21 +264,21 @@ async def get_setup(request: AdminRequest) -> SetupState:
 @admin_operation(takes=SetupSpec, status=201)
 async def set_up(request: AdminRequest) -> SignedInView:
     """Create the first administrator, with the token of the link that the gateway prints at its start, and sign in."""
-    spec = await read_small(request, SetupSpec)
-    entry = await request.services.auth.invitations.set_up(
+    spec = await read_small_body(request, SetupSpec)
+    new_session = await request.services.auth.invitations.set_up(
         spec.token, spec.name, spec.passphrase, build_client_info(request.http)
     )
-    return build_signed_in(request, entry)
+    return build_signed_in(request, new_session)
 
 
 @admin_operation(takes=TokenSpec)
 async def open_link(request: AdminRequest) -> OpenedLinkView:
     """Get the purpose of a link; ``name`` is the member whose passphrase it resets."""
-    opened = await request.services.auth.invitations.open_link((await read_small(request, TokenSpec)).token)
-    member, link = opened.member, opened.link
+    opened_link = await request.services.auth.invitations.open_link((await read_small_body(request, TokenSpec)).token)
+    member, link = opened_link.member, opened_link.link
     return OpenedLinkView(
         kind=link.kind,
-        account=opened.account.name,
+        account=opened_link.account.name,
         role=link.role if member is None else member.role,
         name=None if member is None else member.name,
         expires_at=build_time(link.expires_ms // 1000),
@@ -291,17 +291,19 @@ async def use_link(request: AdminRequest) -> SignedInView:
 
     401 ``second_factor_needed``: repeat the request with the ``code`` of the member whose passphrase is reset.
     """
-    spec, visitor = await read_small(request, LinkUseSpec), build_client_info(request.http)
-    entry = await request.services.auth.invitations.use_link(spec.token, spec.name, spec.passphrase, spec.code, visitor)
-    return build_signed_in(request, entry)
+    spec, visitor = await read_small_body(request, LinkUseSpec), build_client_info(request.http)
+    new_session = await request.services.auth.invitations.use_link(
+        spec.token, spec.name, spec.passphrase, spec.code, visitor
+    )
+    return build_signed_in(request, new_session)
 
 
-async def read_small(request: AdminRequest, kind: type[S]) -> S:
+async def read_small_body(request: AdminRequest, kind: type[S]) -> S:
     """Parse a small body. The limit is low because clients without a session may send one."""
     try:
-        fields = await read_json(request.http.clone(client_max_size=_MAX_BODY))
+        fields = await read_json(request.http.clone(client_max_size=_MAX_BODY_BYTES))
     except RequestTooLarge:
-        raise RequestTooLarge(f"The request body is larger than {_MAX_BODY // 1024} KB") from None
+        raise RequestTooLarge(f"The request body is larger than {_MAX_BODY_BYTES // 1024} KB") from None
     await check_still_signed_in(request.http)
     return parse_spec(fields, kind)
 
@@ -312,10 +314,10 @@ def build_client_info(request: web.Request) -> ClientInfo:
     return ClientInfo(find_client_ip(request) or "", agent, find_reference(request))
 
 
-def build_signed_in(request: AdminRequest, entry: NewSession) -> SignedInView:
+def build_signed_in(request: AdminRequest, new_session: NewSession) -> SignedInView:
     """Return the signed-in member, and set the session cookie in the response."""
-    request.finish.append(partial(set_cookie, request.http, reference=entry.reference))
-    return SignedInView(**_build_user(entry.user), expires_at=build_time(entry.user.expires_ms // 1000))
+    request.finish.append(partial(set_cookie, request.http, reference=new_session.reference))
+    return SignedInView(**_build_user(new_session.user), expires_at=build_time(new_session.user.expires_ms // 1000))
 
 
 def _build_user(user: CurrentUser) -> Fields:

@@ -194,7 +194,7 @@ async def list_prices(request: AdminRequest) -> list[ListedPrice]:
     return [
         _build_listed_price(view)
         for view in prices
-        if source in {None, view.source} and (model is None or _is_for(view.price.model, model))
+        if source in {None, view.source} and (model is None or _matches_model(view.price.model, model))
     ]
 
 
@@ -214,14 +214,14 @@ async def delete_price(request: AdminRequest) -> DeletedPrice:
     return DeletedPrice(model, provider)
 
 
-async def _list_groups(request: AdminRequest, view: Iterable[GroupView]) -> list[GroupAnswer]:
+async def _list_groups(request: AdminRequest, views: Iterable[GroupView]) -> list[GroupAnswer]:
     """Return the groups with a multiplier and the groups in use, sorted by name."""
     services = request.services
     keys = Counter(key["group"] for key in await services.auth.accounts.list_keys(request.actor) if key["group"])
     channels = Counter(group for channel in services.routing.catalog.channels for group in set(channel.groups))
     accounts = await services.auth.accounts.list_accounts(request.actor)
-    used = {*keys, *channels, *(group for account in accounts for group in account["groups"])}
-    groups = {name: GroupView(name, ONE_PPM, "default") for name in used} | {group.name: group for group in view}
+    used_names = {*keys, *channels, *(group for account in accounts for group in account["groups"])}
+    groups = {name: GroupView(name, ONE_PPM, "default") for name in used_names} | {group.name: group for group in views}
     return [
         GroupAnswer(
             name=name,
@@ -245,5 +245,5 @@ def _build_listed_price(view: PriceView) -> ListedPrice:
     return ListedPrice(**build_price_fields(view.price), source=view.source, in_force=view.in_force)
 
 
-def _is_for(glob: str, model: str) -> bool:
-    return glob == model or fnmatchcase(model, glob)
+def _matches_model(pattern: str, model: str) -> bool:
+    return pattern == model or fnmatchcase(model, pattern)

@@ -17,7 +17,7 @@ from gateway.frozen import frozen
 from gateway.server.admin.answer import build_shape, build_view
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
-from gateway.server.admin.requests import STATUS, parse_channel
+from gateway.server.admin.requests import STATUS_QUERY, parse_channel
 from gateway.server.openapi import schema as s
 from gateway.server.query import day_of_number, parse_moment, parse_number
 
@@ -32,7 +32,7 @@ _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
 
-_LABEL = {**FIRST, **OMITTED}
+_LABEL_METADATA = {**FIRST, **OMITTED}
 
 
 @frozen(kw_only=True)
@@ -59,16 +59,16 @@ class UsageSums:
 class UsageLine(UsageSums):
     """The sums of one hour, day, model, key, account, status, channel or provider. Other labels are left out."""
 
-    day: str | None = attrs.field(default=None, metadata=_LABEL)
-    hour: Moment | None = attrs.field(default=None, metadata=_LABEL)
-    model: str | None = attrs.field(default=None, metadata=_LABEL)
-    key: str | None = attrs.field(default=None, metadata=_LABEL)
-    key_id: int | None = attrs.field(default=None, metadata=_LABEL)
-    account: str | None = attrs.field(default=None, metadata=_LABEL)
-    account_id: int | None = attrs.field(default=None, metadata=_LABEL)
-    status: int | None = attrs.field(default=None, metadata=_LABEL)
-    channel: str | None = attrs.field(default=None, metadata=_LABEL)
-    provider: str | None = attrs.field(default=None, metadata=_LABEL)
+    day: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    hour: Moment | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    model: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    key: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    key_id: int | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    account: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    account_id: int | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    status: int | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    channel: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    provider: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
 
 
 def _build_lines() -> s.Shape:
@@ -76,12 +76,12 @@ def _build_lines() -> s.Shape:
     shapes = build_shape(UsageLine)["properties"]
     labels = {"key": ("key", "key_id"), "account": ("account", "account_id")}
     sums = [field.name for field in attrs.fields(UsageSums)]
-    names = [(*sums, *labels.get(axis, (axis,))) for axis in _ALL_AXES]
-    return s.array(s.either(*(s.record(**{name: shapes[name] for name in fields}) for fields in names)))
+    field_names = [(*sums, *labels.get(axis, (axis,))) for axis in _ALL_AXES]
+    return s.array(s.either(*(s.record(**{name: shapes[name] for name in fields}) for fields in field_names)))
 
 
 @frozen(kw_only=True)
-class Usage:
+class UsageReport:
     """The usage by one axis."""
 
     object: Literal["list"] = "list"
@@ -138,7 +138,7 @@ _FILTERS = (
         Query("status", "Only this status (429).", s.COUNT),
     )
 )
-async def get_usage(request: AdminRequest) -> Usage:
+async def get_usage(request: AdminRequest) -> UsageReport:
     """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
 
     `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations.
@@ -160,7 +160,7 @@ async def get_usage(request: AdminRequest) -> Usage:
         lines = _sum_by_provider(lines, request.services.routing.catalog.channels)
     names = await _list_names(request, axis)
     since, until = _format_times(traffic_filter, axis)
-    return Usage(
+    return UsageReport(
         by=axis_name,
         since=since,
         until=until,
@@ -171,7 +171,7 @@ async def get_usage(request: AdminRequest) -> Usage:
     )
 
 
-@admin_operation(query=(*_FILTERS, STATUS))
+@admin_operation(query=(*_FILTERS, STATUS_QUERY))
 async def get_facets(request: AdminRequest) -> FacetsView:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
@@ -229,7 +229,7 @@ async def _parse_filter(request: AdminRequest, *, by_hour: bool = False) -> Traf
 
 def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
     """Return the first hour and the exclusive last hour. Raises ``InvalidRequest``."""
-    since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", ends=True)
+    since_ms, until_ms = parse_moment(request.query, "since"), parse_moment(request.query, "until", is_end=True)
     if until_ms is not None:
         until = -(-until_ms // HOUR_MS)
     else:
@@ -272,8 +272,8 @@ def _build_label(label: str, axis: str, names: Names) -> Fields:
 def _format_times(traffic_filter: TrafficFilter, axis: TrafficAxis) -> tuple[str, str]:
     """Return the first and the last day for a range of whole days; else two times, the second exclusive."""
     if axis != "hour" and not traffic_filter.since % DAY_HOURS and not traffic_filter.until % DAY_HOURS:
-        first, last = traffic_filter.since // DAY_HOURS, traffic_filter.until // DAY_HOURS - 1
-        return day_of_number(first).isoformat(), day_of_number(last).isoformat()
+        first_day, last_day = traffic_filter.since // DAY_HOURS, traffic_filter.until // DAY_HOURS - 1
+        return day_of_number(first_day).isoformat(), day_of_number(last_day).isoformat()
     return _format_hour(traffic_filter.since), _format_hour(traffic_filter.until)
 
 

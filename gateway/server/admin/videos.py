@@ -27,9 +27,9 @@ from gateway.server.admin.io import (
 )
 from gateway.server.openapi import schema as s
 
-_MAX_NAMED = 100
+_MAX_IDS = 100
 _STATES: tuple[VideoState, ...] = get_args(VideoState)
-_OPERATORS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
+_OPERATOR_FIELDS = ("channel", "provider", "upstream_model", "upstream_id", "owner", "lease_until")
 """Fields that only administrators see; null for members."""
 
 
@@ -110,7 +110,7 @@ _VIDEO_QUERY = (
     ACCOUNT_QUERY,
     Query("status", "Only jobs in this state.", s.one_of(*_STATES)),
     Query("live", "`true`: only jobs that have not ended.", s.one_of("true", "false")),
-    Query("ids", f"The ids of up to {_MAX_NAMED} jobs, separated by commas."),
+    Query("ids", f"The ids of up to {_MAX_IDS} jobs, separated by commas."),
 )
 _DELIVERY_QUERY = (LIMIT_QUERY, Query("video", "Only this job (an id)."))
 
@@ -186,8 +186,8 @@ async def get_webhook_secret(request: AdminRequest) -> WebhookSecret:
 
 def _parse_ids(text: str) -> list[str]:
     ids = text.split(",")
-    if len(ids) > _MAX_NAMED or not all(map(is_video_id, ids)):
-        raise InvalidRequest(f"'ids' must be the ids of 1 to {_MAX_NAMED} videos", param="ids")
+    if len(ids) > _MAX_IDS or not all(map(is_video_id, ids)):
+        raise InvalidRequest(f"'ids' must be the ids of 1 to {_MAX_IDS} videos", param="ids")
     return ids
 
 
@@ -235,5 +235,5 @@ def _build_job(kind: type[V], job: VideoJob, actor: Actor, **extra_fields: Any) 
 def _hide_operator_fields(view: V, actor: Actor) -> V:
     if actor.scope is None:
         return view
-    hidden_fields: dict[str, Any] = {name: None for name in _OPERATORS if hasattr(view, name)}
+    hidden_fields: dict[str, Any] = {name: None for name in _OPERATOR_FIELDS if hasattr(view, name)}
     return attrs.evolve(view, **hidden_fields)

@@ -31,7 +31,7 @@ _SYSTEMS = (
     ("Linux", re.compile(r"\bLinux\b")),
 )
 """Names to look for in user agents. The first match counts, because most browsers also name others."""
-_MAX_SHOWN = 60
+_MAX_AGENT_CHARS = 60
 CHANGES = ("passphrase", "second-factor-off", "others-ended", "passkey-added", "passkey-removed")
 """Codes of completed actions, which the page reports after a reload."""
 
@@ -61,5 +61,5 @@ def format_device(agent: str) -> str:
     browser = next((name for name, pattern in _BROWSERS if pattern.search(agent)), None)
     system = next((name for name, pattern in _SYSTEMS if pattern.search(agent)), None)
     if browser is None:
-        return agent[:_MAX_SHOWN].strip()
+        return agent[:_MAX_AGENT_CHARS].strip()
     return f"{browser} ({system})" if system else browser

@@ -13,7 +13,7 @@ from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 
 _PAGE_SIZE = 50
-_CREDITS = 20
+_MAX_CREDITS = 20
 _FILTERS = ("account", "actor", "action")
 
 
@@ -37,7 +37,7 @@ async def load_account(request: web.Request) -> Data:
     name = request.match_info["name"]
     account, credits_, keys, members, links = await asyncio.gather(
         ask_admin_api(request, "/accounts/{name}"),
-        ask_admin_api(request, "/accounts/{name}/credits", limit=_CREDITS),
+        ask_admin_api(request, "/accounts/{name}/credits", limit=_MAX_CREDITS),
         ask_admin_api(request, "/keys", account=name),
         ask_admin_api(request, "/members", account=name),
         ask_admin_api(request, "/links"),

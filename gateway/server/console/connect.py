@@ -10,8 +10,8 @@ from gateway.server.client_ip import find_public_url
 from gateway.server.console.form_choices import find_choices, find_free_name, format_choices
 from gateway.server.console.page import Data
 
-_USUAL_ORIGIN = "http://127.0.0.1:8080"
-_THIS_MACHINE = frozenset({"127.0.0.1", "localhost", "::1"})
+_DEFAULT_ORIGIN = "http://127.0.0.1:8080"
+_LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "::1"})
 KEY_NAME = "connect"
 
 
@@ -22,15 +22,15 @@ async def load_connect(request: web.Request) -> Data:
     return {
         **format_choices(choices, "chat"),
         "origin": origin,
-        "here": urlsplit(origin).hostname in _THIS_MACHINE,
+        "here": urlsplit(origin).hostname in _LOOPBACK_HOSTS,
         "free_name": find_free_name(KEY_NAME, choices.taken_names),
-        "quote": QUOTES,
+        "quote": ESCAPERS,
     }
 
 
 def find_address(request: web.Request) -> str:
     """Return the gateway's address without ``/v1``; the default address if unknown."""
-    return find_public_url(request) or _USUAL_ORIGIN
+    return find_public_url(request) or _DEFAULT_ORIGIN
 
 
 def format_json_text(text: str) -> str:
@@ -45,12 +45,12 @@ def format_shell_json_text(text: str) -> str:
 
 def format_shell_text(text: str) -> str:
     """Escape ``text`` for use within double quotes of a shell."""
-    for sign in '\\"$`':
-        text = text.replace(sign, "\\" + sign)
+    for character in '\\"$`':
+        text = text.replace(character, "\\" + character)
     return text
 
 
-QUOTES: Mapping[str, Callable[[str], str]] = {
+ESCAPERS: Mapping[str, Callable[[str], str]] = {
     "json": format_json_text,
     "shell-json": format_shell_json_text,
     "shell": format_shell_text,

@@ -11,7 +11,7 @@ from gateway.wording import write_value
 _DASH = "\N{EN DASH}"
 _KILO = 1000.0
 _KIBI = 1024.0
-_DIME_USD, _MILL_USD = 0.1, 0.0001
+_MIN_CENTS_USD, _MIN_SHOWN_USD = 0.1, 0.0001
 _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
@@ -23,9 +23,9 @@ def format_usd(amount: float | None) -> str:
         return "$0"
     size = abs(amount)
     sign = "-" if amount < 0 else ""
-    if size < _MILL_USD:
+    if size < _MIN_SHOWN_USD:
         return f"{sign}<$0.0001"
-    if round(size, 4) >= _DIME_USD:
+    if round(size, 4) >= _MIN_CENTS_USD:
         return f"{sign}${size:,.2f}"
     integer, _, decimals = f"{size:.4f}".rstrip("0").partition(".")
     return f"{sign}${integer}.{decimals:0<2}"
@@ -68,10 +68,12 @@ def format_duration(ms: float | None) -> str:
         return f"{ms:.0f} ms"
     if ms < _MINUTE:
         return f"{ms / _SECOND:.1f} s"
-    for unit, size, lesser, lesser_ms in (("min", _MINUTE, "s", _SECOND), ("h", _HOUR, "min", _MINUTE)):
+    for unit, size, smaller_unit, smaller_ms in (("min", _MINUTE, "s", _SECOND), ("h", _HOUR, "min", _MINUTE)):
         if ms < size * (60 if unit == "min" else 24):
             count, remainder_ms = divmod(int(ms), size)
-            return f"{count} {unit}" + (f" {remainder_ms // lesser_ms} {lesser}" if remainder_ms // lesser_ms else "")
+            return f"{count} {unit}" + (
+                f" {remainder_ms // smaller_ms} {smaller_unit}" if remainder_ms // smaller_ms else ""
+            )
     count, remainder_ms = divmod(int(ms), _DAY)
     return f"{count} d" + (f" {remainder_ms // _HOUR} h" if remainder_ms // _HOUR else "")
 

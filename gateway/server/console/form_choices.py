@@ -15,9 +15,9 @@ from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
 from gateway.server.context import SERVICES, USER
 
-Kind = Literal["chat", "images", "video", "speech", "transcription", "audio", "other"]
+ModelKind = Literal["chat", "images", "video", "speech", "transcription", "audio", "other"]
 
-_BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
+_KIND_PATTERNS: tuple[tuple[re.Pattern[str], ModelKind], ...] = (
     (re.compile(r"embed|rerank|moderation|\bbge-|\be5-|babbage|davinci|turbo-instruct"), "other"),
     (re.compile(r"t2i|text-to-image|wanx"), "images"),
     (re.compile(r"video|\bsora|\bveo|kling|seedance|hailuo|\bwan\d|t2v|i2v|\bgen[34]|\bgen-[34]|\bray-"), "video"),
@@ -28,7 +28,7 @@ _BY_NAME: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
 )
 """Name patterns for each kind of model: providers' lists do not name a model's kind."""
-_FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
+_PREFERRED_MODELS = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 """Fast and cheap models for a first try."""
 
 
@@ -36,22 +36,22 @@ _FIRST = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 class Choices:
     """The choices of a form.
 
-    ``keys`` are the usable keys, those without restrictions first. ``taken_names`` are those of all keys.
+    ``keys`` are the usable keys, those without restrictions first. ``taken_names`` are the names of all keys.
     """
 
     keys: Sequence[KeyView]
     taken_names: frozenset[str]
-    models: Mapping[Kind, Sequence[str]]
+    models: Mapping[ModelKind, Sequence[str]]
 
-    def list_groups(self, kind: Kind) -> list[tuple[str, list[str]]]:
+    def list_groups(self, kind: ModelKind) -> list[tuple[str, list[str]]]:
         """Return the models of ``kind`` with a title in English. The model for a first try comes first."""
         model_ids = list(self.models[kind])
-        first = find_first(model_ids)
-        fitting = [first, *(name for name in model_ids if name != first)] if first else []
-        return [(_TITLES[kind], fitting)]
+        first = find_preferred(model_ids)
+        sorted_models = [first, *(name for name in model_ids if name != first)] if first else []
+        return [(_TITLES[kind], sorted_models)]
 
 
-_TITLES: Mapping[Kind, str] = {
+_TITLES: Mapping[ModelKind, str] = {
     "chat": mark("Chat models"),
     "images": mark("Image models"),
     "video": mark("Video models"),
@@ -64,43 +64,43 @@ async def find_choices(request: web.Request) -> Choices:
     """Return the keys and models that the viewer's account can use now."""
     account, now = request[USER].account.name, build_time(int(request.app[SERVICES].clock()))
     keys = await ask_admin_api(request, "/keys", account=account)
-    usable = [key for key in keys if _is_usable(key, account, now)]
+    usable_keys = [key for key in keys if _is_usable(key, account, now)]
     models = await ask_admin_api(request, "/models")
     return Choices(
-        keys=sorted(usable, key=lambda key: (bool(key.models or key.allow_ips), key.id)),
+        keys=sorted(usable_keys, key=lambda key: (bool(key.models or key.allow_ips), key.id)),
         taken_names=frozenset(key.name for key in keys if key.account == account),
         models=group_models(models),
     )
 
 
 def _is_usable(key: KeyView, account: str, now: str) -> bool:
-    expires = key.expires_at
-    return key.account == account and key.status == "active" and (expires is None or expires > now)
+    expires_at = key.expires_at
+    return key.account == account and key.status == "active" and (expires_at is None or expires_at > now)
 
 
-def group_models(models: Iterable[ModelView]) -> dict[Kind, list[str]]:
+def group_models(models: Iterable[ModelView]) -> dict[ModelKind, list[str]]:
     """Group the ids of models by kind."""
-    sorted_: dict[Kind, list[str]] = {kind: [] for kind in get_args(Kind)}
+    models_by_kind: dict[ModelKind, list[str]] = {kind: [] for kind in get_args(ModelKind)}
     for model in models:
-        sorted_[find_kind(model.id, model.price.usd_per_image if model.price else 0)].append(model.id)
-    return sorted_
+        models_by_kind[find_kind(model.id, model.price.usd_per_image if model.price else 0)].append(model.id)
+    return models_by_kind
 
 
-def find_kind(name: str, usd_per_image: float = 0) -> Kind:
+def find_kind(name: str, usd_per_image: float = 0) -> ModelKind:
     """Return a model's kind, derived from its name, else from the price of an image."""
     lower_name = name.lower()
-    for pattern, kind in _BY_NAME:
+    for pattern, kind in _KIND_PATTERNS:
         if pattern.search(lower_name):
             return kind
     return "images" if usd_per_image else "chat"
 
 
-def find_first(names: Sequence[str]) -> str | None:
+def find_preferred(names: Sequence[str]) -> str | None:
     """Return the model for a first try; None without models. The demo's models come last."""
     names = [name for name in names if not name.startswith("demo-")] or names
-    for glob in _FIRST:
+    for pattern in _PREFERRED_MODELS:
         for name in names:
-            if fnmatchcase(name, glob):
+            if fnmatchcase(name, pattern):
                 return name
     return names[0] if names else None
 
@@ -120,7 +120,7 @@ def format_key_choices(choices: Choices) -> list[tuple[str, str]]:
     return [(str(key.id), f"{key.name} ({key.key})") for key in choices.keys]
 
 
-def format_choices(choices: Choices, kind: Kind) -> Data:
+def format_choices(choices: Choices, kind: ModelKind) -> Data:
     """Return the template variables of pages that send requests."""
     groups = choices.list_groups(kind)
     names = [name for _, group in groups for name in group]

@@ -7,9 +7,9 @@ from gateway.domain.request_log import NON_FAILURES
 from gateway.server.admin.requests import RequestView
 from gateway.server.console.page import Data
 
-SAMPLE = 1000
+SAMPLE_ROWS = 1000
 """Number of requests examined: the maximum page size of the admin API."""
-_TOP = 6
+_MAX_ERRORS = 6
 
 
 def measure_speed(rows: Sequence[RequestView]) -> Data:
@@ -24,9 +24,9 @@ def measure_speed(rows: Sequence[RequestView]) -> Data:
     }
 
 
-def find_percentiles(values: Iterable[int]) -> dict[str, int | None]:
-    """Return the median and the 95th percentile of ``values``."""
-    sorted_values = sorted(values)
+def find_percentiles(times_ms: Iterable[int]) -> dict[str, int | None]:
+    """Return the median and the 95th percentile of ``times_ms``."""
+    sorted_values = sorted(times_ms)
     return {
         f"p{percent}": sorted_values[-(-len(sorted_values) * percent // 100) - 1] if sorted_values else None
         for percent in (50, 95)
@@ -37,5 +37,6 @@ def count_errors(rows: Iterable[RequestView]) -> list[Data]:
     """Count failures by code and outcome, the most frequent first."""
     counts = Counter((row.error_code or "", row.outcome) for row in rows if row.outcome not in NON_FAILURES)
     return [
-        {"code": code, "outcome": outcome, "requests": count} for (code, outcome), count in counts.most_common(_TOP)
+        {"code": code, "outcome": outcome, "requests": count}
+        for (code, outcome), count in counts.most_common(_MAX_ERRORS)
     ]

@@ -13,18 +13,18 @@ _PAGE_SIZE = 24
 
 async def load_jobs(request: web.Request, kind: str) -> Data:
     """Load a page of the admin API's collection ``kind``, filtered by ``account`` and ``status``."""
-    everyone = request[ACTOR].scope is None
-    account = request.query.get("account") if everyone else None
+    sees_all_accounts = request[ACTOR].scope is None
+    account = request.query.get("account") if sees_all_accounts else None
     status = request.query.get("status")
     jobs = await ask_admin_api(
         request, f"/{kind}", limit=_PAGE_SIZE + 1, after=request.query.get("after"), account=account, status=status
     )
-    accounts = await ask_admin_api(request, "/accounts") if everyone else []
+    accounts = await ask_admin_api(request, "/accounts") if sees_all_accounts else []
     filters = {name: value for name, value in (("account", account), ("status", status)) if value}
-    older = urlencode({"after": jobs[_PAGE_SIZE - 1].id, **filters}) if len(jobs) > _PAGE_SIZE else None
+    older_query = urlencode({"after": jobs[_PAGE_SIZE - 1].id, **filters}) if len(jobs) > _PAGE_SIZE else None
     return {
         "jobs": jobs[:_PAGE_SIZE],
-        "older": None if older is None else f"{ROOT}/{kind}?{older}",
+        "older": None if older_query is None else f"{ROOT}/{kind}?{older_query}",
         "accounts": accounts,
         "chosen_account": account,
         "chosen_status": status or "",

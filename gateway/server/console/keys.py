@@ -9,17 +9,17 @@ from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import ACTOR, USER
 
 _MAX_REQUESTS = 10
-_CREDITS = 10
+_MAX_CREDITS = 10
 
 
 async def load_keys(request: web.Request) -> Data:
     """Load the keys of the account. Administrators see all accounts, or the selected one."""
-    everyone = request[ACTOR].scope is None
-    account = request.query.get("account") if everyone else None
+    sees_all_accounts = request[ACTOR].scope is None
+    account = request.query.get("account") if sees_all_accounts else None
     keys, models, accounts = await asyncio.gather(
         ask_admin_api(request, "/keys", account=account),
         ask_admin_api(request, "/models"),
-        ask_admin_api(request, "/accounts") if everyone else _return_nothing(),
+        ask_admin_api(request, "/accounts") if sees_all_accounts else _return_no_accounts(),
     )
     return {
         "keys": keys,
@@ -33,12 +33,12 @@ async def load_keys(request: web.Request) -> Data:
 async def load_key(request: web.Request) -> Data:
     """Load a key with its latest requests and credits."""
     key = await ask_admin_api(request, "/keys/{id}")
-    everyone = request[ACTOR].scope is None
+    sees_all_accounts = request[ACTOR].scope is None
     models, latest, credits_, accounts = await asyncio.gather(
         ask_admin_api(request, "/models"),
         ask_admin_api(request, "/requests", key=key.id, limit=_MAX_REQUESTS),
-        ask_admin_api(request, "/keys/{id}/credits", limit=_CREDITS),
-        ask_admin_api(request, "/accounts") if everyone else _return_nothing(),
+        ask_admin_api(request, "/keys/{id}/credits", limit=_MAX_CREDITS),
+        ask_admin_api(request, "/accounts") if sees_all_accounts else _return_no_accounts(),
     )
     return {
         "key": key,
@@ -50,5 +50,5 @@ async def load_key(request: web.Request) -> Data:
     }
 
 
-async def _return_nothing() -> list[Any]:
+async def _return_no_accounts() -> list[Any]:
     return []

@@ -22,10 +22,10 @@ COOKIE = "console_language"
 """The cookie with the member's choice, set by a script. It takes precedence over ``Accept-Language``."""
 _CATALOGUES: Mapping[str, str] = {CHINESE: "zh_Hans"}
 _CHINESE_TAGS = frozenset({"zh", "zh-cn", "zh-sg", "zh-hans"})
-_LOCALE = "locale/{}/LC_MESSAGES/console.po"
-_MAX_HEADER = 1_000
-_FIELD = re.compile(r'(msgid|msgid_plural|msgstr|msgstr\[0\]) (".*")')
-_RANGE = re.compile(r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?")
+_LOCALE_PATH = "locale/{}/LC_MESSAGES/console.po"
+_MAX_HEADER_CHARS = 1_000
+_FIELD_PATTERN = re.compile(r'(msgid|msgid_plural|msgstr|msgstr\[0\]) (".*")')
+_RANGE_PATTERN = re.compile(r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?")
 LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
 """The language of a console page, as a ``lang`` attribute."""
 
@@ -34,11 +34,11 @@ LANGUAGE: web.RequestKey[str] = web.RequestKey("language", str)
 class Catalogue:
     """The messages of a language. A message with a plural is found by its singular.
 
-    ``of_scripts`` are the messages that the console's scripts use.
+    ``script_messages`` are the messages that the console's scripts use.
     """
 
     messages: Mapping[str, str]
-    of_scripts: Mapping[str, str]
+    script_messages: Mapping[str, str]
 
 
 def find_language(request: web.Request) -> str:
@@ -46,13 +46,13 @@ def find_language(request: web.Request) -> str:
     cookie = request.cookies.get(COOKIE, "")
     if cookie in LANGUAGES:
         return cookie
-    ranges = _list_wanted(request.headers.get("Accept-Language", "")[:_MAX_HEADER])
+    ranges = _list_requested_tags(request.headers.get("Accept-Language", "")[:_MAX_HEADER_CHARS])
     return next(filter(None, map(_match_tag, ranges)), ENGLISH)
 
 
-def _list_wanted(header: str) -> Iterator[str]:
+def _list_requested_tags(header: str) -> Iterator[str]:
     """Yield the language tags of ``Accept-Language`` by descending preference (RFC 9110, section 12.5.4)."""
-    ranges = [match for item in header.split(",") if (match := _RANGE.fullmatch(item))]
+    ranges = [match for item in header.split(",") if (match := _RANGE_PATTERN.fullmatch(item))]
     weights = sorted(((float(match[2] or 1), match[1].lower()) for match in ranges), key=lambda pair: -pair[0])
     return (tag for weight, tag in weights if weight > 0)
 
@@ -83,11 +83,11 @@ def read_catalogue(language: str) -> Catalogue:
 
 def parse_catalogue(text: str) -> Catalogue:
     """Parse a catalogue written by ``make messages`` (GNU gettext manual, "The Format of PO Files")."""
-    messages, of_scripts = dict[str, str](), dict[str, str]()
+    messages, script_messages = dict[str, str](), dict[str, str]()
     for entry in text.split("\n\n"):
         fields, name = dict[str, str](), ""
         for line in entry.splitlines():
-            if field := _FIELD.fullmatch(line):
+            if field := _FIELD_PATTERN.fullmatch(line):
                 name = field[1]
                 fields[name] = orjson.loads(field[2])  # PO files use the same escapes as JSON
             elif line.startswith('"'):
@@ -96,12 +96,12 @@ def parse_catalogue(text: str) -> Catalogue:
         if english and translation:
             messages[english] = translation
             if re.search(r"^#:.*/static/", entry, re.MULTILINE):
-                of_scripts[english] = translation
-    return Catalogue(messages, of_scripts)
+                script_messages[english] = translation
+    return Catalogue(messages, script_messages)
 
 
 def _find_file(language: str) -> Traversable:
-    return files("gateway.server.console") / _LOCALE.format(_CATALOGUES[language])
+    return files("gateway.server.console") / _LOCALE_PATH.format(_CATALOGUES[language])
 
 
 def read_catalogue_bytes() -> bytes:
@@ -114,4 +114,4 @@ def write_script(name: str) -> bytes | None:
     language = name.removesuffix(".js")
     if not name.endswith(".js") or language not in _CATALOGUES:
         return None
-    return b"globalThis.MESSAGES = " + orjson.dumps(read_catalogue(language).of_scripts) + b";\n"
+    return b"globalThis.MESSAGES = " + orjson.dumps(read_catalogue(language).script_messages) + b";\n"

@@ -11,9 +11,9 @@ from aiohttp import web
 from gateway.frozen import frozen
 from gateway.server.admin.accounts import AccountView
 from gateway.server.admin.usage import UsageLine
-from gateway.server.console.charts import Series, draw
+from gateway.server.console.charts import Series, draw_chart
 from gateway.server.console.filters import format_count, format_usd
-from gateway.server.console.health_of_requests import SAMPLE, count_errors, measure_speed
+from gateway.server.console.health_of_requests import SAMPLE_ROWS, count_errors, measure_speed
 from gateway.server.console.language import LANGUAGE, gettext
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
@@ -29,8 +29,8 @@ _MAX_REQUESTS = 6
 class Span:
     """A period of hours or days that ends now.
 
-    ``name`` is its English name, ``axis`` that of the usage report ("hour" or "day"), and ``bar_count`` the number of
-    bars.
+    ``name`` is its English name, ``axis`` is what the usage report sums by ("hour" or "day"), and ``bar_count`` is the
+    number of bars in a chart.
     """
 
     name: str
@@ -58,8 +58,8 @@ async def load_overview(request: web.Request) -> Data:
     """Load the usage of the account. Administrators see all accounts, or the selected one."""
     span_name = request.query.get("span", "7d")
     span = SPANS.get(span_name, SPANS["7d"])
-    everyone = request[ACTOR].scope is None
-    account = request.query.get("account") if everyone else None
+    sees_all_accounts = request[ACTOR].scope is None
+    account = request.query.get("account") if sees_all_accounts else None
     starts = list_bucket_starts(span, request.app[SERVICES].clock())
     since = starts[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.axis == "hour" else "%Y-%m-%d")
     query: dict[str, Any] = {"since": since, "account": account}
@@ -67,11 +67,11 @@ async def load_overview(request: web.Request) -> Data:
         ask_admin_api(request, "/usage", by=span.axis, **query),
         ask_admin_api(request, "/usage", by="model", **query),
         ask_admin_api(request, "/usage", by="key", **query),
-        _list_channels(request, query, everyone=everyone),
-        ask_admin_api(request, "/requests", limit=SAMPLE, **query),
+        _list_channels(request, query, sees_all_accounts=sees_all_accounts),
+        ask_admin_api(request, "/requests", limit=SAMPLE_ROWS, **query),
         ask_admin_api(request, "/requests", limit=_MAX_REQUESTS, account=account),
         ask_admin_api(request, "/account"),
-        _list_accounts(request, everyone=everyone),
+        _list_accounts(request, sees_all_accounts=sees_all_accounts),
         ask_admin_api(request, "/models"),
     )
     stacks = await _load_stacks(request, span, models.data, query)
@@ -94,8 +94,8 @@ async def load_overview(request: web.Request) -> Data:
     }
 
 
-async def _list_accounts(request: web.Request, *, everyone: bool) -> list[AccountView]:
-    account_views: list[AccountView] = await ask_admin_api(request, "/accounts") if everyone else []
+async def _list_accounts(request: web.Request, *, sees_all_accounts: bool) -> list[AccountView]:
+    account_views: list[AccountView] = await ask_admin_api(request, "/accounts") if sees_all_accounts else []
     return account_views
 
 
@@ -103,17 +103,19 @@ async def _load_stacks(
     request: web.Request, span: Span, lines: Sequence[UsageLine], query: Mapping[str, Any]
 ) -> dict[str, Sequence[UsageLine]]:
     """Return the usage over time of the models that cost most, of which ``lines`` are the first."""
-    top = [line.model for line in lines[:_MAX_STACKED] if line.model is not None and line.cost_usd]
-    of_models = await asyncio.gather(
-        *(ask_admin_api(request, "/usage", by=span.axis, model=model, **query) for model in top)
+    top_models = [line.model for line in lines[:_MAX_STACKED] if line.model is not None and line.cost_usd]
+    lines_by_model = await asyncio.gather(
+        *(ask_admin_api(request, "/usage", by=span.axis, model=model, **query) for model in top_models)
     )
-    return {model: usage.data for model, usage in zip(top, of_models, strict=True)}
+    return {model: usage.data for model, usage in zip(top_models, lines_by_model, strict=True)}
 
 
-async def _list_channels(request: web.Request, query: Mapping[str, Any], *, everyone: bool) -> Sequence[UsageLine]:
+async def _list_channels(
+    request: web.Request, query: Mapping[str, Any], *, sees_all_accounts: bool
+) -> Sequence[UsageLine]:
     """Return the usage by channel. Members do not see channels."""
     lines: Sequence[UsageLine] = (
-        (await ask_admin_api(request, "/usage", by="channel", **query)).data if everyone else ()
+        (await ask_admin_api(request, "/usage", by="channel", **query)).data if sees_all_accounts else ()
     )
     return lines
 
@@ -132,22 +134,25 @@ def draw_charts(
     span: Span,
     starts: Sequence[datetime],
     lines: Sequence[UsageLine],
-    of_models: Mapping[str, Sequence[UsageLine]],
+    lines_by_model: Mapping[str, Sequence[UsageLine]],
     translate: Callable[[str], str],
 ) -> Data:
     """Draw spending by model and requests over time.
 
-    ``starts`` are the starts of the period's hours or days. ``of_models`` are the usage of the models with their own
-    series; the others share one.
+    ``starts`` are the beginnings of the period's hours or days. ``lines_by_model`` has the usage of every model that
+    gets a series of its own; all other models share one.
     """
-    form, words = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.axis == "hour" else ("%Y-%m-%d", "%m-%d")
-    moments, names = [start.strftime(form) for start in starts], [start.strftime(words) for start in starts]
+    time_format, label_format = ("%Y-%m-%dT%H:%M:%SZ", "%H:%M") if span.axis == "hour" else ("%Y-%m-%d", "%m-%d")
+    moments, names = (
+        [start.strftime(time_format) for start in starts],
+        [start.strftime(label_format) for start in starts],
+    )
 
     def read_values(lines: Sequence[UsageLine], name: str) -> list[float]:
         values = {getattr(line, span.axis): getattr(line, name) for line in lines}
         return [values.get(moment, 0) for moment in moments]
 
-    costs = {model: read_values(usage, "cost_usd") for model, usage in of_models.items()}
+    costs = {model: read_values(usage, "cost_usd") for model, usage in lines_by_model.items()}
     failures = read_values(lines, "failed")
     successes = [
         requests - failed_count for requests, failed_count in zip(read_values(lines, "requests"), failures, strict=True)
@@ -159,8 +164,8 @@ def draw_charts(
     spent_title, requests_title = _TITLES[span.axis]
     stacks = stack_spending(read_values(lines, "cost_usd"), costs, translate)
     return {
-        "spend": draw(translate(spent_title), names, stacks, format_usd),
-        "calls": draw(translate(requests_title), names, requests, format_count, whole_numbers=True),
+        "spend": draw_chart(translate(spent_title), names, stacks, format_usd),
+        "calls": draw_chart(translate(requests_title), names, requests, format_count, whole_numbers=True),
     }
 
 

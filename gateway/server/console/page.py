@@ -69,7 +69,8 @@ def set_signed_in(request: web.Request, user: CurrentUser) -> None:
 async def ask_admin_api(request: web.Request, path: str, **query: Any) -> Any:
     """Return the admin API's answer to ``GET path`` for the viewer, with ``query`` as the only parameters.
 
-    Parameters in braces in ``path`` take their values from the page's URL. Raises the operation's ``GatewayError``.
+    Parameters in braces in ``path`` take their values from the page's URL. Raises the ``GatewayError`` that the
+    operation raises.
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
     user = request[USER]

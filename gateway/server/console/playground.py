@@ -3,11 +3,11 @@
 from aiohttp import web
 
 from gateway.server.console.connect import find_address
-from gateway.server.console.form_choices import Kind, find_choices, find_free_name, find_kind, format_choices
+from gateway.server.console.form_choices import ModelKind, find_choices, find_free_name, find_kind, format_choices
 from gateway.server.console.page import Data
 from gateway.server.console.routes import mark
 
-MODES: tuple[tuple[Kind, str], ...] = (
+MODES: tuple[tuple[ModelKind, str], ...] = (
     ("chat", mark("Chat")),
     ("images", mark("Images")),
     ("video", mark("Video")),
@@ -33,7 +33,7 @@ async def load_playground(request: web.Request) -> Data:
     }
 
 
-def find_mode(mode: str, model: str) -> Kind:
+def find_mode(mode: str, model: str) -> ModelKind:
     """Return ``mode`` if it exists, else the mode of ``model``."""
     mode_names = {name for name, _ in MODES}
     for kind in (mode, find_kind(model)):

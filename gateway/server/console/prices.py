@@ -28,12 +28,12 @@ async def load_prices(request: web.Request) -> Data:
         ask_admin_api(request, "/groups"), ask_admin_api(request, "/prices"), ask_admin_api(request, "/providers")
     )
     own_prices = [price for price in prices if price.source != "shipped"]
-    shipped = [price for price in prices if price.source == "shipped" and search_text in price.model.lower()]
+    shipped_prices = [price for price in prices if price.source == "shipped" and search_text in price.model.lower()]
     return {
         "groups": groups,
         "own": own_prices,
-        "shipped": shipped[:_PRICES_SHOWN],
-        "found": len(shipped),
+        "shipped": shipped_prices[:_PRICES_SHOWN],
+        "found": len(shipped_prices),
         "providers": providers,
     }
 

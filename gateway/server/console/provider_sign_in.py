@@ -31,7 +31,7 @@ async def begin(request: web.Request) -> web.StreamResponse:
     try:
         flow = await begin_flow(request, find_next(request))
     except GatewayError as error:
-        return _fail(request, error)
+        return _render_failure(request, error)
     response = web.Response(status=303, headers={**HEADERS, "Location": flow.url})
     set_flow_cookie(request, response, flow)
     return response
@@ -42,17 +42,17 @@ async def finish(request: web.Request) -> web.StreamResponse:
     cookie = find_flow_cookie(request)
     try:
         service, visitor = get_provider_sign_in(request), build_client_info(request)
-        flow, entry = await service.finish(request.match_info["provider"], request.query, cookie, visitor)
+        flow, new_session = await service.finish(request.match_info["provider"], request.query, cookie, visitor)
     except GatewayError as error:
-        response = _fail(request, error)
+        response = _render_failure(request, error)
     else:
         response = render(request, _SIGNED_IN_PAGE.template, {"page": _SIGNED_IN_PAGE, "next": flow.next})
-        if entry is not None:
-            set_cookie(request, response, entry.reference)
+        if new_session is not None:
+            set_cookie(request, response, new_session.reference)
     if cookie:
         clear_flow_cookie(request, response)
     return response
 
 
-def _fail(request: web.Request, error: GatewayError) -> web.Response:
+def _render_failure(request: web.Request, error: GatewayError) -> web.Response:
     return render(request, _FAILED_PAGE.template, {"page": _FAILED_PAGE, "fault": error}, error.status)

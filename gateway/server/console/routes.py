@@ -19,8 +19,8 @@ class Page:
         template: the Jinja template. Its variables are the data from ``load``, ``page``, ``me`` (the member),
             ``account``, ``query`` and ``clustered`` (whether the gateway is a node of a cluster).
         load: location of the function that returns the page's data; empty if another handler renders the page.
-        needs: the minimum role to see the page; None: no sign-in needed.
-        part: name of the menu entry; empty for the page's own name.
+        needs: the minimum role that may see the page; None if a visitor need not be signed in.
+        part: the name of the page's menu entry; empty if that is the page's own name.
     """
 
     path: str

@@ -15,8 +15,13 @@ from gateway.server.console.headers import HEADERS
 from gateway.server.console.language import read_catalogue_bytes, write_script
 from gateway.server.console.routes import ROOT
 
-_KINDS: Mapping[str, str] = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml", "png": "image/png"}
-_DIGEST = 20
+_MEDIA_TYPES_BY_SUFFIX: Mapping[str, str] = {
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
+_DIGEST_CHARS = 20
 
 
 @frozen
@@ -49,9 +54,9 @@ def read_files() -> Mapping[str, StaticFile]:
     """Return all static files by name."""
     files_by_name = {}
     for path in (files("gateway.server.console") / "static").iterdir():
-        kind = _KINDS.get(path.name.rpartition(".")[2])
-        if kind is not None:
-            files_by_name[path.name] = _build_file(path.read_bytes(), kind)
+        media_type = _MEDIA_TYPES_BY_SUFFIX.get(path.name.rpartition(".")[2])
+        if media_type is not None:
+            files_by_name[path.name] = _build_file(path.read_bytes(), media_type)
     return files_by_name
 
 
@@ -59,18 +64,18 @@ def read_files() -> Mapping[str, StaticFile]:
 def read_messages(name: str) -> StaticFile | None:
     """Return the script with a language's messages; None if ``name`` is no such script."""
     script = write_script(name)
-    return None if script is None else _build_file(script, _KINDS["js"])
+    return None if script is None else _build_file(script, _MEDIA_TYPES_BY_SUFFIX["js"])
 
 
 def _build_file(body: bytes, media_type: str) -> StaticFile:
-    return StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+    return StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST_CHARS]}"')
 
 
 @cache
 def find_build() -> str:
     """Return the digest of all files, and of the catalogues from which the scripts' messages are generated."""
     tags = "".join(file.etag for _, file in sorted(read_files().items(), key=lambda item: item[0]))
-    return hashlib.sha256(tags.encode() + read_catalogue_bytes()).hexdigest()[:_DIGEST]
+    return hashlib.sha256(tags.encode() + read_catalogue_bytes()).hexdigest()[:_DIGEST_CHARS]
 
 
 def find_static() -> str:

@@ -11,18 +11,18 @@ from gateway.server.handlers.client_files import read_after_id, read_limit
 from gateway.server.request_body import read_json
 from gateway.server.responses import LargeResponse
 
-PAGE, MAX_PAGE = 20, 100
+DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS = 20, 100
 
 
 async def post_batch(request: web.Request) -> web.Response:
     """``POST /v1/batches``: create a batch from a file of requests."""
-    new = parse_batch(await read_json(request))
-    return _answer(request, await request.app[SERVICES].batches.create(new, request[CALLER]))
+    new_batch = parse_batch(await read_json(request))
+    return _answer(request, await request.app[SERVICES].batches.create(new_batch, request[CALLER]))
 
 
 async def get_batches(request: web.Request) -> web.Response:
     """``GET /v1/batches``: the account's batches, paginated."""
-    limit, after_id = read_limit(request, PAGE, MAX_PAGE), read_after_id(request, PREFIX)
+    limit, after_id = read_limit(request, DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS), read_after_id(request, PREFIX)
     batch_filter = BatchFilter(request[CALLER].account.id, PREFIX, after=after_id)
     batches = await request.app[SERVICES].batches.list_batches(batch_filter, limit + 1)
     body = build_list([build_batch(batch) for batch in batches[:limit]], has_more=len(batches) > limit)

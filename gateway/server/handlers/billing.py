@@ -22,7 +22,7 @@ NO_LIMIT_USD = 100_000_000
 """``hard_limit_usd`` without a cap; the number that other gateways report, too."""
 _DAYS_SHOWN = 30
 _MAX_DAYS = 366
-_CENTS = 100
+_CENTS_PER_USD = 100
 
 
 async def get_subscription(request: web.Request) -> web.Response:
@@ -49,23 +49,23 @@ async def get_subscription(request: web.Request) -> web.Response:
 async def get_usage(request: web.Request) -> web.Response:
     """``GET /v1/dashboard/billing/usage``: the total and the cost of each requested day, in cents.
 
-    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC, the end exclusive as in OpenAI's API) select the days. Raises
-    ``InvalidRequest``.
+    ``start_date`` and ``end_date`` (YYYY-MM-DD, UTC) select the days; the end is exclusive, as in OpenAI's API. Raises
+    ``InvalidRequest`` for an invalid date or too long a period.
     """
     caller, services = request[CALLER], request.app[SERVICES]
     end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")
-    end = number_of_day(end_date or day_of_time(services.clock()) + timedelta(days=1))
-    start = number_of_day(start_date) if start_date else max(end - _DAYS_SHOWN, 0)
-    if not start < end <= start + _MAX_DAYS:
+    end_day = number_of_day(end_date or day_of_time(services.clock()) + timedelta(days=1))
+    start_day = number_of_day(start_date) if start_date else max(end_day - _DAYS_SHOWN, 0)
+    if not start_day < end_day <= start_day + _MAX_DAYS:
         raise InvalidRequest(f"'end_date' must be 1 to {_MAX_DAYS} days after 'start_date'", param="end_date")
     await services.billing.accounting.refresh(caller.key, caller.account)
     balance, day = services.billing.accounting.find_stricter(caller.key, caller.account)
-    of_key = balance.owner == "key"
+    is_key_balance = balance.owner == "key"
     usage_filter = UsageFilter(
-        since=start,
-        until=end - 1,
-        account_id=None if of_key else caller.account.id,
-        key_id=caller.key.id if of_key else None,
+        since=start_day,
+        until=end_day - 1,
+        account_id=None if is_key_balance else caller.account.id,
+        key_id=caller.key.id if is_key_balance else None,
     )
     await services.billing.flusher.store_waiting()
     lines = await services.billing.accounting.list_usage("day", usage_filter)
@@ -77,17 +77,17 @@ async def get_usage(request: web.Request) -> web.Response:
             "total_usage": _to_cents(total_nanos),
             "daily_costs": [
                 {
-                    "timestamp": number * DAY_S,
-                    "line_items": [{"name": "Total", "cost": _to_cents(costs.get(number, 0))}],
+                    "timestamp": day_number * DAY_S,
+                    "line_items": [{"name": "Total", "cost": _to_cents(costs.get(day_number, 0))}],
                 }
-                for number in range(usage_filter.since, usage_filter.until + 1)
+                for day_number in range(usage_filter.since, usage_filter.until + 1)
             ],
         }
     )
 
 
 def _to_cents(amount_nanos: int) -> float:
-    return amount_nanos * _CENTS / NANOS_PER_USD
+    return amount_nanos * _CENTS_PER_USD / NANOS_PER_USD
 
 
 def _respond(fields: dict[str, Any]) -> web.Response:

@@ -32,11 +32,11 @@ from gateway.server.responses import LargeResponse
 from gateway.server.sessions import check_still_signed_in
 from gateway.server.unserved_paths import refuse_unserved
 
-MAX_PAGE = 10_000
+MAX_PAGE_ROWS = 10_000
 _UNBOUNDED_BYTES = 1024**4
 _FORM_BYTES = 64 * 1024
 """Bytes allowed for the text fields and the boundaries of a form, in addition to the file."""
-PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+PRIVATE_HEADERS = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
 
 
 async def refuse_anthropic(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -66,10 +66,10 @@ async def _read_form(request: web.Request, received_file: ReceivedFile, limit: i
     )
     form = await _make_reader(request, received_file, limits).read()
     await check_still_signed_in(request)
-    refreshed = services.auth.api_keys.refresh(caller)
-    if refreshed is not caller:
-        request[CALLER] = refreshed
-        check_client_ip(request, refreshed)
+    refreshed_caller = services.auth.api_keys.refresh(caller)
+    if refreshed_caller is not caller:
+        request[CALLER] = refreshed_caller
+        check_client_ip(request, refreshed_caller)
     return form
 
 
@@ -96,7 +96,7 @@ def _read_page(request: web.Request) -> FileFilter:
     return FileFilter(
         request[CALLER].account.id,
         request.app[SERVICES].files.files.now_ms,
-        read_limit(request, MAX_PAGE, MAX_PAGE),
+        read_limit(request, MAX_PAGE_ROWS, MAX_PAGE_ROWS),
         query.get("purpose") or None,
         read_after_id(request, "file-"),
         newest_first=order == "desc",
@@ -130,7 +130,7 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     file = await _find_file(request)
     media = await request.app[SERVICES].files.files.open(file)
     disposition = f'attachment; filename="{file.id}"'
-    response = build_file_response(media, PRIVATE | {"Content-Disposition": disposition})
+    response = build_file_response(media, PRIVATE_HEADERS | {"Content-Disposition": disposition})
     await response.prepare(request)
     return response
 
@@ -148,8 +148,10 @@ async def _find_file(request: web.Request) -> ClientFile:
 
 async def post_upload(request: web.Request) -> web.Response:
     """``POST /v1/uploads``: begin the upload of a file in parts."""
-    new = parse_upload(await read_json(request))
-    upload = await request.app[SERVICES].files.uploads.create(new.file, new.mime_type, new.bytes, request[CALLER])
+    new_upload = parse_upload(await read_json(request))
+    upload = await request.app[SERVICES].files.uploads.create(
+        new_upload.file, new_upload.mime_type, new_upload.bytes, request[CALLER]
+    )
     return _answer(request, build_upload(upload, upload.status))
 
 
@@ -169,9 +171,9 @@ async def post_part(request: web.Request) -> web.Response:
 async def complete_upload(request: web.Request) -> web.Response:
     """``POST /v1/uploads/{id}/complete``: join the parts into a file."""
     uploads = request.app[SERVICES].files.uploads
-    completed = parse_completion(await read_json(request))
+    completion = parse_completion(await read_json(request))
     upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
-    file = await uploads.complete(upload, completed.part_ids, completed.md5)
+    file = await uploads.complete(upload, completion.part_ids, completion.md5)
     return _answer(request, build_upload(upload, "completed", file))
 
 

@@ -16,7 +16,7 @@ from gateway.domain.media import AnyMedia, Media, RemoteMedia
 from gateway.errors import ClientDisconnected, InvalidRequest
 from gateway.media.signed_links import make_not_found
 from gateway.server.context import SERVICES
-from gateway.server.remote_file import RemoteResponse, find_wanted
+from gateway.server.remote_file import RemoteResponse, find_requested_range
 from gateway.server.responses import await_reader
 
 RESPONSE_TIMEOUT_S = 600.0
@@ -126,7 +126,7 @@ class FileResponse(web.FileResponse):
         self.etag = f"{st.st_mtime_ns:x}-{size:x}"  # the same value as in aiohttp's checks of conditions
         self.last_modified = st.st_mtime
         self.headers["Accept-Ranges"] = "bytes"
-        byte_range = find_wanted(request, self.headers["ETag"], self.headers["Last-Modified"])
+        byte_range = find_requested_range(request, self.headers["ETag"], self.headers["Last-Modified"])
         start, stop = (0, size) if byte_range is None else byte_range.find(size)
         if byte_range is not None:
             self.set_status(_PARTIAL_STATUS)

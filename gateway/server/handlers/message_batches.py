@@ -10,12 +10,12 @@ from gateway.formats.batches.anthropic import build_deleted, build_message_batch
 from gateway.server.anthropic_headers import parse_anthropic_headers
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.handlers.client_files import PRIVATE, read_limit
+from gateway.server.handlers.client_files import PRIVATE_HEADERS, read_limit
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.request_body import read_json
 from gateway.server.responses import LargeResponse
 
-PAGE, MAX_PAGE = 20, 1000
+DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS = 20, 1000
 
 
 async def post_message_batch(request: web.Request) -> web.Response:
@@ -28,7 +28,7 @@ async def post_message_batch(request: web.Request) -> web.Response:
 
 async def get_message_batches(request: web.Request) -> web.Response:
     """``GET /v1/messages/batches``: the account's batches, newest first, paginated. Raises ``InvalidRequest``."""
-    limit = read_limit(request, PAGE, MAX_PAGE)
+    limit = read_limit(request, DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS)
     after_id, before_id = _read_id(request, "after_id"), _read_id(request, "before_id")
     if after_id is not None and before_id is not None:
         raise InvalidRequest("Either 'after_id' or 'before_id', not both", param="before_id")
@@ -47,7 +47,7 @@ async def get_message_batch(request: web.Request) -> web.Response:
 async def get_results(request: web.Request) -> web.StreamResponse:
     """``GET /v1/messages/batches/{id}/results``: the results of a batch that has ended, as JSON lines.
 
-    Raises ``NotFound`` before that.
+    Raises ``NotFound`` while the batch is in progress.
     """
     check_dates(request)
     batch, files = await _find_batch(request), request.app[SERVICES].files.files
@@ -56,7 +56,7 @@ async def get_results(request: web.Request) -> web.StreamResponse:
     if batch.output_file_id is None:
         raise NotFound("The batch has no results", param="id", should_retry=False)
     media = await files.open(await files.get(batch.output_file_id, batch.account_id))
-    response = build_file_response(media, PRIVATE | {"Content-Type": "application/x-jsonl"})
+    response = build_file_response(media, PRIVATE_HEADERS | {"Content-Type": "application/x-jsonl"})
     await response.prepare(request)
     return response
 

@@ -14,21 +14,21 @@ from gateway.server.context import SERVICES
 from gateway.server.middlewares import delay_unknown_key
 
 _LOOPBACK = parse_networks(("127.0.0.0/8", "::1"))
-_FORWARDED = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
-READING = web.AppKey("reading", asyncio.Lock)
+_FORWARDED_HEADERS = ("X-Forwarded-For", "Forwarded", "X-Real-IP")
+METRICS_LOCK = web.AppKey("reading", asyncio.Lock)
 """Lock that serializes scrapes."""
 
 
 def add_metrics(app: web.Application) -> None:
     """Register ``/metrics``."""
-    app[READING] = asyncio.Lock()
+    app[METRICS_LOCK] = asyncio.Lock()
     app.router.add_get("/metrics", get_metrics)
 
 
 async def get_metrics(request: web.Request) -> web.Response:
     """``GET /metrics``: all metrics, in Prometheus' text format or the OpenMetrics format."""
     await _check_access(request)
-    async with request.app[READING]:
+    async with request.app[METRICS_LOCK]:
         # The first scrape imports prometheus_client, in a thread because the import takes 0.1 s.
         await asyncio.to_thread(import_module, "gateway.server.metrics_page")
         from gateway.server.metrics_page import build_page  # noqa: PLC0415
@@ -66,7 +66,9 @@ def _has_token(request: web.Request, expected: str) -> bool:
 def _is_local(request: web.Request, address: str | None) -> bool:
     """Return whether the client runs on this machine, even if its requests come through a proxy here."""
     peer = find_peer(request)
-    if not is_inside(peer, _LOOPBACK) or not any(name in request.headers for name in _FORWARDED):
+    if not is_inside(peer, _LOOPBACK) or not any(name in request.headers for name in _FORWARDED_HEADERS):
         return is_inside(peer, _LOOPBACK)
-    trusted = is_inside(peer, request.app[SERVICES].http.trusted_proxies) and _FORWARDED[0] in request.headers
-    return trusted and is_inside(address, _LOOPBACK)
+    is_trusted = (
+        is_inside(peer, request.app[SERVICES].http.trusted_proxies) and _FORWARDED_HEADERS[0] in request.headers
+    )
+    return is_trusted and is_inside(address, _LOOPBACK)

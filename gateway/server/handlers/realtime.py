@@ -14,7 +14,7 @@ from gateway.routing.target import Attempt
 from gateway.server.active_inference import get_active
 from gateway.server.context import SERVICES, Services
 from gateway.server.middlewares import settle_request, with_middlewares
-from gateway.server.realtime_auth import BETA, find_beta, find_session, list_protocols
+from gateway.server.realtime_auth import BETA_HEADER, find_beta, find_session, list_protocols
 from gateway.server.realtime_session import ActiveRealtime, RealtimeSession, SessionMeters
 from gateway.upstream.frame_meter import FrameMeter
 from gateway.upstream.websocket import CLOSE_S, HEARTBEAT_S, MAX_FRAME_BYTES, HandshakeRefused, ProviderSocket
@@ -86,7 +86,7 @@ def _open_socket(request: web.Request) -> web.WebSocketResponse:
 
 
 async def _connect(services: Services, attempt: Attempt, beta: str | None, meter: FrameMeter) -> ProviderSocket:
-    headers = () if beta is None else ((BETA, beta),)
+    headers = () if beta is None else ((BETA_HEADER, beta),)
     http_request = attempt.access.address(EndpointRequest(None, method="GET", headers=headers), attempt.identity.now_s)
     plain_headers = {
         name: value for name, value in http_request.headers.items() if name not in {"Accept", "Accept-Encoding"}

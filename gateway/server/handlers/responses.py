@@ -18,52 +18,52 @@ from gateway.large_work import run_by_size
 from gateway.memory_budget import Loan
 from gateway.routing.kept_responses import make_missing
 from gateway.routing.provider_response import ask_provider
-from gateway.server.background_responses import cancel_kept, find_kept, read_kept_response
+from gateway.server.background_responses import cancel_kept_response, find_kept_response, read_kept_response
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.responses import LargeResponse
 
-PAGE = 20
-MAX_PAGE = 100
-_LIMITS = frozenset(map(str, range(1, MAX_PAGE + 1)))
-_JSON = {"Content-Type": "application/json"}
-_EVENTS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+DEFAULT_PAGE_ROWS = 20
+MAX_PAGE_ROWS = 100
+_LIMIT_TEXTS = frozenset(map(str, range(1, MAX_PAGE_ROWS + 1)))
+_JSON_HEADERS = {"Content-Type": "application/json"}
+_EVENT_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 _FORWARDED_PARAMETERS = ("after", "before", "limit", "order")
-_FLAGS = {"true": True, "false": False}
+_FLAG_VALUES = {"true": True, "false": False}
 Item = dict[str, Any]
 
 
 async def get_response(request: web.Request) -> web.Response:
     """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events.
 
-    Raises ``InvalidRequest``.
+    Raises ``InvalidRequest`` if ``stream`` is neither ``true`` nor ``false``.
     """
-    streamed = _FLAGS.get(request.query.get("stream", "false"))
+    streamed = _FLAG_VALUES.get(request.query.get("stream", "false"))
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
     loan = Loan(request.app[SERVICES].memory)
     kept_response = await _find_kept(request, loan)
     if kept_response is None:
-        body = await _ask(request)
+        body = await _ask_owner(request)
     else:
         body = await run_by_size(len(kept_response.body), read_kept_response, request.app[SERVICES], kept_response)
     if not streamed:
-        return LargeResponse(request, body, _JSON, loan)
+        return LargeResponse(request, body, _JSON_HEADERS, loan)
     inference = parse_responses_inference({"model": "none", "input": ""})
     events, _ = await run_by_size(len(body), build_whole, body, inference)
-    return LargeResponse(request, events, _EVENTS, loan)
+    return LargeResponse(request, events, _EVENT_HEADERS, loan)
 
 
 async def get_input_items(request: web.Request) -> web.Response:
     """``GET /v1/responses/{id}/input_items``: the input of the response, paginated. Raises ``InvalidRequest``."""
-    limit, order = request.query.get("limit", str(PAGE)), request.query.get("order", "desc")
-    if limit not in _LIMITS:
-        raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE}", param="limit")
+    limit, order = request.query.get("limit", str(DEFAULT_PAGE_ROWS)), request.query.get("order", "desc")
+    if limit not in _LIMIT_TEXTS:
+        raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE_ROWS}", param="limit")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
     kept_response = await _find_kept(request)
     if kept_response is None:
         query = urlencode([(name, request.query[name]) for name in _FORWARDED_PARAMETERS if name in request.query])
-        return LargeResponse(request, await _ask(request, subpath=f"/input_items?{query}"), _JSON)
+        return LargeResponse(request, await _ask_owner(request, subpath=f"/input_items?{query}"), _JSON_HEADERS)
     services = request.app[SERVICES]
     loan = Loan(services.memory)
     items = _list_items(kept_response, await services.routing.kept_responses.load_items(kept_response, loan))
@@ -83,19 +83,19 @@ async def get_input_items(request: web.Request) -> web.Response:
         "last_id": page[-1]["id"] if page else None,
         "has_more": len(items) > len(page),
     }
-    return LargeResponse(request, exact_json.dumps(body), _JSON, loan)
+    return LargeResponse(request, exact_json.dumps(body), _JSON_HEADERS, loan)
 
 
 async def delete_response(request: web.Request) -> web.Response:
     """``DELETE /v1/responses/{id}``: delete the response."""
     services, kept_response, response_id = request.app[SERVICES], await _find_kept(request), request.match_info["id"]
     if kept_response is None:
-        answer_body = await _ask(request, "DELETE")
+        answer_body = await _ask_owner(request, "DELETE")
         await services.routing.response_owners.forget(response_id)
-        return LargeResponse(request, answer_body, _JSON)
+        return LargeResponse(request, answer_body, _JSON_HEADERS)
     await services.routing.kept_responses.delete(kept_response)
     body = {"id": kept_response.id, "object": "response", "deleted": True}
-    return LargeResponse(request, exact_json.dumps(body), _JSON)
+    return LargeResponse(request, exact_json.dumps(body), _JSON_HEADERS)
 
 
 async def cancel_response(request: web.Request) -> web.Response:
@@ -103,15 +103,17 @@ async def cancel_response(request: web.Request) -> web.Response:
     loan = Loan(request.app[SERVICES].memory)
     kept_response = await _find_kept(request, loan)
     if kept_response is not None:
-        return LargeResponse(request, cancel_kept(request.app[SERVICES], kept_response), _JSON, loan)
-    return LargeResponse(request, await _ask(request, "POST", subpath="/cancel"), _JSON)
+        return LargeResponse(request, cancel_kept_response(request.app[SERVICES], kept_response), _JSON_HEADERS, loan)
+    return LargeResponse(request, await _ask_owner(request, "POST", subpath="/cancel"), _JSON_HEADERS)
 
 
 async def _find_kept(request: web.Request, loan: Loan | None = None) -> KeptResponse | None:
-    return await find_kept(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id, loan)
+    return await find_kept_response(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id, loan)
 
 
-async def _ask(request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", subpath: str = "") -> bytes:
+async def _ask_owner(
+    request: web.Request, method: Literal["GET", "POST", "DELETE"] = "GET", subpath: str = ""
+) -> bytes:
     """Forward the request to the channel that created the response, within the caller's quota. Raises ``NotFound``."""
     services, caller, response_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     owner = await services.routing.response_owners.find(response_id, caller.account.id)

@@ -12,7 +12,7 @@ from gateway.errors import ClientDisconnected, GatewayError
 from gateway.formats.videos.openai import build_video
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.sessions import check_still_signed_in
-from gateway.server.subscriber_limit import FOLLOWING
+from gateway.server.subscriber_limit import SUBSCRIBER_LIMIT
 from gateway.server.video_status import find_status_words
 
 RELOAD_S = 15.0
@@ -23,12 +23,12 @@ SEND_TIMEOUT_S = 30.0
 async def get_events(request: web.Request) -> web.StreamResponse:
     """Send the job without its prompt, now and after every change, until the job has ended.
 
-    Raises ``ClientDisconnected``.
+    Raises ``ClientDisconnected`` if the client closes the connection first.
     """
     services, caller = request.app[SERVICES], request[CALLER]
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
-    with request.app[FOLLOWING].join(caller.account.id):
+    with request.app[SUBSCRIBER_LIMIT].join(caller.account.id):
         async with services.videos.notifier.listen(job.id) as job_changed:
             await response.prepare(request)
             try:

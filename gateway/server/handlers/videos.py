@@ -17,22 +17,22 @@ from gateway.formats.videos.openai import build_deleted, build_video, build_vide
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.handlers.video_create import POLL_AFTER_HEADER
-from gateway.server.remote_file import find_wanted
+from gateway.server.remote_file import find_requested_range
 from gateway.server.responses import LargeResponse, await_reader
 from gateway.server.video_status import find_status_words
 from gateway.upstream.interface import FetchedFile
 from gateway.videos.jobs import check_completed
 
-PAGE = 20
+DEFAULT_PAGE_ROWS = 20
 MAX_PAGE_CHARS = 256 * 1024
 """Maximum number of prompt characters on one page."""
-MAX_PAGE = 100
-_LIMITS = frozenset(map(str, range(MAX_PAGE + 1)))
+MAX_PAGE_ROWS = 100
+_LIMIT_TEXTS = frozenset(map(str, range(MAX_PAGE_ROWS + 1)))
 _VARIANTS: tuple[str, ...] = get_args(Variant)
 _FORWARDED_HEADERS = ("Content-Type", "Content-Length", "Content-Range", "Accept-Ranges")
-_PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
-_UNSATISFIED = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
-_SAFE_TYPES = ("video/", "image/")
+_PRIVATE_HEADERS = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+_UNSATISFIED_RANGE_PATTERN = re.compile(r"bytes \*/([0-9]{1,18})\Z", re.ASCII)
+_SAFE_TYPE_PREFIXES = ("video/", "image/")
 _EMPTY_HEADERS: Mapping[str, str] = {}
 
 
@@ -70,9 +70,9 @@ def _limit_page(jobs: Sequence[VideoJob]) -> Sequence[VideoJob]:
 
 def _read_page(request: web.Request) -> tuple[int, str | None, str]:
     query = request.query
-    limit = query.get("limit", str(PAGE))
-    if limit not in _LIMITS:
-        raise InvalidRequest(f"'limit' must be a whole number from 0 to {MAX_PAGE}", param="limit")
+    limit = query.get("limit", str(DEFAULT_PAGE_ROWS))
+    if limit not in _LIMIT_TEXTS:
+        raise InvalidRequest(f"'limit' must be a whole number from 0 to {MAX_PAGE_ROWS}", param="limit")
     order = query.get("order", "desc")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
@@ -105,12 +105,13 @@ async def get_content(request: web.Request) -> web.StreamResponse:
     content = await services.videos.content.find(job, cast("Variant", variant))
     if content is not None:
         answer = build_file_response(
-            content, _PRIVATE | {"Content-Disposition": f'inline; filename="{_build_filename(job, content.id)}"'}
+            content,
+            _PRIVATE_HEADERS | {"Content-Disposition": f'inline; filename="{_build_filename(job, content.id)}"'},
         )
         await answer.prepare(request)
         return answer
     async with services.billing.quota.enter(request[CALLER]):  # a download from the provider counts as a request
-        byte_range = find_wanted(request)  # a file stored only at the provider has no entity tag and no date
+        byte_range = find_requested_range(request)  # a file stored only at the provider has no entity tag and no date
         file = await services.videos.content.open(
             job, cast("Variant", variant), byte_range.write() if byte_range else None
         )
@@ -127,12 +128,12 @@ def _build_filename(job: VideoJob, media_id: str) -> str:
 async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamResponse:
     """Forward a provider's file at the client's pace. Raises ``RangeNotSatisfiable`` or ``ClientDisconnected``."""
     _check_range(file)
-    kind = file.headers.get("Content-Type", "").lower()
-    response = web.StreamResponse(status=file.status, headers=_PRIVATE)
+    media_type = file.headers.get("Content-Type", "").lower()
+    response = web.StreamResponse(status=file.status, headers=_PRIVATE_HEADERS)
     for name in _FORWARDED_HEADERS:
         if name in file.headers:
             response.headers[name] = file.headers[name]
-    if not kind.startswith(_SAFE_TYPES):
+    if not media_type.startswith(_SAFE_TYPE_PREFIXES):
         response.headers["Content-Type"] = "application/octet-stream"
     response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
     await response.prepare(request)
@@ -157,7 +158,7 @@ async def _pass_through(request: web.Request, file: FetchedFile) -> web.StreamRe
 
 def _check_range(file: FetchedFile) -> None:
     if file.status == STATUS[RangeNotSatisfiable.code]:
-        size = _UNSATISFIED.match(file.headers.get("Content-Range", ""))
+        size = _UNSATISFIED_RANGE_PATTERN.match(file.headers.get("Content-Range", ""))
         raise RangeNotSatisfiable(int(size[1]) if size else None)
 
 

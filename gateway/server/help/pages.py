@@ -20,16 +20,16 @@ from gateway.frozen import frozen
 from gateway.server.console.routes import ROOT
 from gateway.server.console.static_files import find_static
 
-HELP = "/help"
-_INDEX = "index"
+HELP_PATH = "/help"
+_INDEX_NAME = "index"
 _SUFFIX = ".md"
-_WORDS = re.compile(r"[^\w\s-]")
-_SCROLLED = (
+_NON_WORD_PATTERN = re.compile(r"[^\w\s-]")
+_SCROLLABLE_TAGS = (
     ("pre", '<div class="code"><pre tabindex="0">', "</pre></div>"),
     ("table", '<div class="table" tabindex="0"><table>', "</table></div>"),
 )
 """Elements that may be wider than the page. They get the keyboard focus, for scrolling."""
-_GAPS = re.compile(r"[-\s]+")
+_GAP_PATTERN = re.compile(r"[-\s]+")
 
 
 @frozen
@@ -57,10 +57,10 @@ class HelpChapter:
 def find_docs() -> tuple[Path, Path]:
     """Return the folder of the pages and ``mkdocs.yml``: inside the package in a wheel, else next to the package."""
     package = Path(str(files("gateway")))
-    packaged = package / "_docs"
+    packaged_folder = package / "_docs"
     return (
-        (packaged, packaged / "mkdocs.yml")
-        if packaged.exists()
+        (packaged_folder, packaged_folder / "mkdocs.yml")
+        if packaged_folder.exists()
         else (package.parent / "docs", package.parent / "mkdocs.yml")
     )
 
@@ -104,7 +104,7 @@ def build_pages() -> Mapping[str, bytes]:
 
 def build_url(name: str) -> str:
     """Return the address of a page."""
-    return HELP if name == _INDEX else f"{HELP}/{name}"
+    return HELP_PATH if name == _INDEX_NAME else f"{HELP_PATH}/{name}"
 
 
 def _read_page(folder: Path, name: str) -> HelpPage:
@@ -121,22 +121,22 @@ def parse_page(name: str, text: str) -> HelpPage:
         for child in token.children or ():
             if child.type == "link_open":
                 child.attrSet("href", _resolve_link(str(child.attrGet("href")), name))
-    title = next((words for level, _, words in headings if level == "h1"), name)
-    seconds = tuple((slug, words) for level, slug, words in headings if level == "h2")
+    title = next((heading_text for level, _, heading_text in headings if level == "h1"), name)
+    sections = tuple((slug, heading_text) for level, slug, heading_text in headings if level == "h2")
     body = parser.renderer.render(tokens, parser.options, {})
-    for tag, opening, closing in _SCROLLED:
+    for tag, opening, closing in _SCROLLABLE_TAGS:
         body = body.replace(f"<{tag}>", opening).replace(f"</{tag}>", closing)  # "<" in text is escaped
-    return HelpPage(name, title, body, seconds)
+    return HelpPage(name, title, body, sections)
 
 
 def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
-    used: set[str] = set()
+    used_slugs: set[str] = set()
     for opening, inline in itertools.pairwise(tokens):
         if opening.type == "heading_open":
-            words = "".join(child.content for child in inline.children or ())
-            slug = _slugify(words, used)
+            heading_text = "".join(child.content for child in inline.children or ())
+            slug = _slugify(heading_text, used_slugs)
             opening.attrSet("id", slug)
-            yield opening.tag, slug, words
+            yield opening.tag, slug, heading_text
 
 
 def _label_cells(tokens: Sequence[Token]) -> None:
@@ -155,15 +155,15 @@ def _label_cells(tokens: Sequence[Token]) -> None:
             column += 1
 
 
-def _slugify(words: str, used: set[str]) -> str:
+def _slugify(heading_text: str, used_slugs: set[str]) -> str:
     """Return the id of a heading, computed as in Python-Markdown's extension ``toc``."""
-    ascii_words = unicodedata.normalize("NFKD", words).encode("ascii", "ignore").decode()
-    slug = first = _GAPS.sub("-", _WORDS.sub("", ascii_words).strip().lower())
+    ascii_words = unicodedata.normalize("NFKD", heading_text).encode("ascii", "ignore").decode()
+    slug = base_slug = _GAP_PATTERN.sub("-", _NON_WORD_PATTERN.sub("", ascii_words).strip().lower())
     number = 0
-    while slug in used or not slug:
+    while slug in used_slugs or not slug:
         number += 1
-        slug = f"{first}_{number}"
-    used.add(slug)
+        slug = f"{base_slug}_{number}"
+    used_slugs.add(slug)
     return slug
 
 

@@ -14,7 +14,17 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.openapi import schema as s
 from gateway.server.openapi.attrs_schema import Schema, build_spec_schema
 from gateway.server.openapi.examples import build_example
-from gateway.server.openapi.operation import BYTES, EVENTS, JSON, Operation, ResponseDoc, in_path, in_query, ref, stream
+from gateway.server.openapi.operation import (
+    BYTES,
+    EVENTS,
+    JSON,
+    OperationDoc,
+    ResponseDoc,
+    in_path,
+    in_query,
+    ref,
+    stream,
+)
 from gateway.server.sessions import SAFE_METHODS
 
 PREFIX = "Admin: "
@@ -58,7 +68,7 @@ _TAG_DESCRIPTIONS: Mapping[str, str] = {
     "health": "State of the process.",
 }
 """The tags and their descriptions, in the order of the document."""
-_NUMBERED = frozenset({"keys", "members"})
+_NUMBERED_COLLECTIONS = frozenset({"keys", "members"})
 """Path segments whose ids are numbers."""
 _PATH_PARAMETER = re.compile(r"\{(?P<name>[a-z_]+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 _OTHER_MEDIA_TYPES: Mapping[str, tuple[str, ...]] = {"/requests/export": ("application/jsonl",)}
@@ -69,19 +79,19 @@ _MIN_SHARED_FIELDS = 4
 
 
 @frozen
-class Admin:
+class AdminDocument:
     """The admin API's part of the document; ``schemas`` are for ``components``."""
 
-    entries: tuple[Operation, ...]
+    entries: tuple[OperationDoc, ...]
     schemas: Mapping[str, Schema]
 
 
-def build_admin(operations: Sequence[AdminOperation], taken_names: Iterable[str] = ()) -> Admin:
+def build_admin(operations: Sequence[AdminOperation], taken_names: Iterable[str] = ()) -> AdminDocument:
     """Generate the entry of every operation. ``taken_names`` are the names of schemas that exist already."""
     schemas = _build_spec_schemas(operations)
     shared, named_shapes = _name_shapes(operations, {*taken_names, *schemas})
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
-    return Admin(
+    return AdminDocument(
         tuple(entries),
         schemas | {name: _replace_shared(shape, shared, is_root=False) for name, shape in named_shapes.items()},
     )
@@ -92,29 +102,29 @@ def _rank(tag: str) -> int:
     return [*_TAG_DESCRIPTIONS].index(tag_name) if tag_name in _TAG_DESCRIPTIONS else len(_TAG_DESCRIPTIONS)
 
 
-def list_tags(entries: Iterable[Operation]) -> list[Schema]:
+def list_tags(entries: Iterable[OperationDoc]) -> list[Schema]:
     """Return the tags of entries with their descriptions."""
     names = dict.fromkeys(entry.tag for entry in entries)
     return [{"name": name, "description": _TAG_DESCRIPTIONS.get(name.removeprefix(PREFIX), "")} for name in names]
 
 
-def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> Operation:
+def _build_entry(operation: AdminOperation, shared: Mapping[str, str]) -> OperationDoc:
     summary, _, description = cleandoc(operation.handler.function.__doc__ or "").replace("``", "`").partition("\n")
-    first = operation.path.split("/")[1]
+    first_segment = operation.path.split("/")[1]
     path = _PATH_PARAMETER.sub(r"{\g<name>}", operation.full_path)
-    noun = (
+    spec_ref = (
         None if operation.handler.takes is None else ref(_name_spec(operation.handler.takes, operation.handler.partly))
     )
-    return Operation(
+    return OperationDoc(
         operation.method,
         path,
         f"admin_{operation.handler.name}",
-        f"{PREFIX}{_TAGS.get(first, first)}",
+        f"{PREFIX}{_TAGS.get(first_segment, first_segment)}",
         summary.removesuffix(".") or f"{operation.method} {path}",  # python -OO removes docstrings
         description.strip(),
         rights=operation.access,
         parameters=(*_list_parts(operation), *map(in_query, operation.handler.query), *_list_headers(operation)),
-        takes={} if noun is None else {JSON: noun},
+        takes={} if spec_ref is None else {JSON: spec_ref},
         example=None
         if operation.handler.takes is None
         else build_example(operation.handler.takes, partly=operation.handler.partly),
@@ -148,8 +158,12 @@ def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
     for previous, segment in pairwise(segments):
         match = _PATH_PARAMETER.fullmatch(segment)
         if match:
-            shape = s.INTEGER if match["name"] == "id" and previous in _NUMBERED else s.TEXT
-            owner = _singular(previous) if previous and not _PATH_PARAMETER.fullmatch(previous) else match["name"]
+            shape = s.INTEGER if match["name"] == "id" and previous in _NUMBERED_COLLECTIONS else s.TEXT
+            owner = (
+                _convert_to_singular(previous)
+                if previous and not _PATH_PARAMETER.fullmatch(previous)
+                else match["name"]
+            )
             yield in_path(match["name"], f"The {match['name']} of the {owner.replace('-', ' ')}.", shape)
 
 
@@ -203,20 +217,24 @@ def _to_plain_json(shape: s.Shape) -> Any:
 def _name_shapes(
     operations: Iterable[AdminOperation], taken_names: set[str]
 ) -> tuple[dict[str, str], dict[str, Schema]]:
-    """Name the objects that occur in more than one place: return their names by content, and them by name.
+    """Name the objects that occur in more than one place; return names by serialized schema, and schemas by name.
 
-    The order of fields does not matter.
+    Two objects that differ only in the order of their fields are the same.
     """
     counts: Counter[str] = Counter()
     candidates: dict[str, tuple[str, str]] = {}
     shapes: dict[str, Schema] = {}
     for operation in operations:
         words = [segment for segment in operation.path.split("/") if segment and not _PATH_PARAMETER.fullmatch(segment)]
-        for noun, shape in _list_objects(_to_plain_json(operation.handler.answer), _camel(words[-1])):
+        for object_name, shape in _list_objects(
+            _to_plain_json(operation.handler.answer), _convert_to_camel_case(words[-1])
+        ):
             serialized = _serialize(shape)
             counts[serialized] += 1
             shapes.setdefault(serialized, shape)
-            candidates.setdefault(serialized, (noun, f"New{noun}" if operation.method == "POST" else f"{noun}Record"))
+            candidates.setdefault(
+                serialized, (object_name, f"New{object_name}" if operation.method == "POST" else f"{object_name}Record")
+            )
     names: dict[str, str] = {}
     for serialized, count in counts.items():
         if count > 1:
@@ -231,21 +249,23 @@ def _find_free_name(names: tuple[str, str], taken_names: set[str]) -> str:
     raise ValueError(f"there are too many things called {names[0]}")
 
 
-def _list_objects(shape: Any, noun: str) -> Iterator[tuple[str, Schema]]:
+def _list_objects(shape: Any, object_name: str) -> Iterator[tuple[str, Schema]]:
     """Yield the objects in a shape that are worth a name, with a word for what they are."""
     if isinstance(shape, list):
         for item in shape:
-            yield from _list_objects(item, noun)
+            yield from _list_objects(item, object_name)
     if not isinstance(shape, dict):
         return
     properties = shape.get("properties")
     if isinstance(properties, dict):
         if len(properties) >= _MIN_SHARED_FIELDS:
-            yield noun, shape
-        for name, inner in properties.items():
-            yield from _list_objects(inner, noun if name == "data" else noun + _camel(name))
+            yield object_name, shape
+        for name, member in properties.items():
+            yield from _list_objects(
+                member, object_name if name == "data" else object_name + _convert_to_camel_case(name)
+            )
     for name in ("items", "anyOf", "additionalProperties"):
-        yield from _list_objects(shape.get(name), noun)
+        yield from _list_objects(shape.get(name), object_name)
 
 
 def _replace_shared(shape: Any, shared: Mapping[str, str], *, is_root: bool = True) -> Any:
@@ -256,19 +276,19 @@ def _replace_shared(shape: Any, shared: Mapping[str, str], *, is_root: bool = Tr
         return shape
     if is_root and "properties" in shape and (name := shared.get(_serialize(shape))):
         return ref(name)
-    return {name: _replace_shared(inner, shared) for name, inner in shape.items()}
+    return {name: _replace_shared(member, shared) for name, member in shape.items()}
 
 
 def _serialize(shape: Schema) -> str:
     return orjson.dumps(shape, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def _singular(word: str) -> str:
+def _convert_to_singular(word: str) -> str:
     if word.endswith("ies"):
         return f"{word[:-3]}y"
     return word if word.endswith("ss") else word.removesuffix("s")
 
 
-def _camel(word: str) -> str:
+def _convert_to_camel_case(word: str) -> str:
     """Return a path's segment as part of a schema's name: ``audit-trails`` becomes ``AuditTrail``."""
-    return "".join(segment.title() for segment in re.split("[-_]", _singular(word)))
+    return "".join(segment.title() for segment in re.split("[-_]", _convert_to_singular(word)))

@@ -24,9 +24,9 @@ _SCALAR_SCHEMAS: Mapping[Any, Schema] = {
     datetime: {"type": "string", "format": "date-time"},
 }
 _JSON_TYPES: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
-_NUMERIC = frozenset({"integer", "number"})
-_ATTRIBUTES = re.compile(r"^Attributes:\n(?P<lines>(?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
-_ATTRIBUTE = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n[ ]{8}.*)*)", re.MULTILINE)
+_NUMERIC_TYPES = frozenset({"integer", "number"})
+_ATTRIBUTES_PATTERN = re.compile(r"^Attributes:\n(?P<lines>(?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
+_ATTRIBUTE_PATTERN = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n[ ]{8}.*)*)", re.MULTILINE)
 
 WORDS: Mapping[str, str] = {
     "RouteSpec.about": "A description for people.",
@@ -131,8 +131,11 @@ WORDS: Mapping[str, str] = {
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
     """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets a field of it."""
-    own = f"{kind.__name__}."
-    descriptions = {**WORDS, **{name.removeprefix(own): WORDS[name] for name in WORDS if name.startswith(own)}}
+    own_prefix = f"{kind.__name__}."
+    descriptions = {
+        **WORDS,
+        **{name.removeprefix(own_prefix): WORDS[name] for name in WORDS if name.startswith(own_prefix)},
+    }
     descriptions |= parse_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)
     schema: Schema = {
@@ -146,20 +149,20 @@ def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
 
 
 def _build_field(field: "attrs.Attribute[Any]", descriptions: Mapping[str, str], *, partly: bool) -> Schema:
-    needed = field.default is attrs.NOTHING
+    is_required = field.default is attrs.NOTHING
     check = find_check(field)
-    schema = _bound(build_kind(field.type), check)
-    if partly and not needed:
+    schema = _add_bounds(build_kind(field.type), check)
+    if partly and not is_required:
         schema = allow_null(schema)
-    description = _join(descriptions.get(find_key(field)), check)
+    description = _join_texts(descriptions.get(find_key(field)), check)
     if description:
         schema = schema | {"description": description}
-    if not needed and not partly:
+    if not is_required and not partly:
         schema = schema | {"default": _build_default(field.default)}
     return schema if field.repr else schema | {"writeOnly": True}
 
 
-def _join(description: str | None, check: Constraint | None) -> str:
+def _join_texts(description: str | None, check: Constraint | None) -> str:
     """Join a field's meaning with what its constraint expects, unless the schema's numbers show that."""
     limits = "" if check is None or _list_bounds(check) else f"{check.expected[:1].upper()}{check.expected[1:]}."
     return " ".join(filter(None, (description, limits)))
@@ -169,15 +172,15 @@ def build_kind(kind: Any) -> Schema:
     """Return the JSON Schema of a type that ``parsing.py`` parses. Raises ``TypeError`` for other types."""
     if kind in _SCALAR_SCHEMAS:
         return dict(_SCALAR_SCHEMAS[kind])
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
-        return _build_choice(inner)
+        return _build_choice(arguments)
     if origin in {Union, UnionType}:
-        return _build_union(inner)
+        return _build_union(arguments)
     if origin in {tuple, list, Sequence}:
-        return {"type": "array", "items": build_kind(inner[0])}
+        return {"type": "array", "items": build_kind(arguments[0])}
     if origin in {dict, Mapping}:
-        return {"type": "object", "additionalProperties": build_kind(inner[1])}
+        return {"type": "object", "additionalProperties": build_kind(arguments[1])}
     if attrs.has(kind):
         schema = build_spec_schema(kind)
         return {"anyOf": [{"type": "string"}, schema]} if hasattr(kind, "from_text") else schema
@@ -208,8 +211,8 @@ def allow_null(schema: Mapping[str, Any]) -> Schema:
     kinds = kind if isinstance(kind, list) else [kind]
     if "null" in kinds:
         return dict(schema)
-    wider = {**schema, "type": [*kinds, "null"]}
-    return wider | ({"enum": [*schema["enum"], None]} if "enum" in schema else {})
+    nullable_schema = {**schema, "type": [*kinds, "null"]}
+    return nullable_schema | ({"enum": [*schema["enum"], None]} if "enum" in schema else {})
 
 
 def _list_bounds(check: Constraint) -> Schema:
@@ -217,9 +220,9 @@ def _list_bounds(check: Constraint) -> Schema:
     return {name: value for name, value in bounds.items() if value is not None}
 
 
-def _bound(schema: Schema, check: Constraint | None) -> Schema:
+def _add_bounds(schema: Schema, check: Constraint | None) -> Schema:
     kinds = schema.get("type")
-    numeric = _NUMERIC & {*(kinds if isinstance(kinds, list) else [kinds])}
+    numeric = _NUMERIC_TYPES & {*(kinds if isinstance(kinds, list) else [kinds])}
     return schema | _list_bounds(check) if check is not None and numeric else schema
 
 
@@ -238,9 +241,9 @@ def _build_default(default: Any) -> Any:
 
 def parse_attributes(docstring: str) -> Mapping[str, str]:
     """Return the descriptions under ``Attributes`` of a class's docstring, by field name."""
-    section = _ATTRIBUTES.search(cleandoc(docstring))
+    section = _ATTRIBUTES_PATTERN.search(cleandoc(docstring))
     descriptions: dict[str, str] = {}
-    for match in _ATTRIBUTE.finditer(section["lines"]) if section else ():
+    for match in _ATTRIBUTE_PATTERN.finditer(section["lines"]) if section else ():
         description = " ".join(match["about"].split()).replace("``", "`")
         description = description[:1].upper() + description[1:]
         descriptions |= dict.fromkeys((name.strip() for name in match["names"].split(",")), description)

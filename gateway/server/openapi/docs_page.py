@@ -22,16 +22,16 @@ from gateway.server.sessions import CONSOLE_HEADER
 
 ADDRESS = "https://gateway.invalid"
 """Stands for the gateway's address in the cached page."""
-_RIGHTS: Mapping[str, str] = {
+_RIGHTS_TEXTS: Mapping[str, str] = {
     "key": "with a key",
     "anyone": "open to anyone",
     "viewer": "any member",
     "member": "members, not viewers",
     "administrator": "administrators",
 }
-_TOKENS: Mapping[str, str] = {"key": "GATEWAY_KEY", "anyone": ""}
-_CODE = re.compile(r"`([^`]+)`")
-_NAMES = re.compile(r"\{([a-z_]+)\}")
+_TOKEN_VARIABLES: Mapping[str, str] = {"key": "GATEWAY_KEY", "anyone": ""}
+_CODE_PATTERN = re.compile(r"`([^`]+)`")
+_NAMES_PATTERN = re.compile(r"\{([a-z_]+)\}")
 _INDENT = orjson.OPT_INDENT_2
 
 
@@ -141,12 +141,12 @@ def _parse_operation(method: str, path: str, fields: Schema, document: Mapping[s
         path=path,
         summary=fields["summary"],
         about=fields.get("description", ""),
-        rights=_RIGHTS[fields[RIGHTS]],
+        rights=_RIGHTS_TEXTS[fields[RIGHTS]],
         parameters=tuple(_parse_parameter(parameter, document) for parameter in fields.get("parameters", ())),
         bodies=_list_bodies(
             fields.get("requestBody", {}).get("content", {}),
             document,
-            nulls=fields[RIGHTS] != "key",  # for a provider null equals a missing field
+            shows_nulls=fields[RIGHTS] != "key",  # for a provider null equals a missing field
         ),
         example=build_curl(method, path, fields),
         answers=tuple(_parse_answer(status, answer, document) for status, answer in answers.items()),
@@ -161,15 +161,19 @@ def _parse_parameter(fields: Schema, document: Mapping[str, Any]) -> SchemaRow:
 
 
 def _list_bodies(
-    content: Mapping[str, Schema], document: Mapping[str, Any], *, nulls: bool = True
+    content: Mapping[str, Schema], document: Mapping[str, Any], *, shows_nulls: bool = True
 ) -> tuple[DocsBody, ...]:
-    return tuple(_parse_body(kind, fields["schema"], document, nulls=nulls) for kind, fields in content.items())
+    return tuple(
+        _parse_body(kind, fields["schema"], document, shows_nulls=shows_nulls) for kind, fields in content.items()
+    )
 
 
-def _parse_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, nulls: bool) -> DocsBody:
+def _parse_body(media_type: str, schema: Schema, document: Mapping[str, Any], *, shows_nulls: bool) -> DocsBody:
     shown_schema = find_event(schema) if media_type == EVENTS else schema
     kind = "events" if media_type == EVENTS else name_kind(shown_schema, document)
-    return DocsBody(media_type, list_rows(shown_schema, document, nulls=nulls), kind, schema.get("description", ""))
+    return DocsBody(
+        media_type, list_rows(shown_schema, document, shows_nulls=shows_nulls), kind, schema.get("description", "")
+    )
 
 
 def _parse_answer(status: str, fields: Schema, document: Mapping[str, Any]) -> DocsResponse:
@@ -179,9 +183,9 @@ def _parse_answer(status: str, fields: Schema, document: Mapping[str, Any]) -> D
 
 def build_curl(method: str, path: str, fields: Schema) -> str:
     """Return a curl command for the operation."""
-    token = _TOKENS.get(fields[RIGHTS], "ADMIN_TOKEN")
+    token = _TOKEN_VARIABLES.get(fields[RIGHTS], "ADMIN_TOKEN")
     content: Mapping[str, Schema] = fields.get("requestBody", {}).get("content", {})
-    shown_path = _NAMES.sub(lambda match: match[1].upper(), path)
+    shown_path = _NAMES_PATTERN.sub(lambda match: match[1].upper(), path)
     lines = [f"curl {'' if method == 'GET' else f'-X {method} '}{ADDRESS}{shown_path}"]
     if token:
         lines.append(f'-H "Authorization: Bearer ${token}"')
@@ -214,5 +218,5 @@ def build_line(text: str) -> Markup:
 
 
 def _list_pieces(text: str) -> Iterator[Markup]:
-    for number, piece in enumerate(_CODE.split(text)):
+    for number, piece in enumerate(_CODE_PATTERN.split(text)):
         yield Markup("<code>{}</code>").format(piece) if number % 2 else escape(piece)

@@ -17,7 +17,7 @@ from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin, list_tags
 from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.error_responses import build_error_responses, name_error_response
-from gateway.server.openapi.operation import Operation, ResponseDoc, ref
+from gateway.server.openapi.operation import OperationDoc, ResponseDoc, ref
 
 RIGHTS = "x-rights"
 """The extension field of an operation: who may call it."""
@@ -59,7 +59,7 @@ def _list_faults(paths: Iterable[dict[str, Any]]) -> list[str]:
     return sorted({response["$ref"].rpartition("/")[2] for response in responses if "$ref" in response})
 
 
-def _check_names(entries: Iterable[Operation]) -> None:
+def _check_names(entries: Iterable[OperationDoc]) -> None:
     seen_names: set[str] = set()
     for entry in entries:
         for entry_name in (entry.name, f"{entry.method} {entry.path}"):
@@ -68,7 +68,7 @@ def _check_names(entries: Iterable[Operation]) -> None:
             seen_names.add(entry_name)
 
 
-def build_operation(entry: Operation) -> dict[str, Any]:
+def build_operation(entry: OperationDoc) -> dict[str, Any]:
     """Build one operation of the admin API."""
     anyone = entry.rights == "anyone"
     document: dict[str, Any] = {
@@ -88,7 +88,7 @@ def build_operation(entry: Operation) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value or name == "security"}
 
 
-def _build_body(entry: Operation) -> Schema | None:
+def _build_body(entry: OperationDoc) -> Schema | None:
     if not entry.takes:
         return None
     content: dict[str, Schema] = {media_type: {"schema": dict(shape)} for media_type, shape in entry.takes.items()}

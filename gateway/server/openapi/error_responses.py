@@ -14,7 +14,7 @@ _EXTRA_CODES: Mapping[int, Mapping[str, str]] = {
     429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."}
 }
 """Codes that occur with another status too."""
-_PLAINER: Mapping[str, str] = {
+_PLAIN_MEANINGS: Mapping[str, str] = {
     "sensitive_words_detected": "An image or its prompt is not allowed, by the gateway's list of words or by the "
     "provider.",
     "content_policy_violation": "A video or other content is not allowed.",
@@ -43,18 +43,19 @@ _PHRASES: Mapping[int, str] = {
 }
 """Python's own phrases change between versions, and generated clients use these names."""
 _HEADERS = ("X-Request-Id", "Link", "x-should-retry")
-_WAITS = frozenset({429, 503})
+_RETRY_STATUSES = frozenset({429, 503})
 
 
 def map_codes() -> Mapping[int, Mapping[str, str]]:
     """Return the error codes of every status, each with its meaning.
 
-    That is the first paragraph of the error class's docstring, unless ``_PLAINER`` or ``_EXTRA_CODES`` has another.
+    The meaning is the first paragraph of the error class's docstring, unless ``_PLAIN_MEANINGS`` or ``_EXTRA_CODES``
+    has another text for the code.
     """
     meanings: dict[str, str] = {}
-    for kind in _walk(GatewayError):
+    for kind in _list_subclasses(GatewayError):
         if "code" in vars(kind):
-            meanings.setdefault(kind.code, _PLAINER.get(kind.code) or _parse_first(kind))
+            meanings.setdefault(kind.code, _PLAIN_MEANINGS.get(kind.code) or _read_summary(kind))
     codes_by_status: dict[int, dict[str, str]] = {}
     for code, status in STATUS.items():
         codes_by_status.setdefault(status, {})[code] = " ".join(meanings.get(code, "").split())
@@ -63,15 +64,15 @@ def map_codes() -> Mapping[int, Mapping[str, str]]:
     return codes_by_status
 
 
-def _parse_first(kind: type[GatewayError]) -> str:
+def _read_summary(kind: type[GatewayError]) -> str:
     """Return the first paragraph of an error class's docstring."""
     return (getdoc(kind) or "").partition("\n\n")[0].replace("``", "`")
 
 
-def _walk(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
+def _list_subclasses(kind: type[GatewayError]) -> Iterator[type[GatewayError]]:
     for child in kind.__subclasses__():
         yield child
-        yield from _walk(child)
+        yield from _list_subclasses(child)
 
 
 def name_phrase(status: int) -> str:
@@ -87,10 +88,10 @@ def name_error_response(status: int) -> str:
 _STATUSES = {name_error_response(status): status for status in _PHRASES}
 
 
-def build_error_responses(used: Iterable[str]) -> dict[str, Schema]:
+def build_error_responses(used_names: Iterable[str]) -> dict[str, Schema]:
     """Build the error responses of these names. A prefix names the error format: Anthropic's or Google's."""
     codes = map_codes()
-    return {name: _build_error_response(name, codes) for name in used}
+    return {name: _build_error_response(name, codes) for name in used_names}
 
 
 def _build_error_response(name: str, codes: Mapping[int, Mapping[str, str]]) -> Schema:
@@ -98,7 +99,7 @@ def _build_error_response(name: str, codes: Mapping[int, Mapping[str, str]]) -> 
     error_name = name.removeprefix(schema.removesuffix("Error"))
     status = _STATUSES[error_name]
     lines = [f"- `{code}`: {meaning}" for code, meaning in codes.get(status, {}).items()]
-    headers = (*_HEADERS, *(("Retry-After",) if status in _WAITS else ()))
+    headers = (*_HEADERS, *(("Retry-After",) if status in _RETRY_STATUSES else ()))
     return {
         "headers": {header: ref(header, "headers") for header in headers},
         "content": {JSON: {"schema": ref(schema)}},

@@ -25,7 +25,7 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "RouteSpec": {"step": [{"models": ["gpt-5-mini"]}, {"models": ["claude-haiku-4.5"], "on": ["unavailable"]}]},
     "PriceSpec": {"input_usd_per_million": 3, "output_usd_per_million": 15},
 }
-_BY_NAME: Mapping[str, Any] = {
+_SAMPLES_BY_NAME: Mapping[str, Any] = {
     "account": "acme",
     "code": "123456",
     "current": "the passphrase of today",
@@ -44,6 +44,6 @@ def build_example(kind: type, *, partly: bool = False) -> dict[str, Any]:
     if sample is not None:
         return dict(sample)
     fields = attrs.fields(kind)
-    needed = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
-    names = needed or [field.name for field in fields if field.name in _BY_NAME][:1]
-    return {name: _BY_NAME.get(name, "…") for name in names}
+    required_names = [field.name for field in fields if field.default is attrs.NOTHING and not partly]
+    names = required_names or [field.name for field in fields if field.name in _SAMPLES_BY_NAME][:1]
+    return {name: _SAMPLES_BY_NAME.get(name, "…") for name in names}

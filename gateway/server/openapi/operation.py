@@ -14,7 +14,7 @@ FORM = "multipart/form-data"
 EVENTS = "text/event-stream"
 BYTES: s.Shape = {"type": "string", "format": "binary"}
 
-_NOTHING: Mapping[str, s.Shape] = {}
+_EMPTY_CONTENTS: Mapping[str, s.Shape] = {}
 
 
 @frozen
@@ -22,21 +22,21 @@ class ResponseDoc:
     """The response with one status; ``contents`` are its schemas by media type."""
 
     about: str
-    contents: Mapping[str, s.Shape] = _NOTHING
+    contents: Mapping[str, s.Shape] = _EMPTY_CONTENTS
     status: int = 200
 
 
 @frozen
-class Operation:
+class OperationDoc:
     """One operation.
 
     Attributes:
         path: the whole path, with the names of its parameters in braces.
-        name: its ``operationId``, which is unique and never changes.
-        takes: the schemas of its request body by media type.
-        example: a request body for the page.
+        name: the ``operationId``, which is unique and never changes.
+        takes: the schemas of the request body by media type.
+        example: a request body to show on the documentation page.
         optional: whether the request body may be missing.
-        faults: the statuses of its error responses.
+        faults: the statuses of the operation's error responses.
     """
 
     method: str

@@ -14,7 +14,7 @@ from gateway.server.context import SERVICES
 from gateway.server.path_prefix import prefix_links
 from gateway.server.responses import write_answer
 
-_DIGEST = 20
+_DIGEST_CHARS = 20
 _EXAMPLE_ORIGIN = "http://127.0.0.1:8080"
 """The address for clients whose own address of the gateway is unknown."""
 
@@ -41,7 +41,7 @@ def _build_document() -> BuiltDocument:
     from gateway.server.openapi.document import serialize_document
 
     body = serialize_document()
-    return BuiltDocument(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST]}"')
+    return BuiltDocument(body, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST_CHARS]}"')
 
 
 async def get_docs(request: web.Request) -> web.StreamResponse:

@@ -38,22 +38,26 @@ class SchemaRow:
 
 
 def list_rows(
-    schema: Schema, document: Mapping[str, Any], depth: int = 0, *, nulls: bool = True
+    schema: Schema, document: Mapping[str, Any], depth: int = 0, *, shows_nulls: bool = True
 ) -> tuple[SchemaRow, ...]:
     """Return the fields of an object, of a list's items, or of the first alternative.
 
-    With ``nulls`` false the rows do not mention that a field may be null.
+    If ``shows_nulls`` is false, the rows do not mention that a field may be null.
     """
     object_schema = _find_object(schema, document)
     if object_schema is None or depth == _MAX_DEPTH:
         return ()
     needed = object_schema.get("required", ())
     rows = []
-    for name, inner in object_schema.get("properties", {}).items():
-        description, default = inner.get("description", ""), inner.get("default")
+    for name, member_schema in object_schema.get("properties", {}).items():
+        description, default = member_schema.get("description", ""), member_schema.get("default")
         shown_default = "" if default is None or default in ([], {}) else str(default).lower()
-        kind = name_kind(inner, document) if nulls else name_kind(inner, document).removesuffix(" or null")
-        nested_rows = list_rows(inner, document, depth + 1, nulls=nulls)
+        kind = (
+            name_kind(member_schema, document)
+            if shows_nulls
+            else name_kind(member_schema, document).removesuffix(" or null")
+        )
+        nested_rows = list_rows(member_schema, document, depth + 1, shows_nulls=shows_nulls)
         rows.append(SchemaRow(name, kind, name in needed, description, shown_default, nested_rows))
     return tuple(rows)
 
@@ -73,8 +77,8 @@ def _find_object(schema: Schema, document: Mapping[str, Any]) -> Schema | None:
     schema = resolve(schema, document)
     if "properties" in schema:
         return schema
-    inner = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
-    for option in (*inner, *schema.get("anyOf", ())):
+    nested_schemas = [schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), dict)]
+    for option in (*nested_schemas, *schema.get("anyOf", ())):
         object_schema = _find_object(option, document)
         if object_schema is not None:
             return object_schema
@@ -95,10 +99,14 @@ def name_kind(schema: Schema, document: Mapping[str, Any]) -> str:
 
 def _name_plain(kind: str, schema: Schema, document: Mapping[str, Any]) -> str:
     if kind == "array" and schema.get("items"):
-        inner = resolve(schema["items"], document)
-        word = inner.get("type")
-        plural = _PLURALS.get(word) if isinstance(word, str) and "enum" not in inner and "format" not in inner else None
-        return f"list of {plural or name_kind(inner, document)}"
+        member_schema = resolve(schema["items"], document)
+        type_name = member_schema.get("type")
+        plural = (
+            _PLURALS.get(type_name)
+            if isinstance(type_name, str) and "enum" not in member_schema and "format" not in member_schema
+            else None
+        )
+        return f"list of {plural or name_kind(member_schema, document)}"
     if kind == "object" and isinstance(schema.get("additionalProperties"), dict) and "properties" not in schema:
         return "table"
     if kind == "string" and "format" in schema:

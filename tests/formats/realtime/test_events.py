@@ -26,7 +26,7 @@ USAGE = {
     "output_token_details": {"text_tokens": 3, "audio_tokens": 7},
 }
 SECOND = base64.b64encode(bytes(48_000)).decode()
-ADDED = wire.Conversation().estimate_prompt()
+ADDED = wire.RealtimeConversation().estimate_prompt()
 
 
 def append(sound: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ KINDS = st.sampled_from(
 @given(st.dictionaries(st.sampled_from(["response", "session", "item", "audio", "error", "usage"]), JSON), KINDS)
 def test_no_event_is_a_bug(event: dict[str, Any], kind: str) -> None:
     event["type"] = kind
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     conversation.note_client(event)
     conversation.note_provider(event)
     conversation.note_output(event, wire.OutputMeter())
@@ -82,7 +82,7 @@ def test_no_event_is_a_bug(event: dict[str, Any], kind: str) -> None:
 
 
 def test_audio_and_text_that_the_client_adds_are_estimated() -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     conversation.note_client(append(SECOND))
     assert conversation.estimate_prompt() == ADDED + 10
     conversation.note_client(
@@ -99,13 +99,13 @@ CREATE = {"type": "response.create"}
 DONE = {"response": {"status": "completed", "usage": USAGE}}
 
 
-def end(conversation: wire.Conversation, mark: wire.PromptMark, **response: Any) -> None:
+def end(conversation: wire.RealtimeConversation, mark: wire.PromptMark, **response: Any) -> None:
     done = wire.parse_response_end({"response": DONE["response"] | response})
     conversation.note_end(mark, done, done.usage or Usage(9, 5))
 
 
 def test_what_a_response_has_used_is_the_next_ones_prompt() -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     conversation.note_client(append(SECOND))
     conversation.note_client(ITEM)
     end(conversation, conversation.mark_prompt(CREATE))
@@ -124,7 +124,7 @@ def test_what_a_response_has_used_is_the_next_ones_prompt() -> None:
 def test_a_response_that_has_not_read_the_conversation_does_not_say_its_size(
     asked: dict[str, Any], response: dict[str, Any], added: int
 ) -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     conversation.note_client(append(SECOND))
     conversation.note_client(ITEM)
     before = conversation.estimate_prompt()
@@ -133,7 +133,7 @@ def test_a_response_that_has_not_read_the_conversation_does_not_say_its_size(
 
 
 def test_what_is_added_while_a_response_runs_is_not_in_its_usage() -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     mark = conversation.mark_prompt(CREATE)
     image = {"type": "conversation.item.create", "item": {"content": [{"image_url": "https://up/x.png"}]}}
     for event in (ITEM, append(SECOND), image):
@@ -151,7 +151,7 @@ def test_what_is_added_while_a_response_runs_is_not_in_its_usage() -> None:
 
 
 def test_settings_count_for_less_only_when_they_are_confirmed() -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     long: dict[str, Any] = {"instructions": "x" * 4_000, "audio": {"input": {"format": {"type": "audio/pcmu"}}}}
     long["audio"]["input"]["transcription"] = {"model": "dear"}
     conversation.note_provider({"type": "session.updated", "session": long})
@@ -170,7 +170,7 @@ def test_settings_count_for_less_only_when_they_are_confirmed() -> None:
 
 @table_rows("text", ["\U0001f9d1\u200d\U0001f680", "\u6f22", "\u0e01", "a"])
 def test_no_token_is_shorter_than_a_byte(text: str) -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     conversation.note_client({"type": "conversation.item.create", "item": {"content": [{"text": text * 900}]}})
     assert conversation.bound_prompt() >= 900 * len(text.encode())
 
@@ -188,7 +188,7 @@ def test_no_token_is_shorter_than_a_byte(text: str) -> None:
 def test_the_output_is_limited_by_the_response_before_the_session(
     session: dict[str, Any], own: dict[str, Any], limit: int
 ) -> None:
-    conversation = wire.Conversation()
+    conversation = wire.RealtimeConversation()
     conversation.note_provider({"type": "session.updated", "session": session})
     assert conversation.find_output_limit({"type": "response.create", "response": own}) == limit
 

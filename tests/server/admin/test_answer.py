@@ -9,8 +9,8 @@ import pytest
 
 from gateway.answer_fields import FIRST, OMITTED, Count, FieldShape, Moment
 from gateway.server.admin.answer import (
-    InForce,
     InForceField,
+    InForceView,
     build_answer,
     build_shape,
     build_view,
@@ -83,7 +83,7 @@ def test_a_field_that_may_be_left_out_is_not_required() -> None:
         (Numbered(number=7, size=1, at=None, name="b"), b'{"number":7,"size":1,"at":null,"name":"b"}'),
         (Thing(name="a", parts=(Part(size=1, at=None),)), b'{"name":"a","parts":[{"size":1,"at":null}]}'),
         (
-            Thing(name="a", parts=[], in_force=InForce(1, 2, 3)),
+            Thing(name="a", parts=[], in_force=InForceView(1, 2, 3)),
             b'{"name":"a","parts":[],"in_force":{"nodes":1,"of":2,"ms":3}}',
         ),
     ],

@@ -15,7 +15,7 @@ from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
 from gateway.routing.router import Router
-from gateway.server.admin.request_history import MAX_EXPORTS, PAGE, RequestHistory, list_pages
+from gateway.server.admin.request_history import MAX_EXPORTS, PAGE_ROWS, RequestHistory, list_pages
 from tests.support.repositories import Repositories
 from tests.support.request_records import make_row
 
@@ -95,12 +95,17 @@ async def test_a_request_is_there_for_its_account_and_for_whoever_sees_all(room:
 
 
 async def test_all_rows_are_walked_the_newest_first_and_no_more_than_asked_for(room: Room) -> None:
-    await room.store.post([make_row(number) for number in range(2 * PAGE + 3)])
-    for most, pages in ((10**6, [PAGE, PAGE, 3]), (PAGE + 1, [PAGE, 1]), (PAGE, [PAGE]), (2, [2])):
+    await room.store.post([make_row(number) for number in range(2 * PAGE_ROWS + 3)])
+    for most, pages in (
+        (10**6, [PAGE_ROWS, PAGE_ROWS, 3]),
+        (PAGE_ROWS + 1, [PAGE_ROWS, 1]),
+        (PAGE_ROWS, [PAGE_ROWS]),
+        (2, [2]),
+    ):
         found = [page async for page in list_pages(room.store, RequestFilter(), most)]
         assert list(map(len, found)) == pages
         names = [one.row.id for page in found for one in page]
-        assert names == [f"req_{2 * PAGE + 2 - number}" for number in range(len(names))]
+        assert names == [f"req_{2 * PAGE_ROWS + 2 - number}" for number in range(len(names))]
 
 
 async def test_a_page_that_found_nothing_is_no_end() -> None:

@@ -20,7 +20,7 @@ from gateway.auth.sessions import ClientInfo
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.member import Credential, Member, Role
 from gateway.domain.request_log import (
-    MAX_ERROR,
+    MAX_ERROR_CHARS,
     NO_CHANNEL,
     SUCCESS,
     FailedAttempt,
@@ -34,7 +34,7 @@ from gateway.domain.usage import UsageSource
 from gateway.server.admin.export import FORMATS, format_csv
 from gateway.server.admin.operation import OPERATIONS
 from gateway.server.admin.prefix import PREFIX
-from gateway.server.admin.request_history import MAX_EXPORTS, PAGE
+from gateway.server.admin.request_history import MAX_EXPORTS, PAGE_ROWS
 from gateway.server.admin.requests import RequestView, build_row
 from gateway.server.context import SERVICES
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE
@@ -199,7 +199,7 @@ REFUSED = [
     ("after=t12.11", 400, "after"),
     (f"after={2**63}", 400, "after"),
     ("key=one", 400, "key"),
-    (f"text={'x' * (MAX_ERROR + 1)}", 400, "text"),
+    (f"text={'x' * (MAX_ERROR_CHARS + 1)}", 400, "text"),
     ("account=nobody", 404, "account"),
 ]
 
@@ -421,8 +421,8 @@ async def test_an_export_is_read_no_faster_than_it_is_taken_and_ends_with_its_re
     gateway_with: StartGateway,
 ) -> None:
     """Its file is of 8 MB: more than any buffer on the way takes."""
-    total = 30 * PAGE
-    rows = [make(number, "15 12:00", error="x" * MAX_ERROR, model="m" * 256) for number in range(6, total + 6)]
+    total = 30 * PAGE_ROWS
+    rows = [make(number, "15 12:00", error="x" * MAX_ERROR_CHARS, model="m" * 256) for number in range(6, total + 6)]
     operator = await start(gateway_with, rows)
     history = operator.gateway.app[SERVICES].admin.history
     history.log = log = CountingLog(history.log)
@@ -448,7 +448,7 @@ async def test_an_export_is_read_no_faster_than_it_is_taken_and_ends_with_its_re
 
 
 async def test_an_export_breaks_off_with_its_session_and_with_the_gateway(gateway_with: StartGateway) -> None:
-    rows = [make(number, "15 12:00", error="x" * MAX_ERROR) for number in range(6, 40 * PAGE)]
+    rows = [make(number, "15 12:00", error="x" * MAX_ERROR_CHARS) for number in range(6, 40 * PAGE_ROWS)]
     operator = await start(gateway_with, rows)
     gateway = operator.gateway
     history, drain = gateway.app[SERVICES].admin.history, gateway.app[SERVICES].drain
@@ -476,7 +476,7 @@ def test_a_row_says_whether_its_provider_said_what_cannot_be(source: UsageSource
 
 
 def test_an_export_has_every_field_of_a_row() -> None:
-    header = FORMATS["csv"].head.decode().strip().split(",")
+    header = FORMATS["csv"].header.decode().strip().split(",")
     assert sorted(header) == sorted(field.name for field in attrs.fields(RequestView))
 
 

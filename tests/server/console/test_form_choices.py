@@ -9,7 +9,7 @@ from gateway.server.admin.models import ModelView
 from gateway.server.console import form_choices
 from tests.support.table_rows import table_rows
 
-KINDS: dict[form_choices.Kind, tuple[str, ...]] = {
+KINDS: dict[form_choices.ModelKind, tuple[str, ...]] = {
     "chat": (
         "demo-chat", "gpt-5-mini", "gpt-4o-2024-08-06", "claude-haiku-4-5", "gemini-2.5-flash", "llama-3.3-70b",
         "deepseek/deepseek-r1", "qwen2.5-vl-72b-instruct", "mistral-large-latest", "o3", "grok-4", "kimi-k2",
@@ -40,7 +40,7 @@ def make_model(name: str) -> ModelView:
 
 
 @table_rows("kind", KINDS)
-def test_a_models_name_says_what_it_does(kind: form_choices.Kind) -> None:
+def test_a_models_name_says_what_it_does(kind: form_choices.ModelKind) -> None:
     assert {name: form_choices.find_kind(name) for name in KINDS[kind]} == dict.fromkeys(KINDS[kind], kind)
 
 
@@ -56,16 +56,16 @@ def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None
         reported = form_choices.format_choices(choices, kind)
         assert sorted(reported["all_models"]) == sorted(name for name in names if form_choices.find_kind(name) == kind)
         assert reported["model"] in {*names, ""}
-    assert {form_choices.find_kind(name) for name in names} <= set(get_args(form_choices.Kind))
+    assert {form_choices.find_kind(name) for name in names} <= set(get_args(form_choices.ModelKind))
 
 
 def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
-    assert form_choices.find_first(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
-    assert form_choices.find_first(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
-    assert form_choices.find_first(["demo-chat"]) == "demo-chat"
-    assert form_choices.find_first(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
-    assert form_choices.find_first(["b", "a"]) == "b"
-    assert form_choices.find_first([]) is None
+    assert form_choices.find_preferred(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
+    assert form_choices.find_preferred(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
+    assert form_choices.find_preferred(["demo-chat"]) == "demo-chat"
+    assert form_choices.find_preferred(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
+    assert form_choices.find_preferred(["b", "a"]) == "b"
+    assert form_choices.find_preferred([]) is None
 
 
 @given(st.sets(st.sampled_from(["connect", "connect 2", "connect 3", "first"])))

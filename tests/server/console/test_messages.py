@@ -150,8 +150,8 @@ def test_the_gateway_reads_a_catalogue_as_babel_does(path: Path) -> None:
         if message.id and message.string
     }
     found = parse_catalogue(path.read_text("utf-8"))
-    assert {english: (text, english in found.of_scripts) for english, text in found.messages.items()} == babels
-    assert found.of_scripts.items() <= found.messages.items()
+    assert {english: (text, english in found.script_messages) for english, text in found.messages.items()} == babels
+    assert found.script_messages.items() <= found.messages.items()
 
 
 def _get_first(forms: Any) -> str:

@@ -5,7 +5,7 @@ import re
 import aiohttp
 import pytest
 
-from gateway.server.help.pages import HELP, parse_page, read_chapters
+from gateway.server.help.pages import HELP_PATH, parse_page, read_chapters
 from tests.support.documentation import DOCS, list_pages
 from tests.support.gateway import channel
 from tests.support.started_gateways import StartGateway
@@ -34,14 +34,16 @@ async def test_every_page_is_served_to_anyone_and_every_link_of_it_leads_somewhe
                 assert response.status in {200, 303, 302}, (page_url, link)
 
 
-@pytest.mark.parametrize("path", [f"{HELP}/", f"{HELP}/index", f"{HELP}/clients/"])
+@pytest.mark.parametrize("path", [f"{HELP_PATH}/", f"{HELP_PATH}/index", f"{HELP_PATH}/clients/"])
 async def test_a_slash_at_the_end_does_not_matter(standing_with: StartGateway, path: str) -> None:
     gateway = await standing_with(NOWHERE)
     async with gateway.client.get(gateway.url + path) as response:
         assert response.status == 200
 
 
-@pytest.mark.parametrize("path", [f"{HELP}/nothing", f"{HELP}/../docs/index.md", f"{HELP}/%2e%2e/pyproject", "/helper"])
+@pytest.mark.parametrize(
+    "path", [f"{HELP_PATH}/nothing", f"{HELP_PATH}/../docs/index.md", f"{HELP_PATH}/%2e%2e/pyproject", "/helper"]
+)
 async def test_another_page_is_not_found(standing_with: StartGateway, path: str) -> None:
     gateway = await standing_with(NOWHERE)
     async with gateway.client.get(gateway.url + path) as response:

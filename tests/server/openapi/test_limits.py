@@ -9,7 +9,7 @@ from gateway.domain.idempotency import MAX_KEY_CHARS
 from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.domain.media import MEDIA_PATH
 from gateway.domain.usage import MAX_TOKENS
-from gateway.domain.webhook import MAX_WEBHOOK_URL
+from gateway.domain.webhook import MAX_WEBHOOK_URL_CHARS
 from gateway.formats.audio.speech import MAX_INPUT_CHARS, MEDIA_TYPES
 from gateway.formats.embeddings.openai import MAX_DIMENSIONS
 from gateway.formats.images.openai import MAX_PROMPT_CHARS
@@ -40,13 +40,13 @@ LIMITS = {
     "ImageEditForm n maximum": MAX_IMAGES,
     "SpeechRequest input maxLength": MAX_INPUT_CHARS,
     "VideoRequest prompt maxLength": video.MAX_PROMPT_CHARS,
-    "VideoRequest webhook_url maxLength": MAX_WEBHOOK_URL,
+    "VideoRequest webhook_url maxLength": MAX_WEBHOOK_URL_CHARS,
     "VideoForm prompt maxLength": video.MAX_PROMPT_CHARS,
-    "VideoForm webhook_url maxLength": MAX_WEBHOOK_URL,
+    "VideoForm webhook_url maxLength": MAX_WEBHOOK_URL_CHARS,
     "VideoRemixRequest prompt maxLength": video.MAX_PROMPT_CHARS,
-    "VideoRemixRequest webhook_url maxLength": MAX_WEBHOOK_URL,
+    "VideoRemixRequest webhook_url maxLength": MAX_WEBHOOK_URL_CHARS,
     "VideoRemixForm prompt maxLength": video.MAX_PROMPT_CHARS,
-    "VideoRemixForm webhook_url maxLength": MAX_WEBHOOK_URL,
+    "VideoRemixForm webhook_url maxLength": MAX_WEBHOOK_URL_CHARS,
 }
 
 
