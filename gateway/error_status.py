@@ -44,8 +44,8 @@ _PAGE = "/help/reference/errors"
 
 
 def find_page(code: str | None, address: str) -> str | None:
-    """Return the URL of the documentation page for an error code, or None.
+    """Return the URL of the documentation page for an error code; None if the code is not the gateway's own.
 
-    With an empty ``address`` it is only the path.
+    With an empty ``address`` the result is only the path.
     """
     return f"{address}{_PAGE}#{code}" if code in STATUS else None

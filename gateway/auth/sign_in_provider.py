@@ -79,7 +79,7 @@ class SignInProvider:
     domains: tuple[str, ...] = attrs.field(default=(), metadata=_DOMAINS)
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        """Yield key and problem of each rule between keys."""
+        """Yield a key and a description for each broken rule that involves more than one key."""
         if self.create and not (self.account or self.account_claim):
             yield "account", "expected the account of new members, or account_claim: create is true"
 

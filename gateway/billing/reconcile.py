@@ -251,7 +251,7 @@ def _compare_jobs(held_by_job: Mapping[str, int], live_jobs: Iterable[VideoJob])
 def _find_short_balances(
     held_by_balance: Mapping[BalanceId, int], live_jobs: Sequence[tuple[VideoJob, int]]
 ) -> list[str]:
-    """Report balances that hold less than their jobs need: a job's reservation was released by mistake."""
+    """Report balances that hold less than their jobs need, because a job's reservation was released by mistake."""
     needed_nanos: dict[BalanceId, int] = {}
     for job, amount in live_jobs:
         owners: tuple[BalanceId, ...] = (("account", job.account_id), ("key", job.key_id))

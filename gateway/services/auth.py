@@ -68,7 +68,7 @@ async def open_accounts(
 async def _declare(service: AccountService, options: AppOptions, storage: StorageServices) -> str | None:
     """Store the accounts and keys of the configuration file.
 
-    If none exist, create the first and return its secret, and otherwise None.
+    If no account exists, create the first account and key, and return the key's secret; otherwise return None.
     """
     files = storage.deployment.open_files(storage.database, options.folder.secret("pepper"))
     if options.declare and await files.is_new(options.config):

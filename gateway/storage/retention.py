@@ -23,7 +23,13 @@ _IS_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 @frozen
 class RetentionBatch:
-    """The result of a commit. ``last`` is the last sequence checked. With ``ended``, no later row is old enough."""
+    """The result of a commit.
+
+    Attributes:
+        retired: the number of deleted rows.
+        last: the last sequence that was checked.
+        ended: whether no later row is old enough.
+    """
 
     retired: int
     last: int

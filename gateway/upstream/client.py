@@ -166,7 +166,7 @@ class RequestHeadBuilder:
         self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
 
     def build(self, http_request: HttpRequest, proxy: str | None) -> RequestHead:
-        """Build the head of a request through ``proxy``. Raises ``ProviderBadResponse`` if one of them is invalid."""
+        """Build the head of a request through ``proxy``. Raises ``ProviderBadResponse`` if a part of it is invalid."""
         if proxy is not None and not proxy.lower().startswith(PROXY_URLS):  # of a channel stored by an older version
             raise ProviderBadResponse(f"The channel's proxy must be {EXPECTED_PROXY}", phase="connect")
         method, address = http_request.method, http_request.url
@@ -297,11 +297,11 @@ class PooledHttpClient:
 
 
 def _check_resendable(connection: Connection, method: str, *, is_kept: bool, since_s: float) -> None:
-    """Return if an unanswered idempotent request may be sent again immediately, because a reused connection broke.
+    """Check whether an unanswered request may be sent again immediately, because a reused connection broke.
 
-    Otherwise the error is raised: ``StaleConnection`` if the provider cannot have processed the request, because the
-    connection broke at most ``RESEND_WITHIN_S`` after the request was written or before all of it was sent. ``since_s``
-    is the time since the request was written, in seconds.
+    If it may not, the connection's error is raised. That is ``StaleConnection`` if the provider cannot have processed
+    the request, because the connection broke before all of it was sent, or at most ``RESEND_WITHIN_S`` afterwards.
+    ``since_s``: the seconds since the request was written.
     """
     connection.check()
     error = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")

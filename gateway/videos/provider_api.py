@@ -239,8 +239,8 @@ class VideoProviderApi:
     ) -> bytes:
         """Return the answer with the file's address.
 
-        Raises ``ProviderContentGone`` or another ``ProviderError``, also for a rejection: the client did not send this
-        request.
+        Raises ``ProviderContentGone`` or another ``ProviderError``. A rejection is no error of the client, which did
+        not send this request.
         """
         try:
             return (await self._ask(access, backend, provider_request))[0]

@@ -14,8 +14,8 @@ class StoreClock:
     """Unix seconds by the store. Between two beats, this machine's monotonic clock measures the time.
 
     Args:
-        machine_clock: returns Unix seconds of this machine, for the time before the first beat. If it is set later,
-            nothing changes here.
+        machine_clock: returns Unix seconds of this machine, for the time before the first beat. Setting that clock
+            later has no effect here.
         monotonic: returns seconds of a monotonic clock that includes the time while this machine sleeps.
     """
 
