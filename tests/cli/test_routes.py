@@ -6,6 +6,7 @@ from typing import Any
 import click
 import pytest
 
+from gateway.cli.output_explain import print_explanation
 from gateway.cli.step_text import format_step, parse_step
 from tests.support.cli_operator import Operator, log, sit_down
 from tests.support.gateway import channel
@@ -123,3 +124,38 @@ async def test_a_test_shows_each_step_and_fails_if_one_does(gateway_with: StartG
         assert lines[2][:4] == ["2", "gone", "-", "failed:"]
         await operator.see("routes", "edit", "fast", "--step", "m")
         assert (await operator.type("routes", "test", "fast")).exit_code == 0
+
+
+EXPLAINED: dict[str, Any] = {
+    "model": "fast", "operation": "chat", "key": None, "refused": None, "served": True, "room": None, "channels": [],
+    "steps": [
+        {
+            "step": 1, "verdict": "first", "reserved_usd": 0.5, "balance": None, "on": ["unavailable"], "reason": None,
+            "models": [
+                {"model": "a", "weight": 9, "chance": 0.9, "channels": []},
+                {"model": "b", "weight": 1, "chance": 0.1, "channels": []},
+            ],
+        }
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("affinity", "line"),
+    [
+        ({"mode": "auto", "keeps_s": 600.0, "has_choice": True},
+         "A conversation stays where it was answered last, for 600 s after each answer."),
+        ({"mode": "header", "keeps_s": 0.5, "has_choice": True},
+         "A conversation that its client names stays where it was answered last, for 0.5 s after each answer."),
+        ({"mode": "off", "keeps_s": 600.0, "has_choice": True},
+         'Conversations are not kept together (routing.affinity = "off").'),
+        ({"mode": "auto", "keeps_s": 600.0, "has_choice": False}, ""),
+    ],
+)  # fmt: skip
+def test_an_explanation_tells_the_draw_of_models_and_what_keeps_a_conversation(
+    affinity: dict[str, Any], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_explanation(EXPLAINED | {"affinity": affinity})
+    printed = capsys.readouterr().out.splitlines()
+    assert any("a 90 %, b 10 %" in text for text in printed)
+    assert (line in printed) if line else not any("onversation" in text for text in printed)

@@ -71,6 +71,23 @@ async def test_every_sum_is_that_of_the_rows(gateway_with: StartGateway) -> None
             assert found == pytest.approx(of_model / 10**9, abs=1e-12)
 
 
+async def test_what_was_saved_is_at_the_price_in_force_at_the_request(gateway_with: StartGateway) -> None:
+    """The cached tokens are the same at both prices, and a new price leaves earlier rows and sums as they were."""
+    body = {"model": "stored", "messages": [{"role": "user", "content": "x" * 4_000}], "max_tokens": 8}
+    async with CachingProvider() as up:
+        gateway = await gateway_with({"channel": [up.channel(models=["stored"], model_map={})]})
+        admin = AdminApi(gateway)
+        for price in (3, 5):
+            rates = {"input_usd_per_million": price, "cached_input_usd_per_million": 1, "output_usd_per_million": 1}
+            await admin("PUT", "/prices/stored", rates)
+            assert (await call(gateway, stream=False, **body)).status == 200
+            assert (await call(gateway, stream=False, **body)).status == 200
+        rows = await gateway.rows(4)
+        assert [row.cached_tokens for row in rows] == [0, 1_000, 1_000, 1_000]
+        assert [row.saved_nanos for row in rows] == [0, 2_000_000, 4_000_000, 4_000_000]
+        assert (await admin("GET", "/usage?by=model"))["total"]["saved_nanos"] == 10_000_000
+
+
 async def check_axis(gateway: RunningGateway, rows: list[RequestRecord], axis: str, label: str | None) -> None:
     """The lines along an axis, and their total, are the sums of their rows."""
     usage = await AdminApi(gateway)("GET", f"/usage?by={axis}")
