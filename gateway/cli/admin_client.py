@@ -318,7 +318,7 @@ def is_running(context: CliContext) -> bool:
 
 
 def find_running(data: Path) -> Json | None:
-    """Return the announcement of the process that holds the folder; None without one.
+    """Return the announcement of the process that holds the folder; None if no process holds it.
 
     Raises ``StartupError`` if the folder cannot be read.
     """

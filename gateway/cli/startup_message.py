@@ -90,6 +90,6 @@ def find_command() -> str:
 
 
 def choose_model(models: Sequence[str]) -> str | None:
-    """Return the first model whose name suggests chat, preferring models other than the demo's; None without one."""
+    """Return the first model whose name suggests chat, preferring those not of the demo; None if there is none."""
     chat_models = [model for model in models if not any(word in model.lower() for word in _NON_CHAT_WORDS)]
     return next((model for model in chat_models if not model.startswith("demo-")), next(iter(chat_models), None))

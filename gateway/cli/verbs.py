@@ -25,7 +25,7 @@ _STOP_HINT = "A gateway stops at Ctrl-C, or at SIGTERM (systemd: systemctl stop 
 
 
 def find_verb(group: click.Group, name: str) -> str | None:
-    """Return the verb of ``group`` synonymous with ``name``; None without such a verb."""
+    """Return the verb of ``group`` synonymous with ``name``; None if there is no such verb."""
     for verbs in _SYNONYMS:
         if name in verbs:
             return next((verb for verb in verbs if verb in group.commands), None)

@@ -174,7 +174,10 @@ class Balance:
         return self._capped_counter
 
     def find_room(self, day: UtcDay) -> int | None:
-        """Return the amount that may still be reserved, in nano-USD. Can be negative; None without a quota."""
+        """Return the amount that may still be reserved, in nano-USD; None if there is no quota.
+
+        The amount can be negative.
+        """
         cap = self._cap_nanos
         if cap is None:
             return None
@@ -182,7 +185,7 @@ class Balance:
         return cap + find_counter.credit_nanos - find_counter.spent_nanos - self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:
-        """Return when the quota's period ends, in Unix seconds. None unless the period is a day or a month."""
+        """Return when the quota's period ends, in Unix seconds; None unless the period is a day or a month."""
         period = self.quota.period
         return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
 
@@ -220,7 +223,7 @@ class Balance:
         self._recount_overrun()
 
     def find_balance(self, day: UtcDay) -> int | None:
-        """Return the unspent part of the quota, reservations included, in nano-USD. None without a quota."""
+        """Return the unspent part of the quota, reservations included, in nano-USD; None if there is no quota."""
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
 
@@ -254,7 +257,7 @@ class Reservation:
 
     Attributes:
         charge: the result of ``settle``; None while the reservation is open.
-        left_nanos: the remaining amount of the tightest balance after this reservation; None without any quota.
+        left_nanos: the remaining amount of the tightest balance after this reservation; None if there is no quota.
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.

@@ -62,7 +62,7 @@ class Capability:
         return None
 
     def find_video_problem(self, video_request: VideoRequest) -> Problem | None:
-        """Return why the video cannot be made as requested. None if it can."""
+        """Return why the video cannot be made as requested, or None if it can."""
         if video_request.remix_of is not None:
             return ("video_id", "it does not remix videos") if self.remixes is False else None
         if video_request.reference is not None and self.references is False:
@@ -87,7 +87,7 @@ UNKNOWN = Capability("*")
 
 
 def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:
-    """Return the entry of a model by any of its names: an exact match, else the longest glob. None without one."""
+    """Return the entry of a model by any of its names: an exact match, else the longest glob, else None."""
     for name in names:
         for entry in entries:
             if entry.name == name:
@@ -103,7 +103,7 @@ _FIELD_ORDER = ("model", "mask", "image", "video_id", "input_reference", "size",
 def find_shared_problem(
     refusals: Iterable[tuple[Capability, Problem]], find_problem: Callable[[Capability], Problem | None]
 ) -> Problem | None:
-    """Return the problem if no capability can serve the request. None if one can.
+    """Return the problem if no capability can serve the request, and None if one can.
 
     The problem is that of the capabilities that come nearest, and its text lists everything that at least one of them
     allows. ``find_problem`` returns the problem of one capability.

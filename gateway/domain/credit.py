@@ -37,7 +37,7 @@ class CreditGrant:
     Attributes:
         limited: False if the balance has no spending limit and needs no lease.
         granted_nanos: the amount by which the node's lease has grown.
-        room_nanos: the part of the limit left after all leases; None without a limit.
+        room_nanos: the part of the limit left after all leases; None if there is no limit.
         others_nanos: the outstanding amount of other nodes, if nothing was granted.
         since_day: the first day of the quota's current period, in days since 1970; 0 without one.
         outstanding_nanos: the part of the node's lease that is not posted yet; 0 without a limit.

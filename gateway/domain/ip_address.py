@@ -135,7 +135,7 @@ def _split_hops(forwarded: Sequence[str]) -> Iterator[str]:
 
 
 def _parse_hop(text: str) -> Address | None:
-    """Parse ``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, also quoted. None for anything else."""
+    """Parse ``1.2.3.4``, ``1.2.3.4:567``, ``::1``, ``[::1]``, ``[::1]:80``, also in quotes; None for other text."""
     if len(text) > _MAX_HOP_CHARS:
         return None
     text = text.strip(" \t")

@@ -132,7 +132,7 @@ class LeasedBalance(Balance):
             self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a lease has no period
-        """Return the amount that may be reserved without asking the store. None if there is no limit."""
+        """Return the amount that may be reserved without asking the store; None if there is no limit."""
         if not self.leased:
             return None
         return min(0, self.room_nanos) if self.lease_unknown else self.room_nanos
@@ -177,7 +177,7 @@ class LeasedBalance(Balance):
         return given_nanos
 
     def resync(self, stored_lease: StoredLease | None, unposted_nanos: int) -> None:
-        """Adopt the store's lease; None if the store has no lease.
+        """Adopt the store's lease, ``stored_lease``, which is None if the store has no lease.
 
         ``unposted_nanos`` is the amount that this node has settled and the store does not know yet.
         """
@@ -187,7 +187,7 @@ class LeasedBalance(Balance):
         self.lease_unknown = False
 
     def find_refusal(self, day: UtcDay, now_s: float) -> CreditRefusal | None:
-        """Return the store's last refusal; None without one, or if it has expired."""
+        """Return the store's last refusal; None if there is none, or if it has expired."""
         refusal = self.refusal
         if refusal is None or now_s >= refusal.until_s or refusal.day_number != day.number:
             return None

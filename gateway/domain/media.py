@@ -84,7 +84,7 @@ _EXPIRES_PATTERN = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 
 
 def sniff_media(head: bytes) -> str | None:
-    """Return the media type of a file by its first bytes. None if files of that type are not kept."""
+    """Return the media type of a file by its first bytes; None if files of that type are not kept."""
     for signature, media_type in _SIGNATURES:
         if head.startswith(signature):
             return media_type
@@ -100,7 +100,7 @@ def sniff_media(head: bytes) -> str | None:
 
 
 def sniff_image(head: bytes) -> str | None:
-    """Return the media type of an image by its first bytes. None if it is not a known image."""
+    """Return the media type of an image by its first bytes; None if the file is not a known image."""
     media_type = sniff_media(head)
     return media_type if media_type is not None and media_type.startswith("image/") else None
 
@@ -125,7 +125,7 @@ def _is_mp3_frame(head: bytes) -> bool:
 
 
 def find_media_type(media_id: str) -> str | None:
-    """Return the media type encoded in an id. None if the id is invalid."""
+    """Return the media type encoded in an id; None if the id is invalid."""
     match = _ID_PATTERN.fullmatch(media_id)
     return _TYPES_BY_EXTENSION.get(match["extension"]) if match else None
 

@@ -117,7 +117,7 @@ class Member:
     Attributes:
         name: unique over all accounts.
         passphrase: its argon2id hash.
-        totp: the second factor's secret, encrypted; None without one.
+        totp: the second factor's secret, encrypted; None if the member has none.
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
     """
@@ -140,7 +140,7 @@ class Member:
         return self.totp is not None or self.passkeys > 0
 
     def accept(self, proof: "Credential") -> "Member | None":
-        """Return the member after ``proof`` was used. None if it is not valid: another passphrase, or a used code."""
+        """Return the member after ``proof`` was used; None if the passphrase has changed, or the code was used."""
         if self.passphrase != proof.passphrase:
             return None
         if not self.has_second_factor or proof.is_known or proof.passkey is not None:

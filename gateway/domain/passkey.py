@@ -80,7 +80,10 @@ class RelyingParty:
 
 
 def find_relying_party(address: str) -> RelyingParty | None:
-    """Return the site at ``address``. None if browsers allow no passkeys there: an IP address, or no TLS."""
+    """Return the site at ``address``; None if it has an IP address, or no TLS and is not this machine.
+
+    Browsers allow no passkeys at such sites.
+    """
     try:
         url = urlsplit(address)
         host = url.hostname or ""

@@ -153,7 +153,7 @@ class Price:
         return frozenset(unit for unit, amount in rates if amount)
 
     def find_tier(self, prompt_tokens: int) -> Tier | None:
-        """Return the tier for a prompt of ``prompt_tokens``, cached tokens included. None if no tier applies."""
+        """Return the tier for a prompt of ``prompt_tokens``, cached tokens included; None if no tier applies."""
         return next((tier for tier in self.tiers if prompt_tokens > tier.above_tokens), None)
 
     def find_factor(self, tier: str) -> int:
@@ -415,7 +415,7 @@ class PriceList:
         return sum(map(len, self.layers))
 
     def find(self, model: str, provider: str | None = None) -> Price | None:
-        """Return the price of ``model`` at ``provider``. None if no list has one.
+        """Return the price of ``model`` at ``provider``; None if no list has one.
 
         Within a list, an exact name precedes another spelling of the name (``model_name.py``), a spelling precedes a
         glob, and a longer glob a shorter one. Among equals, the provider's own price precedes one for every provider.

@@ -235,7 +235,7 @@ class LimitExceeded:
 
 @attrs.define(eq=False)
 class RateLimitPermit:
-    """Permission for one request. ``tokens`` is the estimate that was taken. ``holder`` is the limiter's own data."""
+    """Permission for one request. ``tokens`` is the estimate that was taken, and ``holder`` is data of the limiter."""
 
     tokens: int
     limit_status: RateLimitStatus

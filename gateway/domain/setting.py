@@ -59,7 +59,7 @@ def is_route(path: str) -> bool:
 
 
 def find_group(path: str) -> str | None:
-    """Return the group's name. None if the path is of no group."""
+    """Return the group's name; None if the path is not that of a group."""
     kind, _, name = path.partition("/")
     return name if kind == _GROUP_SECTION else None
 

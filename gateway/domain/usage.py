@@ -214,7 +214,7 @@ def _find_separate_units(reported_usage: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_cost(reported_usage: Mapping[str, Any]) -> int | None:
-    """Return the cost reported in a ``usage`` object, in nano-USD. None if there is no plausible one.
+    """Return the cost reported in a ``usage`` object, in nano-USD; None if there is no plausible one.
 
     ``cost`` is OpenRouter's ("Usage Accounting"); if the customer's own key for the model's vendor is used, the
     vendor's charge is added. xAI reports ticks of a ten-billionth of a dollar (docs.x.ai, "Models and Pricing").

@@ -198,7 +198,7 @@ class VideoJob:
 
     @property
     def useless_from_ms(self) -> int | None:
-        """When the job becomes useless: its video expires, or it failed. None if it has not ended."""
+        """When the job becomes useless: its video expires, or it failed; None if the job has not ended."""
         return (self.completed_ms if self.expires_ms is None else self.expires_ms) if self.ended else None
 
     def move(self, state: VideoState, now_ms: int, **changes: Any) -> "VideoJob":

@@ -84,7 +84,7 @@ class WebhookDelivery:
 
 
 def find_webhook_problem(url: str, hosts: Iterable[str]) -> str | None:
-    """Return why no webhook may be sent to ``url``, or None. ``hosts`` are globs. Without any, no host is allowed."""
+    """Return why no webhook may be sent to ``url``, or None. ``hosts`` are globs of the allowed hosts."""
     if len(url) > MAX_WEBHOOK_URL_CHARS:
         return f"The webhook's URL is longer than {MAX_WEBHOOK_URL_CHARS} characters"
     match = _URL_PATTERN.fullmatch(url) if url.isprintable() and "\\" not in url else None

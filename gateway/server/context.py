@@ -338,8 +338,8 @@ class Services:
 
     Attributes:
         clock: returns Unix seconds.
-        sign_in: sign-in with OpenID Connect; None without a ``[[sign_in]]`` table.
-        alerts: None without an ``[[alert]]`` table, and for commands other than ``serve``.
+        sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
+        alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
         open_copy_sender: returns what sends copies to shadow models; made by the first request of a step with one.
     """
 

@@ -101,7 +101,7 @@ class IdempotencyKey:
         return None
 
     async def _find_job(self, lost_record: IdempotencyRecord) -> IdempotencyRecord | None:
-        """Return a record whose answer is the job of an interrupted submission; None without such a job."""
+        """Return a record whose answer is the job of an interrupted submission; None if there is no such job."""
         services = self._request.app[SERVICES]
         job = (
             await services.videos.jobs.store.find_by_request(lost_record.request_id)

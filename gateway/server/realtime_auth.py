@@ -41,7 +41,7 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
     """Return the caller of a client secret, or None, and set ``request[CLIENT_SECRET]``.
 
-    Raises ``InvalidApiKey``, also for paths other than that of sessions.
+    Raises ``InvalidApiKey`` if the client secret is not valid, or the path is not that of sessions.
     """
     scheme, _, secret = (authorization or "").partition(" ")
     secret = secret.strip()

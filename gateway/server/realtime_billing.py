@@ -37,7 +37,7 @@ class RealtimeResponse:
     """One response of a session.
 
     Attributes:
-        cause: ``event_id`` of the client's event; None without an id, or if the provider began the response itself.
+        cause: the client's ``event_id``; None if the event has none, or if the provider began the response itself.
         longest_inference: an inference request with the maximum number of tokens, for the reservation.
         refused_at: the event loop's time at which the provider sent an error that probably concerns this response.
     """
@@ -201,7 +201,7 @@ class RealtimeBilling:
         return next((attrs.evolve(target, place=own.place) for target in same_channel_targets), own)
 
     def _raise_limits(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
-        """Raise the token limits to the model's maximum: the conversation's size is an estimate, no upper bound."""
+        """Raise the token limits to the model's maximum, because the conversation's size is only an estimate."""
         response.context.inference = attrs.evolve(
             inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
         )

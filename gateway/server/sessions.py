@@ -46,7 +46,7 @@ async def check_still_signed_in(request: web.Request) -> None:
 
 
 def find_reference(request: web.Request) -> str | None:
-    """Return the session reference in the cookie, without checking whether it is valid. None without a cookie."""
+    """Return the session reference in the cookie, without checking whether it is valid; None if there is no cookie."""
     return request.cookies.get(_name_cookie(request)) or None
 
 

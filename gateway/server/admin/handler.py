@@ -72,7 +72,7 @@ class AdminHandler:
 
     Attributes:
         function: returns an object or a list of objects; for a stream, a response.
-        takes: the attrs class of the JSON body; None without a body.
+        takes: the attrs class of the JSON body; None if there is no body.
         partly: every field of the body is optional. A missing field leaves its value unchanged.
         answer: the schema of the JSON response; by default derived from the function's return type.
         change: whether the operation changes data that all cluster nodes hold in memory. If it does, the answer

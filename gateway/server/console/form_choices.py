@@ -96,7 +96,7 @@ def find_kind(name: str, usd_per_image: float = 0) -> ModelKind:
 
 
 def find_preferred(names: Sequence[str]) -> str | None:
-    """Return the model for a first try; None without models. The demo's models come last."""
+    """Return the model for a first try; None if there are no models. The demo's models come last."""
     names = [name for name in names if not name.startswith("demo-")] or names
     for pattern in _PREFERRED_MODELS:
         for name in names:

@@ -247,7 +247,7 @@ def _parse_file(part: Body, param: str) -> MediaPart:
 
 
 def parse_file(file: Body, param: str, cache_control: Json | None = None) -> MediaPart:
-    """Parse an object with ``file_data`` and ``filename``. Raises ``InvalidRequest``, also for an uploaded file."""
+    """Parse an object with ``file_data`` and ``filename``. Raises ``InvalidRequest`` for an uploaded file, too."""
     if file.get("file_id") is not None:
         raise make_param_error(
             f"{param}.file_id", "An uploaded file only works with a channel that speaks the convention; send file_data"
