@@ -87,6 +87,7 @@ class RequestContext:
     ``usage``              the function that reads the answer; ``Settlement`` corrects it
     ``first_byte_at``      the function that begins the response to the client
     ``upstream_s``         ``Proxy``
+    ``queued_s``           ``QueueWait``
     ``record``             ``Settlement``; for a video job, its submission
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch``              ``LineRequest``
@@ -108,6 +109,7 @@ class RequestContext:
         attempts: all attempts so far. The last attempt is in progress or has ended the request.
         first_byte_at: when the response to the client began, in loop time; None before.
         upstream_s: seconds that all attempts took.
+        queued_s: seconds for which the request has waited in the queues of channels.
         batch: the batch that contains the request; ``NO_BATCH`` if there is none.
         loan: the memory borrowed for data loaded on behalf of the request; None before.
         route: the name of the route that the request names; empty: it names a model.
@@ -131,6 +133,7 @@ class RequestContext:
     usage: Usage = NO_USAGE
     first_byte_at: float | None = None
     upstream_s: float = 0.0
+    queued_s: float = 0.0
     record: RequestRecord | None = None
     headers: dict[str, str] | None = None
     batch: BatchShare = NO_BATCH

@@ -257,6 +257,20 @@ def _parse_pairs(_: click.Context, param: click.Parameter, pairs: tuple[str, ...
     return {name.strip(): value for name, _, value in (text.partition("=") for text in pairs)}
 
 
+def _parse_queue(_: click.Context, param: click.Parameter, text: str | None) -> Json | str | None:
+    """Parse ``NAME=VALUE,…`` into a table of numbers and booleans. Raises ``BadParameter``."""
+    if text in {None, NO_LIMIT}:
+        return text
+    table: Json = {}
+    for part in (text or "").split(","):
+        name, is_pair, value = (piece.strip() for piece in part.partition("="))
+        if not name or not is_pair:
+            raise click.BadParameter(f"expected {param.metavar}, or '{NO_LIMIT}' alone")
+        is_flag, number = value in {"true", "false"}, _COUNT if value.isdecimal() else _AMOUNT
+        table[name] = value == "true" if is_flag else number.convert(value, param, None)
+    return table
+
+
 def channel_options(command: Command) -> Command:
     """Add all options of a channel."""
     return _connection_options(_serving_options(command))
@@ -328,6 +342,7 @@ def _serving_options(command: Command) -> Command:
         click.option("--priority", type=_COUNT, help="The highest is tried first.  [default: 0]"),
         click.option("--weight", type=_COUNT, help="Share of requests among equal priorities.  [default: 1]"),
         click.option("--max-concurrency", type=_COUNT, help="Max concurrent requests."),
+        _QUEUE_OPTION,
         click.option("--rpm", type=_COUNT, help="Requests per minute."),
         click.option("--price-multiplier", type=_FACTOR, help="1.2 charges 20 % more than the price list."),
         click.option("--owned-by", metavar="NAME", help="owned_by of its models in GET /v1/models."),
@@ -342,6 +357,12 @@ def _serving_options(command: Command) -> Command:
     )
 
 
+_QUEUE_OPTION = click.option(
+    "--queue",
+    callback=_parse_queue,
+    metavar="length=50,wait_s=120,one_model=true,…",
+    help="Let requests wait while --max-concurrency is reached.",
+)
 _FACTOR = NumberOrNone(whole_numbers=False, name="X")
 
 

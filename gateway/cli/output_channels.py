@@ -148,6 +148,7 @@ def print_channel(channel: Json) -> None:
             "priority": channel["priority"],
             "weight": channel["weight"],
             "limits": format_limits(channel),
+            **({"queue": _format_queue(channel)} if channel["queue"] else {}),
             "timeouts": ", ".join(f"{name.replace('_', ' ')} {channel[f'{name}_timeout_s']:g} s" for name in _TIMEOUTS),
             "proxy": channel["has_proxy"],
             "headers": channel["header_names"],
@@ -156,6 +157,13 @@ def print_channel(channel: Json) -> None:
             "allowed fields": channel["allow_fields"],
         }
     )
+
+
+def _format_queue(channel: Json) -> str:
+    """Format the queue: ``3 of 50 waiting, for at most 120 s, one model at a time``."""
+    queue = channel["queue"]
+    text = f"{channel['queued']} of {queue['length']} waiting, for at most {queue['wait_s']:g} s"
+    return f"{text}, one model at a time" if queue["one_model"] else text
 
 
 def print_added(channel: Json) -> None:

@@ -37,6 +37,27 @@ DEFAULT_TIMEOUTS = Timeouts()
 
 
 @frozen
+class QueueSettings:
+    """How requests wait for a place on a channel whose ``max_concurrency`` is reached.
+
+    Attributes:
+        length: the most requests that may wait.
+        wait_s: the longest wait of one request.
+        one_model: the server holds one model at a time, and takes long to load another.
+        switch_after_s: with ``one_model``, how long a request waits before its model is loaded although requests of the
+            loaded model wait, too.
+    """
+
+    length: int = 50
+    wait_s: float = 120.0
+    one_model: bool = False
+    switch_after_s: float = 20.0
+
+
+DEFAULT_QUEUE = QueueSettings()
+
+
+@frozen
 class Channel:
     """One connection to one provider. Fields with ``repr=False`` are secret, and encrypted in the store.
 
@@ -44,6 +65,7 @@ class Channel:
         base_url: ends before ``/chat/completions``.
         id: the database id; 0 if the channel is not stored.
         pass_urls: give clients the provider's own image URLs.
+        queue: how requests wait while ``max_concurrency`` is reached; None: the channel is skipped then.
         owned_by: the owner of its models in lists; None: ``system``.
         allow_fields: globs of fields that change what is bought and that clients may send.
         held: the channel was added although its provider did not answer. It gets no requests until the provider does.
@@ -75,6 +97,7 @@ class Channel:
     allow_fields: tuple[str, ...] = ()
     held: bool = False
     held_reason: str = ""
+    queue: QueueSettings | None = None
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
     """The globs among ``models``: a model that matches is served but not listed."""
 

@@ -15,9 +15,11 @@ import structlog
 from gateway.billing.abandoned import may_have_worked
 from gateway.billing.step_reservation import lower_reservation
 from gateway.deadlines import DeadlineTimer
+from gateway.deferred import load
 from gateway.domain.request_log import ID_PREFIX, FailedAttempt
 from gateway.errors import (
     GatewayError,
+    NoHealthyChannel,
     OutputLimitExceeded,
     ProviderBadResponse,
     ProviderError,
@@ -36,8 +38,9 @@ from gateway.routing.target_list import TargetList
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import HttpClient, StaleConnection
 
-if TYPE_CHECKING:  # imported only by gateways that share limits
+if TYPE_CHECKING:  # imported only by gateways that share limits, or have a channel with a queue
     from gateway.cluster.limits.channels import SharedChannelLimits
+    from gateway.proxy.queue_wait import QueueWait
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -93,8 +96,14 @@ class Proxy:
 
     def abort(self) -> None:
         self.broken_off = True
+        self.load_balancer.dismiss_waiting()
         for attempt in list(self._attempts):
             attempt.abort(_make_shutdown_error())
+
+    def check_running(self) -> None:
+        """Raise ``ShuttingDown`` after ``abort``."""
+        if self.broken_off:
+            raise _make_shutdown_error()
 
     def _find_attempt(self, ctx: RequestContext) -> Attempt | None:
         return ctx.attempts[-1] if ctx.attempts and ctx.attempts[-1] in self._attempts else None
@@ -133,9 +142,9 @@ class Proxy:
         Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free.
         """
         if self.broken_off:
-            raise _make_shutdown_error()
+            raise _make_shutdown_error()  # ``check_running``, without its call
         targets, loop = ctx.target_list, asyncio.get_running_loop()
-        attempts = Attempts(self, targets, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
+        attempts = Attempts(self, ctx, targets, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
         async for attempt in attempts:
             if attempt.target.place is not None:
                 lower_reservation(ctx)
@@ -186,14 +195,18 @@ class Attempts:
     """An asynchronous iterator over the attempts of one request. Each attempt already holds a slot of its channel.
 
     After ``note_failure``, the next attempt waits for the retry budget and for the delay that the provider requested.
+    If no channel is free, and one has a queue, the attempt waits for a place there; see ``queue_wait.py``.
+
     ``error``: the error for the client if no attempt succeeds.
     """
 
     _proxy: Proxy
+    _ctx: RequestContext
     _targets: TargetList
     _answer_id: str
     _now_s: int
     _failed: tuple[Attempt, ProviderError] | None = None
+    _wait: "QueueWait | None" = None
     error: ProviderError = attrs.field(init=False)
 
     def __aiter__(self) -> "Attempts":
@@ -204,11 +217,33 @@ class Attempts:
         if failed is not None and not await self._may_retry(*failed):
             raise StopAsyncIteration
         while True:
-            attempt = targets.start(self._answer_id, self._now_s) if failed is None else targets.next(failed[0])
+            try:
+                attempt = targets.start(self._answer_id, self._now_s) if failed is None else targets.next(failed[0])
+            except NoHealthyChannel:
+                if not targets.list_queued():
+                    raise
+                attempt = None
+            if attempt is None and targets.list_queued():
+                attempt = await self._await_place()
+                if attempt is None:
+                    await asyncio.sleep(0)
+                    continue
             if attempt is None:
                 raise StopAsyncIteration
             if shared is None or await self._acquire_shared(shared, attempt):
                 return attempt
+
+    async def _await_place(self) -> Attempt | None:
+        """Wait in the queues of the full channels, and start the attempt in the place that is given.
+
+        Returns None if the channels must be looked at again. Raises ``ShuttingDown``.
+        """
+        wait = self._wait = self._wait or load("proxy.queue_wait:QueueWait")(self._proxy, self._ctx)
+        self._proxy.waiting += 1
+        try:
+            return await wait.start_attempt(self._answer_id, self._now_s)
+        finally:
+            self._proxy.waiting -= 1
 
     def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
         before = None if self._failed is None else self.error

@@ -123,6 +123,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         "test_ms": None if test is None else test.took_ms,
         "state": state.state,
         "running": state.running,
+        "queued": 0 if state.queue is None else len(state.queue),
         "share": 0.0 if health in _GETS_NOTHING else share,
         "cooldown_s": None if wait is None else round(wait, 1),
         "trips": breaker.trips,

@@ -10,10 +10,10 @@ import attrs
 
 from gateway.domain.account import Status
 from gateway.domain.account_spec import NAME, build_time
-from gateway.domain.channel import DEFAULT_TIMEOUTS, Channel, Timeouts
+from gateway.domain.channel import DEFAULT_QUEUE, DEFAULT_TIMEOUTS, Channel, QueueSettings, Timeouts
 from gateway.domain.price import ONE_PPM
 from gateway.frozen import frozen
-from gateway.parsing import POSITIVE, between, must
+from gateway.parsing import NOT_NEGATIVE, POSITIVE, between, must
 from gateway.providers.base import find_url_problem
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.environment_proxy import EXPECTED_PROXY, NO_PROXY, PROXY_URLS
@@ -72,6 +72,21 @@ _PRIORITY = between(-1_000_000, 1_000_000)
 _WEIGHT = between(1, 10_000)
 _AT_LEAST_ONE = between(1)
 _MULTIPLIER = between(0, 100)
+_MAX_QUEUE = 1_000
+
+
+@frozen
+class QueueSpec:
+    """``queue`` of a channel: how requests wait for one of the places of ``max_concurrency``."""
+
+    length: int = attrs.field(default=DEFAULT_QUEUE.length, metadata=between(1, _MAX_QUEUE))
+    wait_s: float = attrs.field(default=DEFAULT_QUEUE.wait_s, metadata=POSITIVE)
+    one_model: bool = DEFAULT_QUEUE.one_model
+    switch_after_s: float = attrs.field(default=DEFAULT_QUEUE.switch_after_s, metadata=NOT_NEGATIVE)
+
+    def queue(self) -> QueueSettings:
+        """Return the settings as the load balancer uses them."""
+        return QueueSettings(**attrs.asdict(self))
 
 
 @frozen
@@ -90,6 +105,7 @@ class ChannelSpec:
     priority: int = attrs.field(default=0, metadata=_PRIORITY)
     weight: int = attrs.field(default=1, metadata=_WEIGHT)
     max_concurrency: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
+    queue: QueueSpec | None = None
     rpm: int | None = attrs.field(default=None, metadata=_AT_LEAST_ONE)
     connect_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.connect_s, metadata=POSITIVE)
     first_byte_timeout_s: float = attrs.field(default=DEFAULT_TIMEOUTS.first_byte_s, metadata=POSITIVE)
@@ -126,6 +142,8 @@ class ChannelSpec:
             yield "models", "expected a list of models, or sync = true"
         if self.sync and provider.models_path is None:
             yield "sync", f"expected false: provider {self.provider!r} has no list of models to ask for"
+        if self.queue is not None and self.max_concurrency is None:
+            yield "queue", "expected max_concurrency, too: without it no request waits"
 
     def apply(self, channel: Channel) -> Channel:
         base_url = self.base_url or PROVIDERS[self.provider].base_url or ""
@@ -142,6 +160,7 @@ class ChannelSpec:
             priority=self.priority,
             weight=self.weight,
             max_concurrency=self.max_concurrency,
+            queue=None if self.queue is None else self.queue.queue(),
             rpm=self.rpm,
             timeouts=Timeouts(
                 self.connect_timeout_s, self.first_byte_timeout_s, self.idle_timeout_s, self.total_timeout_s
@@ -178,6 +197,7 @@ def build_channel_fields(channel: Channel) -> dict[str, Any]:
         "priority": channel.priority,
         "weight": channel.weight,
         "max_concurrency": channel.max_concurrency,
+        "queue": None if channel.queue is None else attrs.asdict(channel.queue),
         "rpm": channel.rpm,
         **timeouts,
         "has_proxy": channel.proxy not in {None, NO_PROXY},

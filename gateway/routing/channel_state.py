@@ -1,11 +1,12 @@
 """The live state of one channel and of its keys, and the slot that an attempt holds on them."""
 
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 
+from gateway.deferred import load
 from gateway.domain.api_format import Wire
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import BreakerSettings, CircuitBreaker, State
@@ -22,7 +23,8 @@ from gateway.domain.rate_limit import (
 from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
 
-if TYPE_CHECKING:  # imported by gateways that balance by measurement
+if TYPE_CHECKING:  # imported once a channel has a queue, or if the gateway balances by measurement
+    from gateway.routing.channel_queue import ChannelQueue
     from gateway.routing.performance import Performance
 
 Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refused"]
@@ -152,7 +154,8 @@ class ChannelState:
 
     Attributes:
         offered: the channel exists, is enabled and not held, and still has the same base URL and provider.
-        running: the number of places taken by attempts.
+        running: the number of places taken by attempts, and by requests of the queue that are about to use them.
+        queue: the requests that wait for a place; None: a full channel is skipped.
         tat: the state of its requests-per-minute limit; see ``domain/rate_limit.py``.
         calls: the number of successes and failures; client errors and cancelled requests do not count.
         recent: of the last ``RECENT_CALLS``, the milliseconds to the first byte (to the end if not streamed), or
@@ -176,6 +179,7 @@ class ChannelState:
     test: TestResult | None = None
     missing: frozenset[Wire] = frozenset()
     output_limits: dict[str, int] = attrs.field(factory=dict)
+    queue: "ChannelQueue | None" = None
     circuits: Circuits = attrs.field(init=False)
     _insisting: float = attrs.field(default=0.0, init=False)
     _insisting_of: dict[int, float] = attrs.field(factory=dict, init=False)
@@ -195,6 +199,34 @@ class ChannelState:
         self.output_limits = {}
         self.turn = 0
 
+    def update_queue(self, clock: Callable[[], float]) -> None:
+        """Make, change or remove the queue as the channel's settings say. ``clock`` is monotonic."""
+        settings, places = self.channel.queue, self.channel.max_concurrency
+        if settings is None or places is None:
+            self.queue = None
+        elif self.queue is None:
+            self.queue = load("routing.channel_queue:ChannelQueue")(settings, places, clock)
+        else:
+            self.queue.settings, self.queue.places = settings, places
+
+    def grant_places(self) -> bool:
+        """Give free places to requests of the queue, and return whether any got one."""
+        queue, before = self.queue, self.running
+        while queue is not None and (ticket := queue.take_next(self.running)) is not None:
+            self.running += 1
+            ticket.wake()
+        return self.running != before
+
+    def dismiss_blocked(self, now: float) -> None:
+        """Send away those who wait for what they cannot get soon: a circuit has opened, or a key is rejected."""
+        if self.queue is not None:
+            blocked = [
+                ticket
+                for ticket in self.queue.tickets
+                if self.find_obstacle_beyond_places(ticket.endpoint_key, ticket.account, now) is not None
+            ]
+            self.queue.dismiss(blocked)
+
     def learn_limit(self, model: str, limit: int) -> None:
         """Record a model's maximum of output tokens. If needed, drop the model whose limit was recorded longest ago."""
         self.output_limits.pop(model, None)
@@ -210,6 +242,7 @@ class ChannelState:
             and self.breaker.state == "closed"
             and (not self.circuits or not self.circuits.has_breaker(endpoint_key))
             and (most is None or self.running < most)
+            and self.queue is None
             and self.channel.rpm is None
             and key.breaker.state == "closed"
             and (not key.circuits or not key.circuits.has_breaker(endpoint_key))
@@ -222,6 +255,10 @@ class ChannelState:
         most = self.channel.max_concurrency
         return most is None or self.running < most - compute_reserve(most)
 
+    def may_start_batch(self, model: str) -> bool:
+        """Return whether a low-priority request may pass the queue, if there is one."""
+        return self.queue is None or self.queue.may_start(model, self.running, is_batch=True)
+
     def find_obstacle(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
         for wait in (self.breaker.wait_s(now), self.circuits.wait_s(endpoint_key, account, now)):
@@ -229,12 +266,27 @@ class ChannelState:
                 return "recovering", TRIAL_WAIT_S
             if wait > 0:
                 return "cooling_down", wait
-        return self._find_limit(now) or self._find_key_trouble(endpoint_key, account, now)
+        return self._find_limit(endpoint_key, now) or self._find_key_trouble(endpoint_key, account, now)
 
-    def _find_limit(self, now: float) -> tuple[Obstacle, float] | None:
-        most, rpm = self.channel.max_concurrency, self.channel.rpm
+    def find_obstacle_beyond_places(
+        self, endpoint_key: EndpointKey, account: int, now: float
+    ) -> tuple[Obstacle, float] | None:
+        """Return why the channel is unavailable although a place is free; None if only a place is missing."""
+        found = self.find_obstacle(endpoint_key, account, now)
+        if found is None or found[0] != "full":
+            return found
+        return self._find_rate_limit(now) or self._find_key_trouble(endpoint_key, account, now)
+
+    def _find_limit(self, endpoint_key: EndpointKey, now: float) -> tuple[Obstacle, float] | None:
+        most, queue = self.channel.max_concurrency, self.queue
+        if queue is not None and not queue.may_start(endpoint_key[1], self.running):
+            return "full", queue.estimate_wait_s()
         if most is not None and self.running >= most:
             return "full", FULL_WAIT_S
+        return None if self.channel.rpm is None else self._find_rate_limit(now)
+
+    def _find_rate_limit(self, now: float) -> tuple[Obstacle, float] | None:
+        rpm = self.channel.rpm
         if rpm is not None and (wait := wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now)):
             return "rate", wait
         return None
@@ -274,7 +326,7 @@ class ChannelState:
 
     def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
         """Return the seconds until a request may be sent despite failures; None if it may not."""
-        if not self.offered or self._find_limit(now) is not None:
+        if not self.offered or self._find_limit(endpoint_key, now) is not None:
             return None
         if all(key.find_limit_s(endpoint_key[1], account, now) for key in self.keys):
             return None
@@ -408,6 +460,7 @@ class ChannelSlot:
             free = await self.shared.widen(self, more, taken)
             state.running -= taken - free
             self.places -= taken - free
+            state.grant_places()
             return free
         return taken
 

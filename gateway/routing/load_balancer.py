@@ -23,8 +23,9 @@ from gateway.errors import ProviderError
 from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, KeyState, list_keys
 
-if TYPE_CHECKING:  # only gateways that share limits, or balance by measurement, need them
+if TYPE_CHECKING:  # needed only by gateways that share limits, balance by measurement, or have a channel with a queue
     from gateway.cluster.limits.channels import SharedChannelLimits
+    from gateway.routing.channel_queue import Ticket
     from gateway.routing.measured_balance import MeasuredBalance
 
 log = structlog.stdlib.get_logger(__name__)
@@ -142,9 +143,16 @@ class LoadBalancer:
                 state = ChannelState(channel, list_keys(channel, ()))
             else:
                 # Keep the object, because running attempts release their places in it.
+                if state.queue is not None and state.channel != channel:
+                    state.queue.dismiss(state.queue.tickets)
                 state.replace(channel, self._clock())
             state.offered = channel.serving
+            if channel.queue is not None or state.queue is not None:
+                state.update_queue(self._clock)
             channel_states[channel.name] = state
+        for former in before.values():
+            if not former.offered and former.queue is not None:
+                former.queue.dismiss(former.queue.tickets)
 
     @property
     def any_open(self) -> bool:
@@ -189,6 +197,8 @@ class LoadBalancer:
         state.running += 1
         self.running += 1
         self.changes += 1
+        if state.queue is not None:
+            state.queue.note_started(endpoint_key[1])
         if retry:
             self.retrying += 1
         elif insisting:
@@ -202,6 +212,32 @@ class LoadBalancer:
         if key.circuits:
             slot.key_started = key.circuits.start_attempt(endpoint_key, account, now, as_trial=tries)
         return slot
+
+    def enter_queue(self, state: ChannelState, ticket: "Ticket") -> bool:
+        """Let a request wait for a place on a channel; return False if its queue is full. It may get one at once."""
+        if state.queue is None or not state.queue.enter(ticket):
+            return False
+        self.grant_places(state)
+        return True
+
+    def leave_queue(self, state: ChannelState, ticket: "Ticket") -> None:
+        """End a request's wait. A place that it has got is free again, for the next one."""
+        if ticket.granted:
+            state.running -= 1
+        elif state.queue is not None:
+            state.queue.leave(ticket)
+        self.grant_places(state)
+
+    def grant_places(self, state: ChannelState) -> None:
+        """Give a channel's free places to the requests that wait for them."""
+        if state.grant_places():
+            self.changes += 1
+
+    def dismiss_waiting(self) -> None:
+        """Send away all who wait in a queue: the gateway shuts down."""
+        for state in self.channels.values():
+            if state.queue is not None:
+                state.queue.dismiss(state.queue.tickets)
 
     def record_success(self, slot: ChannelSlot) -> None:
         """Record that the provider has begun to answer. The attempt no longer counts against the retry budget."""
@@ -244,6 +280,7 @@ class LoadBalancer:
             case "nobody":
                 if error.answered:
                     self._record_key_healthy(slot, self._clock())
+        slot.state.dismiss_blocked(self._clock())
 
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
         """Record a successful probe that began in ``generation`` of the channel's circuit breaker."""
@@ -385,6 +422,9 @@ class LoadBalancer:
             state.recent.add(slot.first_byte_ms)
         state.running -= slot.places
         self.running -= 1
+        if state.queue is not None:
+            state.queue.note_ended(self._clock() - slot.began)
+            self.grant_places(state)
         if slot.retry:
             self.retrying -= 1
         if slot.insisting:
@@ -393,7 +433,12 @@ class LoadBalancer:
             state.breaker.abandon(slot.generation)
         if slot.key.breaker.state == "half_open":
             slot.key.breaker.abandon(slot.key_generation)
-        if slot.started is not None:
-            state.circuits.abandon(slot.started)
-        if slot.key_started is not None:
-            slot.key.circuits.abandon(slot.key_started)
+        if slot.started is not None or slot.key_started is not None:
+            _abandon_circuits(slot)
+
+
+def _abandon_circuits(slot: ChannelSlot) -> None:
+    if slot.started is not None:
+        slot.state.circuits.abandon(slot.started)
+    if slot.key_started is not None:
+        slot.key.circuits.abandon(slot.key_started)

@@ -1,5 +1,6 @@
 """The targets of a request for a route: its steps are tried one after another, each for the causes that it takes."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
@@ -68,6 +69,7 @@ class StepList(TargetList):
         self._unreachable: tuple[str, ...] = ()
         self._failed_in_step: set[Cause] = set()
         self._too_dear: set[int] = set()
+        self._waited: set[int] = set()
         self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
         self._order = list(range(len(route.steps)))
         self._step = -1
@@ -181,9 +183,24 @@ class StepList(TargetList):
         ahead = self._list_later() | {self._step}
         return [target for target in self.targets if get_place(target).step in ahead]
 
+    def list_queued(self) -> Sequence[Target]:
+        return () if self._step in self._waited else super().list_queued()
+
+    def end_wait(self) -> None:
+        """Note that the open step was waited for long enough. Each step is waited for once."""
+        self._waited.add(self._step)
+
+    def find_wait_s(self) -> float:
+        return math.inf if self._ends_at is None else self._ends_at - self.load_balancer.now
+
+    def _may_wait_for(self, target: Target) -> bool:
+        return get_place(target).step == self._step and super()._may_wait_for(target)
+
     def _choose(self) -> Target | None:
         while True:
             target = super()._choose()
+            if target is None and self.list_queued():  # a step is not left while it can be waited for
+                return None
             if target is not None or not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
                 return target
 
@@ -194,6 +211,8 @@ class StepList(TargetList):
             visited.append(self._step)
             if (target := super()._choose()) is not None:
                 return target, False
+            if self.list_queued():
+                raise self._find_reason()
             if not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
                 break
         del self.passed[noted:]

@@ -28,6 +28,8 @@ from gateway.upstream.interface import StaleConnection
 
 LONGEST_PAUSE_S = 2.0
 """Maximum wait before a second attempt on the only channel. If the provider asks for a longer one, none is made."""
+SHARED_PAUSE_S = 0.5
+"""How long a queue gives no place after other gateways were found to use them all."""
 _LONGEST_WAIT_S = 120
 """Maximum ``Retry-After`` in seconds for a client: client libraries do not wait longer."""
 
@@ -99,6 +101,7 @@ class TargetList:
         self._limit = 0
         self._exceeded = False
         self._patient = False
+        self._wait_is_over = False
         self.pause_s = 0.0
         self.balance: Balance = load_balancer.settings.balance
 
@@ -111,9 +114,64 @@ class TargetList:
         if len(targets) == 1 and targets[0].state.is_free(targets[0].endpoint_key):  # the usual case needs no selection
             self._first = targets[0]
             return targets
-        first, self._insisting = self._look()
-        self._first = first
+        try:
+            first, self._insisting = self._look()
+        except errors.NoHealthyChannel:
+            queued = self.list_queued()
+            if not queued:
+                raise
+            first, self._first = queued[0], None  # ``start`` looks again: the request waits after its checks
+        else:
+            self._first = first
         return [first, *(target for target in targets if target is not first)]
+
+    def list_queued(self) -> Sequence[Target]:
+        """Return one target of each channel at which the request may wait for a place, the best first."""
+        if self._wait_is_over:
+            return ()
+        found: dict[int, Target] = {}
+        for target in self.targets:
+            if target.state.queue is not None and self._may_wait_for(target):
+                best = found.setdefault(id(target.state), target)
+                if target.losses < best.losses:
+                    found[id(target.state)] = target
+        return sorted(found.values(), key=lambda target: (target.losses, -target.channel.priority))
+
+    def _may_wait_for(self, target: Target) -> bool:
+        """Return whether the channel lacks nothing but a place, and its queue has room."""
+        state, now = target.state, self.load_balancer.now
+        if state.queue is None or not state.offered or state.channel.name in self._tried:
+            return False
+        if not state.queue.has_room(is_batch=self._patient) or self._is_open(target):
+            return False
+        return state.find_obstacle_beyond_places(target.endpoint_key, self.account, now) is None
+
+    @property
+    def low_priority(self) -> bool:
+        """Whether the request lets others go first, as ``leave_room`` says."""
+        return self._patient
+
+    @property
+    def is_any_free(self) -> bool:
+        """Whether an attempt can be made now, without a wait."""
+        return any(map(self._is_open, self.targets))
+
+    def find_wait_s(self) -> float:
+        """Return the most seconds that the request may wait from now on; infinity if only the queue bounds it."""
+        return math.inf
+
+    def find_step_wait_s(self) -> float:
+        """Return how long a step of a route is waited for before the next one; infinity without another step."""
+        return math.inf
+
+    def end_wait(self) -> None:
+        """Note that the request has waited long enough: it takes what is free now, or ends."""
+        self._wait_is_over = True
+
+    def start_granted(self, target: Target, answer_id: str, now_s: int) -> Attempt:
+        """Start an attempt in the place that the request was given in the queue of ``target``."""
+        target.state.running -= 1
+        return self._take(target, answer_id, now_s)
 
     def _look(self) -> tuple[Target, bool]:
         """Return the target to use, and whether it is used despite its failures. Raises ``NoHealthyChannel``."""
@@ -121,7 +179,7 @@ class TargetList:
         if target is not None:
             return target, False
         insisting = [target for target in self.targets if self._find_insisting_s(target) == 0.0]
-        if not insisting:
+        if not insisting or self.list_queued():
             raise self._find_reason()
         return self._pick(insisting), True
 
@@ -134,9 +192,15 @@ class TargetList:
         return self._take(first, answer_id, now_s, insisting=insisting)
 
     def leave_out(self, attempt: Attempt) -> None:
-        """Undo an attempt because other gateways use up the channel's shared limits, and exclude the channel."""
+        """Undo an attempt because other gateways use up the channel's shared limits, and exclude the channel.
+
+        A channel with a queue stays: the request waits there until other gateways have released a place.
+        """
         self._attempts -= 1
-        self._tried += (attempt.channel.name,)
+        if attempt.slot.state.queue is None or self._wait_is_over:
+            self._tried += (attempt.channel.name,)
+        else:
+            attempt.slot.state.queue.pause(SHARED_PAUSE_S)
 
     def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Return whether to make another attempt after ``failed``, which is released. If not, answer with ``error``."""
@@ -229,7 +293,8 @@ class TargetList:
         with_room = [
             target
             for target in self.targets
-            if target.state.has_spare and (shared is None or shared.has_spare(target.state))
+            if (target.state.has_spare or target.state.queue is not None)
+            and (shared is None or shared.has_spare(target.state))
         ]
         if self.targets and not with_room:
             message = f"Every channel that serves the model {self._inference.model!r} is full, or nearly so"
@@ -268,7 +333,7 @@ class TargetList:
     @property
     def is_open(self) -> bool:
         """Whether another attempt can be made, on an untried channel or on the same one again."""
-        return self._again is not None or any(map(self._is_open, self.targets))
+        return self._again is not None or any(map(self._is_open, self.targets)) or bool(self.list_queued())
 
     @property
     def is_any_open(self) -> bool:
@@ -331,7 +396,9 @@ class TargetList:
             return False
         if state.is_free(target.endpoint_key):
             return True
-        return state.offered and state.find_obstacle(target.endpoint_key, self.account, self.load_balancer.now) is None
+        if not state.offered or state.find_obstacle(target.endpoint_key, self.account, self.load_balancer.now):
+            return False
+        return not self._patient or state.queue is None or state.may_start_batch(target.model)
 
     def _find_insisting_s(self, target: Target) -> float | None:
         """Return the seconds until the channel may be used despite its failures. None if it may not be used."""

@@ -172,6 +172,7 @@ class ShadowRequest:
         context.target_list = targets = plain_router.route(context.caller, context.inference)
         targets.limit_attempts(1)
         targets.leave_room()
+        targets.end_wait()  # a copy waits in no queue
         await services.billing.quota.admit(context, targets.rank())
         if context.inference.stream:
             await forward.stream(services.proxy, context, DiscardedStream(), settle=self._settle_stream)

@@ -9,7 +9,7 @@ from sqlalchemy import Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.channel import Channel, QueueSettings, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
@@ -27,6 +27,7 @@ _LIST_CHANNELS = select(channels).order_by(channels.c.id)
 PURPOSE = "channels"
 """The encryption purpose of channel secrets."""
 _TIMEOUT_FIELDS = tuple(field.name for field in attrs.fields(Timeouts))
+_QUEUE_FIELDS = tuple(field.name for field in attrs.fields(QueueSettings))
 
 
 class ChannelRepository:
@@ -128,6 +129,8 @@ def _read_channel(row: Row[Any], secrets: bytes) -> Channel:
     columns = {name: getattr(row, name) for name in _COLUMNS}
     settings = _pick(row.settings, _SETTING_FIELDS)
     settings["timeouts"] = Timeouts(**_pick(row.settings["timeouts"], _TIMEOUT_FIELDS))
+    if settings.get("queue") is not None:
+        settings["queue"] = QueueSettings(**_pick(row.settings["queue"], _QUEUE_FIELDS))
     return Channel(**columns, **settings, **_pick(orjson.loads(secrets), _SECRET_FIELDS), origin="stored")
 
 

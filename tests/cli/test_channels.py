@@ -48,6 +48,11 @@ async def test_a_channel_is_added_changed_disabled_enabled_and_deleted(gateway_w
         made = await operator.add(up, "--api-key", GOOD_KEY, "--group", "vip, x", "--max-concurrency", "3")
         assert (made["origin"], made["key_count"], made["offers"], made["sync"]) == ("stored", 1, 2, True)
         assert (made["groups"], made["max_concurrency"]) == (["vip", "x"], 3)
+        queue = ["--queue", "length=5, wait_s=1.5,one_model=true"]
+        queued = await operator.ask("channels", "edit", "lab", *queue)
+        assert queued["queue"] == {"length": 5, "wait_s": 1.5, "one_model": True, "switch_after_s": 20.0}
+        assert "0 of 5 waiting, for at most 1.5 s, one model at a time" in await operator.see("channels", "show", "lab")
+        await operator.ask("channels", "edit", "lab", "--queue", "none")
         edit = ["channels", "edit", "lab", "--name", "lab2", "--group", "none", "--max-concurrency", "none"]
         more = ["--priority", "-5", "--weight", "7", "--rpm", "9", "--idle-timeout", "0.5", "--price-multiplier", "1.5"]
         changed = await operator.ask(*edit, *more)

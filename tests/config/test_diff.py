@@ -20,7 +20,7 @@ from gateway.config.schema import (
 )
 from gateway.config.server_schema import ServerSection, StoreSection
 from gateway.domain.account_spec import AccountSpec, KeySpec
-from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.channel import Channel, QueueSettings, Timeouts
 from tests.support.table_rows import table_rows
 
 UP = Channel("up", "custom", "http://up/v1", ("hunter2-key",), models=("m",))
@@ -64,6 +64,7 @@ CHANGES: dict[str, Any] = {
     "priority": 5,
     "weight": 5,
     "max_concurrency": 5,
+    "queue": QueueSettings(),
     "rpm": 5,
     "timeouts": Timeouts(total_s=5.0),
     "proxy": "http://user:hunter2-proxy@p",

@@ -25,7 +25,7 @@ from gateway.config.schema import (
 from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.capability import UNKNOWN, Capability
-from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.channel import Channel, QueueSettings, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.media import MediaRules, check_link, sign_link
 from gateway.domain.price import Price
@@ -248,6 +248,7 @@ def test_a_channel_becomes_what_it_declares() -> None:
         "priority": -5,
         "weight": 7,
         "max_concurrency": 3,
+        "queue": {"length": 5, "wait_s": 6, "one_model": True, "switch_after_s": 0.5},
         "rpm": 4,
         "connect_timeout_s": 1,
         "first_byte_timeout_s": 2,
@@ -273,6 +274,7 @@ def test_a_channel_becomes_what_it_declares() -> None:
         priority=-5,
         weight=7,
         max_concurrency=3,
+        queue=QueueSettings(5, 6.0, True, 0.5),
         rpm=4,
         timeouts=Timeouts(1, 2, 3, 4.5),
         proxy="http://p:1",

@@ -34,6 +34,7 @@ FULL: dict[str, Any] = {
     "priority": 4,
     "weight": 3,
     "max_concurrency": 5,
+    "queue": {"length": 7, "wait_s": 1.5, "one_model": True, "switch_after_s": 0.5},
     "rpm": 60,
     "connect_timeout_s": 1.5,
     "first_byte_timeout_s": 2.5,
@@ -258,8 +259,9 @@ async def test_one_key_takes_the_place_of_several_and_several_that_of_one() -> N
 OPTIONAL = [
     field.name
     for field in attrs.fields(ChannelSpec)
-    if field.name not in {"name", "provider", "base_url", "models", "sync", "api_key"}
+    if field.name not in {"name", "provider", "base_url", "models", "sync", "api_key", "max_concurrency"}
 ]
+"""All but what a channel needs; a queue needs ``max_concurrency``."""
 
 
 @pytest.mark.parametrize("name", OPTIONAL)

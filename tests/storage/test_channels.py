@@ -7,7 +7,7 @@ import attrs
 import pytest
 from sqlalchemy import text
 
-from gateway.domain.channel import Channel, Origin, Timeouts
+from gateway.domain.channel import Channel, Origin, QueueSettings, Timeouts
 from gateway.errors import Conflict, NotFound
 from gateway.storage.channels import ChannelRepository
 from gateway.storage.database import Database
@@ -28,6 +28,7 @@ FULL = Channel(
     priority=-(2**40),
     weight=7,
     max_concurrency=2**31,
+    queue=QueueSettings(7, 1.5, True, 0.25),
     rpm=60,
     timeouts=Timeouts(0.25, 1.5, 2.0, 3600.125),
     proxy="http://user:canary-proxy@proxy.example.com:3128",

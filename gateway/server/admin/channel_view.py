@@ -15,6 +15,16 @@ from gateway.routing.model_catalog import ModelCatalog
 
 
 @frozen(kw_only=True)
+class QueueView:
+    """How requests wait for a place."""
+
+    length: Count
+    wait_s: float
+    one_model: bool
+    switch_after_s: float
+
+
+@frozen(kw_only=True)
 class ChannelView:
     """A channel. ``came``, ``went`` and ``held`` are the names of three fields until 0.8."""
 
@@ -32,6 +42,7 @@ class ChannelView:
     priority: int
     weight: Count
     max_concurrency: Count | None
+    queue: QueueView | None
     rpm: Count | None
     connect_timeout_s: float
     first_byte_timeout_s: float
@@ -62,6 +73,7 @@ class ChannelView:
     test_ms: Count | None
     state: State
     running: Count
+    queued: Count
     share: float
     cooldown_s: float | None
     trips: Count

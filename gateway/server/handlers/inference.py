@@ -28,7 +28,7 @@ async def forward_inference(
     ctx.first_byte_at = active.loop.time()
     active.settle("completed")
     row = ctx.record
-    overhead_s = monotonic() - ctx.read_at - ctx.upstream_s
+    overhead_s = monotonic() - ctx.read_at - ctx.upstream_s - ctx.queued_s
     services.metrics.overheads.append(overhead_s)
     headers = {"x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}", "Content-Type": answer.media_type}
     if row is not None and not row.unpriced:  # without a price the cost is unknown

@@ -1,0 +1,238 @@
+"""The queue of one channel: requests that wait until one of the channel's places is free.
+
+Interactive requests go before those of batches. Among the accounts, and among the keys of an account, places are given
+in turn. With ``one_model``, requests of the loaded model go first until the oldest request of another model has waited
+``switch_after_s``. The models change only when nothing runs, and the model that follows is that of the oldest request.
+
+The queue decides and keeps count. It starts no task and sets no timer: ``ChannelState.grant_places`` asks it for the
+next request after each event that may free a place.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import attrs
+
+from gateway.domain.channel import QueueSettings
+from gateway.domain.circuits import EndpointKey
+from gateway.domain.rate_limit import compute_reserve
+
+ASSUMED_ANSWER_S = 10.0
+"""Assumed time of an answer until the channel has given one."""
+_NEWEST_SHARE = 0.2
+"""The share of the newest answer in the average time of answers."""
+
+
+@attrs.define(eq=False)
+class Ticket:
+    """One request's wait in one queue.
+
+    Attributes:
+        endpoint_key: API format and model, by the provider's name.
+        is_batch: the request is a line of a batch, and waits behind all others.
+        entered_at: when the request began to wait, in seconds of the queue's clock; a return to the queue keeps it.
+        wake: called when the request has got its place, or should look for another channel.
+        granted: the request has got its place, which the channel counts as taken.
+        dismissed: the request has left the queue without a place.
+    """
+
+    endpoint_key: EndpointKey
+    account: int
+    key: int
+    is_batch: bool
+    entered_at: float
+    wake: Callable[[], None]
+    granted: bool = False
+    dismissed: bool = False
+
+    @property
+    def model(self) -> str:
+        return self.endpoint_key[1]
+
+
+class ChannelQueue:
+    """The requests that wait for one channel.
+
+    Args:
+        places: the channel's ``max_concurrency``.
+        clock: returns seconds of a monotonic clock.
+    """
+
+    def __init__(self, settings: QueueSettings, places: int, clock: Callable[[], float]) -> None:
+        self.settings = settings
+        self.places = places
+        self._clock = clock
+        self._paused_until = -math.inf
+        self._tickets: list[Ticket] = []
+        self._turns: dict[tuple[int, int], None] = {}
+        """Accounts and keys with waiting requests; the one that got a place last is at the end."""
+        self._model: str | None = None
+        self._model_since = 0.0
+        self._answer_s: float | None = None
+        self._changed_at = clock()
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    @property
+    def loaded_model(self) -> str | None:
+        """The model that the server holds; None if it may hold several, or none was requested yet."""
+        return self._model if self.settings.one_model else None
+
+    @property
+    def tickets(self) -> Sequence[Ticket]:
+        return tuple(self._tickets)
+
+    def has_room(self, *, is_batch: bool) -> bool:
+        """Return whether another request may wait. Requests of batches make room for interactive ones."""
+        if len(self._tickets) < self.settings.length:
+            return True
+        return not is_batch and any(ticket.is_batch for ticket in self._tickets)
+
+    def enter(self, ticket: Ticket) -> bool:
+        """Add a request; return False if the queue is full. It may dismiss the newest request of a batch instead."""
+        if not self.has_room(is_batch=ticket.is_batch):
+            return False
+        if len(self._tickets) >= self.settings.length:
+            self.dismiss([next(waiting for waiting in reversed(self._tickets) if waiting.is_batch)])
+        index = len(self._tickets)
+        while index and self._tickets[index - 1].entered_at > ticket.entered_at:
+            index -= 1
+        self._tickets.insert(index, ticket)
+        self._turns.setdefault((ticket.account, ticket.key))
+        return True
+
+    def leave(self, ticket: Ticket) -> None:
+        """Remove a request that waits. Nothing happens if it does not wait any more."""
+        if ticket in self._tickets:
+            self._tickets.remove(ticket)
+            self._drop_turn(ticket)
+
+    def dismiss(self, tickets: Iterable[Ticket]) -> None:
+        """Send ``tickets`` away without a place: they look for another channel, or enter again."""
+        for ticket in list(tickets):
+            self.leave(ticket)
+            ticket.dismissed = True
+            ticket.wake()
+
+    def may_start(self, model: str, running: int, *, is_batch: bool = False) -> bool:
+        """Return whether a request that does not wait yet may have a place now. ``running``: places in use."""
+        if self._is_shut(running, is_batch=is_batch) or not self._may_load(model, running):
+            return False
+        ahead = [ticket for ticket in self._tickets if is_batch or not ticket.is_batch]
+        if not ahead:
+            return True
+        if is_batch or not self.settings.one_model:
+            return False
+        # Those who wait need another model, which is not loaded before its turn.
+        return self._find_overdue(ahead) is None and all(ticket.model != model for ticket in ahead)
+
+    def take_next(self, running: int) -> Ticket | None:
+        """Remove the next request from the queue and return it, its place granted; None if none may have a place."""
+        ticket = next(self._order(self._tickets), None)
+        if ticket is None or self._is_shut(running, is_batch=ticket.is_batch):
+            return None
+        if not self._may_load(ticket.model, running):
+            return None
+        self._tickets.remove(ticket)
+        turn = ticket.account, ticket.key
+        for key in [known for known in self._turns if known[0] == ticket.account and known != turn]:
+            self._turns[key] = self._turns.pop(key)  # the whole account goes to the end, this key behind its others
+        del self._turns[turn]
+        self._turns[turn] = None
+        self._drop_turn(ticket)
+        ticket.granted = True
+        self.note_started(ticket.model)
+        return ticket
+
+    def pause(self, pause_s: float) -> None:
+        """Give no place for ``pause_s``: the gateways share the channel's places, and others use them all."""
+        self._paused_until = self._clock() + pause_s
+
+    def note_started(self, model: str) -> None:
+        """Record that a request takes a place now."""
+        self._changed_at = self._clock()
+        if model != self._model:
+            self._model, self._model_since = model, self._changed_at
+
+    def note_ended(self, answer_s: float) -> None:
+        """Record that a place is free again after ``answer_s`` seconds."""
+        self._changed_at = self._clock()
+        before = answer_s if self._answer_s is None else self._answer_s
+        self._answer_s = before + _NEWEST_SHARE * (answer_s - before)
+
+    def find_place(self, ticket: Ticket) -> int:
+        """Return the number of a request in the order in which places will be given, from 1."""
+        return next(number for number, waiting in enumerate(self._order(self._tickets), 1) if waiting is ticket)
+
+    def estimate_wait_s(self, ticket: Ticket | None = None) -> float:
+        """Return the expected wait in seconds of a request that enters; None: an interactive one, behind all others."""
+        if ticket is None:
+            ahead = sum(not waiting.is_batch for waiting in self._tickets)
+        else:
+            waiting = sorted([*self._tickets, ticket], key=lambda each: each.entered_at)
+            ahead = next(number for number, each in enumerate(self._order(waiting)) if each is ticket)
+        answer_s = ASSUMED_ANSWER_S if self._answer_s is None else self._answer_s
+        # Longer than usual without a change: the answers that run now are longer ones.
+        return (ahead + 1) * max(answer_s, self._clock() - self._changed_at) / self.places
+
+    def _is_shut(self, running: int, *, is_batch: bool) -> bool:
+        places = self.places - compute_reserve(self.places) if is_batch else self.places
+        return running >= places or self._clock() < self._paused_until
+
+    def _may_load(self, model: str, running: int) -> bool:
+        """Return whether a request of ``model`` may start: the models change only while nothing runs."""
+        return not self.settings.one_model or model == self._model or not running
+
+    def _drop_turn(self, ticket: Ticket) -> None:
+        if not any(waiting.account == ticket.account and waiting.key == ticket.key for waiting in self._tickets):
+            del self._turns[ticket.account, ticket.key]
+
+    def _find_overdue(self, tickets: Sequence[Ticket]) -> Ticket | None:
+        """Return the oldest request of another model than the loaded one if it has waited long enough."""
+        oldest = next((ticket for ticket in tickets if ticket.model != self._model), None)
+        is_overdue = oldest is not None and self._clock() - oldest.entered_at >= self.settings.switch_after_s
+        return oldest if is_overdue and self.settings.one_model else None
+
+    def _order(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:
+        """Yield ``tickets``, which are sorted by their entry, in the order in which they get places."""
+        for is_batch in (False, True):
+            group = [ticket for ticket in tickets if ticket.is_batch is is_batch]
+            for of_model in self._group(group) if self.settings.one_model else [group]:
+                yield from self._take_turns(of_model)
+
+    def _group(self, tickets: Sequence[Ticket]) -> list[list[Ticket]]:
+        """Divide ``tickets`` by their models, in the order in which the models should be loaded.
+
+        Once another model is overdue, the loaded model keeps only those of its requests that waited when it was loaded,
+        and those no longer than ``switch_after_s``: every model has its turn.
+        """
+        by_model: dict[str, list[Ticket]] = {}
+        for ticket in tickets:
+            by_model.setdefault(ticket.model, []).append(ticket)
+        own = by_model.pop(self._model or "", [])
+        if self._find_overdue(tickets) is None:
+            return [own, *by_model.values()]
+        has_turn = self._clock() - self._model_since < self.settings.switch_after_s
+        turn = [ticket for ticket in own if has_turn and ticket.entered_at <= self._model_since]
+        return [turn, *by_model.values(), [ticket for ticket in own if ticket not in turn]]
+
+    def _take_turns(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:
+        """Yield one request of each account in turn; an account's keys take turns, too."""
+        accounts: dict[int, dict[int, list[Ticket]]] = {}
+        for account, key in self._turns:
+            accounts.setdefault(account, {})[key] = []
+        for ticket in tickets:
+            accounts.setdefault(ticket.account, {}).setdefault(ticket.key, []).append(ticket)
+        while accounts:
+            for account, keys in list(accounts.items()):
+                while keys:
+                    key = next(iter(keys))
+                    waiting = keys.pop(key)
+                    if waiting:
+                        yield waiting[0]
+                        if waiting[1:]:
+                            keys[key] = waiting[1:]
+                        break
+                if not keys:
+                    del accounts[account]
