@@ -290,7 +290,9 @@ async def compare(gateway_with: StartFresh, count: int, share: float, scripts: l
                 spread = 4 * (count * share * (1 - share)) ** 0.5
                 assert abs(len(copies) - count * share) <= spread
                 assert {(row.account, row.route, row.model) for row in copies} == {("shadow", "fast", "new")}
-                assert all(row.cost_nanos == (120_000 if row.outcome == "completed" else 0) for row in copies)
+                assert {row.cost_nanos for row in copies if row.outcome == "completed"} <= {120_000}
+                # A provider that breaks off after a while may have worked, as with callers' own requests.
+                assert all(row.cost_nanos <= row.reserved_nanos for row in copies)
                 assert len(new.received) == sum(row.attempts for row in copies)
             else:
                 assert not copies
