@@ -88,6 +88,7 @@ class RequestContext:
     ``first_byte_at``      the function that begins the response to the client
     ``upstream_s``         ``Proxy``
     ``queued_s``           ``QueueWait``
+    ``reported_place``     ``QueueWait``
     ``record``             ``Settlement``; for a video job, its submission
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch``              ``LineRequest``
@@ -110,6 +111,7 @@ class RequestContext:
         first_byte_at: when the response to the client began, in loop time; None before.
         upstream_s: seconds that all attempts took.
         queued_s: seconds for which the request has waited in the queues of channels.
+        reported_place: the place in a queue that was sent to the client, from 1; 0: none, and no comment was sent.
         batch: the batch that contains the request; ``NO_BATCH`` if there is none.
         loan: the memory borrowed for data loaded on behalf of the request; None before.
         route: the name of the route that the request names; empty: it names a model.
@@ -134,6 +136,7 @@ class RequestContext:
     first_byte_at: float | None = None
     upstream_s: float = 0.0
     queued_s: float = 0.0
+    reported_place: int = 0
     record: RequestRecord | None = None
     headers: dict[str, str] | None = None
     batch: BatchShare = NO_BATCH

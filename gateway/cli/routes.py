@@ -50,7 +50,7 @@ def routes() -> None:
     max_prompt_tokens=N, images=yes|no, tools=yes|no, stream=yes|no (what the request must be),
     balance=weight|latency|throughput|cost (how a channel is chosen), shadow=MODEL shadow_share=0.05
     shadow_max_running=4 (copies for another model, whose answers are dropped). Causes: unavailable, timeout,
-    rate_limited, credit, context, unsupported, budget, content, invalid.  [default: all but the last two]
+    rate_limited, credit, context, unsupported, budget, queue, content, invalid.  [default: all but the last two]
 
     \b
     Examples:

@@ -12,6 +12,7 @@ _SHADOW_KEYS = ("shadow", "shadow_share", "shadow_max_running")
 _NUMBER_KEYS = ("min_prompt_tokens", "max_prompt_tokens")
 _FLAG_KEYS = ("images", "tools", "stream")
 _BALANCE_KEY = "balance"
+_WAIT_KEY = "wait_s"
 _FLAG_VALUES = {"yes": True, "true": True, "no": False, "false": False}
 _WEIGHTED_PATTERN = re.compile(r"(?P<model>.+)\*(?P<weight>[0-9]{1,5})")
 
@@ -30,6 +31,8 @@ def parse_step(text: str) -> dict[str, Any]:
             step[key] = [item for item in value.split(",") if item]
         elif key == _BALANCE_KEY:
             step[key] = value
+        elif key == _WAIT_KEY:
+            step[key] = _parse_decimal(key, value)
         elif key in _SHADOW_KEYS:
             step.setdefault("shadow", {}).update(_parse_shadow(key, value))
         elif key in _NUMBER_KEYS:
@@ -37,7 +40,7 @@ def parse_step(text: str) -> dict[str, Any]:
         elif key in _FLAG_KEYS:
             condition[key] = _parse_flag(key, value)
         else:
-            known_keys = (*_LIST_KEYS, _BALANCE_KEY, *_SHADOW_KEYS, *_NUMBER_KEYS, *_FLAG_KEYS)
+            known_keys = (*_LIST_KEYS, _BALANCE_KEY, _WAIT_KEY, *_SHADOW_KEYS, *_NUMBER_KEYS, *_FLAG_KEYS)
             hint = did_you_mean(key, known_keys) or f"; expected one of {', '.join(known_keys)}"
             raise click.BadParameter(f"unknown condition '{key}'{hint}", param_hint="--step")
     return step | ({"if": condition} if condition else {})
@@ -48,6 +51,7 @@ def format_step(step: dict[str, Any]) -> str:
     words = [share if isinstance(share, str) else f"{share['model']}*{share['weight']}" for share in step["models"]]
     words += [f"{key}={','.join(step[key])}" for key in _LIST_KEYS if key in step]
     words += [f"{_BALANCE_KEY}={step[_BALANCE_KEY]}"] if _BALANCE_KEY in step else []
+    words += [f"{_WAIT_KEY}={step[_WAIT_KEY]:g}"] if _WAIT_KEY in step else []
     if "shadow" in step:
         shadow = step["shadow"]
         words += [f"shadow={','.join(shadow['models'])}", f"shadow_share={shadow['share']:g}"]
@@ -62,8 +66,12 @@ def _parse_shadow(key: str, value: str) -> dict[str, Any]:
         return {"models": [item for item in value.split(",") if item]}
     if key == "shadow_max_running":
         return {"max_running": _parse_number(key, value)}
+    return {"share": _parse_decimal(key, value)}
+
+
+def _parse_decimal(key: str, value: str) -> float:
     try:
-        return {"share": float(value)}
+        return float(value)
     except ValueError:
         raise click.BadParameter(f"{key}: expected a number, not '{value}'", param_hint="--step") from None
 

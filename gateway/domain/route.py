@@ -11,7 +11,16 @@ from typing import Literal, get_args
 from gateway.frozen import frozen
 
 Cause = Literal[
-    "unavailable", "timeout", "rate_limited", "credit", "context", "unsupported", "budget", "content", "invalid"
+    "unavailable",
+    "timeout",
+    "rate_limited",
+    "credit",
+    "context",
+    "unsupported",
+    "budget",
+    "queue",
+    "content",
+    "invalid",
 ]
 """Why a step was left. ``routing/causes.py`` finds the cause of an error.
 
@@ -22,6 +31,7 @@ Cause = Literal[
 - ``context``: the prompt is too long
 - ``unsupported``: no channel of the step can do what the request asks for
 - ``budget``: the caller cannot afford the step
+- ``queue``: the wait for a place would be too long, or was
 - ``content``: a content filter refused the request
 - ``invalid``: the provider refused the request for another reason
 """
@@ -112,6 +122,8 @@ class RouteStep:
         balance: how a channel is chosen among those of all models of the step; None: the setting
             ``routing.balance``, among those of the model that was drawn by weight.
         shadow: the models that get copies of the requests which the step answers; None: no copies.
+        wait_s: the longest wait for a place if a later step takes the cause ``queue``; None: only the queue of the
+            channel bounds the wait.
     """
 
     models: tuple[ModelShare, ...]
@@ -120,6 +132,7 @@ class RouteStep:
     condition: StepCondition = ANY_REQUEST
     balance: Balance | None = None
     shadow: StepShadow | None = None
+    wait_s: float | None = None
 
     def uses(self, channel: str) -> bool:
         """Return whether the step may use a channel, by its name."""

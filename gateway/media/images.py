@@ -110,7 +110,7 @@ class ImageService:
         ctx: RequestContext,
         client_stream: ClientStream,
         *,
-        settle: Callable[[errors.ProviderError | None], None],
+        settle: Callable[[errors.GatewayError | None], None],
     ) -> errors.ProviderError | None:
         return await forward.stream(proxy, ctx, client_stream, settle=settle, open_stream=self._open_stream)
 

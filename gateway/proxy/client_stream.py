@@ -14,7 +14,9 @@ class ClientStream(Protocol):
         """Whether the write buffer is full: call ``drain`` before the next ``write``."""
         ...
 
-    def open(self, media_type: str, data: bytes) -> None: ...
+    def open(self, media_type: str, data: bytes) -> None:
+        """Send the head and ``data``; only ``data`` if a comment was sent before, while the request waited."""
+        ...
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:
         """Send data without waiting, and return ``full``. No-op once the client has disconnected.

@@ -29,6 +29,7 @@ from gateway.errors import (
     drop_frames,
 )
 from gateway.formats.errors.openai import mask
+from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.drain import DrainedStream, DrainService
 from gateway.request_context import RequestContext
 from gateway.routing.causes import find_cause
@@ -136,16 +137,18 @@ class Proxy:
         _log_failure(attempt, error)
         drop_frames(error)
 
-    async def with_failover(self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]]) -> T:
+    async def with_failover(
+        self, ctx: RequestContext, send: Callable[[Attempt], Awaitable[T]], client: ClientStream | None = None
+    ) -> T:
         """Run ``send(attempt)`` on the request's channels, one after another, until a provider answers.
 
+        ``client``: the client's stream, to which the place in a queue is sent; None: there is none.
         Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free.
         """
         if self.broken_off:
             raise _make_shutdown_error()  # ``check_running``, without its call
         targets, loop = ctx.target_list, asyncio.get_running_loop()
-        attempts = Attempts(self, ctx, targets, ctx.id.removeprefix(ID_PREFIX), int(self.clock()))
-        async for attempt in attempts:
+        async for attempt in (attempts := Attempts(self, ctx, client, int(self.clock()))):
             if attempt.target.place is not None:
                 lower_reservation(ctx)
             self._attempts.add(attempt)
@@ -202,8 +205,7 @@ class Attempts:
 
     _proxy: Proxy
     _ctx: RequestContext
-    _targets: TargetList
-    _answer_id: str
+    _client: ClientStream | None
     _now_s: int
     _failed: tuple[Attempt, ProviderError] | None = None
     _wait: "QueueWait | None" = None
@@ -213,12 +215,13 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Attempt:
-        targets, failed, shared = self._targets, self._failed, self._proxy.load_balancer.shared
+        targets, failed, shared = self._ctx.target_list, self._failed, self._proxy.load_balancer.shared
         if failed is not None and not await self._may_retry(*failed):
             raise StopAsyncIteration
+        answer_id = self._ctx.id.removeprefix(ID_PREFIX)
         while True:
             try:
-                attempt = targets.start(self._answer_id, self._now_s) if failed is None else targets.next(failed[0])
+                attempt = targets.start(answer_id, self._now_s) if failed is None else targets.next(failed[0])
             except NoHealthyChannel:
                 if not targets.list_queued():
                     raise
@@ -238,10 +241,10 @@ class Attempts:
 
         Returns None if the channels must be looked at again. Raises ``ShuttingDown``.
         """
-        wait = self._wait = self._wait or load("proxy.queue_wait:QueueWait")(self._proxy, self._ctx)
+        wait = self._wait = self._wait or load("proxy.queue_wait:QueueWait")(self._proxy, self._ctx, self._client)
         self._proxy.waiting += 1
         try:
-            return await wait.start_attempt(self._answer_id, self._now_s)
+            return await wait.start_attempt(self._ctx.id.removeprefix(ID_PREFIX), self._now_s)
         finally:
             self._proxy.waiting -= 1
 
@@ -251,7 +254,7 @@ class Attempts:
         self._failed = attempt, error
 
     async def _may_retry(self, failed: Attempt, error: ProviderError) -> bool:
-        proxy, targets = self._proxy, self._targets
+        proxy, targets = self._proxy, self._ctx.target_list
         if not targets.may_retry(failed, error):
             return False
         loop = asyncio.get_running_loop()
@@ -282,7 +285,7 @@ class Attempts:
             if not allowed:
                 proxy.load_balancer.release(attempt.slot)
         if not allowed:
-            self._targets.leave_out(attempt)
+            self._ctx.target_list.leave_out(attempt)
         return allowed
 
 

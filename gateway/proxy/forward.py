@@ -11,7 +11,7 @@ from gateway.domain.api_format import OPTIONAL_WIRES, Wire
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.usage import Usage, estimate_tokens
-from gateway.errors import EndpointMissing, ProviderBadResponse, ProviderError, ProviderRejected
+from gateway.errors import EndpointMissing, GatewayError, ProviderBadResponse, ProviderError, ProviderRejected
 from gateway.formats.audio.speech import is_sound_type
 from gateway.formats.chat.fan_out import MergedStream
 from gateway.formats.chat.responses.responses import find_response_id
@@ -27,7 +27,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.proxy import fan_out
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.stream import MAX_HELD_BYTES, OpenStream, ProviderStream, StreamTimeouts
+from gateway.proxy.stream import MAX_HELD_BYTES, OpenStream, ProviderStream, StreamTimeouts, end_open_stream
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt, Packed, Target, find_answered
 from gateway.upstream.interface import HttpResponse
@@ -193,7 +193,7 @@ async def stream(
     ctx: RequestContext,
     client_stream: ClientStream,
     *,
-    settle: Callable[[ProviderError | None], None],
+    settle: Callable[[GatewayError | None], None],
     open_stream: StreamOpener = open_provider_stream,
 ) -> ProviderError | None:
     """Stream an answer to the client. Return the error that ended the stream after its first byte.
@@ -211,13 +211,8 @@ async def stream(
         watch = StreamTimeouts(timeouts, proxy.timer, give_up=attempt.abort, keep_alive=keep_alive)
         try:
             response, transform, open_whole = await open_stream(proxy, attempt)
-            provider = ProviderStream(
-                response,
-                transform,
-                timeouts=watch,
-                answered=partial(_record_first_event, proxy, attempt),
-                open_whole=open_whole,
-            )
+            answered = partial(_record_first_event, proxy, attempt)
+            provider = ProviderStream(response, transform, timeouts=watch, answered=answered, open_whole=open_whole)
             await provider.await_first_event(comments=not mode.binary)
             sound_type = _find_audio_type(response, mode) if mode.binary else None
             opened = OpenStream(provider, ctx, client_stream, sound_type)
@@ -226,7 +221,13 @@ async def stream(
             watch.stop()
             attempt.client = None  # breaks a reference cycle with the request
 
-    return await proxy.with_failover(ctx, send)
+    reader = client_stream if OPERATIONS[ctx.inference.operation].conversation else None  # sound has no comments
+    try:
+        return await proxy.with_failover(ctx, send, reader)
+    except GatewayError as error:
+        if not ctx.reported_place:
+            raise
+        return await end_open_stream(error, ctx, client_stream, settle)
 
 
 def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes]) -> None:

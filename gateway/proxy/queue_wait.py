@@ -3,6 +3,10 @@
 The request waits after its checks, with its cost reserved, in the queues of all channels that lack nothing but a place.
 The first place counts. A request that leaves, for whatever reason, leaves all queues at once, and gives back a place
 that it has got.
+
+A stream gets its place by comments, the first after ``KEEPALIVE_AFTER_S`` as for a silent provider: with the comment
+goes the status 200, and a later error becomes an error event. Other channels can still be tried, because nothing of an
+answer was sent.
 """
 
 import asyncio
@@ -11,6 +15,8 @@ from typing import Protocol
 
 import attrs
 
+from gateway.proxy.client_stream import ClientStream
+from gateway.proxy.stream import EVENTS, KEEPALIVE_AFTER_S
 from gateway.request_context import RequestContext
 from gateway.routing.channel_queue import Ticket
 from gateway.routing.load_balancer import LoadBalancer
@@ -30,11 +36,13 @@ class RunningProxy(Protocol):
 
 
 class QueueWait:
-    """The waits of one request."""
+    """The waits of one request. ``client``: the stream that gets the place; None: there is none."""
 
-    def __init__(self, proxy: RunningProxy, ctx: RequestContext) -> None:
+    def __init__(self, proxy: RunningProxy, ctx: RequestContext, client: ClientStream | None) -> None:
         self._proxy = proxy
         self._ctx = ctx
+        self._client = client
+        self._reported_at = proxy.load_balancer.now
         self._load_balancer = proxy.load_balancer
         self._started_at = proxy.load_balancer.now
         self._entered_at: dict[str, float] = {}
@@ -92,6 +100,26 @@ class QueueWait:
                     await self._woken.wait()
             for target in self._tickets.values():
                 self._load_balancer.grant_places(target.state)
+            self._tell_place()
+
+    def _tell_place(self) -> None:
+        """Tell the client its place if it has changed, or if the client has received nothing for long."""
+        now, ctx, client = self._load_balancer.now, self._ctx, self._client
+        silent = now - self._reported_at >= KEEPALIVE_AFTER_S
+        if client is None or self._woken.is_set() or not (ctx.reported_place or silent):
+            return
+        places = [
+            target.state.queue.find_place(ticket)
+            for ticket, target in self._tickets.items()
+            if target.state.queue is not None
+        ]
+        place = min(places)
+        if place == ctx.reported_place and not silent:
+            return
+        if not ctx.reported_place:
+            ctx.first_byte_at = asyncio.get_running_loop().time()
+        ctx.reported_place, self._reported_at = place, now
+        client.open(EVENTS, b": queued %d\n\n" % place)
 
     def _use_place(self, answer_id: str, now_s: int) -> Attempt | None:
         """Start the attempt in the place that was given; None: there is none, or the channel has failed since."""

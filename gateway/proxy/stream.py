@@ -431,6 +431,18 @@ class OpenStream:
         drop_frames(met)
 
 
+async def end_open_stream(
+    met: GatewayError, ctx: RequestContext, client_stream: ClientStream, settle: Callable[[GatewayError | None], None]
+) -> ProviderError:
+    """End a stream that has only comments with the error event for ``met``. Return the error, as ``run`` does."""
+    error = met if isinstance(met, ProviderError) else _wrap_own_error(met)
+    client_stream.add_doc_url(met)
+    settle(met)
+    await client_stream.finish(build_error_event(met, ctx.id, ctx.operation))
+    drop_frames(met)
+    return error
+
+
 def _wrap_own_error(met: GatewayError) -> ProviderError:
     """Wrap an error of the gateway itself as a ``ProviderError`` that does not count as a failure of the channel."""
     error = ProviderBadResponse(met.message, phase="gateway")

@@ -19,7 +19,7 @@ from gateway.domain.route import (
     StepShadow,
 )
 from gateway.frozen import frozen
-from gateway.parsing import POSITIVE, between, keyed, must
+from gateway.parsing import NOT_NEGATIVE, POSITIVE, between, keyed, must
 
 _MAX_NAME = 120  # with its prefix it is a path of a setting (domain/setting.py)
 _MAX_MODEL = 256
@@ -105,6 +105,7 @@ class StepSpec:
     condition: ConditionSpec = attrs.field(default=NO_CONDITION, metadata=keyed("if"))
     balance: Balance | None = None
     shadow: ShadowSpec | None = None
+    wait_s: float | None = attrs.field(default=None, metadata=NOT_NEGATIVE)
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         if not self.models:
@@ -119,7 +120,8 @@ class StepSpec:
         models = tuple(ModelShare(share.model, share.weight) for share in self.models)
         condition = ANY_REQUEST if self.condition == NO_CONDITION else self.condition.condition()
         shadow = None if self.shadow is None else self.shadow.shadow()
-        return RouteStep(models, self.channels, tuple(dict.fromkeys(self.on)), condition, self.balance, shadow)
+        causes = tuple(dict.fromkeys(self.on))
+        return RouteStep(models, self.channels, causes, condition, self.balance, shadow, self.wait_s)
 
 
 @frozen
@@ -171,4 +173,6 @@ def _build_step(step: RouteStep) -> dict[str, Any]:
         built["balance"] = step.balance
     if step.shadow is not None:
         built["shadow"] = {**attrs.asdict(step.shadow), "models": list(step.shadow.models)}
+    if step.wait_s is not None:
+        built["wait_s"] = step.wait_s
     return built

@@ -70,6 +70,7 @@ class StepList(TargetList):
         self._failed_in_step: set[Cause] = set()
         self._too_dear: set[int] = set()
         self._waited: set[int] = set()
+        self._waits_since: dict[int, float] = {}
         self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
         self._order = list(range(len(route.steps)))
         self._step = -1
@@ -191,18 +192,44 @@ class StepList(TargetList):
         self._waited.add(self._step)
 
     def find_wait_s(self) -> float:
-        return math.inf if self._ends_at is None else self._ends_at - self.load_balancer.now
+        now, wait_s = self.load_balancer.now, self._find_longest_wait_s()
+        since = self._waits_since.setdefault(self._step, now)
+        return min(since + wait_s, math.inf if self._ends_at is None else self._ends_at) - now
+
+    def _find_longest_wait_s(self) -> float:
+        """Return how long the open step may be waited for; infinity if no later step takes the cause ``queue``."""
+        wait_s = self.route.steps[self._step].wait_s
+        return math.inf if wait_s is None or self._find_next({"queue"}) is None else wait_s
+
+    def _find_queue_cause(self) -> Cause | None:
+        """Return ``queue`` if the request should not wait for the open step; None if it should wait there."""
+        waits_s = [target.state.queue.estimate_wait_s() for target in self.list_queued() if target.state.queue]
+        return "queue" if waits_s and min(waits_s) > self._find_longest_wait_s() else None
+
+    def _find_full_causes(self) -> set[Cause]:
+        """Return why the open step is left without an attempt. A full queue is both ``queue`` and ``unavailable``."""
+        cause = self._find_obstacle_cause()
+        has_queue = any(
+            target.state.queue is not None for target in self.targets if get_place(target).step == self._step
+        )
+        return {"queue", cause} if has_queue and cause == "unavailable" else {cause}
 
     def _may_wait_for(self, target: Target) -> bool:
         return get_place(target).step == self._step and super()._may_wait_for(target)
 
     def _choose(self) -> Target | None:
         while True:
-            target = super()._choose()
-            if target is None and self.list_queued():  # a step is not left while it can be waited for
-                return None
-            if target is not None or not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
+            if (target := super()._choose()) is not None:
                 return target
+            if (causes := self._find_causes()) is None or not self._leave_step(causes):
+                return None
+
+    def _find_causes(self) -> set[Cause] | None:
+        """Return why the open step is left, whose channels are not free; None if the request should wait for it."""
+        if not self.list_queued():
+            return self._failed_in_step or self._find_full_causes()
+        cause = self._find_queue_cause()
+        return None if cause is None else {cause}
 
     def _look(self) -> tuple[Target, bool]:
         visited: list[int] = []
@@ -211,12 +238,14 @@ class StepList(TargetList):
             visited.append(self._step)
             if (target := super()._choose()) is not None:
                 return target, False
-            if self.list_queued():
+            if (causes := self._find_causes()) is None:
                 raise self._find_reason()
-            if not self._leave_step(self._failed_in_step or {self._find_obstacle_cause()}):
+            if not self._leave_step(causes):
                 break
         del self.passed[noted:]
         for self._step in visited:  # insist on the earliest step that can be used, not on the last one
+            if self.list_queued():
+                raise self._find_reason()
             insisting = [
                 target
                 for target in self.targets

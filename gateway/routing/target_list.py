@@ -160,10 +160,6 @@ class TargetList:
         """Return the most seconds that the request may wait from now on; infinity if only the queue bounds it."""
         return math.inf
 
-    def find_step_wait_s(self) -> float:
-        """Return how long a step of a route is waited for before the next one; infinity without another step."""
-        return math.inf
-
     def end_wait(self) -> None:
         """Note that the request has waited long enough: it takes what is free now, or ends."""
         self._wait_is_over = True

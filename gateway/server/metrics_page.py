@@ -63,6 +63,7 @@ def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:
     state = GaugeMetricFamily("gateway_channel_state", "1 for the state of the channel", labels=["channel", "state"])
     circuits = GaugeMetricFamily("gateway_open_circuits", "Open circuits, also of single models", labels=["channel"])
     running = GaugeMetricFamily("gateway_channel_active_attempts", "Attempts under way", labels=["channel"])
+    queued = GaugeMetricFamily("gateway_channel_queued", "Requests that wait for a place", labels=["channel"])
     attempts = CounterMetricFamily("gateway_channel_attempts", "Attempts with a known outcome", labels=["channel"])
     failures = CounterMetricFamily("gateway_channel_failures", "Attempts that failed", labels=["channel"])
     for channel_state in load_balancer.channels.values():
@@ -72,9 +73,11 @@ def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:
             state.add_metric([name, health_state], health_state == health)
         circuits.add_metric([name], (channel_state.breaker.state != "closed") + len(channel_state.list_tripped()))
         running.add_metric([name], channel_state.running)
+        if channel_state.queue is not None:
+            queued.add_metric([name], len(channel_state.queue))
         attempts.add_metric([name], channel_state.calls)
         failures.add_metric([name], channel_state.failures)
-    yield from (state, circuits, running, attempts, failures)
+    yield from (state, circuits, running, queued, attempts, failures)
 
 
 def _list_process(services: Services) -> Iterator[Metric]:

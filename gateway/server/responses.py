@@ -166,6 +166,8 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
             headers["x-gateway-route"], headers["x-gateway-step"] = quote(place.route.name), str(place.step + 1)
         if adapted := ctx.attempts[-1].translator.adapted:
             headers["x-gateway-adapted"] = build_adapted(adapted)
+    if ctx.queued_s:
+        headers["x-gateway-queue-ms"] = str(round(ctx.queued_s * _MS_PER_S))
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)
     return headers
@@ -240,7 +242,16 @@ class DiscardingTransport(asyncio.Transport):
 class EventStreamResponse:
     """Implements ``proxy.client_stream.ClientStream`` for an aiohttp request."""
 
-    __slots__ = ("_chunked", "_drain_task", "_protocol", "_request", "_transport", "_wake_future", "response")
+    __slots__ = (
+        "_chunked",
+        "_drain_task",
+        "_has_head",
+        "_protocol",
+        "_request",
+        "_transport",
+        "_wake_future",
+        "response",
+    )
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
@@ -248,6 +259,7 @@ class EventStreamResponse:
         self._transport: asyncio.Transport | None = None
         self._drain_task: asyncio.Future[None] | None = None
         self._wake_future: asyncio.Future[None] | None = None
+        self._has_head = False
         self.response = RawResponse()
         self._chunked = request.version >= HttpVersion11
 
@@ -256,6 +268,9 @@ class EventStreamResponse:
         return self._protocol.writing_paused
 
     def open(self, media_type: str, data: bytes) -> None:
+        if self._has_head:
+            self.write(data)
+            return
         headers = {"Content-Type": media_type, **_STREAM_HEADERS}
         if self._chunked:
             headers["Transfer-Encoding"] = "chunked"
@@ -267,6 +282,7 @@ class EventStreamResponse:
         except ConnectionError:
             if not isinstance(self._transport, DiscardingTransport):
                 raise ClientDisconnected from None
+        self._has_head = True
         if len(data) >= SMALL_BODY_BYTES:
             self.write(data)
 

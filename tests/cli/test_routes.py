@@ -39,6 +39,8 @@ CONFIG: dict[str, Any] = {
             },
         ),
         ("a b balance=cost", {"models": ["a", "b"], "balance": "cost"}),
+        ("a wait_s=20", {"models": ["a"], "wait_s": 20.0}),
+        ("a on=queue wait_s=0.5", {"models": ["a"], "on": ["queue"], "wait_s": 0.5}),
         (
             "a shadow=new,newer shadow_share=0.05 shadow_max_running=2",
             {"models": ["a"], "shadow": {"models": ["new", "newer"], "share": 0.05, "max_running": 2}},
@@ -56,6 +58,7 @@ def test_a_step_is_written_as_it_is_read(text: str, step: dict[str, Any]) -> Non
         ("a chanels=x", "unknown condition 'chanels'; did you mean 'channels'?"),
         ("a max_prompt_tokens=many", "max_prompt_tokens: expected a whole number, not 'many'"),
         ("a shadow_share=some", "shadow_share: expected a number, not 'some'"),
+        ("a wait_s=long", "wait_s: expected a number, not 'long'"),
         ("a images=2", "images: expected yes or no, not '2'"),
     ],
 )

@@ -7,15 +7,23 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.channel import Channel, Timeouts
+from gateway.domain.channel import Channel, QueueSettings, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.http_request import HttpRequest
-from gateway.errors import ClientDisconnected, GatewayError, ProviderBadResponse, ProviderError, ProviderTimeout
+from gateway.errors import (
+    ClientDisconnected,
+    GatewayError,
+    NoHealthyChannel,
+    ProviderBadResponse,
+    ProviderError,
+    ProviderTimeout,
+)
 from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.formats.wire.sse import KEEPALIVE
 from gateway.providers.base import CHAT
 from gateway.proxy import forward
 from gateway.proxy.failover import RETRY_WAIT_S, Proxy
+from gateway.routing.channel_queue import Ticket
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer, RetrySettings
 from gateway.routing.target import Target
 from gateway.routing.target_list import TargetList
@@ -49,7 +57,8 @@ class RecordingStream:
 
     def open(self, media_type: str, data: bytes) -> None:
         assert media_type.startswith("text/event-stream")
-        self._note(b"200")
+        if not self.written:
+            self._note(b"200")
         self.write(data)
 
     def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - the port's
@@ -206,6 +215,71 @@ def test_a_channel_on_trial_that_thinks_for_long_and_answers_is_well_again(piece
 def test_a_channel_on_trial_that_breaks_in_mid_stream_is_not_well() -> None:
     _, error = relay([[50.0, ONE, 1.0]], PATIENT, on_trial=True)
     assert error is not None
+
+
+@attrs.define
+class QueuedStream:
+    """A stream that waits behind another request for a place on a channel; ``heard`` is what its client got, and when.
+
+    ``settled``: the error of each settlement.
+    """
+
+    wait_s: float
+    heard: list[tuple[int, bytes]] = attrs.Factory(list)
+    settled: list[GatewayError | None] = attrs.Factory(list)
+
+    async def wait(self, *pauses_s: float) -> ProviderError | None:
+        """Free the place after the first of ``pauses_s``, for the other request, and again after the second."""
+        paper, inference = RecordingStream(), parse_chat_inference({**HELLO, "stream": True})
+        self.heard = paper.written
+        load_balancer = LoadBalancer(asyncio.get_running_loop().time, settings=DEFAULT_SETTINGS, shared=None)
+        queue = QueueSettings(wait_s=self.wait_s)
+        load_balancer.set_channels(
+            [Channel("up", "custom", "http://up.invalid/v1", max_concurrency=1, queue=queue, timeouts=PATIENT)]
+        )
+        state = load_balancer.channels["up"]
+        targets = TargetList([Target(state, CHAT, "m")], inference, load_balancer)
+        slot = load_balancer.acquire(state, (CHAT.wire, "m"), 0, retry=False)
+        other = Ticket((CHAT.wire, "m"), 2, 2, is_batch=False, entered_at=0.0, wake=lambda: None)
+        assert load_balancer.enter_queue(state, other)
+        ctx = make_context(caller_of(), inference, target_list=targets)
+        going = Proxy(Thinkers([[ONE, DONE]]), load_balancer, clock=lambda: 0.0)
+        task = asyncio.create_task(forward.stream(going, ctx, paper, settle=self.settled.append))
+        for number, pause_s in enumerate(pauses_s):
+            await asyncio.sleep(pause_s)
+            if number:
+                load_balancer.leave_queue(state, other)
+            else:
+                load_balancer.release(slot)
+        try:
+            return await task
+        finally:
+            assert (going.running, len(state.queue or ())) == (0, 1 - bool(pauses_s))
+
+
+def test_a_stream_that_waits_is_told_its_place_after_fifteen_seconds_and_whenever_it_changes() -> None:
+    stream = QueuedStream(100)
+    assert run_skipping(stream.wait(20.4, 20.2)) is None
+    places = [(15, b": queued 2\n\n"), (21, b": queued 1\n\n"), (36, b": queued 1\n\n")]
+    assert stream.heard == [(15, b"200"), *places, (41, ONE), (41, DONE), (41, b"end")]
+    assert stream.settled == [None]
+
+
+def test_an_error_after_the_place_was_told_is_an_event() -> None:
+    stream = QueuedStream(25)
+    assert isinstance(run_skipping(stream.wait()), ProviderBadResponse)
+    assert stream.heard[:2] == [(15, b"200"), (15, b": queued 2\n\n")]
+    assert b"no_available_channel" in stream.heard[-2][1]
+    assert stream.heard[2:] == [stream.heard[2], (25, b"end")]
+    (error,) = stream.settled
+    assert isinstance(error, NoHealthyChannel)
+
+
+def test_a_short_wait_is_not_told_and_its_error_keeps_its_status() -> None:
+    stream = QueuedStream(10)
+    with pytest.raises(NoHealthyChannel):
+        run_skipping(stream.wait())
+    assert stream.heard == []
 
 
 def test_a_pause_in_mid_stream_is_filled_with_comments() -> None:

@@ -617,7 +617,7 @@ class Listening:
     up: ImageServices
     inference: InferenceRequest
     ear: RecordingClient = attrs.Factory(RecordingClient)
-    settled: list[ProviderError | None] = attrs.Factory(list)
+    settled: list[GatewayError | None] = attrs.Factory(list)
     ctx: RequestContext = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.domain.request_log import parse_tried
 from gateway.routing.channel_queue import ChannelQueue
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
@@ -64,6 +65,7 @@ async def test_a_full_channel_answers_those_who_waited(standing_with: StartGatew
         answers = await asyncio.gather(*tasks)
         assert [heard.status for heard in answers] == [200] * 5
         assert server.most_running == 1
+        assert ["x-gateway-queue-ms" in heard.headers for heard in answers] == [False, *[True] * 4]
         rows = await gateway.rows(5)
         assert all(row.outcome == "completed" for row in rows)
         await gateway.check_books()
@@ -130,6 +132,20 @@ async def test_who_leaves_the_queue_is_gone_at_once_and_nothing_stays_reserved(
         left = [row for row in rows if row.outcome == "client_closed"]
         assert [(row.cost_nanos, row.attempts) for row in left] == [(0, 0)]
         await gateway.check_books()
+
+
+async def test_the_metrics_have_the_length_of_each_queue(standing_with: StartGateway) -> None:
+    server = OneModelServer()
+    async with server.serve() as up:
+        gateway = await standing_with(site(queued_channel(up), channel(up.base_url, "other", models=["x"])))
+        tasks = await start_calls(gateway, up, ["m"] * 3)
+        async with gateway.client.get(
+            gateway.url + "/metrics", headers={"Authorization": f"Bearer {gateway.admin_token}"}
+        ) as page:
+            lines = [line for line in (await page.text()).splitlines() if line.startswith("gateway_channel_queued{")]
+        assert lines == ['gateway_channel_queued{channel="desk"} 2.0']
+        server.open_gate.set()
+        assert {(await task).status for task in tasks} == {200}
 
 
 async def test_a_full_queue_refuses_with_the_expected_wait(standing_with: StartGateway) -> None:
@@ -275,6 +291,35 @@ async def test_a_route_goes_on_once_its_step_was_waited_for(standing_with: Start
         desk.open_gate.set()
         cloud.open_gate.set()
         assert {(await task).status for task in tasks} == {200}
+        await gateway.check_books()
+
+
+@pytest.mark.parametrize(("wait_s", "step"), [(0, "2"), (5, "2"), (600, "1"), (None, "1")])
+async def test_a_step_overflows_if_the_expected_wait_is_above_its_own(
+    standing_with: StartGateway, wait_s: float | None, step: str
+) -> None:
+    """An answer is expected to take ten seconds as long as the channel has given none."""
+    desk = OneModelServer()
+    async with desk.serve() as up, ScriptedUpstream([answer(COMPLETION)]) as cloud:
+        first = {"models": ["A"], **({} if wait_s is None else {"wait_s": wait_s})}
+        route = {"name": "r", "step": [first, {"models": ["big"], "on": ["queue"]}]}
+        paid = channel(cloud.base_url, "cloud", models=["big"])
+        gateway = await standing_with(site(queued_channel(up), paid, route=[route]))
+        tasks = [asyncio.create_task(call(gateway, stream=False, model="A"))]
+        await until_received(up, 1)
+        tasks.append(asyncio.create_task(call(gateway, stream=False, model="r")))
+        if step == "1":
+            await until_queued(gateway, 1)
+        else:
+            heard = await tasks[1]
+            assert (heard.status, heard.headers["x-gateway-step"]) == (200, "2")
+        desk.open_gate.set()
+        answers = await asyncio.gather(*tasks)
+        assert [heard.status for heard in answers] == [200, 200]
+        assert answers[1].headers["x-gateway-step"] == step
+        assert len(cloud.received) == (step == "2")
+        row = next(row for row in await gateway.rows(2) if row.route == "r")
+        assert [each.cause for each in parse_tried(row.tried)][:1] == (["queue"] if step == "2" else [""])
         await gateway.check_books()
 
 

@@ -31,6 +31,7 @@ _STEP: s.Shape = s.allow(
     channels=s.array(s.TEXT),
     on=s.array(s.one_of(*CAUSES)),
     balance=s.one_of(*BALANCES),
+    wait_s=s.NUMBER,
     shadow=s.record(models=s.array(s.TEXT), share=s.NUMBER, max_running=s.COUNT),
     **{
         "if": s.allow(

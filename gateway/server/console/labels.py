@@ -60,6 +60,7 @@ LABELS: Mapping[str, str] = {
     "unavailable": mark("unavailable"),
     "timeout": mark("timeout"),
     "rate_limited": mark("rate limit"),
+    "queue": mark("long queue"),
     "credit": mark("provider's credit is used up"),
     "context": mark("prompt too long"),
     "unsupported": mark("not supported"),

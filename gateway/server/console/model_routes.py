@@ -12,7 +12,7 @@ from gateway.errors import NotFound
 from gateway.server.console.page import Data, ask_admin_api
 
 _TRAITS = ("images", "tools", "stream")
-_OTHERS = ("balance", "shadow")
+_OTHERS = ("balance", "shadow", "wait_s")
 """Fields of a step that the form keeps without showing them."""
 _ASKED = ("key", "prompt_tokens", *_TRAITS)
 

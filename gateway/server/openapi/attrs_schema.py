@@ -36,6 +36,7 @@ WORDS: Mapping[str, str] = {
     "StepSpec.models": "Models, or tables of a model and its weight.",
     "StepSpec.channels": "Names or globs of the channels to use; empty: every channel that serves the model.",
     "StepSpec.on": "Only after one of these causes; the first step is always tried.",
+    "StepSpec.wait_s": "The longest wait for a place in seconds, if a later step takes the cause `queue`; null: any.",
     "StepSpec.if": "What the request must be; a step that does not fit is passed over.",
     "ConditionSpec.min_prompt_tokens": "The fewest tokens of the prompt, by an estimate.",
     "ConditionSpec.max_prompt_tokens": "The most tokens of the prompt, by an estimate.",
