@@ -39,6 +39,8 @@ KEYS = (
 MODELS = (
     Column("MODEL", "id", shrinks=True, width=24),
     Column("OWNED BY", "owned_by", shrinks=True, width=12),
+    Column("KIND", "kind", drop=1),
+    Column("CONTEXT", "context_window", align_right=True, drop=2),
     Column("CHANNELS", "channels", shrinks=True, width=16),
     Column("PRICE", lambda model: _format_price(model["price"]), align_right=True),
 )

@@ -17,6 +17,8 @@ log = structlog.stdlib.get_logger(__name__)
 
 LOCAL_TIMEOUT_S = 0.5
 """A local server answers within this time, or there is none."""
+LOCAL_DETAILS_TIMEOUT_S = 2.0
+"""A start waits no longer for what a local server says of its models; the next list has it."""
 
 
 def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
@@ -50,7 +52,9 @@ async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list
     async def ask(provider: Provider) -> tuple[Channel, Sequence[ModelInfo]] | None:
         channel = Channel(provider.slug, provider.slug, provider.base_url or "", sync=True, origin="local")
         try:
-            return channel, await fetch_models(upstream, channel, now_s=now_s, timeout_s=LOCAL_TIMEOUT_S)
+            return channel, await fetch_models(
+                upstream, channel, now_s=now_s, timeout_s=LOCAL_TIMEOUT_S, details_timeout_s=LOCAL_DETAILS_TIMEOUT_S
+            )
         except ProviderError:
             return None
 

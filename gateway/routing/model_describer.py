@@ -115,6 +115,10 @@ class ModelDescriber:
             described.append(known)
         return described
 
+    def describe_offer(self, model: str, channels: Sequence[Channel]) -> ModelDescription:
+        """Describe ``model``, not a route, by what holds on each of ``channels``, which serve it."""
+        return self._describe_served(model, [(channel, channel.upstream_model(model)) for channel in channels])
+
     def _describe(self, listed: ModelInfo, caller: Caller) -> DescribedModel:
         self._made += 1
         route = self._source.routes.get(listed.id)

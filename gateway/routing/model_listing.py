@@ -3,6 +3,9 @@
 import asyncio
 from contextlib import suppress
 
+import attrs
+
+from gateway.deferred import defer_function
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderAuthError, ProviderBadResponse, ProviderTimeout
@@ -13,22 +16,35 @@ from gateway.formats.stream import check_parts
 from gateway.providers.registry import PROVIDERS
 from gateway.upstream.interface import HttpClient
 
+_add_details = defer_function("routing.model_details:add_details")
+"""Imported when a list arrives: a gateway whose channels declare their models needs none."""
 LISTING_TIMEOUT_S = 30.0
+DETAILS_TIMEOUT_S = 10.0
 MAX_LISTING_BYTES = 16 * 1024 * 1024
 
 
 async def fetch_models(
-    upstream: HttpClient, channel: Channel, *, now_s: int, timeout_s: float = LISTING_TIMEOUT_S
+    upstream: HttpClient,
+    channel: Channel,
+    *,
+    now_s: int,
+    timeout_s: float = LISTING_TIMEOUT_S,
+    details_timeout_s: float = DETAILS_TIMEOUT_S,
 ) -> list[ModelInfo]:
-    """Return a provider's models under callers' names. Keys are tried in order. Raises ``ProviderError``."""
+    """Return a provider's models under callers' names. Keys are tried in order. Raises ``ProviderError``.
+
+    Servers that say more of a model elsewhere are asked for that, too, for at most ``details_timeout_s``.
+    """
     provider = PROVIDERS[channel.provider]
     if provider.models_path is None:
         raise ProviderBadResponse(f"The provider {channel.provider!r} has no list of models to ask for")
     *others, last = channel.api_keys or ("",)
     for key in others:
         with suppress(ProviderAuthError):
-            return await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)
-    return await _ask(upstream, channel, last, now_s=now_s, timeout_s=timeout_s)
+            listing = await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)
+            return list(await _add_details(upstream, channel, key, listing, timeout_s=details_timeout_s))
+    listing = await _ask(upstream, channel, last, now_s=now_s, timeout_s=timeout_s)
+    return list(await _add_details(upstream, channel, last, listing, timeout_s=details_timeout_s))
 
 
 async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, timeout_s: float) -> list[ModelInfo]:
@@ -47,4 +63,4 @@ async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, 
         raise parse_worded_error(response.status, raw, channel.secrets, path=provider.models_path)
     read = gemini_models.parse_models if provider.list_format == "gemini" else openai_models.parse_models
     listing = read(raw, owned_by=channel.owner, now_s=now_s)
-    return [ModelInfo(provider.parse_model_id(listed.id), listed.created_s, listed.owned_by) for listed in listing]
+    return [attrs.evolve(listed, id=provider.parse_model_id(listed.id)) for listed in listing]

@@ -243,11 +243,15 @@ class Router:
 
     async def describe_models(self, caller: Caller, models: Sequence[ModelInfo]) -> "list[DescribedModel]":
         """Return ``models``, which ``caller`` may use, with what they can do and what they cost."""
+        return await self.find_describer().describe_all(caller, models)
+
+    def find_describer(self) -> "ModelDescriber":
+        """Return what describes models from the settings in force."""
         source = _make_source(self.pricing, self.routes, self.descriptions)
         if self._describer is None:
             self._describer = _make_describer(self.catalog, source)
         self._describer.use(source)
-        return await self._describer.describe_all(caller, models)
+        return self._describer
 
     def may_be_free(self, caller: Caller) -> bool:
         """Return whether any request of ``caller`` may cost nothing."""

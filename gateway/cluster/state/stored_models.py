@@ -7,7 +7,9 @@ import attrs
 import orjson
 from sqlalchemy import String, bindparam, text
 
+from gateway.domain.model_description import list_known
 from gateway.domain.model_info import ModelInfo, ModelList
+from gateway.formats.model_lists.listed_description import parse_description
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 
@@ -26,6 +28,11 @@ ON CONFLICT (channel) DO UPDATE SET provider = excluded.provider, base_url = exc
     THEN excluded.models ELSE m.models END
 WHERE excluded.fetched_ms > m.fetched_ms
 """)
+_DESCRIBED = ":descriptions"
+"""Ends the name of the row that has the descriptions of a channel's models, as text in the place of their owners.
+
+No channel has such a name. Nodes of version 0.9.0 accept only three values for a model and ignore this row.
+"""
 _DELETE_OLD_LISTS = text("DELETE FROM model_lists WHERE fetched_ms < :before_ms")
 
 
@@ -36,13 +43,24 @@ class ModelListRepository:
         self._database = database
 
     async def list_models(self, channels: Collection[str] | None = None) -> Sequence[ModelList]:
-        if channels is not None and not channels:
-            return []
-        statement = _LIST_ALL if channels is None else _LIST_NAMED.bindparams(names=sorted(channels))
-        return [_parse(row) for row in await self._database.read(statement)]
+        """Return the lists of these channels, or of all, with the descriptions of their models."""
+        if channels is not None:
+            names = {name.removesuffix(_DESCRIBED) for name in channels}
+            if not names:
+                return []
+            statement = _LIST_NAMED.bindparams(names=sorted(names | {name + _DESCRIBED for name in names}))
+        else:
+            statement = _LIST_ALL
+        lists = {listed.channel: listed for listed in map(_parse, await self._database.read(statement))}
+        return [
+            _describe(listed, lists.get(name + _DESCRIBED))
+            for name, listed in lists.items()
+            if not name.endswith(_DESCRIBED)
+        ]
 
     async def put_list(self, model_list: ModelList) -> None:
-        models = None if model_list.models is None else [attrs.astuple(model)[:3] for model in model_list.models]
+        listed = model_list.models
+        models = None if listed is None else [(model.id, model.created_s, model.owned_by) for model in listed]
         values = {
             "channel": model_list.channel,
             "provider": model_list.provider,
@@ -52,8 +70,19 @@ class ModelListRepository:
             "error": model_list.error,
         }
 
+        described = [
+            [model.id, 0, orjson.dumps(list_known(model.description)).decode()]
+            for model in listed or ()
+            if model.description is not None
+        ]
+        described_values = values | {
+            "channel": model_list.channel + _DESCRIBED,
+            "models": orjson.dumps(described).decode(),
+        }
+
         async def put(connection: AsyncConnection) -> None:
             await connection.execute(_PUT_LIST, values)
+            await connection.execute(_PUT_LIST, described_values)
 
         await self._database.write(put)
 
@@ -69,3 +98,12 @@ def _parse(row: Any) -> ModelList:
     fields = orjson.loads(models)
     parsed = None if fields is None else tuple(ModelInfo(*model) for model in fields)
     return ModelList(channel, provider, base_url, parsed, fetched_ms, error)
+
+
+def _describe(listed: ModelList, described: ModelList | None) -> ModelList:
+    """Return a list with the descriptions of its models, if they were stored with it."""
+    if listed.models is None or described is None or described.fetched_ms != listed.fetched_ms:
+        return listed
+    descriptions = {model.id: parse_description(orjson.loads(model.owned_by)) for model in described.models or ()}
+    models = (attrs.evolve(model, description=descriptions.get(model.id)) for model in listed.models)
+    return attrs.evolve(listed, models=tuple(models))

@@ -12,10 +12,11 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.model_description import ModelDescription
+from gateway.domain.model_description import UNDESCRIBED, ModelDescription
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.chat.openai.chat import parse_answer_object
+from gateway.formats.model_lists.listed_description import parse_tokens
 
 _GENERATION_METHODS = frozenset(
     {"generateContent", "streamGenerateContent", "embedContent", "batchEmbedContents", "predictLongRunning"}
@@ -34,8 +35,23 @@ def parse_models(raw: bytes, *, owned_by: str, now_s: int) -> list[ModelInfo]:
     items = parse_answer_object(raw).get("models")
     if not isinstance(items, list):
         raise ProviderBadResponse("The provider's model list has no 'models' array")
-    names = dict.fromkeys(_parse_name(item) for item in items if isinstance(item, dict) and _is_callable(item))
-    return [ModelInfo(name, now_s, owned_by) for name in names if name]
+    models: dict[str, ModelInfo] = {}
+    for item in items:
+        if isinstance(item, dict) and _is_callable(item) and (name := _parse_name(item)):
+            models.setdefault(name, ModelInfo(name, now_s, owned_by, description=_parse_description(item)))
+    return list(models.values())
+
+
+def _parse_description(item: dict[str, Any]) -> ModelDescription | None:
+    """Return what a model object says; None if it says nothing. Cohere's list has other fields."""
+    methods = item.get("supportedGenerationMethods")
+    embeds = isinstance(methods, list) and "embedContent" in methods and "generateContent" not in methods
+    description = ModelDescription(
+        "embedding" if embeds else None,
+        parse_tokens(item.get("inputTokenLimit")) or parse_tokens(item.get("context_length")),
+        None if embeds else parse_tokens(item.get("outputTokenLimit")),
+    )
+    return None if description == UNDESCRIBED else description
 
 
 def _is_callable(item: dict[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import orjson
 from gateway.domain.model_description import ModelDescription, list_known
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
+from gateway.formats.model_lists.listed_description import parse_description
 
 _MAX_CREATED_S = 4_102_444_800  # the year 2100; a larger number is in milliseconds or invalid
 
@@ -52,4 +53,5 @@ def _has_id(item: object) -> bool:
 def _parse_model(item: dict[str, Any], owned_by: str, now_s: int) -> ModelInfo:
     created_s: Any = item.get("created")
     is_plausible = type(created_s) in {int, float} and 1 <= created_s <= _MAX_CREATED_S
-    return ModelInfo(item["id"], int(created_s) if is_plausible else now_s, owned_by)
+    description = parse_description(item)
+    return ModelInfo(item["id"], int(created_s) if is_plausible else now_s, owned_by, description=description)

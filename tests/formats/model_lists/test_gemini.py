@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.model_description import ModelDescription
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 from gateway.formats.model_lists.gemini import parse_models
@@ -50,7 +51,12 @@ def test_what_can_be_called_is_listed_without_its_prefix() -> None:
         }
     )
     names = ("gemini-3.8-flash", "gemini-embedding-001", "veo-3.1-generate-preview")
-    assert listed == [ModelInfo(name, NOW, "google") for name in names]
+    window = ModelDescription(context_window=8)
+    described = (window, ModelDescription("embedding", 8), window)
+    assert listed == [
+        ModelInfo(name, NOW, "google", description=description)
+        for name, description in zip(names, described, strict=True)
+    ]
 
 
 def test_a_model_that_does_not_say_what_it_can_is_listed() -> None:

@@ -1,0 +1,179 @@
+"""What a provider's list says of a model beside its name.
+
+One reader for all lists in the style of OpenAI: no two providers mean different things by one field, and a gateway or a
+server such as llama-swap passes on the fields of others. What is not understood is left out. The fields:
+
+- OpenRouter (``Model`` of OpenRouterTeam/python-sdk): ``context_length``, ``top_provider.max_completion_tokens``,
+  ``architecture``, ``supported_parameters``, ``pricing.input_cache_read``, ``expiration_date``
+- Mistral (``BaseModelCard`` of mistralai/client-python): ``max_context_length``, ``capabilities``, ``deprecation``
+- Anthropic (``BetaModelInfo`` of anthropics/anthropic-sdk-python): ``max_input_tokens``, ``max_tokens``,
+  ``capabilities``, ``deprecated_at``
+- vLLM (``ModelCard``): ``max_model_len``
+- llama.cpp (ggml-org/llama.cpp, pull request 22952) and llama-swap: ``meta.n_ctx``, ``architecture``
+- LM Studio (lmstudio.ai/docs/developer/rest/endpoints): ``type``, ``max_context_length``, ``loaded_context_length``,
+  ``capabilities``
+- Groq (console.groq.com/docs/api-reference#models): ``context_window``, ``max_completion_tokens``
+- this gateway: the fields of ``ModelDescription``
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.domain.model_description import (
+    KINDS,
+    UNDESCRIBED,
+    Feature,
+    Modality,
+    ModelDescription,
+    ModelKind,
+    sort_features,
+    sort_modalities,
+)
+
+_MAX_TOKENS = 100_000_000
+_WINDOWS = (
+    "context_window", "loaded_context_length", "max_model_len", "context_length", "max_context_length",
+    "max_input_tokens",
+)  # fmt: skip
+_LONGEST = ("max_output_tokens", "max_completion_tokens")
+_TYPES: Mapping[object, ModelKind] = {
+    "llm": "chat", "vlm": "chat", "embeddings": "embedding", "embedding": "embedding", "rerank": "rerank",
+    "image": "image", "chat": "chat", "moderation": "moderation",
+}  # fmt: skip
+_PARAMETERS: Mapping[object, Feature] = {
+    "tools": "tools",
+    "structured_outputs": "structured_output",
+    "reasoning": "reasoning",
+    "include_reasoning": "reasoning",
+}
+_CAPABILITIES: Mapping[object, Feature] = {
+    "function_calling": "tools",
+    "tools": "tools",
+    "tool_use": "tools",
+    "structured_outputs": "structured_output",
+    "reasoning": "reasoning",
+    "thinking": "reasoning",
+    "server_tools": "web_search",
+}
+_DAY = re.compile(r"20\d\d-[01]\d-[0-3]\d(T|$)")
+_CHATS = frozenset({"completion_chat", "completion"})
+_ALL_OF_ANTHROPIC: tuple[Feature, ...] = ("tools", "caching")
+"""What each of Anthropic's models can do, so its list does not say it."""
+_MADE: Mapping[Modality, ModelKind] = {"image": "image", "video": "video"}
+
+
+def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
+    """Return what an item of a list says; None if it says nothing."""
+    architecture, meta, best = (_read_object(item.get(name)) for name in ("architecture", "meta", "top_provider"))
+    read, written = _read_modalities(item, architecture, "input"), _read_modalities(item, architecture, "output")
+    capabilities = item.get("capabilities")
+    if isinstance(capabilities, Mapping):
+        capabilities = [name for name, value in capabilities.items() if _is_supported(value)]
+    if isinstance(capabilities, list):
+        read = read or _find_read(capabilities)
+    elif item.get("type") == "vlm":
+        read = read or ("text", "image")
+    description = ModelDescription(
+        _find_kind(item, written, capabilities),
+        _read_first(item, _WINDOWS) or parse_tokens(meta.get("n_ctx")),
+        _read_first(item, _LONGEST) or parse_tokens(best.get("max_completion_tokens")) or _read_anthropic_limit(item),
+        read,
+        written,
+        _find_features(item, capabilities),
+        _find_end(item),
+    )
+    return None if description == UNDESCRIBED else description
+
+
+def parse_tokens(value: object) -> int | None:
+    """Return a number of tokens; None if ``value`` is none that can be believed."""
+    if type(value) is float and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and 0 < value <= _MAX_TOKENS else None
+
+
+def _read_object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _read_first(item: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((tokens for name in names if (tokens := parse_tokens(item.get(name)))), None)
+
+
+def _read_anthropic_limit(item: Mapping[str, Any]) -> int | None:
+    """Return ``max_tokens``, which elsewhere may be a default or the context window."""
+    return parse_tokens(item.get("max_tokens")) if "max_input_tokens" in item else None
+
+
+def _read_modalities(
+    item: Mapping[str, Any], architecture: Mapping[str, Any], side: str
+) -> tuple[Modality, ...] | None:
+    for source in (item, architecture):
+        names = source.get(f"{side}_modalities")
+        if isinstance(names, list):
+            return sort_modalities(names) or None
+    return None
+
+
+def _is_supported(value: object) -> bool:
+    return value is True or (isinstance(value, Mapping) and value.get("supported") is True)
+
+
+def _find_read(capabilities: list[Any]) -> tuple[Modality, ...] | None:
+    """Return what a model reads. A list of capabilities without images leaves open what else it leaves out."""
+    names: list[Modality] = ["text"]
+    if not {"vision", "image_input", "multimodal"}.isdisjoint(map(str, capabilities)):
+        names.append("image")
+    if "pdf_input" in capabilities:
+        names.append("file")
+    if "audio" in capabilities and "completion_chat" in capabilities:
+        names.append("audio")
+    return tuple(sort_modalities(names)) if len(names) > 1 else None
+
+
+def _find_kind(item: Mapping[str, Any], written: tuple[Modality, ...] | None, capabilities: object) -> ModelKind | None:
+    if item.get("kind") in KINDS:
+        kind: ModelKind = item["kind"]
+        return kind
+    named = item.get("type")
+    if isinstance(named, str) and named in _TYPES:
+        return _TYPES[named]
+    if isinstance(capabilities, list) and not _CHATS.isdisjoint(map(str, capabilities)):
+        return "chat"
+    return _find_made(_read_object(item.get("architecture")), written)
+
+
+def _find_made(architecture: Mapping[str, Any], written: tuple[Modality, ...] | None) -> ModelKind | None:
+    """Return the kind that ``architecture`` tells; None if it tells none."""
+    if architecture.get("output_modalities") == ["embeddings"]:
+        return "embedding"
+    if not architecture or not written:
+        return None
+    return "chat" if "text" in written else _MADE.get(written[0])
+
+
+def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Feature, ...] | None:
+    own, parameters = item.get("features"), item.get("supported_parameters")
+    if isinstance(own, list):
+        return sort_features(own)
+    if isinstance(parameters, list):
+        features = [_PARAMETERS[name] for name in parameters if isinstance(name, str) and name in _PARAMETERS]
+        if "input_cache_read" in _read_object(item.get("pricing")):
+            features.append("caching")
+        return sort_features(features)
+    if isinstance(capabilities, list):
+        found = [_CAPABILITIES[name] for name in capabilities if isinstance(name, str) and name in _CAPABILITIES]
+        if "max_input_tokens" in item:
+            found += _ALL_OF_ANTHROPIC
+        return sort_features(found) or None
+    return None
+
+
+def _find_end(item: Mapping[str, Any]) -> str | None:
+    """Return the day on which a model ends, as a time: ``2027-01-31T00:00:00Z``."""
+    for name in ("deprecated_at", "deprecation", "expiration_date"):
+        value = item.get(name)
+        if isinstance(value, str) and _DAY.match(value):
+            return f"{value[:10]}T00:00:00Z"
+    return None
