@@ -81,7 +81,11 @@ NO_CONDITION = ConditionSpec()
 
 @frozen
 class ShadowSpec:
-    """``shadow`` of a step: the models that get copies of its requests."""
+    """``shadow`` of a step: the models that get copies of its requests.
+
+    Attributes:
+        max_running: copies that may run at a time; while so many run, no others are made.
+    """
 
     models: tuple[str, ...] = attrs.field(metadata=_MODELS)
     share: float = attrs.field(metadata=_SHARE)
@@ -97,7 +101,11 @@ class ShadowSpec:
 
 @frozen
 class StepSpec:
-    """``[[route.step]]``: one step of a route."""
+    """``[[route.step]]``: one step of a route.
+
+    Attributes:
+        balance: how one of the step's channels and models is chosen; None: as ``routing.balance`` says.
+    """
 
     models: tuple[ModelShareSpec, ...]
     channels: tuple[str, ...] = attrs.field(default=(), metadata=_CHANNELS)

@@ -28,6 +28,7 @@ from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, QueueSettings, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.media import MediaRules, check_link, sign_link
+from gateway.domain.model_description import ModelDescription
 from gateway.domain.price import Price
 from gateway.parsing import ValidationErrors, parse_table
 from gateway.routing.channel_spec import ChannelSpec
@@ -432,7 +433,7 @@ def test_nothing_said_of_images_is_a_day_for_links_two_for_files_and_nothing_pri
     assert config.media == MediaSection(link_hours=24.0, keep_hours=48.0, max_gb=10.0)
     assert (config.safety.words_file, config.egress.allow, config.model) == ("", (), ())
     assert (config.server.max_upload_mb, config.server.max_file_mb) == (128, 64)
-    assert all(getattr(UNKNOWN, field.name) is None for field in attrs.fields(ModelSection)[1:])
+    assert all(getattr(UNKNOWN, field.name) is None for field in attrs.fields(Capability)[1:])
 
 
 @table_rows("key", ["max_upload_mb", "max_file_mb"])
@@ -559,6 +560,14 @@ BAD_MODELS: list[tuple[str, object]] = [
     ("references", "no"),
     ("remixes", 1),
     ("n", 1),
+    ("kind", "poem"),
+    ("context_window", 0),
+    ("max_output_tokens", "1024"),
+    ("input_modalities", "text"),
+    ("output_modalities", 1),
+    ("features", "tools"),
+    ("deprecated_at", "soon"),
+    ("deprecated_at", "2027-01-31T00:00:00Z"),
     ("max_sources", 1),
     ("capability", {}),
 ]
@@ -580,6 +589,15 @@ def test_a_model_without_a_name_and_one_that_is_named_twice_are_refused() -> Non
     }
 
 
+DESCRIPTION = {
+    "kind": "chat",
+    "context_window": 8_192,
+    "max_output_tokens": 1_024,
+    "input_modalities": ["image", "text"],
+    "output_modalities": ["text"],
+    "features": ["tools"],
+    "deprecated_at": "2027-01-31",
+}
 FULL_MODEL = {
     "name": "my-*",
     "sizes": ["1024x1024", "99999x10"],
@@ -591,6 +609,7 @@ FULL_MODEL = {
     "seconds": [1, 600],
     "references": True,
     "remixes": False,
+    **DESCRIPTION,
 }
 
 
@@ -612,14 +631,17 @@ def test_a_model_becomes_what_routing_knows_of_it() -> None:
 
 def test_every_key_of_a_model_is_tried_above() -> None:
     assert {field.name for field in attrs.fields(ModelSection)} == FULL_MODEL.keys() <= {key for key, _ in BAD_MODELS}
-    assert FULL_MODEL.keys() | {"max_sources"} == {field.name for field in attrs.fields(Capability)}
+    capability = FULL_MODEL.keys() - DESCRIPTION.keys() | {"max_sources"}
+    assert capability == {field.name for field in attrs.fields(Capability)}
+    assert [field.name for field in attrs.fields(ModelDescription)] == [*DESCRIPTION]
 
 
 @table_rows("key", sorted(FULL_MODEL.keys() - {"name"}))
 def test_what_is_left_out_of_a_model_is_as_known(key: str) -> None:
     table = {name: value for name, value in FULL_MODEL.items() if name != key}
-    capability = parse_table(table, ModelSection).capability()
-    assert [name for name in FULL_MODEL if getattr(capability, name) is None] == [key]
+    section = parse_table(table, ModelSection)
+    known = {**attrs.asdict(section.capability()), **attrs.asdict(section.description())}
+    assert [name for name in FULL_MODEL if known[name] is None] == [key]
     assert parse_table({"name": "m"}, ModelSection).capability() == Capability("m")
 
 
