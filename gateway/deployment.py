@@ -76,7 +76,10 @@ class Deployment(Protocol):
         ...
 
     def find_job_clock(self) -> Callable[[], float]:
-        """Return a clock of Unix seconds that ignores changes of the system clock, by which jobs would end early."""
+        """Return the clock of the jobs' deadlines, in Unix seconds.
+
+        Changes of the system clock do not affect this clock: they would end jobs early.
+        """
         ...
 
     def open_events(self) -> Events:

@@ -120,7 +120,7 @@ class Invitations:
     ) -> NewSession:
         if member.passkeys and member.totp is None:
             raise Conflict(PASSKEY_REQUIRED)
-        proof = await self._sessions.prove(member, code, visitor)
+        proof = await self._sessions.verify_second_factor(member, code, visitor)
         passphrase_hash = await self._sessions.hash_passphrase(passphrase, member.name)
         changed_member = attrs.evolve(member, passphrase=passphrase_hash)
         audit = build_audit(_act(member, visitor), "member.passphrase_changed", member, self._now_ms())

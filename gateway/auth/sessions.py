@@ -126,7 +126,7 @@ class SessionService:
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
                 raise WrongPassphrase
-            entry = await self.open(member, self._prove(member, code, visitor), visitor)
+            entry = await self.open(member, self._verify_second_factor(member, code, visitor), visitor)
         if self.hasher.needs_rehash(member.passphrase):
             await self._rehash(member, passphrase)
         return entry
@@ -247,23 +247,23 @@ class SessionService:
             raise Conflict("You have no second factor")
         async with self._throttle.attempt(member.name, visitor.address):
             await self._check_passphrase(member, passphrase, visitor)
-            self._prove(member, code, visitor)
+            self._verify_second_factor(member, code, visitor)
         audit = build_audit(user.act(visitor.address), "member.second_factor_removed", member, self.now_ms)
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
-    async def prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
+    async def verify_second_factor(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
         """Verify a code after a credential that replaces the passphrase. Raises the same exceptions as ``sign_in``."""
         async with self._throttle.attempt(member.name, visitor.address):
-            return self._prove(member, code, visitor)
+            return self._verify_second_factor(member, code, visitor)
 
     async def _check_passphrase(self, member: Member | None, passphrase: str, visitor: ClientInfo) -> None:
         if not await self.hasher.matches(None if member is None else member.passphrase, passphrase):
             note_refusal(member, visitor)
             raise WrongPassphrase
 
-    def _prove(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
+    def _verify_second_factor(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
         try:
-            return self._factors.prove(member, code, self._clock())
+            return self._factors.verify(member, code, self._clock())
         except WrongPassphrase:
             note_refusal(member, visitor)
             raise

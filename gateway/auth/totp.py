@@ -61,7 +61,7 @@ class Totp:
         digests = tuple(map(_digest, codes))
         return attrs.evolve(member, totp=sealed_secret, totp_step=step, recovery=digests), codes
 
-    def prove(self, member: Member, code: str | None, now_s: float) -> Credential:
+    def verify(self, member: Member, code: str | None, now_s: float) -> Credential:
         """Verify a code. Raises ``SecondFactorNeeded`` without a code, ``WrongPassphrase`` for a wrong or used code."""
         if not member.has_second_factor:
             return Credential(member.passphrase, is_known=True)

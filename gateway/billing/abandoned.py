@@ -39,8 +39,11 @@ _UNDECIDED_PHASES = frozenset({"body", "stream", "cancel", "shutdown"})
 """Error phases that end the wait for an answer, although the provider may have produced one."""
 
 
-def may_have_worked(error: GatewayError | None, after_s: float = 0.0) -> bool:
-    """Return whether the provider may have done the work before ``error``; None stands for a disconnected client."""
+def could_have_processed(error: GatewayError | None, after_s: float = 0.0) -> bool:
+    """Return whether the provider could have processed the request before ``error``.
+
+    ``error`` is None if the client disconnected. ``after_s`` is the duration of the attempt in seconds.
+    """
     if error is None or isinstance(error, ProviderTimeout):
         return True
     if not isinstance(error, ProviderError) or error.declined:

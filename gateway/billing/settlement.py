@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from gateway.billing.abandoned import Abandoned, find_least_usage, may_have_worked
+from gateway.billing.abandoned import Abandoned, could_have_processed, find_least_usage
 from gateway.billing.quota import QuotaService
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Charge, Reservation
@@ -81,7 +81,7 @@ class Settlement:
             return self._store_refused(ctx, build_record(ctx, outcome, error, now=now, now_ms=now_ms))
         inference, paid, cost = ctx.inference, ctx.attempts[-1] if ctx.attempts else None, 0
         if outcome != "completed" and self.find_abandoned() != "free":  # an attempt before the last may have cost money
-            paid = _find_aborted(ctx, error, reservation) or paid
+            paid = _apply_minimum_usage(ctx, error, reservation) or paid
         usage = _complete_usage(ctx) if OPERATIONS[inference.operation].known_unit else ctx.usage
         # A provider's counts are not trusted without bounds: no token is shorter than a byte, so the length of the body
         # bounds the prompt, and the request's own limit bounds the answer. ``_cap_usage`` handles higher counts.
@@ -140,10 +140,10 @@ def _cap_usage(ctx: RequestContext) -> Usage:
     return usage
 
 
-def _find_aborted(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
-    """Return the last attempt that may have been processed, or None. Raises ``ctx.usage`` to its minimum."""
+def _apply_minimum_usage(ctx: RequestContext, error: GatewayError | None, reservation: Reservation) -> Attempt | None:
+    """Raise ``ctx.usage`` to the minimum for the last attempt that may have been processed. Return it, or None."""
     for attempt in reversed(ctx.attempts):
-        if attempt.pending and (attempt.failure is not None or may_have_worked(error)):
+        if attempt.pending and (attempt.failure is not None or could_have_processed(error)):
             ctx.usage = find_least_usage(ctx.usage, attempt, ctx.inference, error, reservation.nanos)
             return attempt
     return None

@@ -34,7 +34,7 @@ from gateway.domain.model_description import (
     sort_features,
     sort_modalities,
 )
-from gateway.domain.route import Balance
+from gateway.domain.route import BalanceStrategy
 from gateway.domain.video import MAX_SECONDS, VideoRules
 from gateway.frozen import frozen
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, Problem, about, between, must
@@ -170,7 +170,7 @@ class RoutingSection:
         default=DEFAULT_SETTINGS.affinity_s,
         metadata=about("how long after its last answer a conversation stays", POSITIVE),
     )
-    balance: Balance = attrs.field(
+    balance: BalanceStrategy = attrs.field(
         default="weight",
         metadata=about(
             'how one of several channels of the same priority is chosen: "weight"; or measured: "latency" (time to the '

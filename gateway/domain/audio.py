@@ -58,7 +58,7 @@ _MP3_BITRATES = {
 }
 """Kilobits per second of layer III, by MPEG version (ISO/IEC 11172-3 and 13818-3)."""
 _WAV_HEADER_BYTES = 44
-_MIN_WAV_RATE = 1_000
+_MIN_WAV_BYTES_PER_SECOND = 1_000
 """Least plausible bytes per second of a WAV header. Telephones have 8,000."""
 _MP3_HEADER_BYTES = 4
 _FIRST_VERSION = 0b11
@@ -180,7 +180,7 @@ def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
     elif head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt ":
         # A streamed file's header is written before its sizes are known, so they mean nothing.
         rate, size = int.from_bytes(head[28:32], "little"), max(size - _WAV_HEADER_BYTES, 0)
-        rate = max(rate, _MIN_WAV_RATE) if rate else 0
+        rate = max(rate, _MIN_WAV_BYTES_PER_SECOND) if rate else 0
     else:
         rate = _parse_mp3_rate(head)
     return min(-(-size * 1_000 // rate), MAX_DURATION_MS) if rate else None

@@ -66,8 +66,8 @@ class Circuit:
             own_breaker = self.accounts[account] = CircuitBreaker()
         return own_breaker
 
-    def is_repeated(self, account: int, prompt: int | None) -> bool:
-        """Record a failed prompt.
+    def record_prompt(self, account: int, prompt: int | None) -> bool:
+        """Record the prompt of a failed request.
 
         Return whether to ignore the failure as a repetition. Every ``SAME_PROMPTS_PER_FAILURE``-th repetition counts.
         """
@@ -236,7 +236,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         if attempt.find_generation(own_breaker) != own_breaker.generation or own_breaker.state == "open":
             return None
         circuit.failed_at = failure.at
-        if circuit.is_repeated(account, failure.prompt) and own_breaker.state == "closed":
+        if circuit.record_prompt(account, failure.prompt) and own_breaker.state == "closed":
             return None
         is_first_failure = not (own_breaker.failures or own_breaker.trips or (failure.streak and failure.streak[1]))
         tripped = own_breaker if failure.count_for_account(own_breaker) else None

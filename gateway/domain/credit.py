@@ -21,13 +21,16 @@ BalanceId = tuple[Owner, int]
 
 
 @quick_frozen
-class CreditWant:
-    """A node's request for credit: ``min_nanos`` for its smallest reservation, ``need_nanos`` for all of them."""
+class CreditRequest:
+    """A node's request for credit: ``min_nanos`` for its smallest reservation, ``needed_nanos`` for all.
+
+    ``desired_nanos`` is the most that the node takes: it includes credit for the next requests.
+    """
 
     balance: BalanceId
     min_nanos: int
-    need_nanos: int
-    want_nanos: int
+    needed_nanos: int
+    desired_nanos: int
 
 
 @quick_frozen
@@ -70,9 +73,9 @@ class StoredLease:
 
 @quick_frozen
 class LeaseClaim:
-    """A node's own figures of its lease. ``need_nanos`` is held by requests, or spent and not stored yet."""
+    """A node's own figures of its lease. ``needed_nanos`` is held by requests, or spent and not stored yet."""
 
-    need_nanos: int
+    needed_nanos: int
     idle_nanos: int
 
 
@@ -114,7 +117,7 @@ class CreditAuthority(Protocol):
     nodes do is published as the events ``CreditRecalled``, ``CreditReturned`` and ``RecallAnswered``.
     """
 
-    async def take(self, requests: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+    async def take(self, requests: Sequence[CreditRequest], day: UtcDay) -> Sequence[CreditGrant]:
         """Answer all of ``requests``, one for each balance, in one transaction, as of ``day``."""
         ...
 

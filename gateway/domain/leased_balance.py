@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from gateway.domain.balance import Balance, Quota, UtcDay
-from gateway.domain.credit import BalanceId, CreditWant, LeaseClaim, StoredLease
+from gateway.domain.credit import BalanceId, CreditRequest, LeaseClaim, StoredLease
 from gateway.frozen import quick_frozen
 
 _AVERAGE_S = 5.0
@@ -206,18 +206,18 @@ class LeasedBalance(Balance):
         return 0  # the node does not know how much of the limit is left
 
 
-def merge_wants(requested: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditWant]:
+def merge_requests(requested: Mapping[LeasedBalance, Sequence[int]], now_s: float) -> list[CreditRequest]:
     """Return the credit to request for each balance's waiting reservations. Balances with enough room are left out."""
-    credit_wants = []
+    credit_requests = []
     for balance, amounts in requested.items():
         room = balance.room_nanos
         needed_nanos = sum(amounts) - room
         if needed_nanos > 0:
             min_nanos = max(1, min(amounts) - room)  # asked for 0, the store does not say who has credit
-            credit_wants.append(
-                CreditWant(balance.id, min_nanos, needed_nanos, needed_nanos + balance.demand.find_slice(now_s))
+            credit_requests.append(
+                CreditRequest(balance.id, min_nanos, needed_nanos, needed_nanos + balance.demand.find_slice(now_s))
             )
-    return credit_wants
+    return credit_requests
 
 
 def describe_lease(balance: LeasedBalance, known_nanos: int, stored_nanos: int) -> list[str]:

@@ -38,7 +38,7 @@ Cause = Literal[
 CAUSES: tuple[Cause, ...] = get_args(Cause)
 DEFAULT_CAUSES: tuple[Cause, ...] = tuple(cause for cause in CAUSES if cause not in {"content", "invalid"})
 """The causes that a step takes by default: another model would probably refuse the same content, too."""
-Balance = Literal["weight", "latency", "throughput", "cost"]
+BalanceStrategy = Literal["weight", "latency", "throughput", "cost"]
 """How one of several channels of the same priority is chosen.
 
 - ``weight``: by weight and load
@@ -46,7 +46,7 @@ Balance = Literal["weight", "latency", "throughput", "cost"]
 - ``throughput``: by the measured tokens per second
 - ``cost``: by what tokens were charged, cached ones included
 """
-BALANCES: tuple[Balance, ...] = get_args(Balance)
+BALANCE_STRATEGIES: tuple[BalanceStrategy, ...] = get_args(BalanceStrategy)
 
 
 @frozen
@@ -61,7 +61,7 @@ class RequestTraits:
 
 @frozen
 class StepCondition:
-    """What a request must be for a step. None does not restrict."""
+    """The traits that a request must have to use a step. None does not restrict."""
 
     min_prompt_tokens: int | None = None
     max_prompt_tokens: int | None = None
@@ -118,19 +118,19 @@ class RouteStep:
     Attributes:
         channels: names or globs of the channels to use; empty: every channel that serves the model.
         causes: the step is tried only after one of these causes; the first step is always tried.
-        condition: what a request must be; a step that does not fit is passed over.
-        balance: how a channel is chosen among those of all models of the step; None: the setting
-            ``routing.balance``, among those of the model that was drawn by weight.
+        condition: the traits that a request must have; any other request skips the step.
+        balance: the strategy that chooses among the channels of all models of the step. None: a model is drawn by
+            weight, and the strategy of the setting ``routing.balance`` chooses among the channels of that model.
         shadow: the models that get copies of the requests which the step answers; None: no copies.
-        wait_s: the longest wait for a place if a later step takes the cause ``queue``; None: only the queue of the
-            channel bounds the wait.
+        wait_s: the longest wait for a place, in seconds, if a later step takes the cause ``queue``. None: only the
+            queue of the channel bounds the wait.
     """
 
     models: tuple[ModelShare, ...]
     channels: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = DEFAULT_CAUSES
     condition: StepCondition = ANY_REQUEST
-    balance: Balance | None = None
+    balance: BalanceStrategy | None = None
     shadow: StepShadow | None = None
     wait_s: float | None = None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import attrs
 import structlog
 
-from gateway.billing.abandoned import may_have_worked
+from gateway.billing.abandoned import could_have_processed
 from gateway.billing.step_reservation import lower_reservation
 from gateway.deadlines import DeadlineTimer
 from gateway.deferred import load
@@ -207,7 +207,7 @@ class Attempts:
     _ctx: RequestContext
     _client: ClientStream | None
     _now_s: int
-    _failed: tuple[Attempt, ProviderError] | None = None
+    _last_failure: tuple[Attempt, ProviderError] | None = None
     _wait: "QueueWait | None" = None
     error: ProviderError = attrs.field(init=False)
 
@@ -215,13 +215,15 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Attempt:
-        targets, failed, shared = self._ctx.target_list, self._failed, self._proxy.load_balancer.shared
-        if failed is not None and not await self._may_retry(*failed):
+        targets, last_failure, shared = self._ctx.target_list, self._last_failure, self._proxy.load_balancer.shared
+        if last_failure is not None and not await self._prepare_retry(*last_failure):
             raise StopAsyncIteration
         answer_id = self._ctx.id.removeprefix(ID_PREFIX)
         while True:
             try:
-                attempt = targets.start(answer_id, self._now_s) if failed is None else targets.next(failed[0])
+                attempt = (
+                    targets.start(answer_id, self._now_s) if last_failure is None else targets.next(last_failure[0])
+                )
             except NoHealthyChannel:
                 if not targets.list_queued():
                     raise
@@ -249,13 +251,13 @@ class Attempts:
             self._proxy.waiting -= 1
 
     def note_failure(self, attempt: Attempt, error: ProviderError) -> None:
-        before = None if self._failed is None else self.error
+        before = None if self._last_failure is None else self.error
         self.error = choose_error(before, error, on_route=attempt.target.place is not None)
-        self._failed = attempt, error
+        self._last_failure = attempt, error
 
-    async def _may_retry(self, failed: Attempt, error: ProviderError) -> bool:
+    async def _prepare_retry(self, failed: Attempt, error: ProviderError) -> bool:
         proxy, targets = self._proxy, self._ctx.target_list
-        if not targets.may_retry(failed, error):
+        if not targets.prepare_retry(failed, error):
             return False
         loop = asyncio.get_running_loop()
         until = loop.time() + RETRY_WAIT_S
@@ -292,7 +294,7 @@ class Attempts:
 def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
     """Set the outcome of an attempt that failed before its first byte. ``now``: loop time."""
     took_s = now - attempt.began_at
-    attempt.pending = attempt.pending and may_have_worked(error, took_s)
+    attempt.pending = attempt.pending and could_have_processed(error, took_s)
     place = attempt.target.place
     attempt.failure = FailedAttempt(
         attempt.channel.name,

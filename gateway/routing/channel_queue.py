@@ -116,7 +116,10 @@ class ChannelQueue:
             ticket.wake()
 
     def may_start(self, model: str, running: int, *, is_batch: bool = False) -> bool:
-        """Return whether a request that does not wait yet may have a place now. ``running``: places in use."""
+        """Return whether a request that does not wait yet may have a place now.
+
+        ``running`` is the number of places in use.
+        """
         if self._is_shut(running, is_batch=is_batch) or not self._may_load(model, running):
             return False
         ahead = [ticket for ticket in self._tickets if is_batch or not ticket.is_batch]
@@ -166,7 +169,10 @@ class ChannelQueue:
         return next(number for number, waiting in enumerate(self._order(self._tickets), 1) if waiting is ticket)
 
     def estimate_wait_s(self, ticket: Ticket | None = None) -> float:
-        """Return the expected wait in seconds of a request that enters; None: an interactive one, behind all others."""
+        """Return the expected wait in seconds of a request, ``ticket``, that would enter the queue now.
+
+        Without a ticket, the request is an interactive one behind all other interactive ones.
+        """
         if ticket is None:
             ahead = sum(not waiting.is_batch for waiting in self._tickets)
         else:

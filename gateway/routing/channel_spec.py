@@ -132,7 +132,7 @@ class ChannelSpec:
         if self.provider == "gemini" and (self.base_url or "").rstrip("/").endswith("/openai"):
             yield (
                 "base_url",
-                "expected Gemini's own address; its address for the convention belongs to provider 'custom'",
+                "expected Gemini's own address; for its OpenAI-compatible address, use provider 'custom'",
             )
         if self.api_key and self.api_keys:
             yield "api_keys", "expected either api_key or api_keys"

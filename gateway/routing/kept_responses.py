@@ -180,7 +180,18 @@ class KeptResponses:
     async def _load_conversation(
         self, last: KeptResponse, loan: Loan, param: str, *, whole: bool
     ) -> tuple[list[Body], int]:
-        """Return the items up to ``last`` (with its output if ``whole``), and the number of responses read."""
+        """Return the conversation's items, the oldest first, and the number of responses that were read.
+
+        Args:
+            last: the response whose items are the last ones.
+            loan: lends the memory for the items.
+            param: the parameter of the request that errors name.
+            whole: whether the output of ``last`` is included.
+
+        Raises:
+            NotFound: an earlier response is missing, or a response cannot be read.
+            RequestTooLarge: the conversation needs too much memory.
+        """
         chain = await self._store.list_chain(last.id, MOST_TURNS + 1)
         if not chain or chain[-1].before_id is not None or any(one.account_id != last.account_id for one in chain):
             message = f"A response before {last.id!r} is missing: send the whole conversation as 'input'"

@@ -18,7 +18,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings, CircuitBreaker
 from gateway.domain.circuits import EndpointKey, Failure, StartedAttempt
 from gateway.domain.rate_limit import spend
-from gateway.domain.route import Balance
+from gateway.domain.route import BalanceStrategy
 from gateway.errors import ProviderError
 from gateway.frozen import frozen
 from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, KeyState, list_keys
@@ -64,7 +64,7 @@ class RetrySettings:
     failover_after_s: float = 15.0
     affinity: AffinityMode = "auto"
     affinity_s: float = 600.0
-    balance: Balance = "weight"
+    balance: BalanceStrategy = "weight"
     allow_prefer: bool = False
 
 

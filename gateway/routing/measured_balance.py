@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.route import Balance
+from gateway.domain.route import BalanceStrategy
 from gateway.frozen import frozen
 from gateway.routing.channel_state import ChannelSlot
 from gateway.routing.performance import DecayingRatio, Performance
@@ -53,7 +53,7 @@ class MeasuredBalance:
     """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[Balance, str], str] = {}
+        self._last: dict[tuple[BalanceStrategy, str], str] = {}
 
     def measure(self, slot: ChannelSlot, model: str, *, streams: bool) -> None:
         """Let the outcome of an attempt count for its model, by the provider's name of the model."""
@@ -68,7 +68,7 @@ class MeasuredBalance:
     def choose(
         self,
         candidates: Sequence[Candidate[Target]],
-        balance: Balance,
+        balance: BalanceStrategy,
         rng: tuple[float, float],
         *,
         now: float,
@@ -116,7 +116,7 @@ def pick_measured(
     return second if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
 
 
-def compute_score(performances: Sequence[Performance], balance: Balance, now: float, *, streams: bool) -> Score:
+def compute_score(performances: Sequence[Performance], balance: BalanceStrategy, now: float, *, streams: bool) -> Score:
     """Return the score of a channel from the measurements of its keys. ``streams``: for a request that is streamed."""
     failed_share = _merge([performance.failed_share for performance in performances], now) or 0.0
     success_share = max(1 - failed_share, MIN_SUCCESS_SHARE)
@@ -138,7 +138,7 @@ def _merge(ratios: Sequence[DecayingRatio], now: float) -> float | None:
     return sum(ratio * weight for ratio, weight in known) / total if known else None
 
 
-def _score(candidate: Candidate[Target], balance: Balance, now: float, *, streams: bool) -> Score:
+def _score(candidate: Candidate[Target], balance: BalanceStrategy, now: float, *, streams: bool) -> Score:
     target = candidate.what
     keys = target.state.keys
     performances = [key.measured[target.model] for key in keys if target.model in key.measured]

@@ -10,7 +10,7 @@ from gateway.domain.route import (
     ANY_REQUEST,
     DEFAULT_CAUSES,
     MAX_ATTEMPTS,
-    Balance,
+    BalanceStrategy,
     Cause,
     ModelShare,
     Route,
@@ -111,7 +111,7 @@ class StepSpec:
     channels: tuple[str, ...] = attrs.field(default=(), metadata=_CHANNELS)
     on: tuple[Cause, ...] = DEFAULT_CAUSES
     condition: ConditionSpec = attrs.field(default=NO_CONDITION, metadata=keyed("if"))
-    balance: Balance | None = None
+    balance: BalanceStrategy | None = None
     shadow: ShadowSpec | None = None
     wait_s: float | None = attrs.field(default=None, metadata=NOT_NEGATIVE)
 

@@ -120,7 +120,7 @@ class StepList(TargetList):
         numbers = [step + 1 for step in self._order]
         return sorted([*self.passed, *attempts], key=lambda attempt: numbers.index(attempt.step))
 
-    def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
+    def prepare_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
         cause = find_cause(error)
         if cause is None or self._is_late():
             return False
@@ -129,12 +129,12 @@ class StepList(TargetList):
             self._unreachable += (failed.channel.name,)
         # Nothing was processed after these errors, so the attempt does not count.
         is_free = isinstance(error, errors.UnsupportedByProvider | errors.OutputLimitExceeded)
-        if isinstance(error, StaleConnection) and not self._may_repeat_media(error):
+        if isinstance(error, StaleConnection) and not self._risks_double_media(error):
             self._max_attempts += 1  # the same step gets the request again, and every later one keeps its attempt
             is_free = True
-        if (is_free or self._attempts < self._step_attempts) and super().may_retry(failed, error):
+        if (is_free or self._attempts < self._step_attempts) and super().prepare_retry(failed, error):
             return True
-        if self._attempts >= self._max_attempts or self._may_repeat_media(error):
+        if self._attempts >= self._max_attempts or self._risks_double_media(error):
             return False
         return self._leave_step(self._failed_in_step)
 

@@ -290,9 +290,9 @@ class Attempt:
     @property
     def build_body(self) -> Callable[[], Payload]:
         """The function that builds the body in the provider's format, its output limit lowered if necessary."""
-        return self._build_limited if self.output_limit else self.translator.write_body
+        return self._build_limited_body if self.output_limit else self.translator.write_body
 
-    def _build_limited(self) -> Payload:
+    def _build_limited_body(self) -> Payload:
         body, translator = self.translator.write_body(), self.translator
         if isinstance(body, dict) and lower_limits(body, self.output_limit):
             name = min(OUTPUT_LIMITS & translator.inference.settings.keys(), default="max_tokens")
@@ -304,7 +304,9 @@ class Attempt:
     def build_request(self, inference: InferenceRequest, packed: Packed | None = None) -> HttpRequest:
         """Build the request to the provider; ``packed`` comes from ``pack_aside``. Raises ``UnsupportedByProvider``."""
         endpoint, translator = self.target.endpoint, self.translator
-        build = self._build_limited if self.output_limit else translator.write_body  # ``build_body``, without its call
+        build = (
+            self._build_limited_body if self.output_limit else translator.write_body
+        )  # ``build_body``, without its call
         body, media_type = packed or pack(build, endpoint, self.target.model, translator.identity.id, translator)
         once = self.once or bool(OPERATIONS[inference.operation].media)
         mode = translator.mode

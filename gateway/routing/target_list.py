@@ -13,7 +13,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
-from gateway.domain.route import Balance
+from gateway.domain.route import BalanceStrategy
 from gateway.formats.chat.fan_out import make_single
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
@@ -68,7 +68,7 @@ class TargetList:
 
     passed: Sequence[FailedAttempt] = ()
     affinity: "Conversation | None" = None
-    preferred: Balance | None = None
+    preferred: BalanceStrategy | None = None
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TargetList:
         self._patient = False
         self._wait_is_over = False
         self.pause_s = 0.0
-        self.balance: Balance = load_balancer.settings.balance
+        self.balance: BalanceStrategy = load_balancer.settings.balance
 
     def rank(self) -> Sequence[Target]:
         """Return all targets, starting with the one that ``start`` will probably use. Raises ``NoHealthyChannel``."""
@@ -198,33 +198,33 @@ class TargetList:
         else:
             attempt.slot.state.queue.pause(SHARED_PAUSE_S)
 
-    def may_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
-        """Return whether to make another attempt after ``failed``, which is released. If not, answer with ``error``."""
+    def prepare_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
+        """Prepare another attempt after ``failed``, which is released. Return False if ``error`` is the answer."""
         if isinstance(error, errors.UnsupportedByProvider):  # nothing was sent, so the next attempt is no retry
             self._attempts -= 1
             if isinstance(error, errors.EndpointMissing):
-                return self._may_take_other_endpoint(failed)
+                return self._prepare_other_endpoint(failed)
         elif isinstance(error, errors.OutputLimitExceeded):
-            return self._may_lower(failed, error.limit)
+            return self._prepare_lower_limit(failed, error.limit)
         elif not error.retryable or self._attempts >= self._max_attempts:
             return False
         # A stale connection is no failure of the channel, which gets the request again over a new connection.
         self._once = isinstance(error, StaleConnection)
         if self._once:
             self._again = failed.target
-            return not self._may_repeat_media(error)
+            return not self._risks_double_media(error)
         if isinstance(error, errors.ContextExceeded):  # two providers agree: trying a third is useless
             if self._exceeded:
                 return False
             self._exceeded = True
-        return self._may_go_on(failed, error)
+        return self._prepare_next_channel(failed, error)
 
-    def _may_repeat_media(self, error: errors.ProviderError) -> bool:
-        """Return whether another attempt might pay twice: the connection broke, and media may have been made."""
+    def _risks_double_media(self, error: errors.ProviderError) -> bool:
+        """Return whether the provider may have made media before the connection broke: another attempt costs twice."""
         return isinstance(error, StaleConnection) and self._inference.makes_media
 
-    def _may_go_on(self, failed: Attempt, error: errors.ProviderError) -> bool:
-        """Return whether another channel is left, or the only channel may get the request again."""
+    def _prepare_next_channel(self, failed: Attempt, error: errors.ProviderError) -> bool:
+        """Prepare an attempt on another channel, or again on the only one. Return False if neither is possible."""
         # A failure of one key says nothing about the channel's other keys: the next one gets a try.
         if error.failure_scope not in {"key", "model"} or len(failed.slot.state.keys) == 1:
             self._tried += (failed.channel.name,)
@@ -234,11 +234,11 @@ class TargetList:
             self._again, self._repeated, self.pause_s = failed.target, True, error.provider_retry_after_s or 0.0
         return self._again is not None
 
-    def _may_lower(self, failed: Attempt, limit: int) -> bool:
-        """Return whether to resend the request to the same channel, once, with the output limit its provider named.
+    def _prepare_lower_limit(self, failed: Attempt, limit: int) -> bool:
+        """Prepare to resend the request to the same channel, once, with the output limit that its provider named.
 
         The provider has processed nothing, so the attempt does not count. Only a successful next attempt proves that
-        the limit was the reason.
+        the limit was the reason. Return False if the request is not resent.
         """
         sent = failed.output_limit or self._inference.allowed_output
         if self._lowered is not None or 0 < sent <= limit:
@@ -248,8 +248,8 @@ class TargetList:
         self._limit = limit
         return True
 
-    def _may_take_other_endpoint(self, failed: Attempt) -> bool:
-        """Return whether another endpoint of the channel, or another channel, can serve the request."""
+    def _prepare_other_endpoint(self, failed: Attempt) -> bool:
+        """Prepare an attempt on another endpoint of the channel, or on another channel. Return False without one."""
         self._again = _find_other_endpoint(failed.target, self._inference)
         if self._again is None:
             self._tried += (failed.channel.name,)

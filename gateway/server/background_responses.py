@@ -63,8 +63,7 @@ async def forward_response(request: web.Request) -> web.StreamResponse:
         return await forward_inference(request)
     if inference.stream:
         raise InvalidRequest(
-            "'background' with 'stream: true' only works with a channel that speaks the Responses API",
-            param="background",
+            "'background' with 'stream: true' only works with a channel that uses the Responses API", param="background"
         )
     store_response = inference.keep
     if store_response is None:

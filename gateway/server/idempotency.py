@@ -73,10 +73,11 @@ class IdempotencyKey:
     def _hash(self, body: bytes) -> str:
         return sha256(b"%b\n%b\n%b" % (self._operation.encode(), self._request.path.encode(), body)).hexdigest()
 
-    async def find_answer(self, inference: InferenceRequest) -> web.Response | None:
-        """Return the stored response if the same request ran before; None if it must run now.
+    async def begin_or_replay(self, inference: InferenceRequest) -> web.Response | None:
+        """Return the stored response if the same request ran before. Otherwise record its start and return None.
 
-        Raises ``InvalidRequest`` for a malformed key.
+        Nothing is recorded for a stream. Raises ``InvalidRequest`` for a malformed key, and the errors of
+        ``IdempotencyService.begin``.
         """
         if not self.is_named:
             return None

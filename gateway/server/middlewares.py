@@ -372,7 +372,7 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
     """Repeat the stored response if the request's ``Idempotency-Key`` was answered before."""
     active = request[INFERENCE]
     if active.idempotency_key.is_named:
-        replayed_response = await active.idempotency_key.find_answer(active.context.inference)
+        replayed_response = await active.idempotency_key.begin_or_replay(active.context.inference)
         if replayed_response is not None:
             active.settle("completed")
             return replayed_response

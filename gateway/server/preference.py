@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import get_args
 
-from gateway.domain.route import Balance
+from gateway.domain.route import BalanceStrategy
 from gateway.errors import InvalidRequest
 from gateway.routing.target_list import TargetList
 
 HEADER = "x-gateway-prefer"
-_PREFERENCES: Mapping[str, Balance] = {balance: balance for balance in get_args(Balance) if balance != "weight"}
+_PREFERENCES: Mapping[str, BalanceStrategy] = {
+    balance: balance for balance in get_args(BalanceStrategy) if balance != "weight"
+}
 _MAX_SHOWN_CHARS = 40
 
 

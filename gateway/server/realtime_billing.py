@@ -274,10 +274,10 @@ class RealtimeBilling:
                 response.refused_at = self._loop.time()
                 return
 
-    def drop_refused(self, until: float) -> None:
-        """Release the reservations of responses that were refused by ``until`` (loop time) and never began."""
+    def drop_refused(self, refused_before_s: float) -> None:
+        """Release the reservations of responses that never began, refused until ``refused_before_s`` (loop time)."""
         for response in tuple(self._waiting_responses):
-            if response.refused_at is not None and response.refused_at <= until:
+            if response.refused_at is not None and response.refused_at <= refused_before_s:
                 self._waiting_responses.remove(response)
                 self._settle(response, "refused", ProviderBadResponse("The provider refused the response"), NO_USAGE)
 

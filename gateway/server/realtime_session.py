@@ -131,7 +131,7 @@ class RealtimeSession:
         self._meters.client.watch(partial(self._request_end, _make_crowded("client")))
         self._meters.provider.watch(partial(self._request_end, _make_crowded("provider")))
         if settings:
-            if await self._may_pass({"type": wire.SESSION_UPDATE, "session": settings}):
+            if await self._admit_or_report({"type": wire.SESSION_UPDATE, "session": settings}):
                 await self._send_provider(wire.build_update_event(settings))
             else:  # the client relies on its settings
                 self._request_end(SessionEnd(WSCloseCode.POLICY_VIOLATION, "the settings were refused", "refused"))
@@ -198,11 +198,11 @@ class RealtimeSession:
         except errors.InvalidRequest as gateway_error:
             await self._send_error(gateway_error)
             return
-        if await self._may_pass(event):
+        if await self._admit_or_report(event):
             del event  # frees a possibly large event while a slow provider reads
             await self._send_provider(data)
 
-    async def _may_pass(self, event: wire.Event) -> bool:
+    async def _admit_or_report(self, event: wire.Event) -> bool:
         if event["type"] == wire.APPEND:  # the common case first
             self._billing.conversation.note_client(event)
             if self._billing.covers_transcript:
@@ -304,12 +304,12 @@ class RealtimeSession:
                 self._request_end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", timeout_error))
 
     def _check_frames(self, now: float) -> None:
-        if self._meters.client.is_late(now):
+        if self._meters.client.update_progress(now):
             message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
             self._request_end(
                 SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message))
             )
-        if self._meters.provider.is_late(now) and not self._sending:
+        if self._meters.provider.update_progress(now) and not self._sending:
             timeout_error = errors.ProviderTimeout(
                 f"The provider did not complete a large frame in {FRAME_S:.0f} seconds", phase="stream"
             )

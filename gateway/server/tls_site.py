@@ -13,7 +13,7 @@ from gateway.server.protocol import GatewayServer
 
 SHUTDOWN_TIMEOUT_S = 2.0
 """Time for the client's TLS close alert after the gateway has closed the connection."""
-_DESCRIPTOR_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_RESOURCE_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ACCEPT_PAUSE_S = 1.0
 """Pause before accepting again after running out of file descriptors; asyncio's servers wait as long."""
 
@@ -63,7 +63,7 @@ class TlsAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _DESCRIPTOR_ERRORS:
+                if error.errno not in _RESOURCE_ERRORS:
                     raise
                 self._loop.remove_reader(self.sockets[0].fileno())
                 self._pause_timer = self._loop.call_later(_ACCEPT_PAUSE_S, self.start)

@@ -74,7 +74,7 @@ class FileFolder:
         return FolderLines(self.path / name, parse)
 
     def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
-        """Start the file ``name``, unless it exists, with a copy of the first one of ``earlier_names``. Blocks."""
+        """Copy the first file of ``earlier_names`` that exists to ``name``, unless ``name`` exists. Blocks."""
         source = next((path for path in map(self.path.joinpath, earlier_names) if path.exists()), None)
         target = self.path / name
         if source is not None and not target.exists():

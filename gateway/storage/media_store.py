@@ -106,7 +106,7 @@ class FileStore(Protocol):
         ...
 
     def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
-        """Start the file ``name``, unless it exists, with a copy of the first one of ``earlier_names``. Blocks."""
+        """Copy the first file of ``earlier_names`` that exists to ``name``, unless ``name`` exists. Blocks."""
         ...
 
     def adopt(self, name: str, object_id: str) -> int:

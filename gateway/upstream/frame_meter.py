@@ -83,8 +83,8 @@ class FrameMeter(asyncio.Protocol):
         if self._counted_bytes:
             self._count()
 
-    def is_late(self, now_s: float) -> bool:
-        """Return whether a large frame has been in progress for ``FRAME_S``. ``now_s`` is the loop's time."""
+    def update_progress(self, now_s: float) -> bool:
+        """Note the frame in progress at ``now_s`` (loop time). Return whether a large one takes over ``FRAME_S``."""
         earlier_frames, since_s = self._progress
         if not self._counted_bytes or earlier_frames != self._passed_frames:
             self._progress = (self._passed_frames, now_s)

@@ -210,5 +210,5 @@ class VideoPoller:
 
 
 def _find_bug(error: BaseException) -> BaseException | None:
-    """Return an exception whose traceback is worth logging; None for an error that its message describes fully."""
+    """Return ``error`` if its traceback should be logged. None for a ``GatewayError``, whose message says enough."""
     return None if isinstance(error, GatewayError) else error

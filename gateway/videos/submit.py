@@ -144,7 +144,11 @@ class VideoSubmitter:
         )
 
     async def _start_at_provider(self, ctx: RequestContext, job: VideoJob) -> VideoJob:
-        """Have a provider start a stored job, and store the outcome, retrying without a time limit."""
+        """Let a provider start a stored job, and store the outcome; return the started job.
+
+        Storing is repeated until it succeeds. Raises ``SubmitOutcomeUnknown`` if a provider may have started the job,
+        and the error of the last attempt if none has.
+        """
         submitting = job  # as stored by the latest attempt
 
         async def send(attempt: Attempt) -> TaskStatus:

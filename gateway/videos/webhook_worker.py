@@ -44,8 +44,9 @@ class WebhookWorker:
     postponed by the duration of its deliveries, and deliveries to other hosts go first. Accounts do not share a host's
     slots, because a receiver may be unresponsive to one account only.
 
-    Attributes:
-        process: name of this process in claims.
+    Args:
+        events: wakes the worker when a job ends, or when the accounts of this node change.
+        owner: name of this process in claims.
         wait_scale: factor for every wait.
         owns: returns whether this node delivers an account's webhooks; None for a single process.
         idle: whether the store is empty at the start; the worker then does not read it before an event or

@@ -154,7 +154,7 @@ def test_a_conversation_begins_with_the_step_that_answered_last_and_falls_back_t
     targets.rank()
     first = targets.start("1", 99)
     router.fail(first, limited)
-    assert targets.may_retry(first, limited)
+    assert targets.prepare_retry(first, limited)
     second = targets.next(first)
     assert second is not None
     assert targets.affinity is not None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.route import Balance, ModelShare, Route, RouteStep
+from gateway.domain.route import BalanceStrategy, ModelShare, Route, RouteStep
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderTimeout
 from gateway.routing.load_balancer import RetrySettings
@@ -158,7 +158,7 @@ class Traffic:
         self.router.board.release(attempt.slot)
 
 
-def balanced(balance: Balance, *names: str) -> RouterScenario:
+def balanced(balance: BalanceStrategy, *names: str) -> RouterScenario:
     ups = [channel(name, "m") for name in names]
     return RouterScenario(*ups, settings=RetrySettings(RULES, balance=balance))
 

@@ -229,7 +229,7 @@ def test_the_next_attempt_is_not_sent_the_quirks_of_the_one_before() -> None:
     route, first = floor.begin(inference)
     assert "max_tokens" in sent(first, inference)
     floor.fail(first, broken())
-    assert route.may_retry(first, broken())
+    assert route.prepare_retry(first, broken())
     second = route.next(first)
     assert second is not None
     assert sent(second, inference) == inference.body
@@ -324,12 +324,12 @@ def test_trouble_with_a_key_leaves_the_channels_other_key(error: errors.Provider
     floor = RouterScenario(channel("a", "m", keys=("one", "two"), priority=1), channel("b", "m"))
     route, first = floor.begin()
     floor.fail(first, error)
-    assert route.may_retry(first, error)
+    assert route.prepare_retry(first, error)
     second = route.next(first)
     assert second is not None
     assert (second.channel.name, first.slot.key.key, second.slot.key.key) == ("a", "one", "two")
     floor.fail(second, error)
-    assert route.may_retry(second, error)
+    assert route.prepare_retry(second, error)
     third = route.next(second)
     assert third is not None
     assert third.channel.name == "b"
@@ -366,7 +366,7 @@ def test_every_attempt_but_the_first_is_a_retry() -> None:
     route, first = floor.begin()
     assert (floor.board.running, floor.board.retrying) == (1, 0)
     floor.fail(first, broken())
-    assert route.may_retry(first, broken())
+    assert route.prepare_retry(first, broken())
     route.next(first)
     assert (floor.board.running, floor.board.retrying) == (1, 1)
 
@@ -375,7 +375,7 @@ def test_a_channel_that_fills_up_before_its_turn_is_not_taken() -> None:
     floor = RouterScenario(channel("a", "m", priority=1), channel("b", "m", max_concurrency=1))
     route, first = floor.begin()
     floor.fail(first, broken())
-    assert route.may_retry(first, broken())
+    assert route.prepare_retry(first, broken())
     floor.board.acquire(floor.board.channels["b"], (CHAT, "m"), 1, retry=False)
     assert route.next(first) is None
 
@@ -387,7 +387,7 @@ def test_a_channel_that_goes_while_the_first_is_tried_is_not_the_second(left: li
     route, first = floor.begin()
     floor.use(first_of_all, *left)
     floor.fail(first, errors.ProviderBadResponse("broke"))
-    assert not route.may_retry(first, errors.ProviderBadResponse("broke"))
+    assert not route.prepare_retry(first, errors.ProviderBadResponse("broke"))
     assert route.next(first) is None
 
 
@@ -403,7 +403,7 @@ def test_an_answer_keeps_its_id_and_its_time_over_all_attempts() -> None:
     floor = RouterScenario(channel("a", "m"), channel("b", model_map=(("m", "theirs"),)))
     route, first = floor.begin()
     floor.fail(first, broken())
-    assert route.may_retry(first, broken())
+    assert route.prepare_retry(first, broken())
     second = route.next(first)
     assert second is not None
     identity = second.translator.identity
@@ -424,7 +424,7 @@ def test_a_channel_without_words_for_it_leaves_it_to_the_next() -> None:
     error = caught.value
     assert (error.status, error.param, error.public_code) == (400, "logit_bias", "invalid_request")
     floor.fail(first, error)
-    assert route.may_retry(first, error)
+    assert route.prepare_retry(first, error)
     second = route.next(first)
     assert second is not None
     assert (second.channel.name, sent(second, inference)["logit_bias"]) == ("a", {"1": 1})
@@ -442,7 +442,7 @@ def test_where_nobody_has_words_for_it_the_answer_names_the_field() -> None:
             attempt.build_request(inference)
         faults.append(caught.value)
         floor.fail(attempt, caught.value)
-        following = route.next(attempt) if route.may_retry(attempt, caught.value) else None
+        following = route.next(attempt) if route.prepare_retry(attempt, caught.value) else None
         if following is None:
             break
         attempt = following
@@ -458,13 +458,13 @@ def test_what_was_not_sent_is_neither_an_attempt_nor_a_retry() -> None:
     for _ in mute:
         error = errors.UnsupportedByProvider("no words for it", param="n")
         floor.fail(attempt, error)
-        assert route.may_retry(attempt, error)
+        assert route.prepare_retry(attempt, error)
         following = route.next(attempt)
         assert following is not None
         attempt = following
     assert (attempt.channel.name, floor.board.running, floor.board.retrying) == ("a", 1, 0)
     floor.fail(attempt, broken())
-    assert not route.may_retry(attempt, broken())  # it was the one attempt that may be made
+    assert not route.prepare_retry(attempt, broken())  # it was the one attempt that may be made
 
 
 def test_a_channel_without_words_for_it_is_as_well_as_before() -> None:

@@ -81,7 +81,7 @@ def walk(router: RouterScenario, *errors: ProviderError) -> list[str]:
     while True:
         error = failures.pop(0) if len(failures) > 1 else failures[0]
         router.fail(attempt, error)
-        following = targets.next(attempt) if targets.may_retry(attempt, error) else None
+        following = targets.next(attempt) if targets.prepare_retry(attempt, error) else None
         if following is None:
             return tried
         attempt = following
@@ -247,12 +247,12 @@ def test_a_deadline_ends_the_chain() -> None:
     assert attempt.timeouts.first_byte_s == 5
     router.time += 3
     router.fail(attempt, ERRORS["unavailable"])
-    assert targets.may_retry(attempt, ERRORS["unavailable"])
+    assert targets.prepare_retry(attempt, ERRORS["unavailable"])
     second = targets.next(attempt)
     assert second is not None
     assert second.timeouts.first_byte_s == pytest.approx(2)
     router.time += 2
-    assert not targets.may_retry(second, ERRORS["timeout"])
+    assert not targets.prepare_retry(second, ERRORS["timeout"])
 
 
 PRICES = st.lists(st.integers(0, 9), min_size=3, max_size=3)
@@ -321,7 +321,7 @@ def test_no_attempt_begins_after_the_deadline() -> None:
     router = RouterScenario(channel("up-a", "a"), channel("up-b", "b"), routes=[route], settings=THREE)
     targets, attempt = router.begin(call_of("fast"))
     router.fail(attempt, ERRORS["unavailable"])
-    assert targets.may_retry(attempt, ERRORS["unavailable"])
+    assert targets.prepare_retry(attempt, ERRORS["unavailable"])
     router.time += 5  # the retry has waited for the retry budget
     assert targets.next(attempt) is None
 
@@ -357,7 +357,7 @@ def test_a_step_between_that_costs_too_much_is_on_record() -> None:
     assert targets.drop_dearer(2 * inference.max_prompt_tokens)
     attempt = targets.start("1", 99)
     router.fail(attempt, ERRORS["unavailable"])
-    assert targets.may_retry(attempt, ERRORS["unavailable"])
+    assert targets.prepare_retry(attempt, ERRORS["unavailable"])
     following = targets.next(attempt)
     assert following is not None
     assert following.channel.name == "up-c"

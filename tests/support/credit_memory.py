@@ -10,8 +10,8 @@ from gateway.domain.credit import (
     BalanceId,
     CreditGrant,
     CreditRecalled,
+    CreditRequest,
     CreditReturned,
-    CreditWant,
     RecallAnswered,
     StoredLease,
 )
@@ -125,7 +125,7 @@ class MemoryCreditAuthority:
 
     Attributes:
         fails: before or after its work the next call is cut off; empty: none is.
-        asked: every want so far.
+        asked: every request so far.
         sizes: of how many balances each call took credit or gave it back.
     """
 
@@ -133,29 +133,29 @@ class MemoryCreditAuthority:
         self.credit, self.node, self.live = credit, node, live
         self.events = events or Events()
         self.fails = ""
-        self.asked: list[CreditWant] = []
+        self.asked: list[CreditRequest] = []
         self.sizes: list[int] = []
         credit.nodes.append(self)
 
-    async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+    async def take(self, credit_requests: Sequence[CreditRequest], day: UtcDay) -> Sequence[CreditGrant]:
         self._cut("before")
-        self.asked += wants
-        self.sizes.append(len(wants))
-        grants = [self._grant(want, day) for want in wants]
+        self.asked += credit_requests
+        self.sizes.append(len(credit_requests))
+        grants = [self._grant(request, day) for request in credit_requests]
         self._cut("after")
         return grants
 
-    def _grant(self, want: CreditWant, day: UtcDay) -> CreditGrant:
-        found = self.credit.turn(want.balance, day)
+    def _grant(self, request: CreditRequest, day: UtcDay) -> CreditGrant:
+        found = self.credit.turn(request.balance, day)
         if found is None:
-            return CreditGrant(want.balance, False, 0, None, 0)
+            return CreditGrant(request.balance, False, 0, None, 0)
         lease, mended, granted, others, holders = found.leases.get(self.node), 0, 0, 0, 0
         if lease is not None and (lease.late or lease.posted > lease.granted):
             mended = max(0, -lease.outstanding)
             lease.granted, lease.late = max(lease.granted - lease.late, lease.posted), 0
         room = found.room
-        if want.need_nanos > 0 and room >= want.min_nanos:
-            granted = min(room, max(want.need_nanos, min(want.want_nanos, int(room / (2 * self.live)))))
+        if request.needed_nanos > 0 and room >= request.min_nanos:
+            granted = min(room, max(request.needed_nanos, min(request.desired_nanos, int(room / (2 * self.live)))))
             found.leases.setdefault(self.node, MemoryLease(found.start)).granted += granted
         else:
             theirs = [max(0, each.outstanding) for name, each in found.leases.items() if name != self.node]
@@ -163,7 +163,7 @@ class MemoryCreditAuthority:
         own = found.leases.get(self.node)
         outstanding = 0 if own is None else own.outstanding
         left = room - granted
-        return CreditGrant(want.balance, True, granted + mended, left, others, found.start, outstanding, holders)
+        return CreditGrant(request.balance, True, granted + mended, left, others, found.start, outstanding, holders)
 
     async def return_credit(self, amounts: Mapping[BalanceId, int], reported: Collection[BalanceId] = ()) -> None:
         self._cut("before")

@@ -25,7 +25,7 @@ from gateway.cluster.credit.rows import (
     take_credit,
 )
 from gateway.domain.balance import Quota, QuotaPeriod, UtcDay, parse_day
-from gateway.domain.credit import BalanceId, CreditGrant, CreditWant
+from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest
 from gateway.domain.leased_balance import LeasedBalance
 
 DAY_S = 86_400
@@ -119,11 +119,11 @@ class Node:
         await self.flush(known=True)
         await end_leases(self.lane, self.name)
 
-    async def take(self, wants: list[CreditWant], day: UtcDay, *, lost: bool = False) -> None:
+    async def take(self, credit_requests: list[CreditRequest], day: UtcDay, *, lost: bool = False) -> None:
         """Ask for credit; ``lost``: the answer never arrives, and the node looks at what the store has."""
         async with self.granting:
-            quotas = {want.balance: self.leases[want.balance].quota for want in wants}
-            grants = await take_credit(self.lane, self.name, 4, day, wants)
+            quotas = {request.balance: self.leases[request.balance].quota for request in credit_requests}
+            grants = await take_credit(self.lane, self.name, 4, day, credit_requests)
             if not lost:
                 self._accept(grants, quotas)
                 return
@@ -176,9 +176,9 @@ class Node:
                 return True
             if last:
                 return False
-            wants = [CreditWant(each, lack, lack, lack + 3 * nanos) for each in short
+            credit_requests = [CreditRequest(each, lack, lack, lack + 3 * nanos) for each in short
                      if (lack := nanos - self.leases[each].room_nanos)]  # fmt: skip
-            await self.take(wants, self.world.day, lost=chance.random() < 0.03)
+            await self.take(credit_requests, self.world.day, lost=chance.random() < 0.03)
         raise AssertionError
 
     def _hear(self, balance: BalanceId) -> None:

@@ -88,7 +88,7 @@ class RouterScenario(Router):
         tried = [attempt.channel.name]
         while True:
             self.fail(attempt, error)
-            following = route.next(attempt) if route.may_retry(attempt, error) else None
+            following = route.next(attempt) if route.prepare_retry(attempt, error) else None
             if following is None:
                 return tried
             attempt = following

@@ -14,8 +14,8 @@ from gateway.domain.credit import (
     BalanceId,
     CreditGrant,
     CreditRecalled,
+    CreditRequest,
     CreditReturned,
-    CreditWant,
     RecallAnswered,
     StoredLease,
 )
@@ -74,12 +74,12 @@ class PostgresCreditAuthority:
         self._generation = ""
         self._is_granting = gate is None
 
-    async def take(self, wants: Sequence[CreditWant], day: UtcDay) -> Sequence[CreditGrant]:
+    async def take(self, credit_requests: Sequence[CreditRequest], day: UtcDay) -> Sequence[CreditGrant]:
         async with self._use_connection() as connection:
             if self._gate is not None and not self._is_granting:
                 await self._gate.check_granting(connection, self._generation)
                 self._is_granting = True
-            return await take_credit(connection, self._node, self._count_live(), day, wants)
+            return await take_credit(connection, self._node, self._count_live(), day, credit_requests)
 
     async def return_credit(
         self, amounts: Mapping[BalanceId, int], reported_balances: Collection[BalanceId] = ()

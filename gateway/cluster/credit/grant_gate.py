@@ -59,7 +59,7 @@ class RestoringNode(Protocol):
 
 
 class GrantGate:
-    """Whether this node may take credit from the server of a connection."""
+    """Checks that a database server may grant credit to this node; records in the database when granting resumes."""
 
     def __init__(self, node: RestoringNode) -> None:
         self._node = node
@@ -70,7 +70,10 @@ class GrantGate:
             raise CreditHeldBack
 
     async def check_granting(self, connection: Connection, generation: str) -> None:
-        """Raise ``CreditHeldBack`` unless the server of ``connection``, which is this ``generation``, grants credit."""
+        """Raise ``CreditHeldBack`` unless the server of ``connection``, which is this ``generation``, grants credit.
+
+        The server's row is inserted or updated: it says when granting begins.
+        """
         row = await connection.fetchrow(_READ_GRANT)
         if row is None:
             await connection.execute(_INSERT_GRANT, generation)

@@ -21,8 +21,8 @@ from gateway.domain.credit import (
     CreditAuthority,
     CreditGrant,
     CreditRecalled,
+    CreditRequest,
     CreditReturned,
-    CreditWant,
     LeaseClaim,
     RecallAnswered,
 )
@@ -32,7 +32,7 @@ from gateway.domain.leased_balance import (
     describe_lease,
     find_surplus,
     is_unused,
-    merge_wants,
+    merge_requests,
 )
 from gateway.errors import StoreUnavailable
 from gateway.events import Events
@@ -256,19 +256,19 @@ class CreditKeeper:
         now_s = self.now()
         due_requests = self._queue.list_due(now_s)
         requested_nanos = collect_reservations(due_requests)
-        wants = merge_wants(requested_nanos, now_s)
-        wants += self._collect_ahead({want.balance for want in wants}, now_s)
-        if not wants:
+        credit_requests = merge_requests(requested_nanos, now_s)
+        credit_requests += self._collect_ahead({request.balance for request in credit_requests}, now_s)
+        if not credit_requests:
             return
         answers: dict[BalanceId, CreditGrant] = {}
-        for start in range(0, len(wants), BALANCES_PER_STATEMENT):
-            answers |= await self._take_credit(wants[start : start + BALANCES_PER_STATEMENT])
+        for start in range(0, len(credit_requests), BALANCES_PER_STATEMENT):
+            answers |= await self._take_credit(credit_requests[start : start + BALANCES_PER_STATEMENT])
             self._queue.serve()
         await self._apply_verdict(self._queue.make_verdict(due_requests, answers, self.now()), answers)
 
-    async def _take_credit(self, wants: Sequence[CreditWant]) -> dict[BalanceId, CreditGrant]:
-        quotas = {want.balance: self._balances[want.balance].quota for want in wants}
-        grants = await self._authority.take(wants, self._today())
+    async def _take_credit(self, credit_requests: Sequence[CreditRequest]) -> dict[BalanceId, CreditGrant]:
+        quotas = {request.balance: self._balances[request.balance].quota for request in credit_requests}
+        grants = await self._authority.take(credit_requests, self._today())
         self._advance_clock(max((grant.since_day for grant in grants), default=0) * DAY_S)
         for grant in grants:
             balance = self._balances[grant.balance]
@@ -287,15 +287,15 @@ class CreditKeeper:
                 self.reread_leases()
         return {grant.balance: grant for grant in grants}
 
-    def _collect_ahead(self, requested_ids: Collection[BalanceId], now_s: float) -> list[CreditWant]:
+    def _collect_ahead(self, requested_ids: Collection[BalanceId], now_s: float) -> list[CreditRequest]:
         low_balances, self._low_balances = self._low_balances, set()
-        wants = []
+        credit_requests = []
         for balance in low_balances:
             missing_nanos = balance.demand.find_slice(now_s) - balance.room_nanos
             if balance.id not in requested_ids and balance.leased and not balance.lease_unknown and missing_nanos > 0:
                 balance.demand.ahead_s = now_s + _AHEAD_INTERVAL_S
-                wants.append(CreditWant(balance.id, 1, 1, missing_nanos))
-        return wants
+                credit_requests.append(CreditRequest(balance.id, 1, 1, missing_nanos))
+        return credit_requests
 
     async def _apply_verdict(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
         now_s, day = self.now(), self._today()

@@ -67,11 +67,11 @@ async def set_leases(
     balances = sorted(all_claims, key=build_key)
     columns = build_arrays(balances)
     await connection.execute(_TURN_BALANCES, day.number, day.month_number, *columns)
-    need_nanos, idle_nanos = (
-        [all_claims[balance].need_nanos for balance in balances],
+    needed_nanos, idle_nanos = (
+        [all_claims[balance].needed_nanos for balance in balances],
         [all_claims[balance].idle_nanos for balance in balances],
     )
-    await connection.execute(_SET_LEASES, node, *columns, need_nanos, idle_nanos)
+    await connection.execute(_SET_LEASES, node, *columns, needed_nanos, idle_nanos)
     await connection.execute(_SUM_LEASES, *columns)
     return balances
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from gateway.domain.balance import Owner, UtcDay
-from gateway.domain.credit import BalanceId, CreditGrant, CreditWant, StoredLease
+from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest, StoredLease
 
 LIMITS_LOCK = 7_130_001
 """An advisory lock: changes of limits hold it exclusively, transactions that post rows share it."""
@@ -35,20 +35,20 @@ Connection: TypeAlias = Any
 
 
 async def take_credit(
-    connection: Connection, node: str, live_nodes: int, day: UtcDay, wants: Iterable[CreditWant]
+    connection: Connection, node: str, live_nodes: int, day: UtcDay, credit_requests: Iterable[CreditRequest]
 ) -> Sequence[CreditGrant]:
-    """Request credit for all ``wants``, outside any transaction. Return the answers in the order of balances."""
-    sorted_wants = sorted(wants, key=lambda want: build_key(want.balance))
+    """Make all ``credit_requests``, outside any transaction. Return the answers in the order of balances."""
+    sorted_requests = sorted(credit_requests, key=lambda request: build_key(request.balance))
     rows = await connection.fetch(
         _TAKE_CREDIT,
         node,
         live_nodes,
         day.number,
         day.month_number,
-        *build_arrays([want.balance for want in sorted_wants]),
-        [want.min_nanos for want in sorted_wants],
-        [want.need_nanos for want in sorted_wants],
-        [want.want_nanos for want in sorted_wants],
+        *build_arrays([request.balance for request in sorted_requests]),
+        [request.min_nanos for request in sorted_requests],
+        [request.needed_nanos for request in sorted_requests],
+        [request.desired_nanos for request in sorted_requests],
     )
     return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
 

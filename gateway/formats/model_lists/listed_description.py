@@ -71,7 +71,7 @@ def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
     if isinstance(capabilities, Mapping):
         capabilities = [name for name, value in capabilities.items() if _is_supported(value)]
     if isinstance(capabilities, list):
-        read = read or _find_read(capabilities)
+        read = read or _parse_input_modalities(capabilities)
     elif item.get("type") == "vlm":
         read = read or ("text", "image")
     description = ModelDescription(
@@ -120,8 +120,8 @@ def _is_supported(value: object) -> bool:
     return value is True or (isinstance(value, Mapping) and value.get("supported") is True)
 
 
-def _find_read(capabilities: list[Any]) -> tuple[Modality, ...] | None:
-    """Return what a model reads. A list of capabilities without images leaves open what else it leaves out."""
+def _parse_input_modalities(capabilities: list[Any]) -> tuple[Modality, ...] | None:
+    """Return the modalities that a model reads. None if ``capabilities`` name only text: they may be incomplete."""
     names: list[Modality] = ["text"]
     if not {"vision", "image_input", "multimodal"}.isdisjoint(map(str, capabilities)):
         names.append("image")

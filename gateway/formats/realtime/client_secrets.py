@@ -45,7 +45,7 @@ def parse_secret_request(body: Body, *, is_flat: bool) -> SecretRequest:
     prefix = "" if is_flat else "session."
     session = body if is_flat else parse_object(body, "session") or {}
     if "model" in body and not is_flat:
-        raise InvalidRequest("'model' belongs into 'session'", param="model")
+        raise InvalidRequest("'model' belongs in 'session'", param="model")
     kind = session.get("type", "realtime")
     if kind != "realtime":
         raise InvalidRequest(f"'{prefix}type' has to be 'realtime'", param=f"{prefix}type")

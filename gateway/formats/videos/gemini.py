@@ -101,7 +101,7 @@ class GeminiVideoBackend(VideoBackend):
     ) -> ProviderError:
         """Parse Google's error object. Only the message distinguishes a block by a content filter."""
         error = parse_video_error(status, raw, secrets, provider_retry_after_s=provider_retry_after_s)
-        if type(error) is ProviderRejected and _is_block(error.message):
+        if type(error) is ProviderRejected and _mentions_content_filter(error.message):
             return ContentBlocked(error.message)
         return error
 
@@ -120,9 +120,11 @@ class GeminiVideoBackend(VideoBackend):
             return TaskStatus("processing")
         error, response = value.get("error"), value.get("response")
         if isinstance(error, dict):
-            return _build_failure(error.get("message"), secrets, is_block=_is_block(error.get("message")))
+            return _build_failure(
+                error.get("message"), secrets, is_block=_mentions_content_filter(error.get("message"))
+            )
         if not isinstance(response, dict):
-            raise ProviderBadResponse("The provider's task is done, and nothing is said of how")
+            raise ProviderBadResponse("The provider's task is done, but has neither a result nor an error")
         return self.parse_response(response, secrets)
 
     def parse_response(self, response: Body, secrets: Secrets) -> TaskStatus:
@@ -175,7 +177,7 @@ def _build_failure(message: object, secrets: Secrets, *, is_block: bool) -> Task
     return TaskStatus("failed", error=error)
 
 
-def _is_block(message: object) -> bool:
+def _mentions_content_filter(message: object) -> bool:
     return isinstance(message, str) and any(phrase in message.lower() for phrase in _BLOCK_PHRASES)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from gateway.answer_fields import Count, Moment
 from gateway.domain.circuit_breaker import State
 from gateway.domain.operation import Operation
-from gateway.domain.route import Balance, Cause
+from gateway.domain.route import BalanceStrategy, Cause
 from gateway.frozen import frozen
 from gateway.routing.channel_health import PerformanceView
 from gateway.routing.channel_state import Obstacle
@@ -147,7 +147,7 @@ class ExplainedStep:
     verdict: Verdict
     reason: str | None
     on: Sequence[Cause]
-    balance: Balance | None
+    balance: BalanceStrategy | None
     reserved_usd: float | None
     models: Sequence[ExplainedModel]
 

@@ -8,7 +8,7 @@ import attrs
 from gateway.answer_fields import OMITTED, Count, FieldShape
 from gateway.domain.channel import Channel
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
-from gateway.domain.route import BALANCES, CAUSES, ModelShare, Route
+from gateway.domain.route import BALANCE_STRATEGIES, CAUSES, ModelShare, Route
 from gateway.domain.setting import RouteView, Source
 from gateway.frozen import frozen
 from gateway.routing.channel_tester import RequestTestResult
@@ -30,7 +30,7 @@ _STEP: s.Shape = s.allow(
     s.record(models=s.array(s.either(s.TEXT, s.record(model=s.TEXT, weight=s.COUNT)))),
     channels=s.array(s.TEXT),
     on=s.array(s.one_of(*CAUSES)),
-    balance=s.one_of(*BALANCES),
+    balance=s.one_of(*BALANCE_STRATEGIES),
     wait_s=s.NUMBER,
     shadow=s.record(models=s.array(s.TEXT), share=s.NUMBER, max_running=s.COUNT),
     **{

@@ -67,7 +67,7 @@ async def load_overview(request: web.Request) -> Data:
         ask_admin_api(request, "/usage", by=span.axis, **query),
         ask_admin_api(request, "/usage", by="model", **query),
         ask_admin_api(request, "/usage", by="key", **query),
-        _list_channels(request, query, sees_all_accounts=sees_all_accounts),
+        _load_channel_usage(request, query, sees_all_accounts=sees_all_accounts),
         ask_admin_api(request, "/requests", limit=SAMPLE_ROWS, **query),
         ask_admin_api(request, "/requests", limit=_MAX_REQUESTS, account=account),
         ask_admin_api(request, "/account"),
@@ -110,7 +110,7 @@ async def _load_stacks(
     return {model: usage.data for model, usage in zip(top_models, lines_by_model, strict=True)}
 
 
-async def _list_channels(
+async def _load_channel_usage(
     request: web.Request, query: Mapping[str, Any], *, sees_all_accounts: bool
 ) -> Sequence[UsageLine]:
     """Return the usage by channel. Members do not see channels."""

@@ -85,7 +85,7 @@ class BucketFiles:
         return BucketLines(self._bucket, name, parse)
 
     def copy_lines(self, earlier_names: Sequence[str], name: str) -> None:
-        """Start the file ``name``, unless it exists, with a copy of the first one of ``earlier_names``. Blocks."""
+        """Copy the first file of ``earlier_names`` that exists to ``name``, unless ``name`` exists. Blocks."""
         pieces = next(
             filter(None, (self._bucket.list_now(_find_folder(earlier_name)) for earlier_name in earlier_names)), None
         )

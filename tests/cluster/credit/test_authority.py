@@ -15,8 +15,8 @@ from gateway.domain.credit import (
     CreditAuthority,
     CreditGrant,
     CreditRecalled,
+    CreditRequest,
     CreditReturned,
-    CreditWant,
     RecallAnswered,
     StoredLease,
 )
@@ -111,7 +111,7 @@ async def ask(
     node: CreditAuthority, need: int, *, least: int | None = None, want: int = 0, balance: BalanceId = KEY,
     day: UtcDay = TODAY,
 ) -> CreditGrant:  # fmt: skip
-    wanted = CreditWant(balance, need if least is None else least, need, max(want, need))
+    wanted = CreditRequest(balance, need if least is None else least, need, max(want, need))
     return (await node.take([wanted], day))[0]
 
 
@@ -142,7 +142,7 @@ async def test_several_balances_are_answered_at_once(judge: Judge) -> None:
     await judge.open(ACCOUNT, 50)
     await judge.open(KEY, 100)
     node = judge.make_node("a")
-    grants = await node.take([CreditWant(each, 60, 60, 60) for each in (ACCOUNT, OPEN, KEY)], TODAY)
+    grants = await node.take([CreditRequest(each, 60, 60, 60) for each in (ACCOUNT, OPEN, KEY)], TODAY)
     assert {grant.balance: (grant.limited, grant.granted_nanos, grant.room_nanos) for grant in grants} == {
         ACCOUNT: (True, 0, 50),
         KEY: (True, 60, 40),

@@ -8,7 +8,7 @@ import pytest
 from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.grant_gate import CreditHeldBack, GrantGate
 from gateway.domain.balance import DAY_S, parse_day
-from gateway.domain.credit import BalanceId, CreditWant
+from gateway.domain.credit import BalanceId, CreditRequest
 from gateway.events import Events
 from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
@@ -72,7 +72,7 @@ async def servers(shared_postgres: SharedPostgres) -> AsyncIterator[Servers]:
 
 
 async def take(node: PostgresCreditAuthority) -> int:
-    (grant,) = await node.take([CreditWant(KEY, 1, 10, 10)], TODAY)
+    (grant,) = await node.take([CreditRequest(KEY, 1, 10, 10)], TODAY)
     return grant.granted_nanos
 
 

@@ -61,7 +61,7 @@ async def test_requests_that_wait_are_asked_for_together_and_later_ones_need_no_
     await node.step()
     assert [(await task).nanos for task in tasks] == [30] * 5
     (want,) = node.authority.asked
-    assert (want.balance, want.min_nanos, want.need_nanos, want.want_nanos) == (KEY, 30, 150, 270)
+    assert (want.balance, want.min_nanos, want.needed_nanos, want.desired_nanos) == (KEY, 30, 150, 270)
     assert node.balances.reserve_now(CAPPED, 30) is not None  # of the slice
     assert len(node.authority.asked) == 1
 

@@ -11,7 +11,7 @@ from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.store import PostgresCredit, clear_credit
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import DAY_S, Quota, parse_day
-from gateway.domain.credit import BalanceId, CreditFigures, CreditWant, LeaseClaim
+from gateway.domain.credit import BalanceId, CreditFigures, CreditRequest, LeaseClaim
 from gateway.domain.ledger import LedgerEntry
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -58,7 +58,7 @@ class Cluster:
         return None if row is None else dict(row)
 
     async def take(self, need: int) -> None:
-        wants = [CreditWant(each, need, need, need) for each in (ACCOUNT, KEY)]
+        wants = [CreditRequest(each, need, need, need) for each in (ACCOUNT, KEY)]
         assert [grant.granted_nanos for grant in await self.node.take(wants, self.day)] == [need, need]
 
 
@@ -167,7 +167,7 @@ async def test_a_restored_lease_is_what_its_node_says(
     await cluster.take(60)
     await cluster.ledger.post([row(20, id="req_1", overrun_nanos=0)])
     other = PostgresCreditAuthority(Address(cluster.store.url), "b", lambda: 1, Events())
-    await other.take([CreditWant(KEY, 160, 160, 160)], cluster.day)
+    await other.take([CreditRequest(KEY, 160, 160, 160)], cluster.day)
     await other.close()
     assert cluster.database.credit is not None
     await cluster.database.credit.restore_leases({} if claim is None else {KEY: claim})
@@ -181,7 +181,7 @@ async def test_a_restored_lease_is_what_its_node_says(
 
 async def test_rows_that_are_stored_again_above_a_limit_have_the_overrun(cluster: Cluster) -> None:
     other = PostgresCreditAuthority(Address(cluster.store.url), "b", lambda: 1, Events())
-    await other.take([CreditWant(KEY, 470, 470, 470)], cluster.day)
+    await other.take([CreditRequest(KEY, 470, 470, 470)], cluster.day)
     await other.close()
     await cluster.ledger.post([row(10, id="req_1", overrun_nanos=0)])
     again = [row(nanos, id=f"req_{nanos}", overrun_nanos=0) for nanos in (10, 1, 40, 30)]
@@ -204,7 +204,7 @@ async def test_rows_of_two_days_count_in_their_own(cluster: Cluster) -> None:
     await cluster.ledger.post([new, late])
     found = await cluster.find(ACCOUNT) or {}
     assert (found["settled"], found["leased"], found["posted"]) == (0, 100, 9)
-    await cluster.node.take([CreditWant(ACCOUNT, 0, 0, 0)], parse_day(NOON + DAY_S))  # it pays for the late one
+    await cluster.node.take([CreditRequest(ACCOUNT, 0, 0, 0)], parse_day(NOON + DAY_S))  # it pays for the late one
     found = await cluster.find(ACCOUNT) or {}
     assert (found["settled"], found["leased"], found["posted"]) == (0, 93, 9)
 

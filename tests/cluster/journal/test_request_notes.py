@@ -20,7 +20,7 @@ from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, fin
 from gateway.cluster.journal.store_journal import StoreJournal
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.balance import parse_day
-from gateway.domain.credit import CreditWant
+from gateway.domain.credit import CreditRequest
 from gateway.domain.ledger import KeyTotals, OnCrash
 from gateway.domain.request_log import RequestFilter, RequestRecord
 from gateway.errors import StoreUnavailable
@@ -91,7 +91,7 @@ class Cluster:
     async def take(self, node: str, nanos: int) -> None:
         """A lease of the key and the account."""
         authority = PostgresCreditAuthority(Address(self.store.url), node, lambda: 1, Events())
-        await authority.take([CreditWant((owner, 1), nanos, nanos, nanos) for owner in ("account", "key")], TODAY)
+        await authority.take([CreditRequest((owner, 1), nanos, nanos, nanos) for owner in ("account", "key")], TODAY)
         await authority.close()
 
     async def settle(self, node: str, on_crash: OnCrash = "release") -> Sequence[RequestRecord]:

@@ -98,8 +98,11 @@ class ContentBlockBuilder:
         if len(self.blocks) == 1:
             self.delta_head = _DELTA_HEAD % (index, _DELTA_FIELDS[self.blocks[0].start["type"]])
 
-    def find_added_text(self, event: chat.Event) -> str:
-        """Return the text that ``event`` adds to the only block, whose start is written; "" for any other event."""
+    def take_added_text(self, event: chat.Event) -> str:
+        """Return the text that ``event`` adds to the only block, whose start is written; "" for any other event.
+
+        The arguments of a tool call are recorded, too.
+        """
         block = self.blocks[0]
         if type(event) is chat.TextDelta:
             return event.text if event.choice == 0 and block.start["type"] == "text" else ""

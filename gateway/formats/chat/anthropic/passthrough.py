@@ -112,7 +112,11 @@ class MessagesPassthrough(PassthroughStream):
         raise ProviderBadResponse("The provider's stream ended before it was complete", phase="stream")
 
     def parse_usage(self) -> Usage:
-        """Return the final counts, else the prompt tokens of ``message_start`` and an estimated completion."""
+        """Return the counts of ``message_delta``; a count of 0 is estimated if the stream had any content.
+
+        Without ``message_delta``, the usage is zero until the stream has content. After that, the prompt tokens are
+        those of ``message_start``, or an estimate if it has no counts, and the completion tokens are an estimate.
+        """
         if self._usage is not None:
             return fill_counts(self._usage, self._inference, self._estimate_completion) if self.events else self._usage
         if not self.events:

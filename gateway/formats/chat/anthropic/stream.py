@@ -303,7 +303,7 @@ class MessagesStreamSerializer:
     def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream: it continues a block that the client already has, and no other
         # block is buffered.
-        if (delta_head := self._builder.delta_head) and (text := self._builder.find_added_text(event)):
+        if (delta_head := self._builder.delta_head) and (text := self._builder.take_added_text(event)):
             if self._builder.held_bytes > MAX_HELD_BYTES:
                 raise _make_buffer_error()
             return delta_head + orjson.dumps(text) + b"}}\n\n"

@@ -76,7 +76,7 @@ def check_body(body: Body) -> Body:
     body.pop("model", None)  # the path names it
     misplaced_field = next((name for name in body if name in _MISPLACED_FIELDS), None)
     if misplaced_field is not None:
-        raise InvalidRequest(f"'{misplaced_field}' belongs into '{CONFIG}'", param=misplaced_field)
+        raise InvalidRequest(f"'{misplaced_field}' belongs in '{CONFIG}'", param=misplaced_field)
     contents = parse_list(body, "contents")
     if not contents:
         raise InvalidRequest("Missing required field 'contents': at least one content", param="contents")

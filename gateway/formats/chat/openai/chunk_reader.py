@@ -96,8 +96,8 @@ class ChoiceCalls:
         self.keys: dict[object, _ToolCall] = {}  # by index or id, paired with the choice's index unless that is 0
         self.used_ids: set[str] = set()  # ids already assigned
 
-    def find_call(self, fragment: dict[str, Any], name: str, choice: int = 0) -> _ToolCall:
-        """Return the call that ``fragment`` belongs to. ``choice`` is the provider's index of the fragment's choice.
+    def assign_call(self, fragment: dict[str, Any], name: str, choice: int = 0) -> _ToolCall:
+        """Return the call that ``fragment`` belongs to or begins. ``choice`` is the provider's index of its choice.
 
         Calls are distinguished by index. Some vendors omit the index, or write 0 for each of several complete calls.
         Then a different id, or a different name if there are no ids, begins a new call. A name after a finish reason
@@ -360,7 +360,7 @@ def _parse_fragments(fragments: object, index: int, choice: ChoiceCalls, choice_
             continue
         name_field = function.get("name")
         name = name_field if isinstance(name_field, str) else ""
-        call = choice.find_call(fragment, name, choice_index)
+        call = choice.assign_call(fragment, name, choice_index)
         if len(choice.calls) > MAX_CALLS or call.early_chars > MAX_EARLY_CHARS:
             yield make_stream_error("The provider's answer has too many tool calls, or one without a name")
             return

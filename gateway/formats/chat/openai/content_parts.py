@@ -250,7 +250,8 @@ def parse_file(file: Body, param: str, cache_control: Json | None = None) -> Med
     """Parse an object with ``file_data`` and ``filename``. Raises ``InvalidRequest`` for an uploaded file, too."""
     if file.get("file_id") is not None:
         raise make_param_error(
-            f"{param}.file_id", "An uploaded file only works with a channel that speaks the convention; send file_data"
+            f"{param}.file_id",
+            "An uploaded file only works with a channel that uses OpenAI's Chat Completions API; send file_data",
         )
     data = expect_text(file.get("file_data"), f"{param}.file_data")
     name = file.get("filename")

@@ -106,7 +106,7 @@ class CallRepairer:
     def _repair_fragment(self, fragment: Json, calls: ChoiceCalls, choice_index: int) -> bool:
         function = as_object(fragment.get("function") or fragment.get("custom"))
         name, original_fragment = as_text(function.get("name")), fragment.copy()
-        call = calls.find_call(fragment, name, choice_index)
+        call = calls.assign_call(fragment, name, choice_index)
         fragment["index"] = call.index
         is_changed = _repair_arguments(fragment)
         if call.is_started:  # the library would append a repeated name or id to the first one

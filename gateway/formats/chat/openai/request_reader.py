@@ -91,11 +91,12 @@ def _reject_openai_only_fields(body: Body) -> None:
     for name in _OPENAI_FIELDS:
         # An empty ``web_search_options`` object also requests a search.
         if body.get(name) or (name == "web_search_options" and body.get(name) is not None):
-            raise content_parts.make_param_error(name, f"'{name}' only works with a channel that speaks the convention")
+            message = f"'{name}' only works with a channel that uses OpenAI's Chat Completions API"
+            raise content_parts.make_param_error(name, message)
     check_tier(body, STANDARD_TIERS)
     if "audio" in (parse_list(body, "modalities") or ()):
         raise content_parts.make_param_error(
-            "modalities", "Audio answers only work with a channel that speaks the convention"
+            "modalities", "Audio answers only work with a channel that uses OpenAI's Chat Completions API"
         )
 
 
@@ -249,7 +250,8 @@ def _parse_tools(body: Body, adaptations: Adaptations) -> tuple[tuple[chat.Tool,
     if choice.get("type") == "allowed_tools":
         return _parse_allowed(choice, tools)
     raise content_parts.make_param_error(
-        "tool_choice.type", "A 'tool_choice' of this type only works with a channel that speaks the convention"
+        "tool_choice.type",
+        "A 'tool_choice' of this type only works with a channel that uses OpenAI's Chat Completions API",
     )
 
 

@@ -205,8 +205,7 @@ def _parse_part(part: Body, param: str, role: str, adaptations: Adaptations) -> 
 def _parse_image(part: Body, param: str) -> chat.MediaPart:
     if part.get("file_id") is not None:
         raise content_parts.make_param_error(
-            f"{param}.file_id",
-            "An uploaded file only works with a channel that speaks the Responses API; send image_url",
+            f"{param}.file_id", "An uploaded file only works with a channel that uses the Responses API; send image_url"
         )
     image = part.get("image_url")
     chat_image = image if isinstance(image, dict) else {}  # the nested form of chat bodies

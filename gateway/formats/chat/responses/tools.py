@@ -28,7 +28,7 @@ _TOOL_LIST_KINDS = ("additional_tools", "tool_search_output")
 
 def make_responses_only_error(param: str, subject: str) -> Exception:
     """Return the error for a feature, named by ``subject``, that needs a channel with the Responses API."""
-    return make_param_error(param, f"{subject} only works with a channel that speaks the Responses API")
+    return make_param_error(param, f"{subject} only works with a channel that uses the Responses API")
 
 
 def join_name(namespace: object, name: str) -> str:
