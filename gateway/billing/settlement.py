@@ -195,7 +195,7 @@ def build_record(
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(reserved, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
-        *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted),
+        *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000)),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
         *((ctx.shadow_route or ctx.route) if place is None else place.route.name, ctx.shadow_route != ""),
         _find_saved(paid, usage) if usage.cached_tokens or units else 0,

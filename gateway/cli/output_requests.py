@@ -16,7 +16,7 @@ _HIDDEN_FIELDS = frozenset(
 _OPTIONAL_FIELDS = frozenset(
     {
         "images", "duration_ms", "characters", "usage_capped", "error", "error_code", "adapted",
-        "served_model", "units", "batch_id", "route", "saved_usd", "shadow", "end_user", "session", "tags",
+        "served_model", "units", "batch_id", "route", "saved_usd", "shadow", "end_user", "session", "tags", "queued_ms",
     }
 )  # fmt: skip
 """Fields left out if they have no value."""

@@ -136,6 +136,7 @@ class RequestRecord:
         unpriced: whether the model had no price at the channel that served it, so that the request was free.
         adapted: the fields written as text, left out or changed to suit the provider (``build_adapted``); empty if
             there are none.
+        queued_ms: for how long the request waited in queues of channels.
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.
         shadow: the request is a copy of one of ``route``, made by the gateway for a shadow model.
@@ -179,6 +180,7 @@ class RequestRecord:
     batch_id: str | None = None
     batch_multiplier_ppm: Count = ONE_PPM
     adapted: str = ""
+    queued_ms: Count = 0
     served_model: str = ""
     units: str = ""
     route: str = ""

@@ -35,7 +35,7 @@ __all__ = (
     "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0031"
+REVISION = "0032"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -150,6 +150,7 @@ requests = Table(
     Column("end_user", Text, nullable=False, server_default=text("''")),
     Column("session", Text, nullable=False, server_default=text("''")),
     Column("tags", Text, nullable=False, server_default=text("''")),
+    Column("queued_ms", INT, nullable=False, server_default=text("0")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

@@ -68,6 +68,8 @@ async def test_a_full_channel_answers_those_who_waited(standing_with: StartGatew
         assert ["x-gateway-queue-ms" in heard.headers for heard in answers] == [False, *[True] * 4]
         rows = await gateway.rows(5)
         assert all(row.outcome == "completed" for row in rows)
+        waits_ms = [int(heard.headers.get("x-gateway-queue-ms", "0")) for heard in answers]
+        assert sorted(row.queued_ms for row in rows) == sorted(waits_ms)
         await gateway.check_books()
 
 

@@ -42,6 +42,7 @@ ROW = RequestRecord(
     end_user="u-17",
     session="run-42",
     tags="feature=search,team=web",
+    queued_ms=6,
 )
 """Its cost is no float's, and its hold is as large as they come."""
 
