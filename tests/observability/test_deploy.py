@@ -77,7 +77,9 @@ def find_wrong(expression: str, known: Mapping[str, set[str]]) -> Iterator[str]:
 
 async def test_every_metric_and_label_is_one_of_a_gateway_that_has_served(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)], chat_script("good", "words")) as up:
-        gateway = await gateway_with({"channel": [channel(up.base_url)], "price": [PRICE]})
+        gateway = await gateway_with(
+            {"channel": [channel(up.base_url, max_concurrency=9, queue={"length": 5})], "price": [PRICE]}
+        )
         for body in (HELLO, HELLO | {"stream": True}):
             async with gateway.post(body) as response:
                 await response.read()
