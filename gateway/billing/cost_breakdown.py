@@ -52,7 +52,7 @@ class BillLine:
 
 
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
-    """Return the lines of a request. ``prices``: of the requested model and of the model that answered."""
+    """Return the lines of a request. ``prices`` are those of the requested model and of the model that answered."""
     usage = parse_charged(row)
     price = next(
         (candidate for candidate in prices if cost_nanos(candidate, usage, multiplier_ppm) == row.cost_nanos), None

@@ -44,7 +44,7 @@ async def recover(
 async def load_balances(
     ledger: LedgerRepository, clock: Callable[[], float], existing: Mapping[Owner, Collection[int]] | None = None
 ) -> Balances:
-    """Return the balances with the stored spending of today and yesterday. ``existing``: the owners; None for all."""
+    """Return the balances with the stored spending of today and yesterday. ``existing`` restricts the owners."""
     balances = Balances(clock)
     balances.existing = existing
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)

@@ -25,7 +25,7 @@ def open_peers(
 ) -> Peers:
     """Open requests to the other nodes, and start cancelling requests on their behalf.
 
-    ``cancel``: cancels an active request of this process, by its id. ``start``: runs a task in the background.
+    ``cancel`` cancels an active request of this process, by its id. ``start`` runs a task in the background.
     """
     signer = NodeSigner(bytes.fromhex(config.store.master_key), node.clock.now)
     timelines = Timelines(lambda: str(node.address.timeline), node.learn_timeline)

@@ -39,5 +39,5 @@ class BuiltInPrices(Mapping[PriceKey, Price]):
         return price
 
     def list_free(self) -> Iterator[str | None]:
-        """Yield the provider of each free model; None: every provider."""
+        """Yield the provider of each free model, and None for a model that is free at every provider."""
         return (provider for (_, provider), line in self._lines.items() if line.endswith("free = true }"))

@@ -103,9 +103,9 @@ class ServerCertificate:
             raise CertificateError(f"The TLS file {error.filename} cannot be read: {error.strerror}") from None
         return read_certificate(self._certificate, self._key)
 
-    def adopt(self, fresh: Certificate) -> None:
-        self.current = fresh
-        log.info("certificate_renewed", path=str(self._certificate), reason=f"it expires at {fresh.expires}")
+    def adopt(self, certificate: Certificate) -> None:
+        self.current = certificate
+        log.info("certificate_renewed", path=str(self._certificate), reason=f"it expires at {certificate.expires}")
         self._last_warning_s = float("-inf")
         self._warn()
         self.on_change()
@@ -118,15 +118,15 @@ class ServerCertificate:
     async def check(self) -> None:
         """Use changed files. If they are not usable, log this once and keep the current certificate."""
         try:
-            fresh = await asyncio.to_thread(self.read_changed)
+            certificate = await asyncio.to_thread(self.read_changed)
         except CertificateError as error:
             if str(error) != self._refused:
                 log.error("certificate_not_renewed", error=str(error))  # noqa: TRY400 - files, not a bug
             self._refused = str(error)
             return
         self._refused = ""
-        if fresh is not None:
-            self.adopt(fresh)
+        if certificate is not None:
+            self.adopt(certificate)
         self._warn()
 
     def _warn(self) -> None:

@@ -17,10 +17,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 def check_secrets(config: Config, admin_token: str) -> None:
     """Log every weak secret; raise ``ConfigError`` instead if the gateway listens on more than loopback."""
-    found = [f"{where}: {_WEAK}" for where in _list_weak(config, admin_token)]
-    if found and not is_loopback(config.server.host):
-        raise ConfigError([f"{problem}, or listen on 127.0.0.1 only (server.host)" for problem in found])
-    for problem in found:
+    problems = [f"{where}: {_WEAK}" for where in _list_weak(config, admin_token)]
+    if problems and not is_loopback(config.server.host):
+        raise ConfigError([f"{problem}, or listen on 127.0.0.1 only (server.host)" for problem in problems])
+    for problem in problems:
         log.warning("weak_secret_found", reason=problem)
 
 

@@ -26,8 +26,10 @@ class RouteService(StoredSettings):
         effective = self._live.effective
         declared = [RouteView(spec.route(), "file") for spec in effective.config.route]
         names = {view.route.name for view in declared}
-        stored = [RouteView(spec.route(), "console", in_force=spec.name not in names) for spec in effective.routes]
-        return sorted((*declared, *stored), key=lambda view: (view.route.name, not view.in_force))
+        stored_views = [
+            RouteView(spec.route(), "console", in_force=spec.name not in names) for spec in effective.routes
+        ]
+        return sorted((*declared, *stored_views), key=lambda view: (view.route.name, not view.in_force))
 
     def get_route(self, name: str) -> RouteView:
         """Return the route in force. Raises ``NotFound``."""
@@ -37,9 +39,9 @@ class RouteService(StoredSettings):
         return routes[name]
 
     async def put_route(self, name: str, fields: Mapping[str, Any], by: Actor) -> RouteView:
-        """Store the whole route ``name``. ``fields``: those of ``RouteSpec``; null stands for a default."""
-        given = {field: value for field, value in fields.items() if value is not None}
-        spec = parse_spec({"name": name, **given}, RouteSpec)
+        """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; null stands for a default."""
+        given_fields = {field: value for field, value in fields.items() if value is not None}
+        spec = parse_spec({"name": name, **given_fields}, RouteSpec)
         if spec.name != name:
             raise InvalidRequest("The name of a route cannot be changed", param="name")
         route, path = spec.route(), name_route(name)

@@ -129,8 +129,8 @@ class SettingsService(StoredSettings):
         path = name_price(model, provider)
         async with self._reloader.changing:
             if path not in self._live.effective.stored:
-                known = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
-                raise build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=known)
+                is_stored = any((spec.model, spec.provider) == (model, provider) for spec in self._live.config.price)
+                raise build_not_stored_error(f"a price for {_name_price(model, provider)}", declared=is_stored)
             before, after = self._build_present_price(model, provider), _build_shipped_price(model, provider)
             await self._delete(
                 path, self._build_audit(by, "price.removed", _name_price(model, provider), before, after)
@@ -138,16 +138,16 @@ class SettingsService(StoredSettings):
 
     def _get_field(self, section: str, key: str) -> "attrs.Attribute[Any]":
         """Return the field of a setting. Raises ``NotFound``, also for a secret setting."""
-        known: dict[str, attrs.Attribute[Any]] = {
+        field_by_name: dict[str, attrs.Attribute[Any]] = {
             name_setting(name, field.name): field
             for name, part in list_sections(self._live.config)
             for field in attrs.fields(type(part))
             if field.repr
         }
         path = name_setting(section, key)
-        if path not in known:
-            raise NotFound(f"There is no setting {path[:MAX_PATH]!r}{did_you_mean(path, known)}")
-        return known[path]
+        if path not in field_by_name:
+            raise NotFound(f"There is no setting {path[:MAX_PATH]!r}{did_you_mean(path, field_by_name)}")
+        return field_by_name[path]
 
     def _build_view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
         effective = self._live.effective
@@ -204,8 +204,8 @@ def _parse_price(model: str, fields: Fields) -> PriceSpec:
     """Parse the fields of a price; null removes a rate. Raises ``InvalidRequest``."""
     if fields.get("model", model) is None:
         raise InvalidRequest("model: expected the name of a model, not null; leave it out to keep it", param="model")
-    given = {name: value for name, value in fields.items() if value is not None}
-    spec = parse_spec({"model": model, **given}, PriceSpec)
+    given_fields = {name: value for name, value in fields.items() if value is not None}
+    spec = parse_spec({"model": model, **given_fields}, PriceSpec)
     if spec.model != model:
         raise InvalidRequest("The model of a price cannot be changed", param="model")
     if spec.provider is not None and spec.provider not in PROVIDERS:
@@ -221,8 +221,12 @@ def _find_precedent(prices: PriceList, price: Price) -> Price | None:
     A glob that matches the text of another glob also matches everything that the other glob matches. If ``price`` is a
     glob with brackets, such as ``[ab]``, only an identical glob is found.
     """
-    same = (each for each in prices.list_prices() if (each.model, each.provider) == (price.model, price.provider))
-    return next(same, None) or prices.find(price.model, price.provider)
+    same_prices = (
+        candidate
+        for candidate in prices.list_prices()
+        if (candidate.model, candidate.provider) == (price.model, price.provider)
+    )
+    return next(same_prices, None) or prices.find(price.model, price.provider)
 
 
 def _name_price(model: str, provider: str | None) -> str:

@@ -52,7 +52,7 @@ _FREE = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
 
 
 def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
-    """Read the configuration from ``path`` (None: no file) and the environment. Raises ``ConfigError``."""
+    """Read the configuration from the file ``path``, if any, and the environment. Raises ``ConfigError``."""
     return read_declared(path, environ).config
 
 
@@ -158,9 +158,9 @@ def find_data(name: str) -> Path:
     return inside if inside.exists() else package.parent / "config" / name
 
 
-def _explain_duplicate(found: re.Match[str]) -> str:
+def _explain_duplicate(match: re.Match[str]) -> str:
     """Return the error message for a table that is declared twice, and a way to fix it."""
-    name = ".".join(part.strip(" '\"") for part in found[1].split(","))
+    name = ".".join(part.strip(" '\"") for part in match[1].split(","))
     return f"The table [{name}] is there twice: put its keys under one heading"
 
 

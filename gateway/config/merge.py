@@ -114,11 +114,11 @@ def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, s
 
 def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> list[GroupSpec]:
     """Return the stored groups that the file does not declare."""
-    named = {group.name for group in config.group}
+    group_names = {group.name for group in config.group}
     groups: list[GroupSpec] = []
     for path, value in stored.items():
         name = find_group(path)
-        if name is not None and name not in named:
+        if name is not None and name not in group_names:
             table = {**value, "name": name} if isinstance(value, Mapping) else value
             groups += _parse_item(path, table, GroupSpec, ignored)
     return groups
@@ -130,10 +130,10 @@ def _apply_overrides(section: str, part: Any, overrides: Mapping[str, Any], igno
         try:
             return parse_table({**_build_table(part), **overrides}, type(part))
         except ValidationErrors as error:
-            wrong = {key: what for key in overrides for where, what in error.problems if _is_about(where, key)}
+            problem_by_key = {key: what for key in overrides for where, what in error.problems if _is_about(where, key)}
             # A rule about two keys may name the key that is not stored: then any of the stored keys may be at fault.
-            why = "; ".join(f"{where}: {what}" for where, what in error.problems)
-            rejected = wrong or dict.fromkeys(overrides, why)
+            reason = "; ".join(f"{where}: {what}" for where, what in error.problems)
+            rejected = problem_by_key or dict.fromkeys(overrides, reason)
             ignored.update({name_setting(section, key): what for key, what in rejected.items()})
             overrides = {key: value for key, value in overrides.items() if key not in rejected}
     return part

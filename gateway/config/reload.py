@@ -237,16 +237,16 @@ class Reloader:
             if adoptions != self.adoptions:  # settings were changed meanwhile
                 effective = merge_stored(declared, self._live.effective.stored)
             self._adopt(effective)
-            fresh = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
-        known = {channel.name for channel in router.catalog.channels}
+            changed_channels = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
+        earlier_names = {channel.name for channel in router.catalog.channels}
         await self._channels.retry()
-        found = [channel.name for channel in router.catalog.channels if channel.name not in known]
-        changes += [f"channel {name!r} found" for name in found]
+        discovered_names = [channel.name for channel in router.catalog.channels if channel.name not in earlier_names]
+        changes += [f"channel {name!r} found" for name in discovered_names]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
         log_ignored(effective)
         if restart:
             log.warning("restart_required", reason=f"read at start only: {', '.join(restart)}")
-        await asyncio.gather(*(self._channels.sync(channel) for channel in fresh))
+        await asyncio.gather(*(self._channels.sync(channel) for channel in changed_channels))
         return {"changes": changes, "needs_restart": restart}
 
     def _list_changes(
@@ -336,8 +336,8 @@ def log_ignored(effective: EffectiveConfig) -> None:
     if effective.config.billing.require_price:
         use = 'billing.unpriced = "refuse"'
         log.warning("setting_deprecated", path="billing.require_price", reason=f"write {use}")
-    for path, why in effective.ignored.items():
-        log.warning("setting_ignored", path=path, reason=f"console: {path}: {why}")
+    for path, reason in effective.ignored.items():
+        log.warning("setting_ignored", path=path, reason=f"console: {path}: {reason}")
 
 
 def _describe_changes(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
@@ -366,8 +366,8 @@ def _describe_keys(before: Config, after: Config) -> list[str]:
     """Describe changed keys by account: key names are unique only within an account."""
     lines = []
     for account in dict.fromkeys(key.account for key in (*before.key, *after.key)):
-        old, new = ([key for key in config.key if key.account == account] for config in (before, after))
-        lines += describe_items(f"account {account!r}: key", old, new)
+        old_keys, new_keys = ([key for key in config.key if key.account == account] for config in (before, after))
+        lines += describe_items(f"account {account!r}: key", old_keys, new_keys)
     return lines
 
 

@@ -374,13 +374,13 @@ class ModelSection:
 
     def description(self) -> ModelDescription:
         """Return what the section says of the model to callers."""
-        read, written, features = self.input_modalities, self.output_modalities, self.features
+        inputs, outputs, features = self.input_modalities, self.output_modalities, self.features
         return ModelDescription(
             self.kind,
             self.context_window,
             self.max_output_tokens,
-            None if read is None else sort_modalities(read),
-            None if written is None else sort_modalities(written),
+            None if inputs is None else sort_modalities(inputs),
+            None if outputs is None else sort_modalities(outputs),
             None if features is None else sort_features(features),
             None if self.deprecated_at is None else f"{self.deprecated_at}T00:00:00Z",
         )
@@ -475,10 +475,10 @@ def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Ma
 def _find_repeated(
     tables: Mapping[str, Any], what: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
 ) -> Iterator[Problem]:
-    """Yield the tables that repeat all ``keys`` of an earlier table. ``absent``: the values of missing keys."""
-    seen: dict[tuple[str, ...], str] = {}
+    """Yield the tables that repeat all ``keys`` of an earlier table. ``absent`` has the values of missing keys."""
+    first_path: dict[tuple[str, ...], str] = {}
     for where, table in _list_tables(tables, what):
         fields = {**absent, **table}
         value = tuple(str(fields[key]) for key in keys if isinstance(fields.get(key), str))
-        if len(value) == len(keys) and seen.setdefault(value, where) != where:
-            yield f"{where}.{keys[-1]}", f"{expected}; {seen[value]} has it"
+        if len(value) == len(keys) and first_path.setdefault(value, where) != where:
+            yield f"{where}.{keys[-1]}", f"{expected}; {first_path[value]} has it"

@@ -167,8 +167,10 @@ class ServerSection:
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         if bool(self.tls_certificate) != bool(self.tls_key):
-            missing, given = sorted(("tls_certificate", "tls_key"), key=lambda name: bool(getattr(self, name)))
-            yield missing, f"expected a file, together with {given}"
+            missing_field, given_field = sorted(
+                ("tls_certificate", "tls_key"), key=lambda name: bool(getattr(self, name))
+            )
+            yield missing_field, f"expected a file, together with {given_field}"
 
     @property
     def max_loaded_bytes(self) -> int:

@@ -32,8 +32,8 @@ class StoredSettings:
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         adoptions = self._reloader.adoptions
         effective, stored = await self._merge(path, value), self._live.effective.stored
-        same = path in stored and stored[path] == value  # no audit row if nothing changes
-        await self._store.put_setting(Setting(path, value, audit.at_ms), None if same else audit)
+        is_unchanged = path in stored and stored[path] == value  # no audit row if nothing changes
+        await self._store.put_setting(Setting(path, value, audit.at_ms), None if is_unchanged else audit)
         await self._reloader.adopt(effective, adoptions)
         log.info("setting_changed", path=path)
 
@@ -45,15 +45,15 @@ class StoredSettings:
         log.info("setting_removed", path=path)
 
     async def _merge(self, path: str, value: Any) -> EffectiveConfig:
-        """Return the configuration with ``value`` stored at ``path`` (None: removed). Raises ``InvalidRequest``."""
+        """Return the configuration with ``value`` (None removes it) at ``path``. Raises ``InvalidRequest``."""
         stored = {**parse_stored(await self._store.list_settings()), path: value}
         if value is None:
             del stored[path]
         effective = merge_stored(self._live.effective.declared, dict(sorted(stored.items())))
         before = self._live.effective.ignored
-        wrong = [where for where in effective.ignored if where == path or where not in before]
-        if wrong:
-            problems = "; ".join(f"{where}: {effective.ignored[where]}" for where in wrong)
+        wrong_paths = [where for where in effective.ignored if where == path or where not in before]
+        if wrong_paths:
+            problems = "; ".join(f"{where}: {effective.ignored[where]}" for where in wrong_paths)
             raise InvalidRequest(problems, param="value")
         return effective
 
@@ -64,7 +64,7 @@ class StoredSettings:
 
 
 def build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict:
-    """Return the error for a change of something that is not stored. ``declared``: the file declares it."""
+    """Return the error for a change of something that is not stored. ``declared`` says that the file has it."""
     if declared:
         return Conflict(f"The configuration file declares {what}; change it there")
     return NotFound(f"{what[0].upper()}{what[1:]} is not set")

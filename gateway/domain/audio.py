@@ -77,7 +77,7 @@ def parse_length_ms(seconds: object) -> int | None:
 
 
 def parse_last_cue_ms(subtitles: str) -> int | None:
-    """Return when the last cue of subtitles (SubRip or WebVTT) ends, in ms. None: there is no cue."""
+    """Return when the last cue of subtitles (SubRip or WebVTT) ends, in ms; None without a cue."""
     end_times_ms = [_parse_clock(match.groups()[4:]) for match in _CUE_PATTERN.finditer(subtitles)]
     return min(max(end_times_ms), MAX_DURATION_MS) if end_times_ms else None
 
@@ -174,7 +174,7 @@ def bound_speech_ms(estimate_ms: int) -> int:
 
 
 def find_speech_ms(head: bytes, size: int, kind: str) -> int | None:
-    """Return the duration of ``size`` bytes of speech in format ``kind`` by its first bytes. None: unknown."""
+    """Return the duration of ``size`` bytes of speech in format ``kind`` by its first bytes; None if unknown."""
     if kind == "pcm":
         rate = PCM_BYTES_PER_SECOND
     elif head[:4] == b"RIFF" and head[8:16] == b"WAVEfmt ":
@@ -225,7 +225,7 @@ def find_wav_seconds(head: bytes, size: int) -> float | None:
 
 
 def _parse_wav_rate(fmt: bytes) -> int:
-    """Return bytes per second. 0: these are not plain samples."""
+    """Return the bytes per second, or 0 if these are not plain samples."""
     if len(fmt) < _WAV_FORMAT_BYTES:
         return 0
     tag, channels, samples, _, block, bits = struct.unpack("<HHIIHH", fmt[:_WAV_FORMAT_BYTES])
@@ -243,7 +243,7 @@ _UNKNOWN_POSITION = 2**64 - 1
 
 
 def parse_ogg_page(page: bytes) -> tuple[int, int] | None:
-    """Return the position (samples) and the stream number of an Ogg page. None: it has no position."""
+    """Return the position (samples) and the stream number of an Ogg page; None if it has no position."""
     if len(page) < OGG_PAGE_BYTES or not page.startswith(OGG_MARK) or page[4]:
         return None
     position = int.from_bytes(page[6:14], "little")
@@ -279,7 +279,7 @@ CLUSTER_BYTES = 32
 
 
 def find_webm_seconds(head: bytes) -> float | None:
-    """Return the duration that a WebM header gives. None: it was written while it was recorded."""
+    """Return the duration in a WebM header, in seconds; None if it was written before the recording ended."""
     match = _DURATION_PATTERN.search(head[:_INFO_BYTES])
     if match is None:
         return None
@@ -288,7 +288,7 @@ def find_webm_seconds(head: bytes) -> float | None:
 
 
 def parse_cluster_seconds(head: bytes, cluster: bytes) -> float | None:
-    """Return when a cluster of a WebM file begins, in seconds. None: these bytes are no cluster."""
+    """Return when a cluster of a WebM file begins, in seconds; None if these bytes are no cluster."""
     match = _CLUSTER_PATTERN.match(cluster)
     if match is None:
         return None

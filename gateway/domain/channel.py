@@ -132,7 +132,7 @@ class Channel:
         return self.find_alias(model) or model
 
     def serves(self, group: str | None) -> bool:
-        """Return whether keys of ``group`` (None: no group) may use it; a channel without groups serves every key."""
+        """Return whether keys of ``group``, or keys without a group, may use it. Without groups it serves every key."""
         return not self.groups or group in self.groups
 
     def keeps(self, model: str) -> bool:

@@ -46,15 +46,17 @@ class ActiveRequests:
 
     def get(self, request_id: str, actor: Actor) -> ActiveRequest:
         """Return a request that ``actor`` may see. Raises ``NotFound``, also for another account's request."""
-        found = self.calls.get(request_id)
-        if found is None or not actor.may_see(found.context.caller.account.id):
+        request_call = self.calls.get(request_id)
+        if request_call is None or not actor.may_see(request_call.context.caller.account.id):
             raise NotFound(f"No request under way has the id {request_id[:64]!r}", should_retry=False)
-        return found
+        return request_call
 
     def list_calls(self, scope: int | None) -> list[ActiveRequest]:
         """Return the requests of the account ``scope``, or of all accounts; at most ``MOST_LISTED``."""
-        wanted = (one for one in self.calls.values() if scope is None or one.context.caller.account.id == scope)
-        return list(islice(wanted, MOST_LISTED))
+        matching_calls = (
+            call for call in self.calls.values() if scope is None or call.context.caller.account.id == scope
+        )
+        return list(islice(matching_calls, MOST_LISTED))
 
 
 def find_phase(ctx: RequestContext) -> Phase:

@@ -30,8 +30,8 @@ class DrainService:
     ) -> "DrainedStream | None":
         """Drain an attempt whose client has disconnected. Return None if there are too many drains.
 
-        ``total_s``: the channel's total timeout. ``first_byte_at``: when the first byte was sent to the client (loop
-        time); None before. ``whole``: ignore ``longest_s``.
+        ``total_s`` is the channel's total timeout. ``first_byte_at`` is the loop time at which the client was sent the
+        first byte, or None before that. ``whole`` ignores ``longest_s``.
         """
         if len(self.attempts) >= self.max_drains:
             return None

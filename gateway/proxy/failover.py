@@ -121,7 +121,7 @@ class Proxy:
         """Start to drain a request's answer after its client has disconnected; return None if that is impossible.
 
         It is if no provider is processing the request, if some of its images have not been requested yet, or if there
-        are too many drains. ``whole``: apply only the channel's total timeout.
+        are too many drains. ``whole`` applies only the channel's total timeout.
         """
         attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:
@@ -132,7 +132,7 @@ class Proxy:
         return self.drains.begin(attempt, attempt.timeouts.total_s, ctx.first_byte_at, whole=whole)
 
     def record_failure(self, attempt: Attempt, error: ProviderError, prompt: int | None = None) -> None:
-        """Record a failed attempt, and log details that the client does not see. ``prompt``: a digest of the prompt."""
+        """Record a failed attempt, and log details that the client does not see. ``prompt`` is its digest."""
         self.load_balancer.record_failure(attempt.slot, error, prompt)
         _log_failure(attempt, error)
         drop_frames(error)
@@ -142,7 +142,7 @@ class Proxy:
     ) -> T:
         """Run ``send(attempt)`` on the request's channels, one after another, until a provider answers.
 
-        ``client``: the client's stream, to which the place in a queue is sent; None: there is none.
+        ``client`` is the client's stream, if any, to which the place in a queue is sent.
         Raises the ``ProviderError`` to show to the client, or ``NoHealthyChannel`` if no channel is free.
         """
         if self.broken_off:
@@ -260,13 +260,13 @@ class Attempts:
         if not targets.prepare_retry(failed, error):
             return False
         loop = asyncio.get_running_loop()
-        until = loop.time() + RETRY_WAIT_S
+        ends_at = loop.time() + RETRY_WAIT_S
         proxy.waiting += 1
         try:
             while not (isinstance(error, UnsupportedByProvider) or proxy.load_balancer.may_retry()):
-                if proxy.broken_off or loop.time() >= until or not targets.is_any_open:
+                if proxy.broken_off or loop.time() >= ends_at or not targets.is_any_open:
                     return False
-                await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWD), until - loop.time()))
+                await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWD), ends_at - loop.time()))
             if targets.pause_s:
                 await asyncio.sleep(targets.pause_s)
         finally:
@@ -275,24 +275,24 @@ class Attempts:
 
     async def _acquire_shared(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
         """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the list."""
-        proxy, allowed = self._proxy, False
+        proxy, is_allowed = self._proxy, False
         proxy.waiting += 1
         try:
-            allowed = await shared.acquire(attempt.slot)
+            is_allowed = await shared.acquire(attempt.slot)
             if proxy.broken_off:
-                allowed = False
+                is_allowed = False
                 raise _make_shutdown_error()
         finally:
             proxy.waiting -= 1
-            if not allowed:
+            if not is_allowed:
                 proxy.load_balancer.release(attempt.slot)
-        if not allowed:
+        if not is_allowed:
             self._ctx.target_list.leave_out(attempt)
-        return allowed
+        return is_allowed
 
 
 def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
-    """Set the outcome of an attempt that failed before its first byte. ``now``: loop time."""
+    """Set the outcome of an attempt that failed before its first byte. ``now`` is loop time."""
     took_s = now - attempt.began_at
     attempt.pending = attempt.pending and could_have_processed(error, took_s)
     place = attempt.target.place

@@ -86,13 +86,13 @@ class MergedResponse:
         return task
 
     async def _relay(self, index: int, response: HttpResponse) -> None:
-        ended = PumpResult.PAUSED
-        while ended is PumpResult.PAUSED and not self.gates[index].closed:
+        result = PumpResult.PAUSED
+        while result is PumpResult.PAUSED and not self.gates[index].closed:
             while self._held_bytes > MAX_HELD_BYTES:
                 self._room.clear()
                 await self._room.wait()
-            ended = await response.pump(partial(self._receive, index))
-        self._end(index, whole=ended is PumpResult.ENDED)
+            result = await response.pump(partial(self._receive, index))
+        self._end(index, whole=result is PumpResult.ENDED)
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
         self._running -= 1
@@ -101,7 +101,7 @@ class MergedResponse:
         self._news.set()
 
     def _end(self, index: int, *, whole: bool) -> None:
-        """Finish one stream. ``whole``: the response was read to its end. Raises the error that the stream reported."""
+        """Finish one stream; ``whole`` says that it was read to its end. Raises the error that the stream reported."""
         transform = self.gates[index]
         if transform.error is not None:
             raise transform.error
@@ -111,9 +111,9 @@ class MergedResponse:
 
     def _receive(self, index: int, data: bytes, _raw_chunks: bytes | None) -> bool:
         transform = self.gates[index]
-        if index not in self._begun and (begun := strip_beginning(data)):
+        if index not in self._begun and (stripped_data := strip_beginning(data)):
             self._begun.add(index)
-            if is_json(begun):  # the provider does not stream
+            if is_json(stripped_data):  # the provider does not stream
                 build, secrets = self._attempt.translator.build_whole, self._attempt.channel.secrets
                 transform = self.gates[index] = JsonOrStream(lambda raw: build(raw, secrets))
         self._queue_output(self._merger.feed(index, transform.feed(data)))
@@ -144,19 +144,19 @@ class MergedResponse:
 
 async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
     """Send the requests of an attempt, and return the merged response. Raises ``ProviderError``."""
-    merged = attempt.response = MergedResponse(attempt)
+    response = attempt.response = MergedResponse(attempt)
     packed = await _pack(attempt)
     await attempt.slot.widen(attempt.requests - 1)
 
     async def open_one() -> None:
-        merged.add(await send(packed))
+        response.add(await send(packed))
 
     await _run_all([open_one() for _ in range(attempt.requests)])
-    return merged
+    return response
 
 
 async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
-    """Send the requests of an attempt; return the merged answer and its usage. ``limit``: bytes per answer."""
+    """Send the requests of an attempt; return the merged answer and its usage. ``limit`` is in bytes per answer."""
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets
     places = asyncio.Semaphore(1 + await attempt.slot.widen(attempt.requests - 1))

@@ -104,8 +104,8 @@ def _is_path_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
     if status == _NOT_ALLOWED:
         return True
     error = parse_error(raw, attempt.channel.secrets) if status == _NOT_FOUND else None
-    named = error is not None and (attempt.target.model in error.message or bool(error.param))
-    return status == _NOT_FOUND and not named and "previous_response_id" not in attempt.translator.inference.body
+    names_model = error is not None and (attempt.target.model in error.message or bool(error.param))
+    return status == _NOT_FOUND and not names_model and "previous_response_id" not in attempt.translator.inference.body
 
 
 async def _check_audio(response: HttpResponse, attempt: Attempt) -> None:
@@ -172,9 +172,9 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
 async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequest) -> OpenedStream:
     timeouts = attempt.timeouts
     opening = fan_out.open_merged(attempt, partial(_send_one, proxy, attempt))
-    merged = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
+    response = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
     attempt.check()
-    return merged, MergedStream(inference, merged.gates, attempt.channel.secrets), None
+    return response, MergedStream(inference, response.gates, attempt.channel.secrets), None
 
 
 async def _send_one(proxy: Proxy, attempt: Attempt, packed: Packed) -> HttpResponse:
@@ -215,8 +215,8 @@ async def stream(
             provider = ProviderStream(response, transform, timeouts=watch, answered=answered, open_whole=open_whole)
             await provider.await_first_event(comments=not mode.binary)
             sound_type = _find_audio_type(response, mode) if mode.binary else None
-            opened = OpenStream(provider, ctx, client_stream, sound_type)
-            return await opened.run(partial(_end, proxy, attempt, settle))
+            relay_stream = OpenStream(provider, ctx, client_stream, sound_type)
+            return await relay_stream.run(partial(_end, proxy, attempt, settle))
         finally:
             watch.stop()
             attempt.client = None  # breaks a reference cycle with the request
@@ -265,5 +265,9 @@ def _parse_large(translator: Translator, raw: bytes, secrets: Secrets) -> tuple[
 
 def _find_audio_type(response: HttpResponse, mode: ResponseMode) -> str:
     """Return the media type of an audio stream: the provider's, if that is an audio type."""
-    named = response.headers.get("Content-Type", "").strip().lower()
-    return named if named.startswith("audio/") and named.isascii() and named.isprintable() else mode.media_type
+    media_type = response.headers.get("Content-Type", "").strip().lower()
+    return (
+        media_type
+        if media_type.startswith("audio/") and media_type.isascii() and media_type.isprintable()
+        else mode.media_type
+    )

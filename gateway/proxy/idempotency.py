@@ -49,60 +49,66 @@ class IdempotencyService:
         effect, ``claim_lost`` claims it for another try. Raises ``IdempotencyConflict``, ``StoreUnavailable``.
         """
         now_ms = int(self._clock() * 1000)
-        mine = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
+        own_record = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
         self._running.add(request_id)
-        begun = False
+        has_begun = False
         try:
-            known = await self._store.begin_replay(mine, int(self._expiry() * 1000) - KEEP_MS)
-            begun = known is None
+            earlier_record = await self._store.begin_replay(own_record, int(self._expiry() * 1000) - KEEP_MS)
+            has_begun = earlier_record is None
         finally:
-            if not begun:
+            if not has_begun:
                 self._running.discard(request_id)
-        if known is None:
-            return mine, None
-        if known.digest != digest:
+        if earlier_record is None:
+            return own_record, None
+        if earlier_record.digest != digest:
             raise IdempotencyConflict(
                 "This Idempotency-Key was used for another request: another body needs another key",
                 param="Idempotency-Key",
                 should_retry=False,
             )
-        if known.state == "running" and (known.owner != self._owner or known.request_id in self._running):
+        if earlier_record.state == "running" and (
+            earlier_record.owner != self._owner or earlier_record.request_id in self._running
+        ):
             raise _make_running()
-        if known.state == "answered" and not known.status:
+        if earlier_record.state == "answered" and not earlier_record.status:
             raise IdempotencyConflict(
                 "The request of this Idempotency-Key was answered, and its answer was too large to be kept",
                 param="Idempotency-Key",
                 should_retry=False,
             )
-        return mine, known
+        return own_record, earlier_record
 
-    async def claim_lost(self, mine: IdempotencyRecord, lost: IdempotencyRecord) -> None:
+    async def claim_lost(self, own_record: IdempotencyRecord, lost_record: IdempotencyRecord) -> None:
         """Claim a lost request to process it again. Raises ``IdempotencyConflict`` if it is already claimed."""
-        self._running.add(mine.request_id)
-        taken = False
+        self._running.add(own_record.request_id)
+        is_taken = False
         try:
-            taken = await self._store.take_replay(lost, mine)
+            is_taken = await self._store.take_replay(lost_record, own_record)
         finally:
-            if not taken:
-                self._running.discard(mine.request_id)
-        if not taken:
+            if not is_taken:
+                self._running.discard(own_record.request_id)
+        if not is_taken:
             raise _make_running()
 
-    async def record_answer(self, mine: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
+    async def record_answer(self, own_record: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
         """Record the answer. Never raises: the client gets its answer even if recording fails."""
-        kept = len(body) <= MAX_ANSWER_BYTES
-        answered = attrs.evolve(
-            mine, state="answered", status=status if kept else 0, media_type=media_type, body=body if kept else b""
+        is_kept = len(body) <= MAX_ANSWER_BYTES
+        answered_record = attrs.evolve(
+            own_record,
+            state="answered",
+            status=status if is_kept else 0,
+            media_type=media_type,
+            body=body if is_kept else b"",
         )
-        await self._store_record(self._store.end_replay, answered)
+        await self._store_record(self._store.end_replay, answered_record)
 
-    async def mark_lost(self, mine: IdempotencyRecord) -> None:
+    async def mark_lost(self, own_record: IdempotencyRecord) -> None:
         """Mark the request as lost: its outcome is unknown, or recorded elsewhere."""
-        await self._store_record(self._store.end_replay, attrs.evolve(mine, state="lost"))
+        await self._store_record(self._store.end_replay, attrs.evolve(own_record, state="lost"))
 
-    async def delete(self, mine: IdempotencyRecord) -> None:
+    async def delete(self, own_record: IdempotencyRecord) -> None:
         """Delete the record: the request failed and may be sent again."""
-        await self._store_record(self._store.forget_replay, mine)
+        await self._store_record(self._store.forget_replay, own_record)
 
     async def _store_record(
         self, verb: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord

@@ -57,11 +57,11 @@ class QueueWait:
         """
         targets, started_at = self._ctx.target_list, self._load_balancer.now
         try:
-            until = self._enter()
-            if not self._tickets or until <= started_at:
+            ends_at = self._enter()
+            if not self._tickets or ends_at <= started_at:
                 targets.end_wait()
                 return None
-            await self._await_place(until)
+            await self._await_place(ends_at)
             self._proxy.check_running()
             return self._use_place(answer_id, now_s)
         finally:
@@ -91,10 +91,12 @@ class QueueWait:
                 del self._tickets[ticket]
         return until
 
-    async def _await_place(self, until: float) -> None:
-        """Wait for a place, or for a reason to look again: dismissed, another channel is free, or ``until`` is over."""
+    async def _await_place(self, ends_at: float) -> None:
+        """Wait for a place until ``ends_at``, or until the tickets are dismissed or another channel is free."""
         targets = self._ctx.target_list
-        while not self._woken.is_set() and (left_s := until - self._load_balancer.now) > 0 and not targets.is_any_free:
+        while (
+            not self._woken.is_set() and (left_s := ends_at - self._load_balancer.now) > 0 and not targets.is_any_free
+        ):
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, LOOK_S)):
                     await self._woken.wait()
@@ -122,7 +124,7 @@ class QueueWait:
         client.open(EVENTS, b": queued %d\n\n" % place)
 
     def _use_place(self, answer_id: str, now_s: int) -> Attempt | None:
-        """Start the attempt in the place that was given; None: there is none, or the channel has failed since."""
+        """Start the attempt in the place that was given. None without one, or if the channel has failed since."""
         ticket = next((ticket for ticket in self._tickets if ticket.granted), None)
         if ticket is None:
             return None

@@ -202,14 +202,14 @@ class ProviderStream:
 
     def detect(self, data: bytes) -> None:
         """Detect from the first bytes whether an answer is a stream or JSON: the Content-Type is not reliable."""
-        begun = strip_beginning(data)
-        if not begun or self.open_whole is None:
+        stripped_data = strip_beginning(data)
+        if not stripped_data or self.open_whole is None:
             return
         open_whole, self.open_whole = self.open_whole, None
-        if is_json(begun):
+        if is_json(stripped_data):
             self.transform = open_whole()
             self.timeouts.wait_for_whole()
-        elif not is_event_stream(begun):
+        elif not is_event_stream(stripped_data):
             kind = self.response.headers.get("Content-Type", EVENT_STREAM).lower()
             if not kind.startswith(EVENT_STREAM):
                 self.transform.error = ProviderBadResponse("The provider did not answer with an event stream")
@@ -346,12 +346,12 @@ class OpenStream:
         await self._client_stream.finish(self._last)
         return error
 
-    def _open(self, held: list[bytes]) -> None:
+    def _open(self, held_chunks: list[bytes]) -> None:
         rest = b""
-        if self._transform.closed and len(held[-1]) > LARGE_EVENT_BYTES:
-            rest = held.pop()  # avoids copying it in the join below
-        first = b"".join(held)
-        held.clear()
+        if self._transform.closed and len(held_chunks[-1]) > LARGE_EVENT_BYTES:
+            rest = held_chunks.pop()  # avoids copying it in the join below
+        first = b"".join(held_chunks)
+        held_chunks.clear()
         if self._transform.closed:
             self._last, first = (rest, first) if rest else (first, b"")
         self._client_stream.open(self._sound_type or EVENTS, first)
@@ -424,8 +424,8 @@ class OpenStream:
         """Add the error event to the output, and set the error in the transform, whose usage depends on it."""
         if self._sound_type is None:
             self._client_stream.add_doc_url(met)
-            written = self._transform.write_error(met, self._ctx.id)
-            self._last += written or build_error_event(met, self._ctx.id, self._ctx.operation)
+            error_event = self._transform.write_error(met, self._ctx.id)
+            self._last += error_event or build_error_event(met, self._ctx.id, self._ctx.operation)
         if self._transform.error is None:
             self._transform.error = error
         drop_frames(met)

@@ -130,7 +130,9 @@ class Affinity:
         home = self._home
         if home is None or not self.continues:
             return None
-        return next((each for each in targets if each.channel is home.channel and each.model == home.model), None)
+        return next(
+            (target for target in targets if target.channel is home.channel and target.model == home.model), None
+        )
 
     def find_key(self, state: ChannelState) -> KeyState | None:
         """Return the provider key at the conversation's home, if it is one of the channel's."""
@@ -148,8 +150,8 @@ class Affinity:
             attempt.affinity = "new"
             self._store(attempt, now)
         elif self.continues:
-            here = attempt.channel, attempt.slot.key, attempt.target.model
-            attempt.affinity = "kept" if here == (home.channel, home.key, home.model) else "moved"
+            used_target = attempt.channel, attempt.slot.key, attempt.target.model
+            attempt.affinity = "kept" if used_target == (home.channel, home.key, home.model) else "moved"
 
     def note_answered(self, attempt: Attempt, now: float) -> None:
         """Remember who has answered."""
@@ -166,9 +168,9 @@ def find_conversation(
     """Return the key of a request's conversation; None if it has none: the client names none, and ``mode`` says so."""
     if mode == "off" or inference.affinity_key == STORED_RESPONSES:
         return None
-    named = find_session(headers, inference.body)
-    if named:
-        return account, named
+    session = find_session(headers, inference.body)
+    if session:
+        return account, session
     if mode == "header":
         return None if inference.affinity_key is None else (account, inference.affinity_key)
     return account, hash_conversation(inference)

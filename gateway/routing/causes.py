@@ -15,7 +15,7 @@ _CAUSES: tuple[tuple[type[errors.GatewayError], Cause], ...] = (
 
 
 def find_cause(error: errors.GatewayError) -> Cause | None:
-    """Return the cause for which a request leaves a step after ``error``; None: no other step may follow."""
+    """Return the cause for which a request leaves a step after ``error``; None if no other step may follow."""
     is_final = isinstance(error, errors.ProviderError) and not error.retryable
     if is_final and not isinstance(error, errors.ProviderRejected):
         return None  # cancelled, shutting down, or a provider may have begun a video that another would begin again
@@ -33,5 +33,5 @@ def find_cause(error: errors.GatewayError) -> Cause | None:
 
 
 def find_obstacle_cause(obstacles: set[Obstacle]) -> Cause:
-    """Return the cause if a step has no free channel. ``obstacles`` of its channels; empty: it has no channel."""
+    """Return the cause if a step has no free channel. ``obstacles`` are its channels', empty without channels."""
     return "rate_limited" if obstacles and obstacles <= RATE_LIMITS else "unavailable"

@@ -100,17 +100,19 @@ def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
 
 
 def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: AccountNames) -> Fields:
-    """Return the live state of a channel and its keys as fields of an answer. ``names``: account names by id."""
+    """Return the live state of a channel and its keys as fields of an answer. ``names`` are account names."""
     now, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
     wait, reason, circuits = breaker.wait_s(now), breaker.reason, _build_circuits(state.list_tripped(), now, names)
     if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
         wait = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0].reason
     share = round(breaker.share(now, rules), 2)
-    failed = _has_failed_test(state)
+    has_failed_test = _has_failed_test(state)
     unheard = state.channel.held_reason if state.channel.held and state.test is None else None
     keys = [
-        _build_key(key, number, now, names, (key.test_error if failed or key.test_refused else None) or unheard)
+        _build_key(
+            key, number, now, names, (key.test_error if has_failed_test or key.test_refused else None) or unheard
+        )
         for number, key in enumerate(state.keys, 1)
         if key.key
     ]
@@ -164,10 +166,10 @@ def _has_failed_test(state: ChannelState) -> bool:
 def _describe_failures(state: ChannelState) -> str | None:
     """Return in words how many recent requests failed; None if they are too few to report."""
     count = len(state.recent)
-    failed = sum(1 for figure in state.recent if figure == FAILED)
-    if count < _FEWEST or count - failed >= MOSTLY_ANSWERED * count:
+    failure_count = sum(1 for figure in state.recent if figure == FAILED)
+    if count < _FEWEST or count - failure_count >= MOSTLY_ANSWERED * count:
         return None
-    return f"{failed} of the last {count} requests failed"
+    return f"{failure_count} of the last {count} requests failed"
 
 
 def _build_key(key: KeyState, number: int, now: float, names: AccountNames, error: str | None) -> ChannelKeyView:
@@ -175,19 +177,19 @@ def _build_key(key: KeyState, number: int, now: float, names: AccountNames, erro
 
     ``error``: why its last test failed, or why the channel has been held since before the start.
     """
-    refused = _build_circuits(key.circuits.list_tripped(), now, names)
+    tripped_circuits = _build_circuits(key.circuits.list_tripped(), now, names)
     state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
     if error and state == "closed":
         state, reason = "open", error
-    if state == "closed" and refused and not key.circuits.no_failure_since_success:
-        state, wait, reason = refused[0].state, refused[0].cooldown_s, refused[0].reason
+    if state == "closed" and tripped_circuits and not key.circuits.no_failure_since_success:
+        state, wait, reason = tripped_circuits[0].state, tripped_circuits[0].cooldown_s, tripped_circuits[0].reason
     return ChannelKeyView(
         number=number,
         last4=format_last4(key.key),
         state=state,
         cooldown_s=round(wait or 0.0, 1),
         reason=reason,
-        circuits=refused,
+        circuits=tripped_circuits,
         limited_models=sorted(model for model, limit in key.limited.items() if limit.until > now),
         measured=list_measured(key, now),
     )
@@ -238,11 +240,13 @@ def _build_circuits(tripped: Sequence[Tripped], now: float, names: AccountNames)
 
 def _describe_figures(state: ChannelState) -> Fields:
     """Return the statistics of a channel's requests. Latencies and ratio are None without data."""
-    answered = sorted(figure for figure in state.recent if figure != FAILED)
-    latency = {f"p{percent}": find_percentile(answered, percent) for percent in (50, 95, 99)} if answered else None
+    answer_times = sorted(figure for figure in state.recent if figure != FAILED)
+    latency = (
+        {f"p{percent}": find_percentile(answer_times, percent) for percent in (50, 95, 99)} if answer_times else None
+    )
     return {
         "latency_ms": latency and Latency(**latency),
-        "success_ratio": round(len(answered) / len(state.recent), 4) if len(state.recent) else None,
+        "success_ratio": round(len(answer_times) / len(state.recent), 4) if len(state.recent) else None,
         "calls": state.calls,
         "failures": state.failures,
     }

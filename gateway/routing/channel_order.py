@@ -19,15 +19,15 @@ class ChannelOrder:
 
 def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Channel]:
     """Return the channels in the order of ``names``. Raises ``InvalidRequest`` unless each is named exactly once."""
-    known = {channel.name: channel for channel in channels}
-    if sorted(names) != sorted(known):
-        raise InvalidRequest(f"'names' must name every channel once: {', '.join(known)}", param="names")
-    return [known[name] for name in names]
+    channel_by_name = {channel.name: channel for channel in channels}
+    if sorted(names) != sorted(channel_by_name):
+        raise InvalidRequest(f"'names' must name every channel once: {', '.join(channel_by_name)}", param="names")
+    return [channel_by_name[name] for name in names]
 
 
 def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
     """Return the stored channels that need another priority. Raises ``Conflict`` if other channels prevent it."""
-    if all(one.priority > other.priority for one, other in pairwise(ordered)):
+    if all(higher_channel.priority > lower_channel.priority for higher_channel, lower_channel in pairwise(ordered)):
         return []
     try:
         ranked = assign_priorities([None if channel.origin == "stored" else channel.priority for channel in ordered])
@@ -58,16 +58,16 @@ class NoCapacity(Exception):
         self.places = places
 
 
-def assign_priorities(taken: Sequence[int | None]) -> list[int]:
+def assign_priorities(priorities: Sequence[int | None]) -> list[int]:
     """Return a priority for every position of an order, each lower than the one before it.
 
-    ``taken`` has the fixed priorities, and None where one is to be assigned. Neighbours with fixed priorities may have
+    ``priorities`` has the fixed priorities, and None for the others. Neighbours with fixed priorities may have
     equal ones, because their order cannot be chosen. Raises ``NoCapacity``.
     """
     ranked: list[int] = []
     waiting = 0
     upper = HIGHEST + 1
-    for place, lower in enumerate(taken):
+    for place, lower in enumerate(priorities):
         if lower is None:
             waiting += 1
             continue

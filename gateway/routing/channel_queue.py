@@ -94,7 +94,7 @@ class ChannelQueue:
         if not self.has_room(is_batch=ticket.is_batch):
             return False
         if len(self._tickets) >= self.settings.length:
-            self.dismiss([next(waiting for waiting in reversed(self._tickets) if waiting.is_batch)])
+            self.dismiss([next(queued_ticket for queued_ticket in reversed(self._tickets) if queued_ticket.is_batch)])
         index = len(self._tickets)
         while index and self._tickets[index - 1].entered_at > ticket.entered_at:
             index -= 1
@@ -139,7 +139,9 @@ class ChannelQueue:
             return None
         self._tickets.remove(ticket)
         turn = ticket.account, ticket.key
-        for key in [known for known in self._turns if known[0] == ticket.account and known != turn]:
+        for key in [
+            waiting_key for waiting_key in self._turns if waiting_key[0] == ticket.account and waiting_key != turn
+        ]:
             self._turns[key] = self._turns.pop(key)  # the whole account goes to the end, this key behind its others
         del self._turns[turn]
         self._turns[turn] = None
@@ -166,7 +168,9 @@ class ChannelQueue:
 
     def find_place(self, ticket: Ticket) -> int:
         """Return the number of a request in the order in which places will be given, from 1."""
-        return next(number for number, waiting in enumerate(self._order(self._tickets), 1) if waiting is ticket)
+        return next(
+            number for number, queued_ticket in enumerate(self._order(self._tickets), 1) if queued_ticket is ticket
+        )
 
     def estimate_wait_s(self, ticket: Ticket | None = None) -> float:
         """Return the expected wait in seconds of a request, ``ticket``, that would enter the queue now.
@@ -174,10 +178,10 @@ class ChannelQueue:
         Without a ticket, the request is an interactive one behind all other interactive ones.
         """
         if ticket is None:
-            ahead = sum(not waiting.is_batch for waiting in self._tickets)
+            ahead = sum(not queued_ticket.is_batch for queued_ticket in self._tickets)
         else:
-            waiting = sorted([*self._tickets, ticket], key=lambda each: each.entered_at)
-            ahead = next(number for number, each in enumerate(self._order(waiting)) if each is ticket)
+            tickets = sorted([*self._tickets, ticket], key=lambda queued_ticket: queued_ticket.entered_at)
+            ahead = next(number for number, queued_ticket in enumerate(self._order(tickets)) if queued_ticket is ticket)
         answer_s = ASSUMED_ANSWER_S if self._answer_s is None else self._answer_s
         # Longer than usual without a change: the answers that run now are longer ones.
         return (ahead + 1) * max(answer_s, self._clock() - self._changed_at) / self.places
@@ -191,7 +195,10 @@ class ChannelQueue:
         return not self.settings.one_model or model == self._model or not running
 
     def _drop_turn(self, ticket: Ticket) -> None:
-        if not any(waiting.account == ticket.account and waiting.key == ticket.key for waiting in self._tickets):
+        if not any(
+            queued_ticket.account == ticket.account and queued_ticket.key == ticket.key
+            for queued_ticket in self._tickets
+        ):
             del self._turns[ticket.account, ticket.key]
 
     def _find_overdue(self, tickets: Sequence[Ticket]) -> Ticket | None:
@@ -216,12 +223,12 @@ class ChannelQueue:
         by_model: dict[str, list[Ticket]] = {}
         for ticket in tickets:
             by_model.setdefault(ticket.model, []).append(ticket)
-        own = by_model.pop(self._model or "", [])
+        model_tickets = by_model.pop(self._model or "", [])
         if self._find_overdue(tickets) is None:
-            return [own, *by_model.values()]
+            return [model_tickets, *by_model.values()]
         has_turn = self._clock() - self._model_since < self.settings.switch_after_s
-        turn = [ticket for ticket in own if has_turn and ticket.entered_at <= self._model_since]
-        return [turn, *by_model.values(), [ticket for ticket in own if ticket not in turn]]
+        turn = [ticket for ticket in model_tickets if has_turn and ticket.entered_at <= self._model_since]
+        return [turn, *by_model.values(), [ticket for ticket in model_tickets if ticket not in turn]]
 
     def _take_turns(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:
         """Yield one request of each account in turn; an account's keys take turns, too."""
@@ -234,11 +241,11 @@ class ChannelQueue:
             for account, keys in list(accounts.items()):
                 while keys:
                     key = next(iter(keys))
-                    waiting = keys.pop(key)
-                    if waiting:
-                        yield waiting[0]
-                        if waiting[1:]:
-                            keys[key] = waiting[1:]
+                    key_tickets = keys.pop(key)
+                    if key_tickets:
+                        yield key_tickets[0]
+                        if key_tickets[1:]:
+                            keys[key] = key_tickets[1:]
                         break
                 if not keys:
                     del accounts[account]

@@ -126,10 +126,10 @@ class KeyState:
         before = self.limited.pop(model, None)
         if before is not None and before.until > now:
             until = max(until, before.until)
-            whose = account if before.account == account else None
+            limited_account = account if before.account == account else None
         else:
-            whose = account
-        self.limited[model] = RateLimit(until, whose)
+            limited_account = account
+        self.limited[model] = RateLimit(until, limited_account)
         if len(self.limited) > MOST_LIMITED:
             del self.limited[next(iter(self.limited))]
 
@@ -220,12 +220,12 @@ class ChannelState:
     def dismiss_blocked(self, now: float) -> None:
         """Send away those who wait for what they cannot get soon: a circuit has opened, or a key is rejected."""
         if self.queue is not None:
-            blocked = [
+            blocked_tickets = [
                 ticket
                 for ticket in self.queue.tickets
                 if self.find_obstacle_beyond_places(ticket.endpoint_key, ticket.account, now) is not None
             ]
-            self.queue.dismiss(blocked)
+            self.queue.dismiss(blocked_tickets)
 
     def learn_limit(self, model: str, limit: int) -> None:
         """Record a model's maximum of output tokens. If needed, drop the model whose limit was recorded longest ago."""
@@ -236,12 +236,12 @@ class ChannelState:
 
     def is_free(self, endpoint_key: EndpointKey) -> bool:
         """Return True if the channel is clearly available; a quick check. If False, ``find_obstacle`` decides."""
-        key, most = self.keys[self.turn], self.channel.max_concurrency
+        key, max_concurrency = self.keys[self.turn], self.channel.max_concurrency
         return (
             self.offered
             and self.breaker.state == "closed"
             and (not self.circuits or not self.circuits.has_breaker(endpoint_key))
-            and (most is None or self.running < most)
+            and (max_concurrency is None or self.running < max_concurrency)
             and self.queue is None
             and self.channel.rpm is None
             and key.breaker.state == "closed"
@@ -252,8 +252,8 @@ class ChannelState:
     @property
     def has_spare(self) -> bool:
         """Whether a low-priority request may take a place: the last places are reserved for others."""
-        most = self.channel.max_concurrency
-        return most is None or self.running < most - compute_reserve(most)
+        max_concurrency = self.channel.max_concurrency
+        return max_concurrency is None or self.running < max_concurrency - compute_reserve(max_concurrency)
 
     def may_start_batch(self, model: str) -> bool:
         """Return whether a low-priority request may pass the queue, if there is one."""
@@ -272,16 +272,16 @@ class ChannelState:
         self, endpoint_key: EndpointKey, account: int, now: float
     ) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable although a place is free; None if only a place is missing."""
-        found = self.find_obstacle(endpoint_key, account, now)
-        if found is None or found[0] != "full":
-            return found
+        obstacle = self.find_obstacle(endpoint_key, account, now)
+        if obstacle is None or obstacle[0] != "full":
+            return obstacle
         return self._find_rate_limit(now) or self._find_key_trouble(endpoint_key, account, now)
 
     def _find_limit(self, endpoint_key: EndpointKey, now: float) -> tuple[Obstacle, float] | None:
-        most, queue = self.channel.max_concurrency, self.queue
+        max_concurrency, queue = self.channel.max_concurrency, self.queue
         if queue is not None and not queue.may_start(endpoint_key[1], self.running):
             return "full", queue.estimate_wait_s()
-        if most is not None and self.running >= most:
+        if max_concurrency is not None and self.running >= max_concurrency:
             return "full", FULL_WAIT_S
         return None if self.channel.rpm is None else self._find_rate_limit(now)
 
@@ -313,16 +313,16 @@ class ChannelState:
         """Return an account for which this model is rate limited, or tripped since the last success; 0 without one."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
-            for found, account, _ in tripped:
-                if account is not None and found in {endpoint_key, ALL_ENDPOINTS}:
+            for tripped_endpoint, account, _ in tripped:
+                if account is not None and tripped_endpoint in {endpoint_key, ALL_ENDPOINTS}:
                     return account
         limits = (key.limited.get(endpoint_key[1]) for key in self.keys)
         return next((limit.account or 0 for limit in limits if limit is not None), 0)
 
     def list_failing(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
         """Return the channel's own circuit breakers that are not "closed" for this model."""
-        found = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
-        return [breaker for breaker in found if breaker.state != "closed"]
+        breakers = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
+        return [breaker for breaker in breakers if breaker.state != "closed"]
 
     def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
         """Return the seconds until a request may be sent despite failures; None if it may not."""
@@ -339,25 +339,31 @@ class ChannelState:
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
-    def pick_key(self, endpoint_key: EndpointKey, account: int, now: float, kept: KeyState | None = None) -> KeyState:
-        """Return ``kept`` if available, else the next available key in turn, or the one with the shortest wait."""
-        if kept is not None and kept in self.keys and kept.wait_s(endpoint_key, account, now) == 0.0:
-            is_free = not kept.find_limit_s(endpoint_key[1], account, now)
+    def pick_key(
+        self, endpoint_key: EndpointKey, account: int, now: float, preferred_key: KeyState | None = None
+    ) -> KeyState:
+        """Return ``preferred_key`` if available, else the next available key, or the one with the shortest wait."""
+        if (
+            preferred_key is not None
+            and preferred_key in self.keys
+            and preferred_key.wait_s(endpoint_key, account, now) == 0.0
+        ):
+            is_free = not preferred_key.find_limit_s(endpoint_key[1], account, now)
             if is_free:
-                return kept
+                return preferred_key
         count, turn = len(self.keys), self.turn
-        nearest, chosen = math.inf, turn
+        nearest, best_index = math.inf, turn
         for step in range(count):
             number = (turn + step) % count
             key = self.keys[number]
             wait = key.wait_s(endpoint_key, account, now)
             wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(endpoint_key[1], account, now))
             if wait < nearest:
-                nearest, chosen = wait, number
+                nearest, best_index = wait, number
             if not wait:
                 break
-        self.turn = (chosen + 1) % count
-        return self.keys[chosen]
+        self.turn = (best_index + 1) % count
+        return self.keys[best_index]
 
     def list_tripped(self) -> list[Tripped]:
         return self.circuits.list_tripped() if self.circuits else []
@@ -386,15 +392,18 @@ class ChannelState:
             return not self.breaker.wait_s(now)
         return self.state != "open" or any(breaker.until <= now for *_, breaker in self.list_tripped())
 
-    def is_probe_due(self, now: float, every_s: float) -> bool:
-        """Return whether an open channel is to be probed, after ``every_s`` and the provider's ``Retry-After``."""
+    def is_probe_due(self, now: float, interval_s: float) -> bool:
+        """Return whether an open channel is to be probed, after ``interval_s`` and the provider's ``Retry-After``."""
         if self.breaker.state == "open":
             tripped = [self.breaker]
         else:
             tripped = [breaker for *_, breaker in self.list_tripped() if breaker.state == "open"]
-        if not tripped or now < self.probed_at + every_s:
+        if not tripped or now < self.probed_at + interval_s:
             return False
-        return any(now >= one.tripped_at + every_s and now >= one.provider_pause_until for one in tripped)
+        return any(
+            now >= tripped_breaker.tripped_at + interval_s and now >= tripped_breaker.provider_pause_until
+            for tripped_breaker in tripped
+        )
 
     def tidy(self, now: float, keep_s: float) -> None:
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
@@ -448,24 +457,28 @@ class ChannelSlot:
     performance: "Performance | None" = None
     streams: bool = False
 
-    async def widen(self, more: int) -> int:
-        """Take up to ``more`` places for concurrent parts, and return the number taken. Each part counts in ``rpm``."""
-        state, rpm, most = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
+    async def widen(self, requested_slots: int) -> int:
+        """Take up to ``requested_slots`` places for concurrent parts; return their number. Each counts in ``rpm``."""
+        state, rpm, max_concurrency = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
         if rpm is not None:
-            state.tat = spend(state.tat, rpm, more, state.tat)
-        taken = more if most is None else min(more, max(0, most - state.running))
-        state.running += taken
-        self.places += taken
+            state.tat = spend(state.tat, rpm, requested_slots, state.tat)
+        local_slots = (
+            requested_slots
+            if max_concurrency is None
+            else min(requested_slots, max(0, max_concurrency - state.running))
+        )
+        state.running += local_slots
+        self.places += local_slots
         if self.shared is not None:
-            free = await self.shared.widen(self, more, taken)
-            state.running -= taken - free
-            self.places -= taken - free
+            granted_slots = await self.shared.widen(self, requested_slots, local_slots)
+            state.running -= local_slots - granted_slots
+            self.places -= local_slots - granted_slots
             state.grant_places()
-            return free
-        return taken
+            return granted_slots
+        return local_slots
 
 
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
     """Return the states of a channel's keys. Keys in ``before`` keep their state."""
-    known = {state.key: state for state in before}
-    return tuple(known.get(key) or KeyState(key) for key in channel.api_keys or ("",))
+    key_states = {state.key: state for state in before}
+    return tuple(key_states.get(key) or KeyState(key) for key in channel.api_keys or ("",))

@@ -105,18 +105,20 @@ class ChannelTester:
     async def ask_chat(
         self, channel: Channel, answer: Answer, model: str | None = None
     ) -> tuple[Answer, RequestTestResult]:
-        """Send a real request of one token; return its outcome and a report. ``model`` None: any of the channel's."""
-        chosen = model or find_chat_model(channel, [listed.id for listed in answer.listing or ()])
-        if chosen is None:
+        """Send a real request of one token to ``model`` or to any of the channel's; return its outcome and a report."""
+        tested_model = model or find_chat_model(channel, [model_info.id for model_info in answer.listing or ()])
+        if tested_model is None:
             raise InvalidRequest("The channel has no model for a chat request; name one", param="model")
         error: ProviderError | None = None
         took_ms = 0
         try:
-            took_ms = await self._send(channel, chosen)
+            took_ms = await self._send(channel, tested_model)
         except ProviderError as fault:
             error = fault
-        asked = Answer(answer.listing, error, took_ms)
-        return asked, RequestTestResult(chosen, error is None, _read_error(asked), took_ms if error is None else None)
+        chat_answer = Answer(answer.listing, error, took_ms)
+        return chat_answer, RequestTestResult(
+            tested_model, error is None, _read_error(chat_answer), took_ms if error is None else None
+        )
 
     async def _answers_below_v1(self, channel: Channel) -> bool:
         """Return whether the model list is at ``/v1`` below the channel's address."""
@@ -142,26 +144,30 @@ class ChannelTester:
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
         """List the provider's models with every key of a channel.
 
-        A provider without a model list cannot be tested for free, so its channel passes. ``request``: also send one
+        A provider without a model list cannot be tested for free, so its channel passes. ``request`` also sends one
         real request, whose outcome then is the channel's. Raises ``InvalidRequest`` if there is no model for it.
         """
         keys = channel.api_keys or ("",)
         answers = await asyncio.gather(
             *(self.ask(attrs.evolve(channel, api_keys=(key,) if key else ())) for key in keys)
         )
-        failed = [answer for answer in answers if answer.error is not None]
-        found, sent = (failed or answers)[0], None
-        if request and (not failed or not found.requested):
-            found, sent = await self.ask_chat(channel, answers[0], model)
-        passing = next((answer for answer in answers if answer.passes), found)
-        self.record(channel, found if sent else passing, answers)  # one working key is enough for the channel
+        failed_answers = [answer for answer in answers if answer.error is not None]
+        reported_answer, chat_report = (failed_answers or answers)[0], None
+        if request and (not failed_answers or not reported_answer.requested):
+            reported_answer, chat_report = await self.ask_chat(channel, answers[0], model)
+        passing = next((answer for answer in answers if answer.passes), reported_answer)
+        self.record(
+            channel, reported_answer if chat_report else passing, answers
+        )  # one working key is enough for the channel
         results = [
             KeyTestResult(format_last4(key), answer.passes, _read_error(answer), _count_models(answer))
             for key, answer in zip(keys, answers, strict=True)
         ]
-        models = next((one.models for one in results if one.models is not None), None)
+        models = next((result.models for result in results if result.models is not None), None)
         several = results if len(results) > 1 else []
-        return ChannelTestResult(channel.name, found.passes, _read_error(found), models, sent, several)
+        return ChannelTestResult(
+            channel.name, reported_answer.passes, _read_error(reported_answer), models, chat_report, several
+        )
 
 
 def format_last4(key: str) -> str:

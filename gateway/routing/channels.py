@@ -82,7 +82,7 @@ class ChannelService:
         self._discover = discover
         self._clock = clock
         self._declared: tuple[Channel, ...] = ()
-        self._found: tuple[Channel, ...] | None = None
+        self._discovered_channels: tuple[Channel, ...] | None = None
         self._changing = asyncio.Lock()
         self.leads = leads
         self._note_listing = note_listing
@@ -94,11 +94,11 @@ class ChannelService:
     async def declare(self, channels: Iterable[Channel]) -> None:
         """Replace the channels of the configuration file, and reload the stored ones."""
         async with self._changing:
-            stored = await self._store.list_channels()
+            stored_channels = await self._store.list_channels()
             self._declared = tuple(channels)
             if self._demo is not None and self._demo_used_s is None:
                 self._demo_used_s = await self._demo.find_last_use(self._clock() - DEMO_STAYS_S)
-            await self._apply_channels(stored)
+            await self._apply_channels(stored_channels)
         if self._offers_demo and self._declared:
             await self._test_declared()
 
@@ -108,7 +108,7 @@ class ChannelService:
             await self._apply_channels(await self._store.list_channels())
             return [channel for channel in self._catalog.channels if before.get(channel.name) is not channel]
 
-    async def _apply_channels(self, stored: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
+    async def _apply_channels(self, stored_channels: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
         """Apply the declared, stored and, if needed, discovered channels to the catalog and the load balancer.
 
         Discovered channels are offered only while every configured channel is held. A channel of the file is never
@@ -116,24 +116,27 @@ class ChannelService:
         channel has answered; ``_set_demo`` may keep it longer.
         """
         names = {channel.name for channel in self._declared}
-        for channel in stored:
+        for channel in stored_channels:
             if channel.name in names:
                 log.warning(
                     "channel_hidden", channel=channel.name, reason="the configuration file has one of this name"
                 )
-        channels = [*self._declared, *(channel for channel in stored if channel.name not in names)]
+        channels = [*self._declared, *(channel for channel in stored_channels if channel.name not in names)]
         if all(channel.held for channel in channels):
-            if self._found is None:
+            if self._discovered_channels is None:
                 listings = await self._discover()
-                self._found = tuple(channel for channel, _ in listings)
-            taken = {channel.name for channel in channels}
-            channels += [channel for channel in self._found if channel.name not in taken]
+                self._discovered_channels = tuple(channel for channel, _ in listings)
+            used_names = {channel.name for channel in channels}
+            channels += [channel for channel in self._discovered_channels if channel.name not in used_names]
         elif self._offers_demo and not any(map(self._has_answered, channels)):
-            channels += [channel for channel in self._found or () if channel.origin == "demo"]
+            channels += [channel for channel in self._discovered_channels or () if channel.origin == "demo"]
         channels = await self._set_demo(channels)
         before = {channel.name: channel for channel in self._catalog.channels}
         # Unchanged channels keep their object, because a listing of their models may be under way.
-        channels = [before[each.name] if before.get(each.name) == each else each for each in channels]
+        channels = [
+            before[new_channel.name] if before.get(new_channel.name) == new_channel else new_channel
+            for new_channel in channels
+        ]
         self._catalog.set_channels(channels)
         self._load_balancer.set_channels(channels)
         for channel, listing in listings:
@@ -158,7 +161,10 @@ class ChannelService:
 
     def _demo_in_use(self) -> bool:
         """Return whether the demo got a request in the last hour, as seen by polling its number of calls."""
-        now_s, demo = self._clock(), next((one for one in self._catalog.channels if one.origin == "demo"), None)
+        now_s, demo = (
+            self._clock(),
+            next((candidate for candidate in self._catalog.channels if candidate.origin == "demo"), None),
+        )
         state = None if demo is None else self._load_balancer.channels.get(demo.name)
         calls = 0 if state is None else state.calls
         if calls > self._demo_calls:
@@ -189,8 +195,12 @@ class ChannelService:
     async def _retire_demo(self) -> None:
         """Stop offering the demo because a discovered provider has answered."""
         async with self._changing:
-            if self._found is not None and any(channel.origin == "demo" for channel in self._found):
-                self._found = tuple(channel for channel in self._found if channel.origin != "demo")
+            if self._discovered_channels is not None and any(
+                channel.origin == "demo" for channel in self._discovered_channels
+            ):
+                self._discovered_channels = tuple(
+                    channel for channel in self._discovered_channels if channel.origin != "demo"
+                )
                 await self._apply_channels(await self._store.list_channels())
 
     async def add(
@@ -203,22 +213,22 @@ class ChannelService:
         """
         spec = parse_spec(fields, ChannelSpec)
         draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
-        made, answer = spec.apply(draft), None
-        if check != "none" and made.status == "active":
-            answer = await self._tester.ask(made)
+        new_channel, answer = spec.apply(draft), None
+        if check != "none" and new_channel.status == "active":
+            answer = await self._tester.ask(new_channel)
             if request and answer.passes:
-                answer, _ = await self._tester.ask_chat(made, answer)
+                answer, _ = await self._tester.ask_chat(new_channel, answer)
             if check == "refuse" and not answer.passes and answer.error is not None:
                 raise InvalidRequest(
                     f"The channel is not added: {answer.error.message}", param=_find_field(answer.error)
                 )
             if answer.error is not None and not answer.passes:
-                made = attrs.evolve(made, held=True, held_reason=answer.error.message)
+                new_channel = attrs.evolve(new_channel, held=True, held_reason=answer.error.message)
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
-            audit = self._build_audit("channel.created", spec.name, by, _build_change(draft, made))
-            channel = await self._store.add_channel(made, audit)
+            audit = self._build_audit("channel.created", spec.name, by, _build_change(draft, new_channel))
+            channel = await self._store.add_channel(new_channel, audit)
             await self._apply_channels(await self._store.list_channels())
         if answer is None:
             await self.sync(channel)
@@ -231,15 +241,19 @@ class ChannelService:
         """Change some fields; null resets a field. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
             channel = self._get_editable(name)
-            changed = _parse_change(channel, fields).apply(channel)
-            _check_secrets_stay(channel, changed, fields)
-            if changed.name != name and any(other.name == changed.name for other in self._declared):
-                raise Conflict(f"The configuration file has a channel called {changed.name!r} already", param="name")
-            audit = self._build_audit("channel.edited", name, by, _build_change(channel, changed))
-            await self._store.put_channel(changed, None if changed == channel else audit, original=channel)
+            new_channel = _parse_change(channel, fields).apply(channel)
+            _check_secrets_stay(channel, new_channel, fields)
+            if new_channel.name != name and any(
+                declared_channel.name == new_channel.name for declared_channel in self._declared
+            ):
+                raise Conflict(
+                    f"The configuration file has a channel called {new_channel.name!r} already", param="name"
+                )
+            audit = self._build_audit("channel.edited", name, by, _build_change(channel, new_channel))
+            await self._store.put_channel(new_channel, None if new_channel == channel else audit, original=channel)
             await self._apply_channels(await self._store.list_channels())
-        await (self._retry_held(changed) if changed.held else self.sync(changed))
-        return self.get(changed.name)
+        await (self._retry_held(new_channel) if new_channel.held else self.sync(new_channel))
+        return self.get(new_channel.name)
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
         """Remove a channel; its running requests finish. After the last one, discovered channels are offered again."""
@@ -249,20 +263,20 @@ class ChannelService:
             await self._store.delete_channel(self._get_editable(name).id, audit)
             await self._apply_channels(await self._store.list_channels())
         back = [channel for channel in self._catalog.channels if channel not in before]
-        unknown = [channel for channel in back if self._catalog.find_offer(channel) is None]
-        await asyncio.gather(*map(self.sync, unknown))
+        restored_unlisted = [channel for channel in back if self._catalog.find_offer(channel) is None]
+        await asyncio.gather(*map(self.sync, restored_unlisted))
 
     async def order(self, fields: Fields, by: Actor = OPERATOR) -> None:
         """Set priorities to match the given order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
         names = parse_spec(fields, ChannelOrder).names
         async with self._changing:
             ordered = pick_channels(self._catalog.channels, names)
-            changed = set_priorities(ordered)
-            if changed:
+            changed_channels = set_priorities(ordered)
+            if changed_channels:
                 before = {channel.name: channel.priority for channel in ordered}
-                after = before | {channel.name: channel.priority for channel in changed}
+                after = before | {channel.name: channel.priority for channel in changed_channels}
                 audit = self._build_audit("channel.ordered", ", ".join(names), by, build_change(before, after))
-                await self._store.put_channels(changed, audit, originals=ordered)
+                await self._store.put_channels(changed_channels, audit, originals=ordered)
                 await self._apply_channels(await self._store.list_channels())
 
     async def sync(self, channel: Channel) -> ProviderError | None:
@@ -290,10 +304,14 @@ class ChannelService:
             self._catalog.note_failure(channel, answer.error.message)
             log.warning("models_not_synced", channel=channel.name, error=answer.error.message)
         elif (listing := answer.listing) is not None:
-            added, removed = self._catalog.apply_listing(channel, listing)
-            if added or removed:
+            added_models, removed_models = self._catalog.apply_listing(channel, listing)
+            if added_models or removed_models:
                 log.info(
-                    "models_synced", channel=channel.name, models=len(listing), came=len(added), went=sorted(removed)
+                    "models_synced",
+                    channel=channel.name,
+                    models=len(listing),
+                    came=len(added_models),
+                    went=sorted(removed_models),
                 )
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
@@ -324,7 +342,7 @@ class ChannelService:
             await self._test_declared()
         await self.review_demo()
         configured = (channel for channel in self._catalog.channels if channel.origin in {"file", "stored"})
-        if self._found is not None and not any(channel.serving for channel in configured):
+        if self._discovered_channels is not None and not any(channel.serving for channel in configured):
             await self.rediscover()
 
     async def _test_declared(self) -> None:
@@ -347,18 +365,20 @@ class ChannelService:
         """Look for new local servers. The demo stays until one of them, or a provider with a key, has answered."""
         listings = await self._discover()
         async with self._changing:
-            known = {channel.name: channel for channel in self._found or () if channel.origin != "demo"}
-            answered = any(self._catalog.find_offer(channel) is not None for channel in known.values())
-            fresh = [
+            known_channels = {
+                channel.name: channel for channel in self._discovered_channels or () if channel.origin != "demo"
+            }
+            any_answered = any(self._catalog.find_offer(channel) is not None for channel in known_channels.values())
+            new_channels = [
                 (channel, listing)
                 for channel, listing in listings
-                if channel.name not in known and not (answered and channel.origin == "demo")
+                if channel.name not in known_channels and not (any_answered and channel.origin == "demo")
             ]
-            found = (*known.values(), *(channel for channel, _ in fresh))
-            if found != self._found:
-                self._found = found
-                await self._apply_channels(await self._store.list_channels(), fresh)
-        unlisted = [channel for channel, listing in fresh if listing is None and channel.origin != "demo"]
+            all_channels = (*known_channels.values(), *(channel for channel, _ in new_channels))
+            if all_channels != self._discovered_channels:
+                self._discovered_channels = all_channels
+                await self._apply_channels(await self._store.list_channels(), new_channels)
+        unlisted = [channel for channel, listing in new_channels if listing is None and channel.origin != "demo"]
         await asyncio.gather(*map(self.sync, unlisted))
 
     async def _decide_held(self, channel: Channel, error: ProviderError | None) -> None:
@@ -372,12 +392,12 @@ class ChannelService:
         if await self._put_held(attrs.evolve(channel, held=False, held_reason=""), channel):
             log.info("channel_released", channel=channel.name, reason="its provider answered")
 
-    async def _put_held(self, changed: Channel, channel: Channel) -> bool:
+    async def _put_held(self, new_channel: Channel, channel: Channel) -> bool:
         """Store a held channel's new state. Return False if the channel was changed meanwhile."""
         async with self._changing:
             if self._catalog.find_channel(channel.name) != channel:
                 return False
-            await self._store.put_channel(changed, original=channel)
+            await self._store.put_channel(new_channel, original=channel)
             await self._apply_channels(await self._store.list_channels())
             return True
 
@@ -412,8 +432,8 @@ def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
         del before["api_keys"]
     if "provider" in change and "base_url" not in change:
         del before["base_url"]
-    merged = {name: value for name, value in before.items() if name in names} | change
-    fields = {name: value for name, value in merged.items() if value is not None or name not in names}
+    merged_fields = {name: value for name, value in before.items() if name in names} | change
+    fields = {name: value for name, value in merged_fields.items() if value is not None or name not in names}
     return parse_spec(fields, ChannelSpec)
 
 
@@ -423,7 +443,7 @@ def _find_field(error: ProviderError) -> str:
 
 def _build_change(before: Channel, after: Channel) -> str:
     """Return the changed fields for the audit log; of a secret field, only the fact that it changed."""
-    return build_change(*({**build_channel_fields(each), **build_secrets(each)} for each in (before, after)))
+    return build_change(*({**build_channel_fields(version), **build_secrets(version)} for version in (before, after)))
 
 
 def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None:
@@ -439,19 +459,19 @@ def _check_secrets_stay(before: Channel, after: Channel, change: Fields) -> None
 
 def _log_changes(before: dict[str, Channel], channels: Sequence[Channel]) -> None:
     for channel in channels:
-        known = before.pop(channel.name, None)
-        if known is None:
+        earlier_channel = before.pop(channel.name, None)
+        if earlier_channel is None:
             log.info("channel_added", channel=channel.name, address=channel.base_url, reason=channel.origin)
-        elif known != channel:
-            log.info("channel_changed", channel=channel.name, reason=", ".join(find_changes(known, channel)))
+        elif earlier_channel != channel:
+            log.info("channel_changed", channel=channel.name, reason=", ".join(find_changes(earlier_channel, channel)))
     for name in before:
         log.info("channel_removed", channel=name)
 
 
-def find_changes(one: Channel, other: Channel) -> list[str]:
+def find_changes(earlier_channel: Channel, later_channel: Channel) -> list[str]:
     """Return the names of the fields in which two channels differ, without the values, which may be secret."""
     return [
         field.name
         for field in attrs.fields(Channel)
-        if field.eq and getattr(one, field.name) != getattr(other, field.name)
+        if field.eq and getattr(earlier_channel, field.name) != getattr(later_channel, field.name)
     ]

@@ -31,14 +31,14 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     Raises ``InvalidRequest`` if the channel's provider has no chat for ``model``, ``ProviderError`` if it refuses or
     does not answer.
     """
-    provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
-    endpoint = provider.find_endpoint(OPERATIONS["chat"].formats, theirs)
+    provider, upstream_model = PROVIDERS[channel.provider], channel.upstream_model(model)
+    endpoint = provider.find_endpoint(OPERATIONS["chat"].formats, upstream_model)
     if endpoint is None:
         raise InvalidRequest(f"The provider {channel.provider!r} has no chat for the model {model!r}", param="model")
     inference = parse_chat_inference({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
-    translator = make_translator(inference, endpoint.wire, ResponseIdentity("test", theirs, now_s))
-    body, media_type = pack(translator.write_body, endpoint, theirs, "test")
-    access = ProviderAccess(channel, endpoint, theirs, next(iter(channel.api_keys), ""), "test")
+    translator = make_translator(inference, endpoint.wire, ResponseIdentity("test", upstream_model, now_s))
+    body, media_type = pack(translator.write_body, endpoint, upstream_model, "test")
+    access = ProviderAccess(channel, endpoint, upstream_model, next(iter(channel.api_keys), ""), "test")
     request = access.address(EndpointRequest(body, media_type, accept=translator.mode.accept), now_s)
     began = time.perf_counter()
     try:
@@ -52,16 +52,18 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     except TimeoutError:
         raise ProviderTimeout("The provider took too long to answer") from None
     if response.status not in _OK:
-        raise parse_worded_error(response.status, raw, channel.secrets, path=endpoint.path.replace("{model}", theirs))
+        raise parse_worded_error(
+            response.status, raw, channel.secrets, path=endpoint.path.replace("{model}", upstream_model)
+        )
     translator.parse_answer(raw, channel.secrets)
     return round((time.perf_counter() - began) * 1000)
 
 
 def find_chat_model(channel: Channel, listed: list[str]) -> str | None:
     """Return the first model with a chat endpoint that the operator named, else of ``listed``; None without one."""
-    named = [ours for ours, _ in channel.model_map] + [model for model in channel.models if not is_glob(model)]
+    model_names = [alias for alias, _ in channel.model_map] + [model for model in channel.models if not is_glob(model)]
     provider = PROVIDERS[channel.provider]
-    for model in (*named, *listed):
+    for model in (*model_names, *listed):
         if provider.find_endpoint(OPERATIONS["chat"].formats, channel.upstream_model(model)) is not None:
             return model
     return None

@@ -37,13 +37,13 @@ def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
 
     The key belongs to the server that the variable names: the provider's own address must not get it instead.
     """
-    given = environ.get(provider.env_base_url or "", "").strip().rstrip("/")
-    if not given:
+    configured_url = environ.get(provider.env_base_url or "", "").strip().rstrip("/")
+    if not configured_url:
         return provider.base_url
-    problem = find_url_problem(given)
+    problem = find_url_problem(configured_url)
     if problem is not None:
         log.warning("channel_ignored", channel=provider.slug, reason=f"{provider.env_base_url}: {problem}")
-    return given if problem is None else None
+    return configured_url if problem is None else None
 
 
 async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list[tuple[Channel, Sequence[ModelInfo]]]:
@@ -58,5 +58,5 @@ async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list
         except ProviderError:
             return None
 
-    requested = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]
-    return [found for found in await asyncio.gather(*map(ask, requested)) if found is not None]
+    local_providers = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]
+    return [found for found in await asyncio.gather(*map(ask, local_providers)) if found is not None]

@@ -23,8 +23,8 @@ def is_own(item_id: str) -> bool:
 
 def find_responses(items: object) -> frozenset[str]:
     """Return the ids of the gateway's responses that ``items`` refers to."""
-    found = (_OWN.fullmatch(_read_reference(item) or "") for item in (items if isinstance(items, list) else ()))
-    return frozenset([f"resp_{own[1]}" for own in found if own is not None])
+    matches = (_OWN.fullmatch(_read_reference(item) or "") for item in (items if isinstance(items, list) else ()))
+    return frozenset([f"resp_{match[1]}" for match in matches if match is not None])
 
 
 def read_output(body: bytes) -> dict[str, Body]:
@@ -32,21 +32,25 @@ def read_output(body: bytes) -> dict[str, Body]:
     return {item["id"]: item for item in exact_json.loads(body)["output"]}
 
 
-def measure_references(items: Any, known: Mapping[str, Body]) -> int:
+def measure_references(items: Any, bodies_by_id: Mapping[str, Body]) -> int:
     """Return the total bytes of the items referenced in ``items``, counted once per reference."""
-    named = Counter(item_id for item in items if (item_id := _read_reference(item)) in known)
-    return sum(len(exact_json.dumps(known[item_id])) * times for item_id, times in named.items() if item_id is not None)
+    reference_counts = Counter(item_id for item in items if (item_id := _read_reference(item)) in bodies_by_id)
+    return sum(
+        len(exact_json.dumps(bodies_by_id[item_id])) * times
+        for item_id, times in reference_counts.items()
+        if item_id is not None
+    )
 
 
-def replace_references(items: list[Any], known: Mapping[str, Body]) -> list[Any]:
-    """Return ``items`` with references replaced by ``known`` items. Raises ``NotFound`` for an unknown reference."""
+def replace_references(items: list[Any], bodies_by_id: Mapping[str, Body]) -> list[Any]:
+    """Return ``items`` with references replaced by items of ``bodies_by_id``. Raises ``NotFound`` for any other."""
     replaced = []
     for at, item in enumerate(items):
         item_id = _read_reference(item)
         if item_id is None or _OWN.fullmatch(item_id) is None:
             replaced.append(item)
-        elif item_id in known:
-            replaced.append(known[item_id])
+        elif item_id in bodies_by_id:
+            replaced.append(bodies_by_id[item_id])
         else:
             message = f"Item with id {item_id!r} not found: send the item itself, or keep its response with 'store'"
             raise NotFound(message, param=f"input[{at}]", should_retry=False)

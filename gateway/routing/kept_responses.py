@@ -86,7 +86,7 @@ class KeptResponses:
     def store_soon(
         self, response_id: str, account_id: int, inference: InferenceRequest, body: bytes, turn: Turn | None = None
     ) -> None:
-        """Keep a response or its new state, stored in the background. ``turn``: the request's new items."""
+        """Keep a response or its new state, stored in the background. ``turn`` has the request's new items."""
         size = len(body) + inference.max_prompt_tokens
         if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
@@ -139,26 +139,30 @@ class KeptResponses:
     ) -> InferenceRequest:
         """Return the request with references replaced by kept items. Raises ``NotFound`` for an unknown reference."""
         references = inference.body.get("input")
-        wanted = find_responses(references)
-        if not wanted:
+        response_ids = find_responses(references)
+        if not response_ids:
             return inference
-        if len(wanted) > MOST_REFERRED:
+        if len(response_ids) > MOST_REFERRED:
             message = f"'input' must not refer to items of more than {MOST_REFERRED} responses"
             raise InvalidRequest(message, param="input")
-        await self._await_written(wanted)
-        kept = [one for one in await self._store.find_responses(wanted) if self._check_found(one, account_id)]
+        await self._await_written(response_ids)
+        responses = [
+            response
+            for response in await self._store.find_responses(response_ids)
+            if self._check_found(response, account_id)
+        ]
         loan = self._budget.lend(borrower)
-        known: dict[str, Body] = {}
+        bodies_by_id: dict[str, Body] = {}
         async with self._loading:
-            _borrow_memory(loan, kept, _ITEMS, "input", items=False)
-            for group in _group_by_size(kept):
+            _borrow_memory(loan, responses, _ITEMS, "input", items=False)
+            for group in _group_by_size(responses):
                 for loaded in await self._load(group, loan, items=False, taken=True):
-                    known |= await run_by_size(len(loaded.body), read_output, loaded.body)
+                    bodies_by_id |= await run_by_size(len(loaded.body), read_output, loaded.body)
             # A repeated item is in memory once, but repeated in the provider's request.
-            loan.take(await run_in_thread(measure_references, references, known), _ITEMS, "input")
+            loan.take(await run_in_thread(measure_references, references, bodies_by_id), _ITEMS, "input")
         if loan.held > MAX_ON_LOOP or inference.large:
-            return attrs.evolve(await run_in_thread(_inline, inference, known), large=True)
-        return _inline(inference, known)
+            return attrs.evolve(await run_in_thread(_inline, inference, bodies_by_id), large=True)
+        return _inline(inference, bodies_by_id)
 
     async def sweep(self, now_ms: int) -> int:
         return await self._store.sweep_responses(now_ms)
@@ -168,14 +172,14 @@ class KeptResponses:
 
     async def _await_written(self, ids: Sequence[str] | frozenset[str]) -> None:
         if self._writing:
-            pending = [task for response_id in ids if (task := self._writing.get(response_id)) is not None]
-            for task in pending:
+            write_tasks = [task for response_id in ids if (task := self._writing.get(response_id)) is not None]
+            for task in write_tasks:
                 await asyncio.shield(task)
 
-    def _check_found(self, found: KeptResponse | None, account_id: int) -> KeptResponse | None:
-        if found is None or found.account_id != account_id or found.expires_ms <= self._clock() * 1000:
+    def _check_found(self, response: KeptResponse | None, account_id: int) -> KeptResponse | None:
+        if response is None or response.account_id != account_id or response.expires_ms <= self._clock() * 1000:
             return None
-        return found
+        return response
 
     async def _load_conversation(
         self, last: KeptResponse, loan: Loan, param: str, *, whole: bool
@@ -193,7 +197,11 @@ class KeptResponses:
             RequestTooLarge: the conversation needs too much memory.
         """
         chain = await self._store.list_chain(last.id, MOST_TURNS + 1)
-        if not chain or chain[-1].before_id is not None or any(one.account_id != last.account_id for one in chain):
+        if (
+            not chain
+            or chain[-1].before_id is not None
+            or any(response.account_id != last.account_id for response in chain)
+        ):
             message = f"A response before {last.id!r} is missing: send the whole conversation as 'input'"
             raise NotFound(message, param=param, should_retry=False)
         conversation: list[Body] = []
@@ -212,10 +220,12 @@ class KeptResponses:
         """Load ``responses``. Their memory is borrowed first; unknown sizes of old rows are corrected once known."""
         if not taken:
             _borrow_memory(loan, responses, "The response", "id", items=items)
-        room = max(_find_memory(one, items=True) or 0 for one in responses)
-        unknown = [one for one in responses if one.body_memory is None]
-        if unknown:
-            room = min(_MOST_UNKNOWN, loan.room, _PACKED * max(one.stored_bytes for one in unknown))
+        room = max(_find_memory(response, items=True) or 0 for response in responses)
+        unmeasured_responses = [response for response in responses if response.body_memory is None]
+        if unmeasured_responses:
+            room = min(
+                _MOST_UNKNOWN, loan.room, _PACKED * max(response.stored_bytes for response in unmeasured_responses)
+            )
             loan.take(room, _CONVERSATION)
         try:
             loaded = await self._store.load(responses, room, items=items)
@@ -224,10 +234,14 @@ class KeptResponses:
             return []
         except TooLarge:
             raise RequestTooLarge("The conversation has become too long to be continued") from None
-        if unknown:
+        if unmeasured_responses:
             loan.release(room)
-            own = {one.id for one in unknown}
-            sizes = [estimate_memory(one.body) + estimate_memory(one.items) for one in loaded if one.id in own]
+            unmeasured_ids = {response.id for response in unmeasured_responses}
+            sizes = [
+                estimate_memory(response.body) + estimate_memory(response.items)
+                for response in loaded
+                if response.id in unmeasured_ids
+            ]
             loan.take(sum(sizes), _CONVERSATION)
         return loaded
 
@@ -252,30 +266,32 @@ class KeptResponses:
                 turn = None
         stored = None
         while stored is None:
-            own = inference.body.get("input") if turn is None else turn.input
+            own_input = inference.body.get("input") if turn is None else turn.input
             large = inference.large or len(response.body) > MAX_ON_LOOP
-            sized = await run_in_thread(_add_items, response, own) if large else _add_items(response, own)
-            needed = (sized.body_memory or 0) + (sized.items_memory or 0)
-            if needed > self._budget.max_each:
+            sized = await run_in_thread(_add_items, response, own_input) if large else _add_items(response, own_input)
+            needed_bytes = (sized.body_memory or 0) + (sized.items_memory or 0)
+            if needed_bytes > self._budget.max_each:
                 raise RequestTooLarge("the conversation is too long")
             before_id = None if turn is None else turn.before_id
             stored = await self._store.put_response(attrs.evolve(sized, before_id=before_id))
             turn = None  # if the response before is gone, the next state has the whole conversation
         await self._make_room(stored)
 
-    async def _make_room(self, stored: KeptResponse) -> None:
+    async def _make_room(self, response: KeptResponse) -> None:
         """Delete the account's oldest responses if it exceeds its maximum of stored bytes."""
-        account_id, most = stored.account_id, self._find_rules().max_total_bytes
-        if not most:
+        account_id, max_total_bytes = response.account_id, self._find_rules().max_total_bytes
+        if not max_total_bytes:
             return
-        held = self._stored.get(account_id)
-        held = await self._store.sum_account(account_id) if held is None else held + stored.stored_bytes
-        if held > most:
-            held = await self._store.make_room(account_id, int(self._clock() * 1000), most)
-            log.info("responses_evicted", account=str(account_id), bytes=held)
+        stored_bytes = self._stored.get(account_id)
+        stored_bytes = (
+            await self._store.sum_account(account_id) if stored_bytes is None else stored_bytes + response.stored_bytes
+        )
+        if stored_bytes > max_total_bytes:
+            stored_bytes = await self._store.make_room(account_id, int(self._clock() * 1000), max_total_bytes)
+            log.info("responses_evicted", account=str(account_id), bytes=stored_bytes)
         if len(self._stored) >= MOST_ACCOUNTS:
             self._stored.clear()
-        self._stored[account_id] = held
+        self._stored[account_id] = stored_bytes
 
 
 def make_missing(response_id: str, param: str | None = None) -> NotFound:
@@ -291,32 +307,32 @@ def _find_memory(response: KeptResponse, *, items: bool) -> int | None:
     return response.body_memory + ((response.items_memory or 0) if items else 0)
 
 
-def _borrow_memory(loan: Loan, responses: Sequence[KeptResponse], what: str, param: str, *, items: bool) -> None:
+def _borrow_memory(loan: Loan, responses: Sequence[KeptResponse], subject: str, param: str, *, items: bool) -> None:
     """Borrow the memory that ``responses`` need, as far as it is known."""
-    loan.take(sum(_find_memory(one, items=items) or 0 for one in responses), what, param)
+    loan.take(sum(_find_memory(response, items=items) or 0 for response in responses), subject, param)
 
 
 def _group_by_size(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
     """Group ``responses`` that are read together. A response of unknown size is in a group of its own or ends one."""
     groups: list[list[KeptResponse]] = []
-    left = 0
-    for one in responses:
-        size = _find_memory(one, items=True)
-        if size is None or size > left:
+    left_bytes = 0
+    for response in responses:
+        size = _find_memory(response, items=True)
+        if size is None or size > left_bytes:
             groups.append([])
-            left = _GROUP
-        groups[-1].append(one)
-        left = 0 if size is None else left - size
+            left_bytes = _GROUP
+        groups[-1].append(response)
+        left_bytes = 0 if size is None else left_bytes - size
     return groups
 
 
 def _read_turns(loaded: Sequence[KeptResponse], last_id: str | None) -> list[Body]:
     """Return the input and output items of the loaded responses, except the output of ``last_id``."""
     items: list[Body] = []
-    for one in loaded:
-        items += exact_json.loads(one.items)
-        if one.id != last_id:
-            items += exact_json.loads(one.body)["output"]
+    for response in loaded:
+        items += exact_json.loads(response.items)
+        if response.id != last_id:
+            items += exact_json.loads(response.body)["output"]
     return items
 
 
@@ -326,8 +342,8 @@ def _extend(inference: InferenceRequest, before_id: str, items: list[Body]) -> I
     return attrs.evolve(parse_responses_inference(body), continues=before_id, compaction=inference.compaction)
 
 
-def _inline(inference: InferenceRequest, known: dict[str, Body]) -> InferenceRequest:
-    body = inference.body | {"input": replace_references(inference.body["input"], known)}
+def _inline(inference: InferenceRequest, bodies_by_id: dict[str, Body]) -> InferenceRequest:
+    body = inference.body | {"input": replace_references(inference.body["input"], bodies_by_id)}
     return attrs.evolve(parse_responses_inference(body), compaction=inference.compaction)
 
 

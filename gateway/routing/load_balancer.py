@@ -183,15 +183,15 @@ class LoadBalancer:
         *,
         retry: bool,
         insisting: bool = False,
-        kept: KeyState | None = None,
+        preferred_key: KeyState | None = None,
     ) -> ChannelSlot:
         """Take a place on a channel.
 
-        ``insisting``: use it despite its failures. ``retry``: count it as a retry. ``kept``: the key to use if it is
-        available; None: any.
+        ``insisting`` uses the channel despite its failures, and ``retry`` counts the request as a retry.
+        ``preferred_key`` is used if it is available; None stands for any key.
         """
         now, rpm = self._clock(), state.channel.rpm
-        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now, kept)
+        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now, preferred_key)
         if rpm is not None:
             state.tat = spend(state.tat, rpm, 1, now)
         state.running += 1
@@ -324,8 +324,8 @@ class LoadBalancer:
         if was != breaker.state:
             log.info("channel_recovered", channel=state.channel.name)
         if state.circuits:
-            begun = slot.started or _NOTHING_BEGUN
-            if state.circuits.record_success(slot.endpoint_key, slot.account, begun, now, rules):
+            started_attempt = slot.started or _NOTHING_BEGUN
+            if state.circuits.record_success(slot.endpoint_key, slot.account, started_attempt, now, rules):
                 log.info("circuit_recovered", channel=state.channel.name, model=slot.endpoint_key[1])
 
     def _record_key_healthy(self, slot: ChannelSlot, now: float) -> None:
@@ -365,7 +365,9 @@ class LoadBalancer:
             log.warning("channel_tripped", channel=state.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
             return
         endpoint_key, account = next(
-            (endpoint_key, account) for endpoint_key, account, known in state.list_tripped() if known is breaker
+            (endpoint_key, account)
+            for endpoint_key, account, tripped_breaker in state.list_tripped()
+            if tripped_breaker is breaker
         )
         log.warning(
             "circuit_tripped",
@@ -399,7 +401,7 @@ class LoadBalancer:
         )
         if tripped is None:
             return
-        number = next((number for number, known in enumerate(slot.state.keys, 1) if known is key), 0)
+        number = next((number for number, key_state in enumerate(slot.state.keys, 1) if key_state is key), 0)
         log.warning(
             "key_tripped",
             channel=slot.state.channel.name,

@@ -57,12 +57,12 @@ class MeasuredBalance:
 
     def measure(self, slot: ChannelSlot, model: str, *, streams: bool) -> None:
         """Let the outcome of an attempt count for its model, by the provider's name of the model."""
-        known = slot.key.measured
-        performance = known.get(model)
+        performance_by_model = slot.key.measured
+        performance = performance_by_model.get(model)
         if performance is None:
-            if len(known) >= MAX_MODELS:
-                del known[next(iter(known))]
-            performance = known[model] = Performance()
+            if len(performance_by_model) >= MAX_MODELS:
+                del performance_by_model[next(iter(performance_by_model))]
+            performance = performance_by_model[model] = Performance()
         slot.performance, slot.streams = performance, streams
 
     def choose(
@@ -74,7 +74,7 @@ class MeasuredBalance:
         now: float,
         streams: bool,
     ) -> Target | None:
-        """Choose a target by ``balance``. None without candidates. ``rng``: two random numbers from 0 to below 1."""
+        """Choose a target by ``balance``; None without candidates. ``rng`` has two random numbers from 0 to below 1."""
         if not candidates:
             return None
         place = balance, candidates[0].what.endpoint_key[1]
@@ -95,29 +95,29 @@ def pick_measured(
 ) -> Candidate[T]:
     """Pick the better of two candidates that are drawn by weight, or for a small share of requests one by weight.
 
-    ``last``: the name of the candidate that got the last request; None: there was none.
+    ``last`` is the name of the candidate that got the last request, or None before the first.
     """
     if rng[0] < EXPLORED_SHARE:
         return draw_by_weight(candidates, rng[0] / EXPLORED_SHARE)
     first = draw_by_weight(candidates, (rng[0] - EXPLORED_SHARE) / (1 - EXPLORED_SHARE))
-    second = draw_by_weight([candidate for candidate in candidates if candidate is not first], rng[1])
-    if second.name == last:
-        first, second = second, first
-    scores = find_score(first), find_score(second)
-    known = [score.amount for score in scores if score.amount is not None]
-    unknown = known[0] * UNKNOWN_FACTOR if known else 1.0
+    lower_candidate = draw_by_weight([candidate for candidate in candidates if candidate is not first], rng[1])
+    if lower_candidate.name == last:
+        first, lower_candidate = lower_candidate, first
+    scores = find_score(first), find_score(lower_candidate)
+    known_amounts = [score.amount for score in scores if score.amount is not None]
+    assumed_amount = known_amounts[0] * UNKNOWN_FACTOR if known_amounts else 1.0
     first_cost, second_cost = (
-        (unknown if score.amount is None else score.amount)
+        (assumed_amount if score.amount is None else score.amount)
         / score.success_share
         * (candidate.running + 1)
         / max(candidate.share, MIN_SUCCESS_SHARE)
-        for score, candidate in zip(scores, (first, second), strict=True)
+        for score, candidate in zip(scores, (first, lower_candidate), strict=True)
     )
-    return second if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
+    return lower_candidate if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
 
 
 def compute_score(performances: Sequence[Performance], balance: BalanceStrategy, now: float, *, streams: bool) -> Score:
-    """Return the score of a channel from the measurements of its keys. ``streams``: for a request that is streamed."""
+    """Return the score of a channel from the measurements of its keys. ``streams`` is for a streamed request."""
     failed_share = _merge([performance.failed_share for performance in performances], now) or 0.0
     success_share = max(1 - failed_share, MIN_SUCCESS_SHARE)
     if balance == "throughput":
@@ -133,9 +133,11 @@ def compute_score(performances: Sequence[Performance], balance: BalanceStrategy,
 
 def _merge(ratios: Sequence[DecayingRatio], now: float) -> float | None:
     """Return the mean of the known ratios, each by its number of observations. None if none is known."""
-    known = [(ratio, each.count(now)) for each in ratios if (ratio := each.find(now)) is not None]
-    total = sum(weight for _, weight in known)
-    return sum(ratio * weight for ratio, weight in known) / total if known else None
+    weighted_ratios = [
+        (ratio, ratio_average.count(now)) for ratio_average in ratios if (ratio := ratio_average.find(now)) is not None
+    ]
+    total = sum(weight for _, weight in weighted_ratios)
+    return sum(ratio * weight for ratio, weight in weighted_ratios) / total if weighted_ratios else None
 
 
 def _score(candidate: Candidate[Target], balance: BalanceStrategy, now: float, *, streams: bool) -> Score:

@@ -52,18 +52,18 @@ class ModelCatalog:
         now_s = int(self._clock())
         self._since_s = {channel.name: self._since_s.get(channel.name, now_s) for channel in self._channels}
         for channel in self._channels:
-            known = before.get(channel.name)
-            if known is None or not _have_same_models(known, channel):
+            earlier_channel = before.get(channel.name)
+            if earlier_channel is None or not _have_same_models(earlier_channel, channel):
                 self._offered[channel.name] = self._declare(channel)
                 self._synced[channel.name] = SyncStatus()
                 continue
             models = offered[channel.name]
-            kept = models and {
-                name: attrs.evolve(listed, owned_by=channel.owner)
-                for name, listed in models.items()
+            kept_models = models and {
+                name: attrs.evolve(model_info, owned_by=channel.owner)
+                for name, model_info in models.items()
                 if channel.keeps(name)
             }
-            self._offered[channel.name] = kept
+            self._offered[channel.name] = kept_models
             self._synced[channel.name] = synced[channel.name]
 
     def _declare(self, channel: Channel) -> dict[str, ModelInfo] | None:
@@ -79,18 +79,22 @@ class ModelCatalog:
         """Update a channel's models from its provider's listing. Return the added and the removed models."""
         if self.find_channel(channel.name) != channel:
             return set(), set()  # the channel was changed or removed during the listing
-        known = self._offered.get(channel.name)
-        before = known or {}
-        after = merge(before, [listed for listed in listing if channel.keeps(listed.id)])
-        if after != known:  # else what was derived from the models, such as their descriptions, still holds
+        earlier_models = self._offered.get(channel.name)
+        before = earlier_models or {}
+        after = merge(before, [model_info for model_info in listing if channel.keeps(model_info.id)])
+        if after != earlier_models:  # else what was derived from the models, such as their descriptions, still holds
             self._offered[channel.name] = after
             self.state = object()
-        added, removed = after.keys() - before.keys(), before.keys() - after.keys()
+        added_models, removed_models = after.keys() - before.keys(), before.keys() - after.keys()
         synced = self._synced[channel.name]
         synced.at_s, synced.error = int(self._clock()), None
-        if added or removed:
-            synced.added, synced.removed, synced.changed_s = tuple(sorted(added)), tuple(sorted(removed)), synced.at_s
-        return added, removed
+        if added_models or removed_models:
+            synced.added, synced.removed, synced.changed_s = (
+                tuple(sorted(added_models)),
+                tuple(sorted(removed_models)),
+                synced.at_s,
+            )
+        return added_models, removed_models
 
     def note_failure(self, channel: Channel, error: str) -> None:
         if self.find_channel(channel.name) == channel:
@@ -105,14 +109,14 @@ class ModelCatalog:
     def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
         """Return a channel's models, sorted by id. None if a synchronized channel has never listed any."""
         offered = self._offered.get(channel.name)
-        return None if offered is None else sorted(offered.values(), key=lambda listed: listed.id)
+        return None if offered is None else sorted(offered.values(), key=lambda model_info: model_info.id)
 
-    def find_listed(self, channel: Channel, theirs: str) -> ModelInfo | None:
+    def find_listed(self, channel: Channel, upstream_model: str) -> ModelInfo | None:
         """Return a channel's model by its provider's name; None if the channel lists none of that name."""
-        return (self._offered.get(channel.name) or {}).get(theirs)
+        return (self._offered.get(channel.name) or {}).get(upstream_model)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
-        """List the channels for ``model`` and ``caller`` (None: any), each with whether it certainly serves it."""
+        """List the channels for ``model`` and ``caller``, if any, each with whether it certainly serves the model."""
         serving = []
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name)
@@ -131,8 +135,8 @@ class ModelCatalog:
         """
         if channel.find_alias(model) is not None:
             return True
-        requested = self._synced[channel.name].error is not None
-        return channel.keeps(model) and (bool(channel.models) or not requested)
+        was_requested = self._synced[channel.name].error is not None
+        return channel.keeps(model) and (bool(channel.models) or not was_requested)
 
     @property
     def serves_anything(self) -> bool:
@@ -143,17 +147,17 @@ class ModelCatalog:
         )
 
     def list_models(self, caller: Caller | None = None) -> list[ModelInfo]:
-        """Return every model and alias that ``caller`` may use, sorted by id; None: all models and aliases."""
-        found: dict[str, ModelInfo] = {}
+        """Return every model and alias, sorted by id, or only those that ``caller`` may use."""
+        model_by_name: dict[str, ModelInfo] = {}
         for channel in self._open_to(caller):
             offered = self._offered.get(channel.name) or {}
-            for listed in offered.values():
-                found.setdefault(listed.id, listed)
-            for alias, theirs in channel.model_map:
-                target = offered.get(theirs)
+            for model_info in offered.values():
+                model_by_name.setdefault(model_info.id, model_info)
+            for alias, upstream_model in channel.model_map:
+                target = offered.get(upstream_model)
                 created_s = target.created_s if target else self._since_s[channel.name]
-                found.setdefault(alias, ModelInfo(alias, created_s, channel.owner))
-        return [found[name] for name in sorted(found) if caller is None or caller.may_use(name)]
+                model_by_name.setdefault(alias, ModelInfo(alias, created_s, channel.owner))
+        return [model_by_name[name] for name in sorted(model_by_name) if caller is None or caller.may_use(name)]
 
     def _open_to(self, caller: Caller | None) -> Iterator[Channel]:
         for channel in self._channels:
@@ -161,15 +165,19 @@ class ModelCatalog:
                 yield channel
 
 
-def _have_same_models(one: Channel, other: Channel) -> bool:
+def _have_same_models(earlier_channel: Channel, later_channel: Channel) -> bool:
     """Return whether two versions of a channel have the same model list: same server, same declared models."""
-    same_server = (one.provider, one.base_url, one.sync) == (other.provider, other.base_url, other.sync)
-    return same_server and (one.sync or one.models == other.models)
+    same_server = (earlier_channel.provider, earlier_channel.base_url, earlier_channel.sync) == (
+        later_channel.provider,
+        later_channel.base_url,
+        later_channel.sync,
+    )
+    return same_server and (earlier_channel.sync or earlier_channel.models == later_channel.models)
 
 
-def make_model_not_found(model: str, listed: Iterable[ModelInfo]) -> ModelNotFound:
-    """Return the error for a model that no channel serves. ``listed`` are the models that the caller may see."""
-    names = [known.id for known in listed]
+def make_model_not_found(model: str, models: Iterable[ModelInfo]) -> ModelNotFound:
+    """Return the error for a model that no channel serves. ``models`` are the models that the caller may see."""
+    names = [model_info.id for model_info in models]
     if model.startswith("demo-") and not any(name.startswith("demo-") for name in names):
         hint = ": the built-in demo is off. `gateway channels add demo` offers its models beside those of your channels"
     else:

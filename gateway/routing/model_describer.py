@@ -76,12 +76,12 @@ class ModelDescriber:
         self._source = source
         self._state = catalog.state
         self._known: dict[str | None, dict[str, DescribedModel]] = {}
-        self._made = 0
+        self._described_count = 0
         self._pricing: dict[tuple[int, int], tuple[Price, Mapping[str, Any]]] = {}
 
     def use(self, source: DescriptionSource) -> None:
         """Describe from ``source`` from now on."""
-        if any(new is not old for new, old in zip(source, self._source, strict=True)):
+        if any(new_part is not old_part for new_part, old_part in zip(source, self._source, strict=True)):
             if source.pricing is not self._source.pricing:
                 self._pricing.clear()
             self._known.clear()
@@ -91,9 +91,9 @@ class ModelDescriber:
         """Like ``describe``, for many models: lets other requests run while they are described for the first time."""
         described: list[DescribedModel] = []
         for start in range(0, len(models), _BATCH):
-            before = self._made
+            before = self._described_count
             described += self.describe(caller, models[start : start + _BATCH])
-            if self._made - before > _BATCH // 2:
+            if self._described_count - before > _BATCH // 2:
                 await asyncio.sleep(0)
         return described
 
@@ -107,34 +107,34 @@ class ModelDescriber:
             self._known.clear()
         known_models = self._known.setdefault(group, {})
         described = []
-        for listed in models:
-            known = known_models.get(listed.id)
+        for model_info in models:
+            described_model = known_models.get(model_info.id)
             # A route is as old as its newest model, which differs between keys.
-            if known is None or known.listed.created_s != listed.created_s:
-                known = known_models[listed.id] = self._describe(listed, caller)
-            described.append(known)
+            if described_model is None or described_model.listed.created_s != model_info.created_s:
+                described_model = known_models[model_info.id] = self._describe(model_info, caller)
+            described.append(described_model)
         return described
 
     def describe_offer(self, model: str, channels: Sequence[Channel]) -> ModelDescription:
         """Describe ``model``, not a route, by what holds on each of ``channels``, which serve it."""
         return self._describe_served(model, [(channel, channel.upstream_model(model)) for channel in channels])
 
-    def _describe(self, listed: ModelInfo, caller: Caller) -> DescribedModel:
-        self._made += 1
-        route = self._source.routes.get(listed.id)
+    def _describe(self, model_info: ModelInfo, caller: Caller) -> DescribedModel:
+        self._described_count += 1
+        route = self._source.routes.get(model_info.id)
         if route is not None:
             description, pricing = self._describe_route(route, caller)
         else:
             served = [
-                (channel, channel.upstream_model(listed.id))
-                for channel, _ in self._catalog.list_serving(listed.id, caller)
+                (channel, channel.upstream_model(model_info.id))
+                for channel, _ in self._catalog.list_serving(model_info.id, caller)
             ]
-            served.sort(key=lambda one: -one[0].priority)
-            description = self._describe_served(listed.id, served)
-            price = next(self._list_prices(listed.id, served, caller), None)
+            served.sort(key=lambda served_pair: -served_pair[0].priority)
+            description = self._describe_served(model_info.id, served)
+            price = next(self._list_prices(model_info.id, served, caller), None)
             pricing = None if price is None else self._build_pricing(*price)
-        body = build_described(listed, description, pricing)
-        return DescribedModel(listed, description, pricing, body, hashlib.sha256(body).digest()[:16])
+        body = build_described(model_info, description, pricing)
+        return DescribedModel(model_info, description, pricing, body, hashlib.sha256(body).digest()[:16])
 
     def _describe_route(self, route: Route, caller: Caller) -> tuple[ModelDescription, Mapping[str, Any] | None]:
         """Describe a route by what holds whichever of its models answers: the least that one can, the most it costs."""
@@ -155,26 +155,32 @@ class ModelDescriber:
 
     def _describe_served(self, model: str, served: Sequence[ServedModel]) -> ModelDescription:
         """Describe ``model`` by what holds on each channel that serves it."""
-        described = dict.fromkeys(self._describe_at(channel, model, theirs) for channel, theirs in served)
+        described = dict.fromkeys(
+            self._describe_at(channel, model, upstream_model) for channel, upstream_model in served
+        )
         return find_common(list(described), complete=False)
 
-    def _describe_at(self, channel: Channel, model: str, theirs: str) -> ModelDescription:
+    def _describe_at(self, channel: Channel, model: str, upstream_model: str) -> ModelDescription:
         provider = PROVIDERS[channel.provider]
-        listed = self._catalog.find_listed(channel, theirs)
+        model_info = self._catalog.find_listed(channel, upstream_model)
         describe = describe_known if provider.local_port is None else describe_without_limits
-        known = describe(theirs) if theirs == model else describe(theirs).fill_from(describe(model))
-        description = find_configured(self._source.configured, model, theirs)
-        if listed is not None and listed.description is not None:
-            description = description.fill_from(listed.description)
+        known = (
+            describe(upstream_model) if upstream_model == model else describe(upstream_model).fill_from(describe(model))
+        )
+        description = find_configured(self._source.configured, model, upstream_model)
+        if model_info is not None and model_info.description is not None:
+            description = description.fill_from(model_info.description)
         description = description.fill_from(known)
         if description.kind is not None:
             return description if description.kind == known.kind else describe_kind(description)
-        kind = _find_only_kind(channel.provider, theirs) or self._find_billed_kind(channel, model, theirs)
+        kind = _find_only_kind(channel.provider, upstream_model) or self._find_billed_kind(
+            channel, model, upstream_model
+        )
         return describe_kind(description.fill_from(ModelDescription(kind))) if kind else description
 
-    def _find_billed_kind(self, channel: Channel, model: str, theirs: str) -> ModelKind | None:
+    def _find_billed_kind(self, channel: Channel, model: str, upstream_model: str) -> ModelKind | None:
         """Return the kind that a price tells: images are sold by the piece, and tokens of answers are a chat's."""
-        price = self._source.pricing.find_price(model, theirs, channel.provider)
+        price = self._source.pricing.find_price(model, upstream_model, channel.provider)
         if price is None:
             return None
         if price.image_nanos:
@@ -185,8 +191,8 @@ class ModelDescriber:
         """Yield the price on each channel that has one, with the multiplier that ``caller`` pays."""
         pricing = self._source.pricing
         group_ppm = pricing.find_multiplier(caller.key.group)
-        for channel, theirs in served:
-            price = pricing.find_price(model, theirs, channel.provider)
+        for channel, upstream_model in served:
+            price = pricing.find_price(model, upstream_model, channel.provider)
             if price is not None:
                 yield price, -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
 

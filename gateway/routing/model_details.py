@@ -47,16 +47,16 @@ async def add_details(
 
     try:
         async with asyncio.timeout(timeout_s):
-            found = await find(ask, models)
+            descriptions = await find(ask, models)
     except TimeoutError:
         return models
-    return [_add(model, found.get(model.id)) for model in models]
+    return [_add(model, descriptions.get(model.id)) for model in models]
 
 
-def _add(model: ModelInfo, found: ModelDescription | None) -> ModelInfo:
-    if found is None or found == UNDESCRIBED:
+def _add(model: ModelInfo, description: ModelDescription | None) -> ModelInfo:
+    if description is None or description == UNDESCRIBED:
         return model
-    return attrs.evolve(model, description=found.fill_from(model.description or UNDESCRIBED))
+    return attrs.evolve(model, description=description.fill_from(model.description or UNDESCRIBED))
 
 
 def _build_request(channel: Channel, key: str, path: str, body: bytes | None) -> HttpRequest:

@@ -38,8 +38,8 @@ async def fetch_models(
     provider = PROVIDERS[channel.provider]
     if provider.models_path is None:
         raise ProviderBadResponse(f"The provider {channel.provider!r} has no list of models to ask for")
-    *others, last = channel.api_keys or ("",)
-    for key in others:
+    *other_keys, last = channel.api_keys or ("",)
+    for key in other_keys:
         with suppress(ProviderAuthError):
             listing = await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)
             return list(await _add_details(upstream, channel, key, listing, timeout_s=details_timeout_s))
@@ -61,6 +61,6 @@ async def _ask(upstream: HttpClient, channel: Channel, key: str, *, now_s: int, 
         raise ProviderTimeout("The provider took too long to list its models") from None
     if response.status != 200:  # noqa: PLR2004
         raise parse_worded_error(response.status, raw, channel.secrets, path=provider.models_path)
-    read = gemini_models.parse_models if provider.list_format == "gemini" else openai_models.parse_models
-    listing = read(raw, owned_by=channel.owner, now_s=now_s)
-    return [attrs.evolve(listed, id=provider.parse_model_id(listed.id)) for listed in listing]
+    parse = gemini_models.parse_models if provider.list_format == "gemini" else openai_models.parse_models
+    listing = parse(raw, owned_by=channel.owner, now_s=now_s)
+    return [attrs.evolve(model_info, id=provider.parse_model_id(model_info.id)) for model_info in listing]

@@ -26,9 +26,9 @@ def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account 
     is_open = _open_to(account)
     group = account.groups[0] if account is not None and account.groups else None
     offers = []
-    for listed in catalog.list_models():
-        serving = [channel for channel, _ in catalog.list_serving(listed.id) if is_open(channel)]
-        offer = _build_offer(listed, sorted(serving, key=lambda channel: -channel.priority), pricing, group)
+    for model_info in catalog.list_models():
+        serving = [channel for channel, _ in catalog.list_serving(model_info.id) if is_open(channel)]
+        offer = _build_offer(model_info, sorted(serving, key=lambda channel: -channel.priority), pricing, group)
         if account is None or (serving and (offer.price is not None or pricing.unpriced != "refuse")):
             offers.append(offer)
     return offers
@@ -42,10 +42,12 @@ def _open_to(account: Account | None) -> Callable[[Channel], bool]:
     return lambda channel: any(map(channel.serves, groups))
 
 
-def _build_offer(listed: ModelInfo, channels: Sequence[Channel], pricing: PricingPolicy, group: str | None) -> Offer:
+def _build_offer(
+    model_info: ModelInfo, channels: Sequence[Channel], pricing: PricingPolicy, group: str | None
+) -> Offer:
     for channel in channels:
-        price = pricing.find_price(listed.id, channel.upstream_model(listed.id), channel.provider)
+        price = pricing.find_price(model_info.id, channel.upstream_model(model_info.id), channel.provider)
         if price is not None:
             ppm = -(-channel.multiplier_ppm * pricing.find_multiplier(group) // ONE_PPM)
-            return Offer(listed, channels, price, ppm)
-    return Offer(listed, channels)
+            return Offer(model_info, channels, price, ppm)
+    return Offer(model_info, channels)

@@ -31,7 +31,7 @@ class DecayingRatio:
     at: float = 0.0
 
     def add(self, numerator: float, denominator: float, now: float) -> None:
-        """Add an observation. ``now``: seconds of a monotonic clock; an earlier time than the last one is the last."""
+        """Add an observation at ``now``, in seconds of a monotonic clock. A time before the last one counts as that."""
         decay: float = _HALF ** (1 / HALF_LIFE_REQUESTS + max(0.0, now - self.at) / HALF_LIFE_S)
         self.numerator = self.numerator * decay + numerator
         self.denominator = self.denominator * decay + denominator

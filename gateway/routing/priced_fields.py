@@ -44,17 +44,21 @@ def keep_allowing(targets: list[Target], foreign: Iterable[tuple[str, str]]) -> 
     """Keep the channels that accept objects not made through the gateway. Raises ``NotFound``."""
     for field, where in foreign:
         names = (field, *_IMPLIED_BY.get(field, ()))
-        kept = [target for target in targets if any(allows(target.channel, name) for name in names)]
-        if targets and not kept:
+        allowing_targets = [target for target in targets if any(allows(target.channel, name) for name in names)]
+        if targets and not allowing_targets:
             raise make_not_found(where, field)
-        targets = kept
+        targets = allowing_targets
     return targets
 
 
-def find_refused_variant(channel: Channel, provider: Provider, theirs: str) -> str | None:
+def find_refused_variant(channel: Channel, provider: Provider, upstream_model: str) -> str | None:
     """Return the variant in a model's name that changes the price without being declared or allowed, or None."""
-    variant = provider.find_variant(theirs)
-    if variant is None or theirs in channel.models or any(theirs == named for _, named in channel.model_map):
+    variant = provider.find_variant(upstream_model)
+    if (
+        variant is None
+        or upstream_model in channel.models
+        or any(upstream_model == mapped_model for _, mapped_model in channel.model_map)
+    ):
         return None
     return None if allows(channel, f"model{variant}") else variant
 
@@ -80,21 +84,21 @@ def keep_allowed(
     """
     if OPERATIONS[inference.operation].counts_only:  # nothing is bought
         return targets
-    kept: list[Target] = []
+    allowed_targets: list[Target] = []
     without: list[Target] = []
     problem = None
     for target in targets:
         try:
             checked = _check_target(target, caller, inference, catalog=catalog, pricing=pricing)
-            (without if checked.left_out else kept).append(checked)
+            (without if checked.left_out else allowed_targets).append(checked)
         except GatewayError as error:
             problem = problem or error
-    if problem is not None and not kept and not without:
+    if problem is not None and not allowed_targets and not without:
         raise problem
     if not without:
-        return kept
-    complete_steps = {_find_step(target) for target in kept}
-    return [*kept, *(target for target in without if _find_step(target) not in complete_steps)]
+        return allowed_targets
+    complete_steps = {_find_step(target) for target in allowed_targets}
+    return [*allowed_targets, *(target for target in without if _find_step(target) not in complete_steps)]
 
 
 def _find_step(target: Target) -> int | None:
@@ -111,13 +115,13 @@ def _check_target(
         return target
     if inference.features and BETA in fields:
         _check_betas(target.channel, inference.features, inference.model)
-    found = list_priced(inference.body, fields)
-    if not found:
+    priced_fields = list_priced(inference.body, fields)
+    if not priced_fields:
         return target
-    refused = [name for name in found if not allows(target.channel, name)]
-    hosted = tuple([name for name in refused if name.startswith(f"{TOOLS}.")])
+    refused_fields = [name for name in priced_fields if not allows(target.channel, name)]
+    hosted = tuple([name for name in refused_fields if name.startswith(f"{TOOLS}.")])
     may_drop = not must_call(inference.body, hosted)
-    for name in refused:
+    for name in refused_fields:
         if name not in hosted or not may_drop:
             raise InvalidRequest(
                 f"'{name}' changes what is bought, and no channel of the model {inference.model!r} allows it "
@@ -126,10 +130,12 @@ def _check_target(
             )
     if hosted:
         target = attrs.evolve(target, left_out=hosted)
-    named = dict(_list_prices(target, caller, inference, catalog=catalog, pricing=pricing))
-    if not named:
+    price_by_model = dict(_list_prices(target, caller, inference, catalog=catalog, pricing=pricing))
+    if not price_by_model:
         return target
-    return attrs.evolve(target, named=named, find_price=partial(pricing.prices.find, provider=target.channel.provider))
+    return attrs.evolve(
+        target, named=price_by_model, find_price=partial(pricing.prices.find, provider=target.channel.provider)
+    )
 
 
 def _check_betas(channel: Channel, features: str, model: str) -> None:
@@ -153,17 +159,17 @@ def _list_prices(
     """Yield the models named in the body, each with its price. Raises if the caller may not buy one of them."""
     fields = PROVIDERS[target.channel.provider].priced_fields
     for model, place in list_named_models(inference.body, fields):
-        ours = [model, *(name for name, theirs in target.channel.model_map if theirs == model)]
-        allowed = [name for name in ours if caller.may_use(name)]
-        if not allowed:
+        names = [model, *(name for name, upstream_model in target.channel.model_map if upstream_model == model)]
+        allowed_names = [name for name in names if caller.may_use(name)]
+        if not allowed_names:
             raise ModelNotAllowed(f"This API key may not use the model {model!r}", param=place, should_retry=False)
-        offered = [name for name in allowed if _offers(catalog, caller, target.channel, name)]
-        refused = find_refused_variant(target.channel, PROVIDERS[target.channel.provider], model)
-        if not offered or refused is not None:
-            if refused is None:
+        offered = [name for name in allowed_names if _offers(catalog, caller, target.channel, name)]
+        refused_variant = find_refused_variant(target.channel, PROVIDERS[target.channel.provider], model)
+        if not offered or refused_variant is not None:
+            if refused_variant is None:
                 error: GatewayError = make_model_not_found(model, catalog.list_models(caller))
             else:
-                error = refuse_variant(model, refused)
+                error = refuse_variant(model, refused_variant)
             error.param = place
             raise error
         price = pricing.find_price(offered[0], model, target.channel.provider)

@@ -45,12 +45,12 @@ class PricingPolicy:
     groups: Mapping[str, int] = attrs.field(factory=dict)
     unpriced: Unpriced = "refuse_limited"
 
-    def find_price(self, model: str, theirs: str, provider: str) -> Price | None:
-        """Return the price of ``theirs``, the provider's name of ``model``, or else the price of ``model``."""
-        return self.prices.find(theirs, provider) or self.prices.find(model, provider)
+    def find_price(self, model: str, upstream_model: str, provider: str) -> Price | None:
+        """Return the price of ``upstream_model``, the provider's name of ``model``, or else the price of ``model``."""
+        return self.prices.find(upstream_model, provider) or self.prices.find(model, provider)
 
     def find_multiplier(self, group: str | None) -> int:
-        """Return the price multiplier of a group (None: no group), in parts per million."""
+        """Return the price multiplier of a group, or of keys without a group, in parts per million."""
         return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
 
     def refuses_unpriced(self, caller: Caller) -> bool:
@@ -60,12 +60,12 @@ class PricingPolicy:
         """Raise ``ModelNotPriced`` if ``model``, which has no price, is refused to ``caller``."""
         if not self.refuses_unpriced(caller):
             return
-        why = "this gateway serves none without"
+        reason = "this gateway serves none without"
         if self.unpriced == "refuse_limited":
-            whose = "this API key" if caller.key.quota.capped else "the account of this API key"
-            why = f"{whose} has a spending limit"
+            limited_owner = "this API key" if caller.key.quota.capped else "the account of this API key"
+            reason = f"{limited_owner} has a spending limit"
         raise ModelNotPriced(
-            f"The model {model!r} has no price for this, and {why}: an administrator can set one ([[price]] in the "
+            f"The model {model!r} has no price for this, and {reason}: an administrator can set one ([[price]] in the "
             "configuration, or Prices in the console; 0 if it costs nothing)",
             param=param,
         )

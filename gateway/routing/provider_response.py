@@ -27,9 +27,9 @@ async def ask_provider(
     below: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer. ``below``: the end of the path, such as ``/input_items``, with its query."""
+    """Return the provider's answer. ``below`` ends the path, such as ``/input_items``, with its query."""
     endpoints = PROVIDERS[channel.provider].endpoints
-    endpoint = next((one for one in endpoints if one.wire == "openai_responses"), None)
+    endpoint = next((candidate for candidate in endpoints if candidate.wire == "openai_responses"), None)
     if endpoint is None:
         raise NotFound(f"The channel of the response {response_id!r} does not keep responses any more")
     path = f"{endpoint.path}/{quote(response_id, safe='')}{below}"

@@ -40,13 +40,13 @@ class ResponseOwners:
     def __init__(
         self,
         store: ResponseOwnerRepository,
-        kept: KeptResponses,
+        kept_responses: KeptResponses,
         clock: Callable[[], float],
         *,
         pauses_s: tuple[float, ...],
     ) -> None:
         self._store = store
-        self._kept = kept
+        self._kept_responses = kept_responses
         self._clock = clock
         self.pauses_s = pauses_s
         self._recent: dict[str, ResponseOwner] = {}
@@ -57,21 +57,23 @@ class ResponseOwners:
         return owner if owner is not None and owner.account_id == account_id else None
 
     async def _find_all(self, ids: Iterable[str]) -> dict[str, ResponseOwner]:
-        wanted = {one for one in ids if len(one) <= MAX_ID_CHARS}
-        found = {one: owner for one in wanted if (owner := self._recent.get(one)) is not None}
-        if len(found) < len(wanted):
-            found |= await self._store.find_owners(wanted - found.keys())
-        return found
+        valid_ids = {response_id for response_id in ids if len(response_id) <= MAX_ID_CHARS}
+        owner_by_id = {
+            response_id: owner for response_id in valid_ids if (owner := self._recent.get(response_id)) is not None
+        }
+        if len(owner_by_id) < len(valid_ids):
+            owner_by_id |= await self._store.find_owners(valid_ids - owner_by_id.keys())
+        return owner_by_id
 
     async def locate(self, response_id: str, account_id: int) -> KeptResponse | ResponseOwner | None:
         """Return an account's response: the kept one, or the owner record of one at a provider; None if unknown."""
         for pause_s in (None, *self.pauses_s):
             if pause_s is not None:
                 await asyncio.sleep(pause_s)
-            kept = await self._kept.find(response_id, account_id)
-            found = kept if kept is not None else await self.find(response_id, account_id)
-            if found is not None:
-                return found
+            kept_response = await self._kept_responses.find(response_id, account_id)
+            owner = kept_response if kept_response is not None else await self.find(response_id, account_id)
+            if owner is not None:
+                return owner
         return None
 
     async def forget(self, response_id: str) -> None:
@@ -89,20 +91,20 @@ class ResponseOwners:
         """
         responds = inference.operation == _RESPONSES
         if responds:
-            inference = await self._kept.inline_references(inference, account_id, borrower)
-        if kept := list_stored_references(inference.body, items=responds):
-            inference = await self._check_names(inference, kept, account_id)
+            inference = await self._kept_responses.inline_references(inference, account_id, borrower)
+        if references := list_stored_references(inference.body, items=responds):
+            inference = await self._check_names(inference, references, account_id)
         if not responds:
             return inference
         inference, turn = await self._check(inference, account_id, borrower)
-        if not self._kept.keeps(inference):
+        if not self._kept_responses.keeps(inference):
             return inference
         response_id = f"resp_{request_id.removeprefix(ID_PREFIX)}"
         kept_call = inference  # without `keep`, which would refer to itself
         loop = asyncio.get_running_loop()
 
         def keep(body: bytes) -> None:
-            call_on_loop(loop, self._kept.store_soon, response_id, account_id, kept_call, body, turn)
+            call_on_loop(loop, self._kept_responses.store_soon, response_id, account_id, kept_call, body, turn)
 
         return attrs.evolve(inference, keep=keep)
 
@@ -120,16 +122,16 @@ class ResponseOwners:
                 break
             await asyncio.sleep(pause_s)  # another node may be storing it
             owners = await self._find_all(ids)
-        channel, foreign = inference.channel, []
+        channel, foreign_names = inference.channel, []
         for name in names:
             owner = owners.get(f"{_PART}{name.id}")
             if owner is None:
-                foreign += [] if name.has_content else [(name.field, name.param)]
+                foreign_names += [] if name.has_content else [(name.field, name.param)]
             elif owner.account_id != account_id or (channel and owner.channel != channel):
                 raise make_not_found(name.param)
             else:
                 channel = owner.channel
-        return attrs.evolve(inference, channel=channel, foreign=tuple(foreign))
+        return attrs.evolve(inference, channel=channel, foreign=tuple(foreign_names))
 
     async def _check(
         self, inference: InferenceRequest, account_id: int, borrower: Borrower
@@ -143,29 +145,33 @@ class ResponseOwners:
         previous = inference.body.get("previous_response_id")
         if previous is None:
             return inference, None
-        found = await self.locate(previous, account_id)
-        if found is None:
+        owner = await self.locate(previous, account_id)
+        if owner is None:
             raise make_missing(previous, "previous_response_id")
-        if isinstance(found, KeptResponse):
-            return await self._kept.extend(inference, found, borrower)
-        if inference.channel and inference.channel != found.channel:
+        if isinstance(owner, KeptResponse):
+            return await self._kept_responses.extend(inference, owner, borrower)
+        if inference.channel and inference.channel != owner.channel:
             raise make_missing(previous, "previous_response_id")
-        return attrs.evolve(inference, channel=found.channel, earlier_tokens=found.tokens), None
+        return attrs.evolve(inference, channel=owner.channel, earlier_tokens=owner.tokens), None
 
     def record_owner(
-        self, response_id: str, account_id: int, channel: str, made: Iterable[str] = (), *, tokens: int = 0
+        self, response_id: str, account_id: int, channel: str, part_ids: Iterable[str] = (), *, tokens: int = 0
     ) -> None:
-        """Record the owner of a response (with its ``tokens``) and of the objects it ``made``, in the background."""
-        owners = dict.fromkeys((response_id, *(f"{_PART}{one}" for one in made)), ResponseOwner(account_id, channel))
+        """Record the owner of a response (with its ``tokens``) and of its objects ``part_ids``, in the background."""
+        owners = dict.fromkeys(
+            (response_id, *(f"{_PART}{part_id}" for part_id in part_ids)), ResponseOwner(account_id, channel)
+        )
         owners[response_id] = ResponseOwner(account_id, channel, tokens)
-        ids = [one for one in owners if one not in self._recent and 0 < len(one) <= MAX_ID_CHARS][:_MOST_MADE]
+        ids = [
+            object_id for object_id in owners if object_id not in self._recent and 0 < len(object_id) <= MAX_ID_CHARS
+        ][:_MOST_MADE]
         if not ids:
             return
-        new = {one: owners[one] for one in ids}
-        self._recent |= new
+        new_owners = {object_id: owners[object_id] for object_id in ids}
+        self._recent |= new_owners
         while len(self._recent) > MOST_RECENT:
             del self._recent[next(iter(self._recent))]
-        task = asyncio.get_running_loop().create_task(self._keep(new))
+        task = asyncio.get_running_loop().create_task(self._keep(new_owners))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
@@ -184,7 +190,7 @@ class ResponseOwners:
 
 
 def make_not_found(where: str, allow: str = "") -> NotFound:
-    """Return the error for an id that is not the account's. ``allow``: the field with which a channel accepts it."""
+    """Return the error for an id that is not the account's. ``allow`` is the field by which a channel accepts it."""
     hint = f" (a channel takes ids that were made elsewhere with allow_fields = ['{allow}'])" if allow else ""
     message = f"'{where}' names nothing that this account has made through the gateway{hint}"
     return NotFound(message, param=where, should_retry=False)

@@ -10,7 +10,7 @@ from gateway.routing.model_catalog import ModelCatalog
 
 def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
     """Yield what is probably wrong with a route: a model that it hides, and steps without a channel."""
-    if route.name not in route.models and any(sure for _, sure in catalog.list_serving(route.name)):
+    if route.name not in route.models and any(is_certain for _, is_certain in catalog.list_serving(route.name)):
         yield f"The route {route.name!r} hides the model of its name, which none of its steps uses"
     names = [channel.name for channel in catalog.channels]
     for number, step in enumerate(route.steps, 1):
@@ -26,16 +26,16 @@ def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
 
 
 def list_map_warnings(maps: Iterable[tuple[str, Mapping[str, str]]], is_known: Callable[[str], bool]) -> Iterator[str]:
-    """Yield each model that a channel maps to another model. ``maps``: channels with their ``model_map``.
+    """Yield each model that a channel maps to another model. ``maps`` has channels with their ``model_map``.
 
-    ``is_known``: whether a name is of a known model; an alias of the operator's own is none.
+    ``is_known`` returns whether a name is of a known model; an alias of the operator's own is none.
     """
     for channel, model_map in maps:
-        for ours, theirs in model_map.items():
-            if _find_model(ours) != _find_model(theirs) and is_known(ours) and is_known(theirs):
+        for alias, upstream_model in model_map.items():
+            if _find_model(alias) != _find_model(upstream_model) and is_known(alias) and is_known(upstream_model):
                 yield (
-                    f"The channel {channel!r} maps the model {ours!r} to another model, {theirs!r}: "
-                    f"a route {ours!r} with the step {theirs!r} says so, and shows who answered"
+                    f"The channel {channel!r} maps the model {alias!r} to another model, {upstream_model!r}: "
+                    f"a route {alias!r} with the step {upstream_model!r} says so, and shows who answered"
                 )
 
 

@@ -72,8 +72,8 @@ class Router:
         self.descriptions = descriptions
         self._describer: ModelDescriber | None = None
         self._conversations: ConversationMemory | None = None
-        self._known: dict[Hashable, list[Target]] = {}
-        self._known_of = self._list_parts()
+        self._cached_targets: dict[Hashable, list[Target]] = {}
+        self._cache_sources = self._list_parts()
 
     def route(self, caller: Caller, inference: InferenceRequest) -> TargetList:
         """Return the targets of a request.
@@ -106,8 +106,8 @@ class Router:
             targets = self._keep_available(targets, caller)
         targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
         state = inference, self.load_balancer
-        account, named = caller.account.id, inference.affinity_key
-        affinity_key = None if named is None or state[1].settings.affinity == "off" else f"{account}:{named}"
+        account, session = caller.account.id, inference.affinity_key
+        affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account}:{session}"
         if options and options[0].place is not None:
             steps: TargetList = _make_step_list(
                 targets, *state, options=options, account=account, affinity_key=affinity_key, graded=graded
@@ -134,12 +134,16 @@ class Router:
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
     ) -> GatewayError:
         """Return the error for a request whose path the provider lacks: it names models for this operation."""
-        models = (one.id for one in self.list_models(caller) if self.list_options(caller, one.id, inference.operation))
+        models = (
+            model_info.id
+            for model_info in self.list_models(caller)
+            if self.list_options(caller, model_info.id, inference.operation)
+        )
         return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """Return the targets that a caller may use. The list is cached and must not be changed."""
-        state, lines, pricing, models, routes = self._known_of
+        state, lines, pricing, models, routes = self._cache_sources
         if (
             state is not self.catalog.state
             or lines is not self.load_balancer.channels
@@ -147,27 +151,27 @@ class Router:
             or models is not self.models
             or routes is not self.routes
         ):
-            self._known, self._known_of = {}, self._list_parts()
+            self._cached_targets, self._cache_sources = {}, self._list_parts()
         key = caller.key
         place = (model, operation, key.group, key.models, caller.account.groups, caller.capped)
-        targets = self._known.get(place)
+        targets = self._cached_targets.get(place)
         if targets is None:
             caller.check_group()
             self._check_allowed(caller, model)
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.clear()
+            if len(self._cached_targets) >= _MOST_REMEMBERED:
+                self._cached_targets.clear()
             if model in self.routes:
                 targets = _list_step_targets(self, self.routes[model], caller, operation)
             else:
                 targets = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
-            self._known[place] = targets
+            self._cached_targets[place] = targets
         return targets
 
     def _check_allowed(self, caller: Caller, model: str) -> None:
         try:
             caller.check_model(model)
         except ModelNotAllowed as error:
-            error.message += did_you_mean(model, (listed.id for listed in self.list_models(caller)))
+            error.message += did_you_mean(model, (model_info.id for model_info in self.list_models(caller)))
             raise
 
     def keep_priced(self, targets: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
@@ -191,43 +195,45 @@ class Router:
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``."""
         channels, facts = self.load_balancer.channels, OPERATIONS[operation]
-        described = facts.media in _DESCRIBED
+        needs_capability = facts.media in _DESCRIBED
         group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
-        for channel, sure in self.catalog.list_serving(model, caller):
-            provider, theirs = PROVIDERS[channel.provider], channel.upstream_model(model)
-            endpoint = _find_endpoint(provider, facts.formats, theirs, channels[channel.name].missing)
-            if endpoint is not None and find_refused_variant(channel, provider, theirs) is None:
-                price = self.pricing.find_price(model, theirs, channel.provider)
+        for channel, is_certain in self.catalog.list_serving(model, caller):
+            provider, upstream_model = PROVIDERS[channel.provider], channel.upstream_model(model)
+            endpoint = _find_endpoint(provider, facts.formats, upstream_model, channels[channel.name].missing)
+            if endpoint is not None and find_refused_variant(channel, provider, upstream_model) is None:
+                price = self.pricing.find_price(model, upstream_model, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
-                able = self._find_capability(model, theirs, provider) if described else UNKNOWN
-                other = partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
+                capability = self._find_capability(model, upstream_model, provider) if needs_capability else UNKNOWN
+                find_other_price = (
+                    partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
+                )
                 unpriced = not pays_for(price, operation)
-                made = Target(
-                    *(channels[channel.name], endpoint, theirs, price, ppm, sure, able, unpriced),
-                    find_price=other,
+                target = Target(
+                    *(channels[channel.name], endpoint, upstream_model, price, ppm, is_certain, capability, unpriced),
+                    find_price=find_other_price,
                     reports_cost=provider.reports_cost,
                 )
-                options.append(made)
+                options.append(target)
         return options
 
-    def _find_capability(self, model: str, theirs: str, provider: Provider) -> Capability:
-        known = provider.find_capability(theirs)
-        configured = find_capability(self.models, model, theirs)
-        return configured.fill_from(known) if configured else known or UNKNOWN
+    def _find_capability(self, model: str, upstream_model: str, provider: Provider) -> Capability:
+        built_in = provider.find_capability(upstream_model)
+        configured = find_capability(self.models, model, upstream_model)
+        return configured.fill_from(built_in) if configured else built_in or UNKNOWN
 
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""
-        listed = self.catalog.list_models(caller) if caller.may_use_group else []
+        models = self.catalog.list_models(caller) if caller.may_use_group else []
         if self.routes:
-            listed = self._add_routes(listed, caller)
+            models = self._add_routes(models, caller)
         if not self.pricing.refuses_unpriced(caller):
-            return listed
-        return [model for model in listed if self._has_price(model.id, caller)]
+            return models
+        return [model for model in models if self._has_price(model.id, caller)]
 
-    def _add_routes(self, listed: list[ModelInfo], caller: Caller) -> list[ModelInfo]:
+    def _add_routes(self, models_without_routes: list[ModelInfo], caller: Caller) -> list[ModelInfo]:
         """Add the routes, which hide models of the same name. A route is as old as its newest model."""
-        models = {model.id: model for model in listed}
+        models = {model.id: model for model in models_without_routes}
         routes = [route for route in self.routes.values() if caller.may_use(route.name)]
         for route in routes:
             ages = [models[name].created_s for name in route.models if name in models]
@@ -236,9 +242,9 @@ class Router:
 
     def get_model(self, caller: Caller, model: str) -> ModelInfo:
         """Return one model of ``list_models`` by id. Raises ``ModelNotFound``."""
-        for listed in self.list_models(caller):
-            if listed.id == model:
-                return listed
+        for model_info in self.list_models(caller):
+            if model_info.id == model:
+                return model_info
         raise make_model_not_found(model, self.list_models(caller))
 
     async def describe_models(self, caller: Caller, models: Sequence[ModelInfo]) -> "list[DescribedModel]":
@@ -288,8 +294,8 @@ class Router:
             serving = self.catalog.list_serving(model, caller)
             providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
             for channel, _ in serving:
-                theirs = channel.upstream_model(model)
-                variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
+                upstream_model = channel.upstream_model(model)
+                variant = find_refused_variant(channel, PROVIDERS[channel.provider], upstream_model)
                 if variant is not None:
                     raise refuse_variant(model, variant)
             raise refuse_operation(model, inference.operation, providers)
@@ -310,18 +316,18 @@ def _keep_able(targets: list[Target], inference: InferenceRequest) -> list[Targe
     """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` without such a channel."""
     if inference.video is not None and inference.video.remix_of is not None:
         targets = _keep_original(targets, inference.video.remix_of)
-    able, unable = [], []
+    able_targets, refused_targets = [], []
     for target in targets:
         problem = _find_problem(inference, target.capability, fan_out=target.channel.fan_out)
         if problem is None:
-            able.append(target)
+            able_targets.append(target)
         else:
-            unable.append((target.capability, problem))
-    shared = None if able else find_shared_problem(unable, partial(_find_problem, inference))
-    if shared is not None:
-        param, reason = shared
+            refused_targets.append((target.capability, problem))
+    shared_problem = None if able_targets else find_shared_problem(refused_targets, partial(_find_problem, inference))
+    if shared_problem is not None:
+        param, reason = shared_problem
         raise InvalidRequest(f"The model {inference.model!r} cannot do this: {reason}", param=param)
-    return able
+    return able_targets
 
 
 def _find_problem(inference: InferenceRequest, capability: Capability, *, fan_out: bool = False) -> Problem | None:
@@ -334,22 +340,24 @@ def _find_problem(inference: InferenceRequest, capability: Capability, *, fan_ou
 
 def _keep_channel(targets: list[Target], channel: str) -> list[Target]:
     """Keep the channel of the response that the request continues. Raises ``NotFound`` if it is gone."""
-    kept = [target for target in targets if target.channel.name == channel]
-    if not kept:
+    channel_targets = [target for target in targets if target.channel.name == channel]
+    if not channel_targets:
         raise NotFound("The channel that made the continued response no longer serves the model", should_retry=False)
-    return kept
+    return channel_targets
 
 
 def _keep_original(targets: list[Target], original: VideoJob) -> list[Target]:
     """Keep the channel of the original video. Raises ``InvalidRequest`` if it no longer serves the model."""
-    kept = [
+    original_targets = [
         target
         for target in targets
         if target.channel.name == original.channel
         and target.channel.provider == original.provider
         and target.endpoint.wire == original.wire
     ]
-    kept = [target for target in kept if target.model == original.upstream_model] or kept
-    if not kept:
+    original_targets = [
+        target for target in original_targets if target.model == original.upstream_model
+    ] or original_targets
+    if not original_targets:
         raise InvalidRequest("The video cannot be made anew: nobody who made it serves its model now", param="video_id")
-    return kept
+    return original_targets

@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 @frozen
 class Candidate(Generic[T]):
-    """A candidate for ``choose``, which returns ``what``. ``sure`` False: its model list is unknown.
+    """A candidate for ``choose``, which returns ``what``. ``is_certain`` is False if its model list is unknown.
 
     ``share``: of its usual requests while it warms up after a failure; otherwise 1. ``weight`` is multiplied by it.
     """
 
     what: T
     name: str
-    sure: bool = True
+    is_certain: bool = True
     priority: int = 0
     weight: float = 1.0
     share: float = 1.0
@@ -39,10 +39,10 @@ def choose(
     *,
     pick: Callable[[Sequence[Candidate[T]], tuple[float, float]], Candidate[T]] | None = None,
 ) -> T | None:
-    """Choose a candidate and return its ``what``. None without candidates.
+    """Choose a candidate and return its ``what``; None without candidates.
 
     ``candidates`` are all available channels; their order only breaks ties. Requests with the same ``affinity_key`` get
-    the same channel; None: ``pick`` decides among several equals, or without one weight and load. ``rng`` are two
+    the same channel. Without a key ``pick`` decides among several equals, or else weight and load. ``rng`` are two
     random numbers from 0 to below 1.
     """
     equals = _list_best(candidates)
@@ -71,7 +71,7 @@ def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:
     best: tuple[bool, int] | None = None
     equals: list[Candidate[T]] = []
     for candidate in candidates:
-        rank = candidate.sure, candidate.priority
+        rank = candidate.is_certain, candidate.priority
         if best is None or rank > best:
             best, equals = rank, [candidate]
         elif rank == best:
@@ -83,8 +83,10 @@ def _list_lower(candidates: Sequence[Candidate[T]], best: Sequence[Candidate[T]]
     """Return the equally sure candidates of lower priorities. An unsure channel must not replace a warming one."""
     if len(best) == len(candidates):
         return []
-    sure, priority = best[0].sure, best[0].priority
-    return [candidate for candidate in candidates if candidate.sure == sure and candidate.priority != priority]
+    is_certain, priority = best[0].is_certain, best[0].priority
+    return [
+        candidate for candidate in candidates if candidate.is_certain == is_certain and candidate.priority != priority
+    ]
 
 
 def draw_by_weight(candidates: Sequence[Candidate[T]], rng: float) -> Candidate[T]:

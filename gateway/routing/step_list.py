@@ -55,7 +55,7 @@ class StepList(TargetList):
         pinned: bool = False,
     ) -> None:
         self.route = route = get_place(options[0]).route
-        usual = max(load_balancer.settings.max_attempts, min(len(route.steps), MAX_ATTEMPTS))
+        default_attempts = max(load_balancer.settings.max_attempts, min(len(route.steps), MAX_ATTEMPTS))
         super().__init__(
             draw_models(targets, affinity_key, load_balancer.draw_random()[0]),
             inference,
@@ -63,7 +63,7 @@ class StepList(TargetList):
             account=account,
             affinity_key=affinity_key,
             graded=graded,
-            max_attempts=route.max_attempts or usual,
+            max_attempts=route.max_attempts or default_attempts,
         )
         self.passed: list[FailedAttempt] = []
         self._unreachable: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ class StepList(TargetList):
         home = affinity.find_target(self.targets)
         if home is not None and super()._is_open(home):
             self._step = step = get_place(home).step
-            self._order = [step, *(other for other in self._order if other != step)]
+            self._order = [step, *(other_step for other_step in self._order if other_step != step)]
 
     def sort_trail(self, attempts: Iterable[FailedAttempt]) -> list[FailedAttempt]:
         numbers = [step + 1 for step in self._order]
@@ -310,7 +310,7 @@ class StepList(TargetList):
             if step not in usable:
                 self._note_passed(step, self._find_lack(step))
         self._step, self._failed_in_step = following, set()
-        self._tried, self._again, self._exceeded = self._unreachable, None, False
+        self._tried, self._next_target, self._exceeded = self._unreachable, None, False
         return True
 
     def _find_next(self, causes: set[Cause]) -> int | None:
@@ -331,12 +331,12 @@ class StepList(TargetList):
 
     def _find_obstacle_cause(self) -> Cause:
         now = self.load_balancer.now
-        found = (
+        obstacles = (
             target.state.find_obstacle(target.endpoint_key, self.account, now)
             for target in self.targets
             if get_place(target).step == self._step
         )
-        return find_obstacle_cause({obstacle[0] for obstacle in found if obstacle is not None})
+        return find_obstacle_cause({obstacle[0] for obstacle in obstacles if obstacle is not None})
 
     def _note_passed(self, step: int, cause: Cause) -> None:
         models = self.route.steps[step].models
@@ -408,7 +408,7 @@ def make_step_list(
     """Return the targets that meet the conditions of their steps. Raises ``InvalidRequest``."""
     route = get_place(options[0]).route
     if _has_one_way(route):  # needs no choice of a step
-        plain = TargetList(
+        target_list = TargetList(
             targets,
             inference,
             load_balancer,
@@ -417,8 +417,8 @@ def make_step_list(
             graded=graded,
             max_attempts=route.max_attempts or 0,
         )
-        plain.balance = route.steps[0].balance or plain.balance
-        return plain
+        target_list.balance = route.steps[0].balance or target_list.balance
+        return target_list
     fitting = keep_fitting(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
         return TargetList((), inference, load_balancer, account=account)
@@ -472,7 +472,7 @@ def find_traits(inference: InferenceRequest) -> RequestTraits:
 
 
 def draw_models(targets: Sequence[Target], affinity_key: str | None, rng: float) -> list[Target]:
-    """Order the models of each step for one request by their weights. ``rng``: a random number from 0 to below 1.
+    """Order the models of each step for one request by their weights. ``rng`` is a random number from 0 to below 1.
 
     Requests with the same ``affinity_key`` get the same order. A step with one model keeps its rank.
     """

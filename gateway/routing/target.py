@@ -53,7 +53,7 @@ NONE_NAMED: Mapping[str, Price | None] = {}
 class Target:
     """A channel that may serve a request, with the provider's name of the model and the price for the caller.
 
-    The price is the one at the time of routing. ``sure`` is False while the channel's model list is unknown.
+    The price is the one at the time of routing. ``is_certain`` is False while the channel's model list is unknown.
 
     Attributes:
         unpriced: the model has no price, or none for the unit that the request buys.
@@ -70,7 +70,7 @@ class Target:
     model: str
     price: Price | None = None
     multiplier_ppm: int = ONE_PPM
-    sure: bool = True
+    is_certain: bool = True
     capability: Capability = UNKNOWN
     unpriced: bool = False
     named: Mapping[str, Price | None] = NONE_NAMED
@@ -96,7 +96,7 @@ class Target:
 
     def bound(self, inference: InferenceRequest) -> Usage:
         """Return the maximum usage of a request on this channel: each of several provider requests bills the prompt."""
-        need, most = inference.need, self.capability.max_n
+        need, max_images = inference.need, self.capability.max_n
         if self.fans_out(inference):
             return attrs.evolve(
                 need,
@@ -108,9 +108,9 @@ class Target:
             video = self.capability.fill(inference.video)
             seconds = video.seconds or UNKNOWN_SECONDS
             return attrs.evolve(need, duration_ms=seconds * 1_000, size=video.size or "")
-        if inference.image is None or most is None or inference.image.count <= most:
+        if inference.image is None or max_images is None or inference.image.count <= max_images:
             return need
-        calls = -(-inference.image.count // most)
+        calls = -(-inference.image.count // max_images)
         return attrs.evolve(need, prompt_tokens=need.prompt_tokens * calls)
 
     def cost(self, usage: Usage) -> int:
@@ -320,8 +320,8 @@ class Attempt:
                 body, media_type, stream=inference.stream, accept=accept, path=path, headers=headers
             )
             http_request = self.access.address(endpoint_request, translator.identity.now_s)
-            same = media_type == JSON and http_request.grant is None and path is None
-            if same and PROVIDERS[self.channel.provider].has_static_signature:
+            is_cacheable = media_type == JSON and http_request.grant is None and path is None
+            if is_cacheable and PROVIDERS[self.channel.provider].has_static_signature:
                 self.slot.key.store_template(
                     kind, RequestTemplate(self.channel, http_request.url, http_request.headers)
                 )
@@ -364,7 +364,7 @@ class ProviderAccess:
     mark: str
 
     def build_request(self, provider_request: ProviderRequest, now_s: int, *, once: bool = False) -> HttpRequest:
-        """Build a request at ``now_s`` (Unix s); ``once``: never send it twice. Raises ``UnsupportedByProvider``."""
+        """Build a request at ``now_s`` (Unix s), sent at most ``once`` if so. Raises ``UnsupportedByProvider``."""
         endpoint_request = NO_BODY
         if (body := provider_request.body) is not None:
             endpoint_request = EndpointRequest(*pack(lambda: body, self.endpoint, self.model, self.mark))
@@ -378,10 +378,10 @@ class ProviderAccess:
 
     def _toward(self, host: str | None) -> "ProviderAccess":
         """Return the access for another host of the vendor's domain. For other domains it is unchanged."""
-        own = urlsplit(self.channel.base_url)
-        if host is None or own.scheme != "https" or find_domain(own.hostname or "") != find_domain(host):
+        own_url = urlsplit(self.channel.base_url)
+        if host is None or own_url.scheme != "https" or find_domain(own_url.hostname or "") != find_domain(host):
             return self
-        return attrs.evolve(self, channel=attrs.evolve(self.channel, base_url=own._replace(netloc=host).geturl()))
+        return attrs.evolve(self, channel=attrs.evolve(self.channel, base_url=own_url._replace(netloc=host).geturl()))
 
     def address(self, endpoint_request: EndpointRequest, now_s: int) -> HttpRequest:
         provider = PROVIDERS[self.channel.provider]
@@ -398,9 +398,9 @@ def find_domain(host: str) -> str:
 def find_answered(received: bytes) -> str:
     """Return the first model name in an answer. In generated text, the quotation marks are escaped."""
     start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
-    found = _MODEL.search(received, start) if start >= 0 else None
+    match = _MODEL.search(received, start) if start >= 0 else None
     try:
-        return str(orjson.loads(found[1])) if found else ""
+        return str(orjson.loads(match[1])) if match else ""
     except orjson.JSONDecodeError:
         return ""
 
@@ -418,9 +418,9 @@ def pack(
     try:
         body = build()
         if endpoint.quirks and not isinstance(body, RawFile):
-            changed = endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
-            if changed and translator is not None:
-                translator.adapted = tuple(dict.fromkeys((*translator.adapted, *changed)))
+            changed_fields = endpoint.apply_quirks(body.fields if isinstance(body, Form) else body, model)
+            if changed_fields and translator is not None:
+                translator.adapted = tuple(dict.fromkeys((*translator.adapted, *changed_fields)))
         return build_payload(body, mark)
     except InvalidRequest as refused:
         raise UnsupportedByProvider(refused.message, param=refused.param) from None

@@ -94,8 +94,8 @@ class TargetList:
         self._tried: tuple[str, ...] = ()
         self._attempts = 0
         self._max_attempts = max_attempts or load_balancer.settings.max_attempts
-        self._once = False
-        self._again: Target | None = None
+        self._sends_once = False
+        self._next_target: Target | None = None
         self._repeated = False
         self._lowered: Target | None = None
         self._limit = 0
@@ -129,13 +129,13 @@ class TargetList:
         """Return one target of each channel at which the request may wait for a place, the best first."""
         if self._wait_is_over:
             return ()
-        found: dict[int, Target] = {}
+        best_by_channel: dict[int, Target] = {}
         for target in self.targets:
             if target.state.queue is not None and self._may_wait_for(target):
-                best = found.setdefault(id(target.state), target)
+                best = best_by_channel.setdefault(id(target.state), target)
                 if target.losses < best.losses:
-                    found[id(target.state)] = target
-        return sorted(found.values(), key=lambda target: (target.losses, -target.channel.priority))
+                    best_by_channel[id(target.state)] = target
+        return sorted(best_by_channel.values(), key=lambda target: (target.losses, -target.channel.priority))
 
     def _may_wait_for(self, target: Target) -> bool:
         """Return whether the channel lacks nothing but a place, and its queue has room."""
@@ -209,9 +209,9 @@ class TargetList:
         elif not error.retryable or self._attempts >= self._max_attempts:
             return False
         # A stale connection is no failure of the channel, which gets the request again over a new connection.
-        self._once = isinstance(error, StaleConnection)
-        if self._once:
-            self._again = failed.target
+        self._sends_once = isinstance(error, StaleConnection)
+        if self._sends_once:
+            self._next_target = failed.target
             return not self._risks_double_media(error)
         if isinstance(error, errors.ContextExceeded):  # two providers agree: trying a third is useless
             if self._exceeded:
@@ -231,8 +231,8 @@ class TargetList:
         if self.is_open:
             return True
         if self._may_repeat(failed, error):
-            self._again, self._repeated, self.pause_s = failed.target, True, error.provider_retry_after_s or 0.0
-        return self._again is not None
+            self._next_target, self._repeated, self.pause_s = (failed.target, True, error.provider_retry_after_s or 0.0)
+        return self._next_target is not None
 
     def _prepare_lower_limit(self, failed: Attempt, limit: int) -> bool:
         """Prepare to resend the request to the same channel, once, with the output limit that its provider named.
@@ -240,18 +240,18 @@ class TargetList:
         The provider has processed nothing, so the attempt does not count. Only a successful next attempt proves that
         the limit was the reason. Return False if the request is not resent.
         """
-        sent = failed.output_limit or self._inference.allowed_output
-        if self._lowered is not None or 0 < sent <= limit:
+        sent_limit = failed.output_limit or self._inference.allowed_output
+        if self._lowered is not None or 0 < sent_limit <= limit:
             return False
         self._attempts -= 1
-        self._again = self._lowered = failed.target
+        self._next_target = self._lowered = failed.target
         self._limit = limit
         return True
 
     def _prepare_other_endpoint(self, failed: Attempt) -> bool:
         """Prepare an attempt on another endpoint of the channel, or on another channel. Return False without one."""
-        self._again = _find_other_endpoint(failed.target, self._inference)
-        if self._again is None:
+        self._next_target = _find_other_endpoint(failed.target, self._inference)
+        if self._next_target is None:
             self._tried += (failed.channel.name,)
         return self.is_open
 
@@ -297,9 +297,9 @@ class TargetList:
             raise errors.NoHealthyChannel(message, retry_after_s=1)
         self.targets = with_room
 
-    def limit_attempts(self, most: int) -> None:
+    def limit_attempts(self, max_attempts: int) -> None:
         """Make at most so many attempts, whatever the settings say."""
-        self._max_attempts = most
+        self._max_attempts = max_attempts
 
     def multiply_prices(self, multiplier_ppm: int) -> None:
         """Multiply the price at every channel. The multiplier is rounded up to parts per million."""
@@ -313,11 +313,11 @@ class TargetList:
     def busy(self) -> bool:
         """Whether any channel is available, or unavailable only because it is full or rate limited."""
         now = self.load_balancer.now
-        found = [target.state.find_obstacle(target.endpoint_key, self.account, now) for target in self.targets]
-        return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in found)
+        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account, now) for target in self.targets]
+        return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in obstacles)
 
     def keep_conversation(self, affinity: "Conversation", name: str) -> None:
-        """Prefer the target that answered the conversation last. ``name``: the conversation's, for the hash."""
+        """Prefer the target that answered the conversation last. ``name`` is the conversation's, for the hash."""
         self.affinity = affinity
         if affinity.continues:
             self._sticky = name
@@ -329,7 +329,7 @@ class TargetList:
     @property
     def is_open(self) -> bool:
         """Whether another attempt can be made, on an untried channel or on the same one again."""
-        return self._again is not None or any(map(self._is_open, self.targets)) or bool(self.list_queued())
+        return self._next_target is not None or any(map(self._is_open, self.targets)) or bool(self.list_queued())
 
     @property
     def is_any_open(self) -> bool:
@@ -338,30 +338,32 @@ class TargetList:
 
     def next(self, failed: Attempt) -> Attempt | None:
         """Start the attempt after ``failed``. Return None if no channel can take the request any more."""
-        identity, again = failed.translator.identity, self._again
-        self._again, self.pause_s = None, 0.0
-        if again is not None and (
-            again.endpoint is not failed.target.endpoint or (again is self._lowered and self._is_open(again))
+        identity, next_target = failed.translator.identity, self._next_target
+        self._next_target, self.pause_s = None, 0.0
+        if next_target is not None and (
+            next_target.endpoint is not failed.target.endpoint
+            or (next_target is self._lowered and self._is_open(next_target))
         ):
-            return self._take(again, identity.id, identity.now_s)
+            return self._take(next_target, identity.id, identity.now_s)
         target = self._choose()
         if target is not None:
             return self._take(target, identity.id, identity.now_s)
         if (
-            again is None
-            or again.state.find_insisting_s(again.endpoint_key, self.account, self.load_balancer.now) is None
+            next_target is None
+            or next_target.state.find_insisting_s(next_target.endpoint_key, self.account, self.load_balancer.now)
+            is None
         ):
             return None
-        return self._take(again, identity.id, identity.now_s, insisting=True)
+        return self._take(next_target, identity.id, identity.now_s, insisting=True)
 
     def _choose(self) -> Target | None:
-        ready = [target for target in self.targets if self._is_open(target)]
-        if len(ready) <= 1:
-            return ready[0] if ready else None
+        open_targets = [target for target in self.targets if self._is_open(target)]
+        if len(open_targets) <= 1:
+            return open_targets[0] if open_targets else None
         if self._graded:
-            fewest = min(target.losses for target in ready)
-            ready = [target for target in ready if target.losses == fewest]
-        return self._pick(ready)
+            fewest = min(target.losses for target in open_targets)
+            open_targets = [target for target in open_targets if target.losses == fewest]
+        return self._pick(open_targets)
 
     def _pick(self, targets: Sequence[Target]) -> Target:
         balancer = self.load_balancer
@@ -409,9 +411,14 @@ class TargetList:
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
         balancer, affinity = self.load_balancer, self.affinity
-        kept = None if affinity is None else affinity.find_key(target.state)
+        preferred_key = None if affinity is None else affinity.find_key(target.state)
         slot = balancer.acquire(
-            target.state, target.endpoint_key, self.account, retry=retry, insisting=insisting, kept=kept
+            target.state,
+            target.endpoint_key,
+            self.account,
+            retry=retry,
+            insisting=insisting,
+            preferred_key=preferred_key,
         )
         self._attempts += 1
         if balancer.measured_balance is not None:
@@ -431,7 +438,9 @@ class TargetList:
         if len(self.targets) > 1 and self._inference.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self.load_balancer.settings.failover_after_s)
         limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
-        attempt = Attempt(target, channel, slot, translator, timeouts, self._once, several=several, output_limit=limit)
+        attempt = Attempt(
+            target, channel, slot, translator, timeouts, self._sends_once, several=several, output_limit=limit
+        )
         attempt.performance = slot.performance
         if affinity is not None:
             affinity.note_started(attempt, balancer.now)
@@ -448,18 +457,20 @@ class TargetList:
         """Return whether another channel could serve the request if this channel fails."""
         if self._attempts >= self._max_attempts:
             return False
-        return any(other.state is not target.state and self._is_open(other) for other in self.targets)
+        return any(
+            other_target.state is not target.state and self._is_open(other_target) for other_target in self.targets
+        )
 
     def _find_reason(self) -> errors.NoHealthyChannel:
         """Return the error for a request that no channel takes now: 429 if all are rate limited, otherwise 503."""
         now = self.load_balancer.now
         waits, obstacles = [], set()
         for target in self.targets:
-            found = target.state.find_obstacle(target.endpoint_key, self.account, now)
-            if found is not None:
-                obstacles.add(found[0])
+            obstacle = target.state.find_obstacle(target.endpoint_key, self.account, now)
+            if obstacle is not None:
+                obstacles.add(obstacle[0])
                 insisting_s = self._find_insisting_s(target)
-                waits.append(found[1] if insisting_s is None else min(found[1], insisting_s))
+                waits.append(obstacle[1] if insisting_s is None else min(obstacle[1], insisting_s))
         wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
         channels = f"Every channel that serves the model {self._inference.model!r}"
         if obstacles and obstacles <= RATE_LIMITS:
@@ -491,7 +502,7 @@ def _build_candidate(target: Target, share: float) -> Candidate[Target]:
     return Candidate(
         target,
         channel.name,
-        sure=target.sure,
+        is_certain=target.is_certain,
         priority=channel.priority,
         weight=channel.weight * share,
         share=share,

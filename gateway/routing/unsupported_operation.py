@@ -45,7 +45,7 @@ class UnsupportedOperation(GatewayError):
 
 
 def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[Provider, str]]) -> UnsupportedOperation:
-    """Return the error for an operation that a served model lacks. ``serving``: providers and their model names."""
+    """Return the error for an operation that a served model lacks. ``serving`` has providers and their model names."""
     works = _find_working(list(serving), operation)
     hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
     return UnsupportedOperation(
@@ -65,35 +65,53 @@ def refuse_chat_model(
 ) -> UnsupportedOperation | None:
     """Return the error for requesting media from a chat model. None if the model may not be a chat model.
 
-    A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered``: the
+    A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered`` are the
     models that the caller may use at this endpoint.
     """
     doing, fitting = _MEDIA.get(operation, ("", "chat"))
     if not doing or price is None or not {"token"} <= price.units <= {"token", "search"} or find_named(model):
         return None
-    others = [other for other in offered if find_named(other) == fitting][:_MOST_NAMED]
-    hint = f"models that do: {', '.join(others)}" if others else "this gateway has no model that is known to do so"
+    other_models = [other for other in offered if find_named(other) == fitting][:_MOST_NAMED]
+    hint = (
+        f"models that do: {', '.join(other_models)}"
+        if other_models
+        else "this gateway has no model that is known to do so"
+    )
     return UnsupportedOperation(f"{model!r} does not {doing}; {hint}", param="model", should_retry=False)
 
 
 def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
     """Guess the model's operation, preferably in the API of ``requested``. None if unknown."""
     api, order = OPERATIONS[requested].api, list(OPERATIONS)
-    sure = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=True)}
-    if sure:
-        apis = {found: OPERATIONS[found].api for found in sure}
-        return min(sure, key=lambda found: (apis[found] != api, apis[found] != "openai", order.index(found)))
-    taken = {found for provider, theirs in serving for found in _list_taken(provider, theirs, sure=False)}
-    names = " ".join(theirs.lower() for _, theirs in serving)
+    certain_operations = {
+        operation
+        for provider, upstream_model in serving
+        for operation in _list_taken(provider, upstream_model, is_certain=True)
+    }
+    if certain_operations:
+        apis = {operation: OPERATIONS[operation].api for operation in certain_operations}
+        return min(
+            certain_operations,
+            key=lambda operation: (apis[operation] != api, apis[operation] != "openai", order.index(operation)),
+        )
+    accepted_operations = {
+        operation
+        for provider, upstream_model in serving
+        for operation in _list_taken(provider, upstream_model, is_certain=False)
+    }
+    names = " ".join(upstream_model.lower() for _, upstream_model in serving)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
-    works = next((found for found in (*hinted, *_FIRST) if found in taken), None)
+    works = next((operation for operation in (*hinted, *_FIRST) if operation in accepted_operations), None)
     same = _SAME.get((api, works)) if works is not None else None
-    return same if same in taken and same != requested else works
+    return same if same in accepted_operations and same != requested else works
 
 
-def _list_taken(provider: Provider, model: str, *, sure: bool) -> Iterator[Operation]:
-    """Yield the operations ``provider`` accepts for ``model``. ``sure``: only endpoints limited to certain models."""
+def _list_taken(provider: Provider, model: str, *, is_certain: bool) -> Iterator[Operation]:
+    """Yield the operations that ``provider`` accepts for ``model``.
+
+    ``is_certain`` restricts them to endpoints that serve only certain models.
+    """
     for operation, facts in OPERATIONS.items():
         endpoint = provider.find_endpoint(facts.formats, model)
-        if endpoint is not None and (endpoint.models or not sure):
+        if endpoint is not None and (endpoint.models or not is_certain):
             yield operation

@@ -75,7 +75,7 @@ class ConnectionLimits:
 
 
 def compute_limits(descriptors: int, total: int = 0, per_address: int = 0) -> ConnectionLimits:
-    """Compute the limits for ``descriptors`` file descriptors. 0: ``MAX_TOTAL``, and half of it per address."""
+    """Compute the limits for ``descriptors`` file descriptors. 0 stands for ``MAX_TOTAL``, and half per address."""
     max_by_descriptors = max((descriptors - OTHER_DESCRIPTORS) // 2, 16)
     total = min(total or MAX_TOTAL, max_by_descriptors)
     return ConnectionLimits(total, min(per_address or total // 2, total), max(total // 16, 4))

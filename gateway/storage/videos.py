@@ -260,7 +260,7 @@ class VideoRepository:
         ]
 
     async def find_next_due(self, channels: frozenset[str] | None = None) -> int | None:
-        """Return when the next job of ``channels`` is due, in Unix ms; None without one. ``channels``: None for all."""
+        """Return when the next job of ``channels`` is due, in Unix ms; None without one. Counts all by default."""
         query = select(func.min(videos.c.due_ms)).where(HAS_DUE_TIME)
         if channels is not None:
             query = query.where(videos.c.channel.in_(sorted(channels)))

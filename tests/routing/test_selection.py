@@ -27,7 +27,7 @@ CANDIDATES = st.lists(
         Candidate,
         what=st.uuids().map(str),
         name=st.sampled_from("abcdef"),
-        sure=st.booleans(),
+        is_certain=st.booleans(),
         priority=st.integers(-2, 2),
         weight=st.sampled_from([0.1, 1.0, 3.0, 10_000.0]),
         running=st.integers(0, 50),
@@ -57,8 +57,8 @@ def test_a_sure_one_goes_before_any_other_and_then_the_highest_priority(
         assert taken is None
         return
     (chosen,) = [candidate for candidate in candidates if candidate.what == taken]
-    assert chosen.sure == any(candidate.sure for candidate in candidates)
-    peers = [candidate.priority for candidate in candidates if candidate.sure == chosen.sure]
+    assert chosen.is_certain == any(candidate.is_certain for candidate in candidates)
+    peers = [candidate.priority for candidate in candidates if candidate.is_certain == chosen.is_certain]
     assert chosen.priority == max(peers)
 
 
@@ -226,6 +226,6 @@ def test_what_only_may_offer_the_model_is_not_asked_to_spare_one_that_has_just_c
     rng: tuple[float, float],
 ) -> None:
     warm = Candidate("sure", "sure", priority=1, weight=0.1, share=0.1)
-    assert choose([warm, Candidate("guess", "guess", sure=False)], None, rng) == "sure"
-    chosen = choose([warm, make("spare"), Candidate("guess", "guess", sure=False)], None, rng)
+    assert choose([warm, Candidate("guess", "guess", is_certain=False)], None, rng) == "sure"
+    chosen = choose([warm, make("spare"), Candidate("guess", "guess", is_certain=False)], None, rng)
     assert chosen == ("sure" if rng[1] < 0.1 else "spare")

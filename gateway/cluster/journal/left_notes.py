@@ -48,7 +48,7 @@ class EndedNodeNotes:
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
         reservation, those of its account and key stay. A node that has registered again keeps everything.
-        ``node``: its id. ``interrupt``: returns the row of an interrupted request.
+        ``node`` is an id. ``interrupt`` returns the row of an interrupted request.
         """
         return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))
 

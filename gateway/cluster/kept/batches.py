@@ -31,7 +31,7 @@ async def restore_batch(database: Database, state: Mapping[str, Any], process: s
 
 
 async def _put(connection: AsyncConnection, row: dict[str, Any], *, cancelled: bool) -> bool:
-    """Insert a batch, or advance it. ``cancelled``: the row is that of a node that has only cancelled the batch."""
+    """Insert a batch, or advance it. ``cancelled`` marks the row of a node that has only cancelled the batch."""
     insertion = insert(batches).values(**row).on_conflict_do_nothing(index_elements=["id"])
     if (await connection.execute(insertion)).rowcount:
         return True

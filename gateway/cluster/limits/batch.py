@@ -40,7 +40,7 @@ class LimitBatch:
         self._checks.append((kind, tokens, positions))
 
     def request_ahead(self, name: str, dimension: int, units: int, rate: tuple[int, int]) -> None:
-        """Request units ahead. ``dimension``: ``REQUESTS`` or ``TOKENS``. ``rate``: the limit per minute, the burst."""
+        """Request units ahead, of ``REQUESTS`` or ``TOKENS``. ``rate`` is the limit per minute and the burst."""
         self._ahead_requests.append((name, dimension, units, *rate))
 
     def build(self, header: dict[str, object]) -> bytes:

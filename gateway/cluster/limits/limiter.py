@@ -293,7 +293,7 @@ class SharedRateLimiter:
     def _resolve(
         self, call: _WaitingCall, is_passed: bool, numbers: Sequence[float], clocks: tuple[float, float]
     ) -> None:
-        """Apply the server's decision on one request. ``clocks``: this gateway's clock and the server's."""
+        """Apply the server's decision on one request. ``clocks`` are this gateway's time and the server's."""
         caller, kind, (now, server_now) = call.caller, call.kind, clocks
         states = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
         for subject, (requests, tokens, running) in zip(caller.shared_subjects, states, strict=True):

@@ -115,7 +115,7 @@ class RouteExplainer:
     def list_channels(
         self, who: Caller, model: str, operation: Operation, step: RouteStep | None = None
     ) -> ChannelLines:
-        """Return all channels with their verdicts for a model, usable ones first. ``step``: only its channels count."""
+        """Return all channels with their verdicts for a model, usable ones first. Only those of ``step`` count."""
         targets = self.router.list_options(who, model, operation)
         with contextlib.suppress(ModelNotPriced):  # reported as each channel's reason
             targets, every = [], targets
@@ -167,7 +167,7 @@ class RouteExplainer:
             channel=channel.name,
             rank=rank,
             chance=round(chance, 3),
-            reason=reason if target.sure or reason else "untested: its list of models is not known yet",
+            reason=reason if target.is_certain or reason else "untested: its list of models is not known yet",
             wait_s=None if obstacle is None else round(obstacle[1], 1),
             upstream_model=target.model,
             api_format=target.endpoint.wire,
@@ -252,7 +252,7 @@ class _ChannelStatus:
     def order(self) -> tuple[bool, int, float]:
         """Return the sort key: routing tries the lowest first."""
         target = self.target
-        return not target.sure, -target.channel.priority, (target.state.running + 1) / self.weight
+        return not target.is_certain, -target.channel.priority, (target.state.running + 1) / self.weight
 
     def find_reason(self) -> str | None:
         if self.obstacle is None:
@@ -268,7 +268,7 @@ def _refuse(channel: Channel, reason: str) -> UnusedChannel:
 
 
 def _find_left(room: RemainingOfCaller | None) -> float | None:
-    """Return the dollars that are left to a key and its account; None: unlimited."""
+    """Return the dollars that are left to a key and its account; None if unlimited."""
     left = [] if room is None else [owner.left_usd for owner in (room.key, room.account) if owner.left_usd is not None]
     return min(left, default=None)
 
