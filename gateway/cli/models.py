@@ -2,6 +2,7 @@
 # ruff: noqa: D301 - the backspace in a docstring is click's mark for "do not wrap".
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -52,12 +53,14 @@ def list_models(context: CliContext, search: str | None, *, unpriced: bool, **wa
     model is billed by another unit. A filter leaves out models of which the property is not known.
     """
     listing = get_with_models(context, "models")
+    total = len(listing["data"])
     if unpriced:
         listing["data"] = [model for model in listing["data"] if model["price"] is None]
     if search:
         listing["data"] = [model for model in listing["data"] if search.lower() in model["id"].lower()]
     listing["data"] = [model for model in listing["data"] if _fits(model, **wanted)]
-    print_answer(context, listing, print_models)
+    filtered = len(listing["data"]) < total
+    print_answer(context, listing, partial(print_models, filtered=filtered))
 
 
 def _fits(

@@ -88,9 +88,10 @@ def print_keys(keys: Sequence[Json]) -> None:
     print_table(KEYS, keys, "No keys. Create one: gateway keys add NAME")
 
 
-def print_models(models: Sequence[Json]) -> None:
-    """Print a table of models."""
-    print_table(MODELS, models, "No models. Check your channels: gateway channels test")
+def print_models(models: Sequence[Json], *, filtered: bool = False) -> None:
+    """Print a table of models. ``filtered``: whether models were left out, so that none may be left."""
+    hint = "No model is known to fit." if filtered else "No models. Check your channels: gateway channels test"
+    print_table(MODELS, models, hint)
 
 
 def list_unpriced(models: Json) -> list[str]:

@@ -63,6 +63,7 @@ _CHAT = (
     ("gemini-2-5-pro*", _ALL, "tools structured_output reasoning caching"),
     ("gemini-2-5-flash*", _ALL, "tools structured_output reasoning caching"),
     ("gemini-3*", _ALL, "tools structured_output reasoning caching"),
+    ("demo-chat", _IMAGES, "tools"),
     ("deepseek-chat*", _TEXT, "tools caching"),
     ("deepseek-reasoner*", _TEXT, "reasoning caching"),
 )

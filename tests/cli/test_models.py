@@ -28,8 +28,10 @@ async def test_models_are_filtered_by_what_they_can(gateway_with: StartGateway) 
         (("--min-context", "513", "--feature", "reasoning", "--kind", "chat"), {"seer"}),
         (("--feature", "caching"), set()),
     ):
-        listing = await operator.see("models", "list", *options)
+        result = await operator.type("models", "list", *options)
+        listing = result.stdout
         assert {name for name in ("seer", "reader", "unknown") if name in listing} == names, (options, listing)
+        assert ("No model is known to fit" in result.stderr) == (not names)
 
 
 async def test_the_table_has_kind_and_context(gateway_with: StartGateway) -> None:

@@ -32,6 +32,11 @@ def test_a_well_known_model_is_described_however_it_is_spelled() -> None:
     assert sonnet.features == ("tools", "structured_output", "reasoning", "caching")
 
 
+def test_the_demo_is_described_as_well() -> None:
+    demo = describe_known("demo-chat")
+    assert (demo.kind, demo.input_modalities, demo.features) == ("chat", ("text", "image"), ("tools",))
+
+
 def test_of_an_unknown_model_nothing_is_said() -> None:
     assert describe_known("my-finetune") == UNDESCRIBED
 
