@@ -38,6 +38,7 @@ class BatchJournal:
         store: BatchRepository,
         now_s: Callable[[], int],
         *,
+        on_cancelled: Callable[[], None],
         retry_s: float = RETRY_S,
     ) -> None:
         self.batch = batch
@@ -50,7 +51,7 @@ class BatchJournal:
         self._has_changes = asyncio.Event()
         self._gone_error: BatchGone | None = None
         self._closed = False
-        self.on_cancelled: Callable[[], None] = lambda: None
+        self._on_cancelled = on_cancelled
 
     def add(self, result: LineResult) -> None:
         self._results.append(result)
@@ -139,4 +140,4 @@ class BatchJournal:
         row = await self._store.find_batch(self.batch.id, None)
         if row is not None and row.status == "cancelling" and self.batch.status in RUNNING:
             self.batch = self.batch.set_status("cancelling", self._now_s())
-            self.on_cancelled()
+            self._on_cancelled()

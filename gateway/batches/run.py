@@ -66,9 +66,10 @@ class BatchRun:
         self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result, batch.moves)
         if batch.status == "cancelling" and "cancelling_at" not in batch.times:  # another node received the request
             batch = batch.set_status("cancelling", self._now_s)
-        self._journal = BatchJournal(batch, self._files, services.store, lambda: self._now_s)
         self._stop = asyncio.Event()
-        self._journal.on_cancelled = self._stop.set
+        self._journal = BatchJournal(
+            batch, self._files, services.store, lambda: self._now_s, on_cancelled=self._stop.set
+        )
         self._tasks = TaskSet()
         self._own_slots = LineSlots(services.slots.limit)
         """Running lines, including those that wait without a slot."""

@@ -20,6 +20,11 @@ from gateway.storage.schema import batches
 from tests.support.repositories import Repositories
 
 
+def refuse_cancel() -> None:
+    """No other node cancels the batch of these tests."""
+    raise AssertionError("cancelled by another node")
+
+
 async def open_journal(folder: Path) -> tuple[BatchJournal, BatchRepository, ResultFiles]:
     books = Repositories()
     account = await books.add_account(Account(0, "acme"))
@@ -27,7 +32,7 @@ async def open_journal(folder: Path) -> tuple[BatchJournal, BatchRepository, Res
     batch = Batch(batch_id, account.id, 1, 1, 2, "/v1/embeddings", "file-1", "in_progress", total=9)
     await store.add_batch(batch)
     files = ResultFiles(FileFolder(folder), batch.id)
-    return BatchJournal(batch, files, store, lambda: 7, retry_s=0), store, files
+    return BatchJournal(batch, files, store, lambda: 7, on_cancelled=refuse_cancel, retry_s=0), store, files
 
 
 def make_result(batch: Batch, number: int) -> LineResult:
@@ -99,7 +104,8 @@ async def test_a_node_that_was_declared_dead_changes_nothing_of_a_batch_that_ano
     first = await stores[0].claim_batch(batch)
     assert first is not None
     assert await stores[1].claim_batch(batch) is None, "another node has it"
-    before = BatchJournal(first, (files := ResultFiles(folder, batch.id, moves=first.moves)), stores[0], lambda: 7)
+    files = ResultFiles(folder, batch.id, moves=first.moves)
+    before = BatchJournal(first, files, stores[0], lambda: 7, on_cancelled=refuse_cancel)
     writer: Any = asyncio.create_task(before.run())
     before.add(make_result(batch, 1))
     await before.mark_sent(2)
@@ -129,9 +135,9 @@ async def test_a_batch_that_was_cancelled_at_another_node_claims_on_as_cancelled
     (batch,) = await alone.list_unfinished()
     mine = await store.claim_batch(batch)
     assert mine is not None
-    journal = BatchJournal(mine, ResultFiles(FileFolder(tmp_path / "files"), batch.id), store, lambda: 7)
     heard: list[str] = []
-    journal.on_cancelled = lambda: heard.append("cancelled")
+    files = ResultFiles(FileFolder(tmp_path / "files"), batch.id)
+    journal = BatchJournal(mine, files, store, lambda: 7, on_cancelled=lambda: heard.append("cancelled"))
     writer: Any = asyncio.create_task(journal.run())
     assert await alone.cancel_batch(batch.id)
     assert not await alone.cancel_batch(batch.id)
