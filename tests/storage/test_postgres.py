@@ -1,6 +1,7 @@
 """What only PostgreSQL does: it restarts, may belong to another installation, has own types, and takes one gateway."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncpg
@@ -163,6 +164,27 @@ async def test_who_lost_the_database_to_another_gateway_does_not_write_to_it(url
     await other.close()
     await await_free(url)  # the server frees the lock a moment after the connection has ended
     await AccountRepository(first).add_account(Account(0, "found"))
+    await first.close()
+
+
+async def test_a_lock_that_only_the_server_knows_to_be_lost_allows_no_write(url: str, server: PostgresServer) -> None:
+    first = await open_database(url)
+    other = SoleUser(Address(url))
+
+    async def take_over() -> None:
+        await break_connections(url, server, HOLDER)
+        await other.acquire(wait_s=20)
+
+    runner = asyncio.Runner()
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(runner.run, take_over()).result()  # this loop stands still: it reads no end of a connection
+        with pytest.raises(StoreUnavailable):
+            await AccountRepository(first).add_account(Account(0, "lost"))
+        thread.submit(runner.run, other.close()).result()
+        thread.submit(runner.close).result()
+    await await_free(url)
+    await AccountRepository(first).add_account(Account(0, "found"))
+    assert [account.name for account in await AccountRepository(first).list_accounts()] == ["found"]
     await first.close()
 
 

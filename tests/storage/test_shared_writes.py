@@ -25,9 +25,9 @@ from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
 from gateway.storage.response_owners import ResponseOwnerRepository
+from tests.support.any_user import AnyUser
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_checks import audit
-from tests.support.credit_gateway import AnyUser
 from tests.support.credit_store import CreditStore, open_credit_store
 from tests.support.postgres import SharedPostgres
 from tests.support.request_records import ROW

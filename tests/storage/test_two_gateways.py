@@ -23,8 +23,8 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.members import MemberRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
-from gateway.storage.postgres.sole_user import SoleUser
 from gateway.storage.settings import SettingRepository
+from tests.support.any_user import AnyUser
 from tests.support.postgres import SharedPostgres
 
 ROUNDS = 10
@@ -34,17 +34,10 @@ CHANNEL = Channel("up", "openai", "https://api.openai.com/v1", api_keys=("sk-1",
 Pair = tuple[Database, Database]
 
 
-class OneOfSeveral(SoleUser):
-    """A gateway that shares its database."""
-
-    async def acquire(self, wait_s: float = 0.0) -> None:
-        """Take no lock."""
-
-
 @pytest.fixture
 async def pair(shared_postgres: SharedPostgres) -> AsyncIterator[Pair]:
     url = await shared_postgres.empty()
-    pair = tuple(PostgresDatabase(Address(url), OneOfSeveral(Address(url))) for _ in range(2))
+    pair = tuple(PostgresDatabase(Address(url), AnyUser()) for _ in range(2))
     yield pair  # type: ignore[misc]
     for database in pair:
         await database.close()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from sqlalchemy import Executable
 
 from gateway.background import JobRunner
 from gateway.billing.accounting import AccountingService
@@ -31,7 +30,7 @@ from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
-from gateway.storage.postgres.sole_user import WRITE_ALONE, WRITE_SHARED
+from tests.support.any_user import AnyUser
 from tests.support.billing_services import NANO_A_TOKEN, NOON, call_for, option_of
 from tests.support.contexts import make_attempt, make_context
 
@@ -53,26 +52,14 @@ class Holder:
         return f"{self.id}:{self.epoch}"
 
 
-class AnyUser:
-    """Of a database that several use."""
-
-    def lock(self, *, is_exclusive: bool) -> Executable:
-        return WRITE_ALONE if is_exclusive else WRITE_SHARED
-
-    async def acquire(self, wait_s: float = 0.0) -> None: ...
-
-    async def close(self) -> None: ...
-
-
 class LeasedGateway:
     """A node named ``name`` whose journal is in ``folder``. ``now`` is its clock (Unix seconds)."""
 
     def __init__(self, url: str, name: str, folder: Path, live: int = 2) -> None:
         self.now, self.least_s = NOON, 0.0
         self._path = folder / f"{name}.journal"
-        user: Any = AnyUser()
         make_credit = partial(PostgresCredit, node=name, today=lambda: parse_day(self.now))
-        self.database = PostgresDatabase(Address(url), user, make_credit)
+        self.database = PostgresDatabase(Address(url), AnyUser(), make_credit)
         self.journal = RequestJournal(self._path)
         self.queue = WriteQueue()
         self.ledger = LedgerRepository(self.database)

@@ -34,6 +34,11 @@ QUICK = (
     "dynamic_shared_memory_type=mmap",  # in the server's folder: a server that is killed leaves nothing elsewhere
 )
 """No disk is waited for. Commits are still written before they are answered: a crash of the server must lose none."""
+# A test that failed has not closed the database: the next ones would find its gateway in use.
+_END_OTHERS = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database()
+    AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
 _EMPTY = """
 DO $$ DECLARE one record; BEGIN
     SET LOCAL session_replication_role = replica;  -- nothing logs what is deleted here
@@ -175,6 +180,7 @@ async def _empty(url: str) -> object:
     """
     connection = await asyncpg.connect(url)
     try:
+        await connection.execute(_END_OTHERS)
         await connection.execute(_EMPTY)
         return await connection.fetchrow(_SHAPE)
     finally:

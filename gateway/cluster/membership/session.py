@@ -32,7 +32,7 @@ from gateway.storage.postgres.functions import CHANGES, RINGS
 from gateway.storage.postgres.hosts import FAILURES, Connection
 from gateway.storage.postgres.incarnation import read_generation
 from gateway.storage.postgres.line import DedicatedConnection, describe
-from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse
+from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse, NodeFenced
 
 FREE_TIMEOUT_S = 10.0
 """Time limit of the statements that free a node's claims, which may be many rows, in seconds."""
@@ -171,6 +171,10 @@ class NodeSession:
             else:
                 break
         await self._log_connection.open()
+
+    def lose(self) -> None:
+        """See ``DatabaseUser``. Raises ``NodeFenced``."""
+        raise NodeFenced("the other nodes hold this one for dead")
 
     async def register(self, *, frees: bool = True) -> int:
         """Begin a new epoch, and return the number of the newest change.

@@ -21,7 +21,7 @@ from gateway.storage.database import Database, DatabaseStartupError, RowRefused,
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import create_functions
 from gateway.storage.postgres.hosts import FAILURES, SUSPECT_S, Connection
-from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, NodeFenced, SoleUser
+from gateway.storage.postgres.sole_user import WRITE_ALONE, DatabaseInUse, DatabaseUser, SoleUser
 from gateway.storage.postgres.timeline import NewestTimeline
 from gateway.storage.postgres.values import mend, widen_columns
 from gateway.storage.row_mapping import build_audit_row
@@ -157,7 +157,6 @@ class PostgresDatabase(Database):
     ) -> T:
         async with self._lock:
             try:
-                await self._user.acquire()
                 async with self._begin(is_exclusive=is_exclusive) as connection:
                     result = await work(connection)
                     if audit is not None:
@@ -177,15 +176,24 @@ class PostgresDatabase(Database):
 
     @asynccontextmanager
     async def _begin(self, *, is_exclusive: bool) -> AsyncIterator[AsyncConnection]:
-        connection, lock_row = await self._start(self._writer, self._user.lock(is_exclusive=is_exclusive))
+        connection = await self._lock_writes(is_exclusive=is_exclusive)
         try:
             with self._limit_time(await _find_driver(connection)):
-                if lock_row.alive is None:
-                    raise NodeFenced("the other nodes hold this one for dead")
                 yield connection
                 await connection.commit()
         finally:
             await connection.close()
+
+    async def _lock_writes(self, *, is_exclusive: bool) -> AsyncConnection:
+        """Return a connection whose transaction holds the lock of writes. Raises ``DatabaseInUse``."""
+        for _ in range(2):
+            await self._user.acquire()
+            connection, lock_row = await self._start(self._writer, self._user.lock(is_exclusive=is_exclusive))
+            if lock_row.alive is not None:
+                return connection
+            await connection.close()
+            self._user.lose()
+        raise DatabaseInUse("the server frees the lock of this gateway as soon as it has granted it")
 
     async def _read(self, statement: Executable, engine: AsyncEngine, timeout_s: float) -> Sequence[Row[Any]]:
         try:

@@ -13,8 +13,16 @@ from gateway.storage.postgres.hosts import CONNECT_TIMEOUT_S, FAILURES
 
 SOLE_USER_LOCK = 7_130_000
 """A single gateway holds this lock exclusively; the nodes of a cluster share it."""
-WRITE_ALONE = text("SELECT pg_advisory_xact_lock(7130001), 1 AS alive")
-WRITE_SHARED = text("SELECT pg_advisory_xact_lock_shared(7130001), 1 AS alive")
+WRITE_ALONE = text("SELECT pg_advisory_xact_lock(7130001)")
+# The server frees ``SOLE_USER_LOCK`` a moment before the client sees that its connection has ended, or much earlier if
+# only the server has noticed: a write asks the server, not the connection.
+_LOCK_IF_HELD = """
+SELECT {}(7130001), (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = :lock AND granted
+                     AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND pid = :holder
+                    ) AS alive
+"""
+_LOCK_ALONE = text(_LOCK_IF_HELD.format("pg_advisory_xact_lock"))
+_LOCK_SHARED = text(_LOCK_IF_HELD.format("pg_advisory_xact_lock_shared"))
 _PAUSE_S = 0.1
 _FIND_HOLDER = """
 SELECT pid, application_name, coalesce(host(client_addr), 'this machine') AS place FROM pg_stat_activity
@@ -46,6 +54,10 @@ class DatabaseUser(Protocol):
 
     async def acquire(self, wait_s: float = 0.0) -> None: ...
 
+    def lose(self) -> None:
+        """Accept that no write is allowed. Raises ``NodeFenced``, unless ``acquire`` may try again."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -55,9 +67,12 @@ class SoleUser:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._connection: asyncpg.Connection | None = None
+        self._holder_pid = 0
 
     def lock(self, *, is_exclusive: bool) -> Executable:
-        return WRITE_ALONE if is_exclusive else WRITE_SHARED
+        """See ``DatabaseUser``. The next gateway's first write waits for the end of a write that has begun in time."""
+        statement = _LOCK_ALONE if is_exclusive else _LOCK_SHARED
+        return statement.bindparams(lock=SOLE_USER_LOCK, holder=self._holder_pid)
 
     async def acquire(self, wait_s: float = 0.0) -> None:
         """Take the lock unless it is held; retry for ``wait_s`` seconds. Raises ``DatabaseInUse``, asyncpg's errors."""
@@ -66,12 +81,18 @@ class SoleUser:
         connection = await self._address.connect()
         try:
             await self._wait(connection, wait_s)
+            self._holder_pid = await connection.fetchval("SELECT pg_backend_pid()", timeout=CONNECT_TIMEOUT_S)
         except BaseException:
             connection.terminate()
             raise
         if self._connection is not None:
             log.info("store_locked_again")
         self._connection = connection
+
+    def lose(self) -> None:
+        """Give up the connection, which the server has ended."""
+        if self._connection is not None:
+            self._connection.terminate()
 
     async def close(self) -> None:
         if self._connection is not None and not self._connection.is_closed():
