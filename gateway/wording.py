@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-_MAX_NAME_CHARS = 128
+MAX_NAME_CHARS = 128
 """Longest name that is matched, in characters: the cost of a match grows with its length."""
 _MAX_NAMES = 200
 """Number of names compared, those of the nearest length first: a match blocks the event loop for some milliseconds."""
@@ -38,7 +38,7 @@ def mask_name(name: str) -> str:
 
 def find_nearest(word: str, words: Iterable[str], *, min_similarity: float = _MIN_SIMILARITY) -> str | None:
     """Return the entry of ``words`` nearest to ``word``; None if all similarities are below ``min_similarity``."""
-    if not 1 < len(word) <= _MAX_NAME_CHARS:
+    if not 1 < len(word) <= MAX_NAME_CHARS:
         return None
     candidates = heapq.nsmallest(_MAX_NAMES, words, key=lambda candidate: abs(len(candidate) - len(word)))
     by_folded_name = {candidate.casefold(): candidate for candidate in candidates}
@@ -52,7 +52,7 @@ def fold_name(name: str) -> str:
     Servers written in Go and C# compare names without case (Go's also takes the long s), those of Google with and
     without ``_``.
     """
-    return _fold(name[:_MAX_NAME_CHARS])
+    return _fold(name[:MAX_NAME_CHARS])
 
 
 @lru_cache(maxsize=4_096)

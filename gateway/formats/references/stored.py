@@ -12,12 +12,13 @@ any case, and Google's in two spellings.
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
 
 from gateway.formats.wire.fields import DATA_NAMES, PLAIN_NAMES, Body, has_unusual_names
 from gateway.frozen import frozen
-from gateway.wording import fold_name
+from gateway.wording import MAX_NAME_CHARS, fold_name
 
 ITEM_REFERENCE = "item_reference"
 _MODEL_CALL_KINDS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
@@ -48,6 +49,7 @@ _HOLDER_FIELDS: Mapping[str, tuple[str, bool]] = {
 }
 """Folded names of objects with an ``id``. Values: the field name that a channel must allow, and whether a bare id may
 replace the object."""
+_REFERENCE_NAMES = {"previousresponseid", *_FIELDS_BY_FOLDED_NAME, *_HOLDER_FIELDS}
 _REFERENCE_FIELDS = frozenset({"type", "id", "status", "role", "object"})
 """Fields of an item that has no content of its own: the provider fills in its stored content."""
 _FILE_URI = "file_uri"
@@ -63,6 +65,8 @@ _MEDIA_FIELDS = frozenset({"audio", "audios", "file", "files", "image", "images"
 _ADDRESS_SUFFIXES = ("uri", "url", "uris", "urls")
 """Suffixes of the folded names of fields that hold addresses."""
 _MAX_ADDRESS_CHARS = 2_048
+_Path = tuple[Any, str | int]
+"""The path of the containing value (None for the body), and a name or index in it: few paths are ever formatted."""
 
 
 @frozen
@@ -146,26 +150,41 @@ def _list_items(items: object) -> Iterator[StoredReference]:
 
 
 def _list_in_body(body: Body) -> Iterator[StoredReference]:
-    pending: list[tuple[str, Any]] = [("", body)]
+    pending: list[tuple[_Path | None, Any]] = [(None, body)]
     while pending:
-        param, value = pending.pop()
+        path, value = pending.pop()
         if isinstance(value, list):
             pending += [
-                (f"{param}[{index}]", member) for index, member in enumerate(value) if isinstance(member, dict | list)
+                ((path, index), member) for index, member in enumerate(value) if isinstance(member, dict | list)
             ]
             continue
         kind = value.get("type")
         kind = kind if isinstance(kind, str) else ""
-        if _HOSTED_RESULT_PATTERN.fullmatch(kind):
+        if kind and _HOSTED_RESULT_PATTERN.fullmatch(kind):
             continue
         for name, member in value.items():
             if name in DATA_NAMES or (name == "input" and kind in _MODEL_CALL_KINDS):
                 continue
-            path = f"{param}.{name}" if param else name
-            if name not in PLAIN_NAMES:
-                yield from _find_ids(fold_name(name), member, path, value)
+            if name not in PLAIN_NAMES and (folded_name := _fold_reference_name(name[:MAX_NAME_CHARS])):
+                yield from _find_ids(folded_name, member, _format_path((path, name)), value)
             if isinstance(member, dict | list):
-                pending.append((path, member))
+                pending.append(((path, name), member))
+
+
+def _format_path(path: _Path | None) -> str:
+    parts: list[str] = []
+    while path is not None:
+        path, step = path
+        parts.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+@lru_cache(maxsize=4_096)
+def _fold_reference_name(name: str) -> str:
+    """Return the folded ``name`` of a field that may refer to a stored resource; of other fields an empty string."""
+    folded_name = fold_name(name)
+    is_address = folded_name in _MEDIA_FIELDS or folded_name.endswith(_ADDRESS_SUFFIXES)
+    return folded_name if is_address or folded_name in _REFERENCE_NAMES else ""
 
 
 def _find_ids(folded_name: str, value: Any, param: str, holder: Body) -> Iterator[StoredReference]:
