@@ -93,7 +93,7 @@ class RequestContext:
     ``headers``            ``CrossOrigin``, then ``warn``
     ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
-    ``route``              as ``target_list``
+    ``route``              as ``attribution``; for a video job, its handler
     ``shadow_route``       ``ShadowRequest``
     =====================  ===================================================================================
 

@@ -345,5 +345,7 @@ def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -
         ctx.client_request_id,
         ctx.batch.id,
         ctx.batch.multiplier_ppm,
+        ctx.shadow_route or ctx.route,
+        ctx.shadow_route != "",
         *ctx.attribution,
     )

@@ -219,6 +219,8 @@ class RequestStart(NamedTuple):
     client_request_id: str | None = None
     batch_id: str | None = None
     batch_multiplier_ppm: int = ONE_PPM
+    route: str = ""
+    shadow: bool = False
     end_user: str = ""
     session: str = ""
     tags: str = ""

@@ -78,9 +78,15 @@ class ActiveInference:
             self._drain = services.proxy.drain(ctx, whole=must_finish)
         return self._drain is not None
 
-    def note_attribution(self) -> None:
-        """Note for whom the request is made. Raises ``InvalidRequest`` for malformed tags."""
-        headers, body = self.request.headers, self.context.inference.body
+    def note_parsed(self) -> None:
+        """Note the route that the body names, and for whom the request is made.
+
+        Raises ``InvalidRequest`` for malformed tags.
+        """
+        headers, inference = self.request.headers, self.context.inference
+        body = inference.body
+        if inference.model in self.services.routing.router.routes:
+            self.context.route = inference.model
         # Most requests name no user: these two look-ups run without a call of a Python function.
         if not (FIELDS.isdisjoint(body) and HEADERS.isdisjoint(map(str.lower, headers))):
             self.context.attribution = find_attribution(headers, body, self.services.live_config.attribution)

@@ -328,7 +328,7 @@ async def parse_request(
         ctx.inference = attrs.evolve(await run_in_thread(parse, body), large=True)
     else:
         ctx.inference = parse(body)
-    active.note_attribution()
+    active.note_parsed()
     return await handler(request)
 
 
@@ -353,7 +353,7 @@ async def parse_form(
         await active.idempotency_key.record_form(form)
         inference = parse(form)
         active.context.inference = await load(_MEASURE_FUNCTION)(inference) if inference.image is None else inference
-        active.note_attribution()
+        active.note_parsed()
         return await handler(request)
     finally:
         if active.form is not None:
@@ -390,8 +390,6 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
     if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
-    if inference.model in services.routing.router.routes:
-        ctx.route = inference.model
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)

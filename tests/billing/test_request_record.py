@@ -276,3 +276,10 @@ def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> Non
     assert (row.outcome, row.status, row.channel, row.attempts, row.tried) == ("interrupted", 500, "up", 1, "")
     assert (row.reserved_nanos, row.total_ms) == (70, 0)
     assert build_start(begun(), None, 0).channel is None
+
+
+def test_a_call_that_is_about_to_be_made_has_its_route_and_tells_a_copy_for_a_shadow() -> None:
+    asked, copy = begun(), begun()
+    asked.route, copy.shadow_route = "fast", "fast"
+    rows = [build_start(ctx, "up", 70).interrupt() for ctx in (begun(), asked, copy)]
+    assert [(row.route, row.shadow) for row in rows] == [("", False), ("fast", False), ("fast", True)]

@@ -78,6 +78,31 @@ async def test_a_request_refused_without_an_attempt_has_its_route_on_record(gate
         assert not cheap.received
 
 
+async def test_a_request_refused_before_its_steps_are_looked_at_has_its_route_on_record(
+    gateway_with: StartGateway,
+) -> None:
+    """Malformed tags, a response that nobody kept, and channels that are all full."""
+    async with ScriptedUpstream([DOWN]) as dear, ScriptedUpstream([DOWN]) as cheap:
+        gateway = await gateway_with(site(dear, cheap, CHAIN, max_concurrency=1))
+        chat = {**HELLO, "model": "fast", "max_tokens": 8}
+        async with gateway.post(chat, headers={"x-gateway-tags": "no equals sign"}) as response:
+            assert response.status == 400
+        body = {"model": "fast", "input": "hi", "previous_response_id": "resp_nobody"}
+        async with gateway.client.post(f"{gateway.url}/v1/responses", json=body) as response:
+            assert response.status == 404
+        balancer = gateway.app[SERVICES].routing.load_balancer
+        for state in balancer.channels.values():
+            state.running += 1
+        assert (await ask(gateway)).status == 503
+        for state in balancer.channels.values():
+            state.running -= 1
+        rows = await gateway.rows(3)
+        assert [(row.model, row.route, row.attempts, row.outcome) for row in rows] == [
+            ("fast", "fast", 0, "refused")
+        ] * 3
+        assert not dear.received
+
+
 async def test_the_step_that_is_not_tried_for_want_of_money_is_named(gateway_with: StartGateway) -> None:
     """The cheap step could be paid, and does not take the cause."""
     steps = [{"models": ["dear"]}, {"models": ["cheap"], "on": ["rate_limited"]}]

@@ -7,6 +7,7 @@ sends fewer.
 import asyncio
 import os
 import random
+import statistics
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -45,6 +46,9 @@ PRICES = [
 ]
 """1,000 and 10,000 nano-USD a token; ``COMPLETION`` has twelve tokens."""
 GOOD = answer(COMPLETION)
+CALLER_PAUSE_S = 0.04
+"""The pause of each of the four callers whose times are measured: the gateway is busy for a quarter of the time."""
+CALLS_A_BLOCK = 200
 REQUESTS = int(os.environ.get("GATEWAY_TEST_REQUESTS", "10000"))
 
 
@@ -296,6 +300,8 @@ async def compare(gateway_with: StartFresh, count: int, share: float, scripts: l
                 assert len(new.received) == sum(row.attempts for row in copies)
             else:
                 assert not copies
+            outcomes = Counter(row.outcome for row in copies)
+            print(f"share {share if on else 0}: {sum(own[-1].values())} rows of callers, {dict(outcomes)} copies")  # noqa: T201
             assert len(old.received) == count
             await gateway.check_books()
     assert own[0] == own[1]
@@ -308,10 +314,50 @@ async def test_the_rows_of_callers_are_the_same_with_a_shadow(gateway_with: Star
     await compare(gateway_with, 60, 0.5, [[GOOD] if name == "good" else BROKEN[name]])
 
 
+async def measure_calls(gateway: RunningGateway, count: int) -> list[float]:
+    """Send requests of four callers who pause in between; return how long each took, in seconds of this thread's CPU.
+
+    All of callers, gateway and providers runs in this thread, so nothing else that the machine does is counted.
+    """
+    turns, durations = iter(range(count)), list[float]()
+
+    async def work() -> None:
+        for _ in turns:
+            began = time.thread_time()
+            assert (await ask(gateway)).status == 200
+            durations.append(time.thread_time() - began)
+            await asyncio.sleep(CALLER_PAUSE_S)
+
+    await asyncio.gather(*(work() for _ in range(4)))
+    await await_copies(gateway)
+    return durations
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+async def test_callers_wait_no_longer_beside_a_shadow(gateway_with: StartFresh) -> None:
+    """Two gateways get blocks of requests in turn, so that the machine's other work slows both alike."""
+    async with ScriptedUpstream([GOOD]) as old, ScriptedUpstream([GOOD]) as new:
+        gateways = [await gateway_with(site(old, new, share)) for share in (0, 0.1)]
+        durations: list[list[float]] = [[], []]
+        for _ in range(REQUESTS // CALLS_A_BLOCK):
+            for gateway, measured in zip(gateways, durations, strict=True):
+                measured.extend(await measure_calls(gateway, CALLS_A_BLOCK))
+        assert len(new.received) > REQUESTS // 20
+        for gateway in gateways:
+            await gateway.stop()
+    plain, shadowed = (statistics.quantiles(measured, n=100) for measured in durations)
+    for percent in (50, 95, 99):
+        without_ms, with_ms = plain[percent - 1] * 1000, shadowed[percent - 1] * 1000
+        print(f"p{percent}: {without_ms:.2f} ms without a shadow, {with_ms:.2f} ms with one")  # noqa: T201
+    assert shadowed[49] < 1.2 * plain[49]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 async def test_ten_thousand_requests_cost_a_tenth_more_with_a_tenth_copied(gateway_with: StartFresh) -> None:
     ratio = await compare(gateway_with, REQUESTS, 0.1, [[GOOD]])
+    print(f"{ratio:.3f} times the CPU time with a tenth copied")  # noqa: T201
     assert ratio < 1.25
     every_kind = [[GOOD], *BROKEN.values()] * (REQUESTS // 10)
     await compare(gateway_with, REQUESTS, 0.1, every_kind)

@@ -29,9 +29,8 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     ctx, client = active.context, _open_socket(request)
     model, settings = find_session(request)
     ctx.inference = inference = build_session_inference(model)
-    active.note_attribution()
+    active.note_parsed()
     router = services.routing.router
-    ctx.route = router.find_route_name(inference.model)
     ctx.target_list = router.route(ctx.caller, inference)
     await services.billing.quota.precheck(ctx.caller, partial(router.may_be_free, ctx.caller))
     beta, account = find_beta(request), ctx.caller.account.id
