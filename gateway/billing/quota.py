@@ -18,7 +18,7 @@ from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos, usd
-from gateway.domain.rate_limit import RateLimiter
+from gateway.domain.rate_limit import RateLimiter, SubjectUse
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
 from gateway.errors import GatewayError, QuotaExceeded, StoreUnavailable
@@ -79,6 +79,10 @@ class QuotaService:
 
     async def check_rate(self, caller: Caller) -> None:
         await self._counters.check(caller.subjects)
+
+    async def list_use(self, caller: Caller) -> Sequence[SubjectUse]:
+        """Return what the key and its account have used of their rate limits; those without limits are left out."""
+        return await self._counters.list_use(caller.subjects) if caller.subjects else ()
 
     def check_low_priority(self, caller: Caller, inference: InferenceRequest) -> None:
         """Raise ``RateLimited`` if a low-priority ``inference`` would use the reserve for other requests."""

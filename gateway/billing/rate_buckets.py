@@ -118,3 +118,24 @@ def find_strictest(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.R
         return None
     remaining, minus_tat, limit = min(candidates)
     return rate_limit.RateLimitWindow(limit, remaining, rate_limit.reset_s(-minus_tat, now))
+
+
+def list_use(caller: CallerBuckets, now: float) -> list[rate_limit.SubjectUse]:
+    """Return what each subject of ``caller`` has used of its limits."""
+    return [
+        rate_limit.SubjectUse(
+            subject,
+            _find_window(buckets.requests, limits.rpm, limits.find_request_burst(limits.rpm or 0), now),
+            _find_window(buckets.tokens, limits.tpm, limits.tpm or 0, now),
+            None if limits.max_concurrency is None else buckets.running,
+        )
+        for subject, limits, buckets in (
+            (subject, subject.limits, buckets) for subject, buckets in zip(caller.subjects, caller.buckets, strict=True)
+        )
+    ]
+
+
+def _find_window(
+    bucket: rate_limit.GcraBucket, limit: int | None, burst: int, now: float
+) -> rate_limit.RateLimitWindow | None:
+    return None if limit is None else find_strictest(((bucket, limit, burst),), now)

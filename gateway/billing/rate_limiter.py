@@ -4,11 +4,19 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
-from gateway.billing.rate_buckets import CallerBuckets, SubjectBuckets, build_caller, build_refusal, list_refusals
+from gateway.billing.rate_buckets import (
+    CallerBuckets,
+    SubjectBuckets,
+    build_caller,
+    build_refusal,
+    list_refusals,
+    list_use,
+)
 from gateway.domain.rate_limit import (
     RateLimitPermit,
     RateLimitStatus,
     RateLimitSubject,
+    SubjectUse,
     compute_reserve,
     correct_all,
     spend_all,
@@ -75,6 +83,10 @@ class InMemoryRateLimiter:
         caller = self._find_caller(subjects, now)
         if list_refusals(caller, tokens, now, spare=compute_reserve):
             raise build_refusal(caller, tokens, now, spare=compute_reserve)
+
+    async def list_use(self, subjects: Sequence[RateLimitSubject]) -> Sequence[SubjectUse]:
+        now = self._clock()
+        return list_use(self._find_caller(subjects, now), now)
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:
         if permit.released:

@@ -129,6 +129,19 @@ class RateLimitStatus:
     tokens: RateLimitWindow | None = None
 
 
+@frozen
+class SubjectUse:
+    """What one subject has used of its limits. A window is None, and ``running`` too, without such a limit.
+
+    ``running`` is the number of concurrent requests.
+    """
+
+    subject: "RateLimitSubject"
+    requests: RateLimitWindow | None
+    tokens: RateLimitWindow | None
+    running: int | None
+
+
 class GcraBucket:
     """The bucket for one rate of one subject. ``before`` is the ``tat`` before the last spend, for ``undo_spend``."""
 
@@ -268,6 +281,13 @@ class RateLimiter(Protocol):
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
         """Raise ``RateLimited`` if a low-priority request would use the reserve (``compute_reserve``). Take nothing."""
+        ...
+
+    async def list_use(self, subjects: Sequence[RateLimitSubject]) -> Sequence[SubjectUse]:
+        """Return what each subject has used now. Takes nothing.
+
+        If a server counts and does not answer, its last answer is returned.
+        """
         ...
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:

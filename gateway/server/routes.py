@@ -113,6 +113,8 @@ _DEFERRED_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("DELETE", _RESPONSE, "server.handlers.responses:delete_response"),
     ("POST", f"{_RESPONSE}/cancel", "server.handlers.responses:cancel_response"),
     ("GET", "/realtime", "server.handlers.realtime:serve_session"),
+    ("GET", "/key", "server.handlers.own_key:get_key"),
+    ("GET", "/key/usage", "server.handlers.own_key:get_usage"),
     ("GET", "/dashboard/billing/subscription", "server.handlers.billing:get_subscription"),
     ("GET", "/dashboard/billing/usage", "server.handlers.billing:get_usage"),
 )

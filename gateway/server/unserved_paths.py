@@ -61,14 +61,15 @@ def describe_unserved_path(path: str) -> str:
     if path == "/api" or path.startswith("/api/"):
         return ". This gateway speaks OpenAI's API and not Ollama's: use a base URL that ends with /v1"
     if path.rstrip("/") in _ACCOUNT_PATHS:
-        return ". What a key has used and has left is at /v1/dashboard/billing/subscription and .../usage"
+        return ". What a key has left is at /v1/key, what it has used at /v1/key/usage"
     return ""
 
 
 def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
     """Return the served path closest to a misspelled path; None if no path is close.
 
-    Common mistakes in base URLs are tried first, then the paths of the client's ``api``, then those of others.
+    Common mistakes in base URLs are tried first, then the paths of the client's ``api`` that take the request's method,
+    then all others.
     """
     requested_path = request.path
     if len(requested_path) > _MAX_PATH_CHARS or requested_path.startswith("/admin"):
@@ -78,10 +79,8 @@ def find_hint(request: web.Request, api: ErrorFormat) -> str | None:
     for meant_path in (path, _PREFIX + path, _GOOGLE_PREFIX + path):
         if meant_path != requested_path and meant_path.startswith(_PREFIXES) and _is_served(request.app, meant_path):
             return meant_path
-    paths = list(_list_paths(request.app))
-    return find_nearest(path, [candidate for candidate in paths if _belongs_to_api(candidate, api)]) or find_nearest(
-        path, paths
-    )
+    likely_paths = [name for name in _list_paths(request.app, request.method) if _belongs_to_api(name, api)]
+    return find_nearest(path, likely_paths) or find_nearest(path, _list_paths(request.app))
 
 
 def _belongs_to_api(path: str, api: ErrorFormat) -> bool:
@@ -90,12 +89,15 @@ def _belongs_to_api(path: str, api: ErrorFormat) -> bool:
     return path.startswith(_ANTHROPIC_PATHS) if api == "anthropic" else not path.startswith(_OTHER_PATHS)
 
 
-def _list_paths(app: web.Application) -> Iterator[str]:
+def _list_paths(app: web.Application, method: str | None = None) -> Iterator[str]:
+    """Yield the paths that the gateway serves; with ``method``, those that take it."""
     for resource in app.router.resources():
         info = resource.get_info()
         if "app" in info:
-            yield from _list_paths(info["app"])
-        elif resource.canonical.startswith(_PREFIXES) and any(r.handler is not refuse_unserved for r in resource):
+            yield from _list_paths(info["app"], method)
+        elif resource.canonical.startswith(_PREFIXES) and any(
+            route.handler is not refuse_unserved and method in {None, route.method} for route in resource
+        ):
             yield resource.canonical
 
 

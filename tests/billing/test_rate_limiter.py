@@ -17,6 +17,7 @@ from gateway.domain.rate_limit import (
     RateLimitStatus,
     RateLimitSubject,
     RateLimitWindow,
+    SubjectUse,
 )
 from gateway.errors import RateLimited
 
@@ -393,3 +394,23 @@ async def test_meters_that_are_new_are_not_forgotten_by_their_own_request() -> N
     )
     counters.release(permit, 0)
     assert permit.released
+
+
+async def test_what_is_used_is_told_for_each_subject_and_takes_nothing() -> None:
+    clock = Clock()
+    counters = InMemoryRateLimiter(clock)
+    subjects = [key(Limits(rpm=10, max_concurrency=2)), account(Limits(tpm=1_000))]
+    unused = SubjectUse(subjects[0], RateLimitWindow(10, 10, 0.0), None, 0)
+    assert list(await counters.list_use(subjects)) == [
+        unused,
+        SubjectUse(subjects[1], None, RateLimitWindow(1_000, 1_000, 0.0), None),
+    ]
+    permit = await counters.take(subjects, 100)
+    for _ in range(2):
+        assert list(await counters.list_use(subjects)) == [
+            SubjectUse(subjects[0], RateLimitWindow(10, 9, about(6.0)), None, 1),
+            SubjectUse(subjects[1], None, RateLimitWindow(1_000, 900, about(6.0)), None),
+        ]
+    counters.release(permit, 100)
+    clock.now += 6
+    assert next(iter(await counters.list_use(subjects))) == unused

@@ -460,6 +460,8 @@ PUBLIC: Mapping[str, Row] = {
     **{f"POST {path}/models/{{model}}:{name}": Row(400, body={}) for path in ("/v1", "/v1beta") for name in _METHODS},
     "GET /v1beta/models": Row(),
     "GET /v1beta/models/{model}": Row(),
+    "GET /v1/key": Row(),
+    "GET /v1/key/usage": Row(),
     "GET /v1/dashboard/billing/subscription": Row(),
     "GET /v1/dashboard/billing/usage": Row(),
 }

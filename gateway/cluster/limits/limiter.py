@@ -3,10 +3,11 @@
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import orjson
 
-from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals
+from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals, list_use
 from gateway.cluster.limits.batch import KIND_CHECK, KIND_PERMIT, KIND_UNITS, REQUESTS, TOKENS, LimitBatch
 from gateway.cluster.limits.fallback import LocalFallbackLimiter, WhenDown
 from gateway.cluster.limits.sender import TIMEOUT_S, LimitSender
@@ -17,6 +18,7 @@ from gateway.domain.rate_limit import (
     RateLimitPermit,
     RateLimitStatus,
     RateLimitSubject,
+    SubjectUse,
     compute_reserve,
     correct_all,
     spend,
@@ -131,6 +133,13 @@ class SharedRateLimiter:
         if list_refusals(caller.buckets, tokens, now, spare=compute_reserve):
             self._refresh(caller)
             raise build_refusal(caller.buckets, tokens, now, spare=compute_reserve)
+
+    async def list_use(self, subjects: Sequence[RateLimitSubject]) -> Sequence[SubjectUse]:
+        caller = self._find_caller(subjects)
+        if not self.sender.away and caller.limited:
+            with suppress(RateLimited, Overloaded):  # the answer has the state in both cases
+                await self._ask_server(KIND_CHECK, subjects, 0)
+        return list_use(caller.buckets, self._clock() + self._ahead_of_clock)
 
     def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
         for name, limits in self._find_caller(subjects).named_limits:

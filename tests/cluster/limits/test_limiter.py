@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.cluster.limits.limiter import SharedRateLimiter
-from gateway.domain.rate_limit import Limits, RateLimiter, RateLimitPermit, RateLimitSubject
+from gateway.domain.rate_limit import Limits, RateLimiter, RateLimitPermit, RateLimitSubject, RateLimitWindow
 from gateway.errors import RateLimited
 from tests.support.limit_servers import LONG_S, SetClock, open_clock, running
 from tests.support.postgres import SharedPostgres
@@ -113,3 +113,29 @@ def test_a_server_answers_as_memory_does(kind: str, shared_postgres: SharedPostg
             agree()
         finally:
             runner.run(scene.__aexit__(None, None, None))
+
+
+@KINDS
+async def test_what_is_used_counts_all_gateways_and_takes_nothing(kind: str, shared_postgres: SharedPostgres) -> None:
+    subjects, prefix = (key(Limits(rpm=10, tpm=1_000, max_concurrency=3)),), next(_prefixes)
+    async with open_clock(kind, shared_postgres) as clock:
+        here, there = (SharedRateLimiter(clock.make_server(), clock, prefix, timeout_s=LONG_S) for _ in range(2))
+        async with running(here), running(there):
+            for limiter in (here, there):
+                await limiter.take(subjects, 100)
+            for _ in range(2):
+                (use,) = await here.list_use(subjects)
+                assert use.subject == subjects[0]
+                assert (find_remaining(use.requests), find_remaining(use.tokens)) == (8, 800)
+                assert use.running == 2
+            for _ in range(8):
+                await here.take_part(subjects, 0)
+            (use,) = await there.list_use(subjects)
+            assert find_remaining(use.requests) == 0
+        (use,) = await here.list_use(subjects)  # the last answer, because no job asks the server any more
+        assert (find_remaining(use.requests), find_remaining(use.tokens)) == (0, 800)
+
+
+def find_remaining(window: RateLimitWindow | None) -> int:
+    assert window is not None
+    return window.remaining

@@ -7,41 +7,15 @@ import pytest
 
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import site
-from tests.support.gateway import HELLO, KEY, RunningGateway, channel
+from tests.support.gateway import HELLO, KEY, channel
+from tests.support.key_tenants import OTHER_KEY, page, spend, tenants
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 SUBSCRIPTION, USAGE = "/v1/dashboard/billing/subscription", "/v1/dashboard/billing/usage"
-OTHER_KEY = "sk-test-key-of-a-colleague"
 COST_CENTS = 0.0019
 """Of one call: 19,000 nano-USD."""
 NO_LIMIT_USD = 100_000_000
-
-
-def tenants(account: dict[str, Any] | None = None, **first: Any) -> dict[str, Any]:
-    """Two keys of one account; ``first`` are settings of the first."""
-    return {
-        "account": [{"name": "acme", **(account or {})}],
-        "key": [
-            {"name": "first", "account": "acme", "secret": KEY, **first},
-            {"name": "second", "account": "acme", "secret": OTHER_KEY},
-        ],
-    }
-
-
-async def page(gateway: RunningGateway, path: str, **query: str) -> dict[str, Any]:
-    async with gateway.client.get(gateway.url + path, params=query) as response:
-        assert response.status == 200
-        assert response.headers["Content-Type"].startswith("application/json")
-        return await response.json()  # type: ignore[no-any-return]
-
-
-async def spend(gateway: RunningGateway, *keys: str) -> None:
-    """A call of each key, and its row in the store."""
-    for key in keys:
-        async with gateway.post(headers={"Authorization": f"Bearer {key}"}) as response:
-            assert response.status == 200
-    await gateway.rows(len(keys))
 
 
 @pytest.mark.parametrize(

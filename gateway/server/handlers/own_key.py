@@ -1,0 +1,163 @@
+"""``/v1/key``: what a key can ask about itself: its limits, what is left of them, and what it has used.
+
+A key sees its own figures only. Of its account it learns whether limits of the account apply as well.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import Any, Literal, get_args
+
+import attrs
+import orjson
+from aiohttp import web
+
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.account_spec import build_time
+from gateway.domain.balance import QuotaPeriod
+from gateway.domain.ledger import UsageFilter, UsageLine
+from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.rate_limit import RateLimitWindow, SubjectUse
+from gateway.errors import InvalidRequest
+from gateway.server.context import CALLER, SERVICES, Services
+from gateway.server.query import day_of_number, day_of_time, number_of_day, parse_date
+
+_DAYS_SHOWN = 30
+_MAX_DAYS = 366
+_Axis = Literal["day", "model"]
+_AXES: tuple[_Axis, ...] = get_args(_Axis)
+_WINDOWS: Mapping[QuotaPeriod, str] = {"daily": "day", "monthly": "month", "lifetime": "lifetime"}
+_NO_USE = UsageLine("", 0, 0, 0, 0, 0)
+_Fields = dict[str, Any]
+
+
+async def get_key(request: web.Request) -> web.Response:
+    """``GET /v1/key``: the key's state, the models that it may use, its limits and what is left of them."""
+    caller, services = request[CALLER], request.app[SERVICES]
+    key, account = caller.key, caller.account
+    await services.billing.accounting.refresh(key, account)
+    uses = await services.billing.quota.list_use(caller)
+    return _respond(
+        {
+            "object": "key",
+            "name": key.name,
+            "key": key.masked,
+            "status": key.status,
+            "created_at": build_time(key.created_ms // 1000),
+            "expires_at": None if key.expires_s is None else build_time(key.expires_s),
+            "models": [model.id for model in services.routing.router.list_models(caller)],
+            "limits": _list_limits(services, key),
+            "rate_limits": [fields for use in uses if use.subject.kind == "key" for fields in _list_rates(use)],
+            "account_limits": "hidden" if account.quota.capped or account.limits.any else "none",
+        }
+    )
+
+
+async def get_usage(request: web.Request) -> web.Response:
+    """``GET /v1/key/usage``: the key's requests, tokens and costs ``by`` day or model.
+
+    ``from`` and ``to`` (YYYY-MM-DD, UTC) are the first and the last day. Raises ``InvalidRequest`` for an invalid date,
+    too long a period, or an unknown axis.
+    """
+    caller, services = request[CALLER], request.app[SERVICES]
+    axis = _parse_axis(request.query.get("by", "day"))
+    usage_filter = _parse_days(request.query, caller, services.clock())
+    await services.billing.flusher.store_waiting()
+    lines = await services.billing.accounting.list_usage(axis, usage_filter)
+    total = reduce(_add, lines, _NO_USE)
+    if axis == "day":
+        lines_by_day = {line.label: line for line in lines}
+        days = map(str, range(usage_filter.since, usage_filter.until + 1))
+        lines = [lines_by_day.get(day) or attrs.evolve(_NO_USE, label=day) for day in days]
+    return _respond(
+        {
+            "object": "list",
+            "by": axis,
+            "from": day_of_number(usage_filter.since).isoformat(),
+            "to": day_of_number(usage_filter.until).isoformat(),
+            "data": [_build_labelled(axis, line) for line in lines],
+            "total": _build_sums(total),
+        }
+    )
+
+
+def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
+    """Return the spending limits of ``owner``: at most its quota."""
+    quota = owner.quota
+    if quota.limit_nanos is None or not quota.capped:
+        return []
+    figures = services.billing.accounting.describe(owner)
+    return [
+        {
+            "name": "quota",
+            "of": "account" if isinstance(owner, Account) else "key",
+            "window": _WINDOWS[quota.period],
+            "limit_usd": quota.limit_nanos / NANOS_PER_USD,
+            "credit_usd": figures["credit_usd"],
+            "spent_usd": figures["spent_usd"],
+            "reserved_usd": figures["held_usd"],
+            "left_usd": figures["left_usd"],
+            "resets_at": figures["resets_at"],
+        }
+    ]
+
+
+def _list_rates(use: SubjectUse) -> Iterator[_Fields]:
+    limits, owner = use.subject.limits, use.subject.kind
+    for kind, window in (("rpm", use.requests), ("tpm", use.tokens)):
+        if window is not None:
+            yield _build_rate(owner, kind, window)
+    if limits.max_concurrency is not None and use.running is not None:
+        remaining = max(limits.max_concurrency - use.running, 0)
+        yield {"of": owner, "kind": "max_concurrency", "limit": limits.max_concurrency, "remaining": remaining}
+
+
+def _build_rate(owner: str, kind: str, window: RateLimitWindow) -> _Fields:
+    return {
+        "of": owner,
+        "kind": kind,
+        "limit": window.limit,
+        "remaining": window.remaining,
+        "reset_s": round(window.reset_s, 3),
+    }
+
+
+def _parse_axis(text: str) -> _Axis:
+    for axis in _AXES:
+        if text == axis:
+            return axis
+    raise InvalidRequest(f"'by' must be one of {', '.join(_AXES)}", param="by")
+
+
+def _parse_days(query: Mapping[str, str], caller: Caller, now_s: float) -> UsageFilter:
+    last_day = number_of_day(parse_date(query, "to") or day_of_time(now_s))
+    first_date = parse_date(query, "from")
+    first_day = number_of_day(first_date) if first_date else max(last_day - _DAYS_SHOWN + 1, 0)
+    if first_day > last_day:
+        raise InvalidRequest("'from' must not be after 'to'", param="from")
+    if last_day - first_day >= _MAX_DAYS:
+        raise InvalidRequest(f"'from' and 'to' must span at most {_MAX_DAYS} days", param="from")
+    return UsageFilter(first_day, last_day, caller.account.id, caller.key.id)
+
+
+def _build_labelled(axis: _Axis, line: UsageLine) -> _Fields:
+    label = day_of_number(int(line.label)).isoformat() if axis == "day" else line.label
+    return {axis: label, **_build_sums(line)}
+
+
+def _build_sums(line: UsageLine) -> _Fields:
+    return {
+        "requests": line.requests,
+        "prompt_tokens": line.prompt_tokens,
+        "completion_tokens": line.completion_tokens,
+        "cached_tokens": line.cached_tokens,
+        "cost_usd": line.cost_nanos / NANOS_PER_USD,
+    }
+
+
+def _add(line: UsageLine, other_line: UsageLine) -> UsageLine:
+    return UsageLine("", *map(int.__add__, attrs.astuple(line)[1:], attrs.astuple(other_line)[1:]))
+
+
+def _respond(fields: _Fields) -> web.Response:
+    headers = {"Cache-Control": "private, no-store"}
+    return web.Response(body=orjson.dumps(fields), content_type="application/json", headers=headers)
