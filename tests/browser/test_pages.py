@@ -41,6 +41,8 @@ SHOWN: Mapping[str, str] = {
     "batches": "/batches",
     "batch": "/batches/{batch}",
     "models": "/models",
+    "model": "/models/m?key={laptop}",
+    "model-route": "/models/fast",
     "channels": "/channels",
     "routes": "/routes",
     "route": "/routes/fast?prompt_tokens=5000",

@@ -132,6 +132,10 @@ class Site:
         await self.services.admin.routes.put_route(name, {"step": [{"models": ["of-no-channel"]}]}, OPERATOR)
         return name
 
+    async def find_model(self) -> str:
+        """The model that everyone may use."""
+        return MODEL
+
     async def make_price(self) -> str:
         name = self.number("model")
         await self.services.admin.settings.put_price(name, {"input_usd_per_million": 2}, OPERATOR)
@@ -409,6 +413,7 @@ PAGES: Mapping[str, Row] = {
     "/accounts/{name}": Row(make=Site.make_account),
     "/channels/{name}": Row(make=Site.make_channel),
     "/routes/{name}": Row(make=Site.make_route),
+    "/models/{name}": Row(make=Site.find_model),
 }
 """Pages of one thing; every other is shown to whom it says that it needs."""
 

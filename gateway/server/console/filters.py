@@ -49,6 +49,11 @@ def format_exact(number: float | None) -> str:
     return _DASH if number is None else f"{number:,}"
 
 
+def write_number(number: float | None) -> str:
+    """Write a number for an input field: ``20``, ``0.05``; empty for None."""
+    return "" if number is None else str(number).removesuffix(".0")
+
+
 def format_bytes(size: float | None) -> str:
     """Format a size, such as ``1.5 MB``, with units of powers of 1,024."""
     if size is None:
@@ -100,6 +105,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "usd": format_usd,
     "count": format_count,
     "exact": format_exact,
+    "number": write_number,
     "bytes": format_bytes,
     "duration": format_duration,
     "percent": format_percent,

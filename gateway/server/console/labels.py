@@ -67,6 +67,11 @@ LABELS: Mapping[str, str] = {
     "budget": mark("caller's budget"),
     "content": mark("content filter"),
     "invalid": mark("other refusal"),
+    # What channels are balanced by
+    "weight": mark("weight"),
+    "latency": mark("latency"),
+    "throughput": mark("tokens per second"),
+    "cost": mark("cost"),
     # Models: kinds, modalities and features
     "chat": mark("chat"),
     "completion": mark("completion"),

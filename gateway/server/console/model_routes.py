@@ -1,20 +1,20 @@
 """The pages of routes: their list, and one with its steps and a dry run."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from gateway.domain.route import CAUSES, DEFAULT_CAUSES
+from gateway.domain.route import BALANCE_STRATEGIES, CAUSES, DEFAULT_CAUSES
 from gateway.errors import NotFound
+from gateway.server.console.dry_run import ask_dry_run
+from gateway.server.console.filters import write_number
 from gateway.server.console.page import Data, ask_admin_api
 
-_TRAITS = ("images", "tools", "stream")
-_OTHERS = ("balance", "shadow", "wait_s")
-"""Fields of a step that the form keeps without showing them."""
-_ASKED = ("key", "prompt_tokens", *_TRAITS)
+_EDITED = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
+"""The fields of a step that the form shows. It keeps any other one unchanged."""
 
 
 async def load_routes(request: web.Request) -> Data:
@@ -27,38 +27,54 @@ async def load_routes(request: web.Request) -> Data:
 async def load_route(request: web.Request) -> Data:
     """Load a route with its steps as a form shows them, and the dry run of a request that the query describes."""
     name = request.match_info["name"]
-    query = {field: request.query.get(field, "") for field in _ASKED}
-    route, models, keys, found = await asyncio.gather(
-        ask_admin_api(request, "/routes/{name}"),
-        ask_admin_api(request, "/models"),
-        ask_admin_api(request, "/keys"),
-        ask_admin_api(request, "/explain", model=name, **query),
+    route, models, dry_run = await asyncio.gather(
+        ask_admin_api(request, "/routes/{name}"), ask_admin_api(request, "/models"), ask_dry_run(request, name)
     )
-    if found.steps is None:
+    if dry_run.explanation.steps is None:
         raise NotFound(f"There is no route {name[:120]!r}")
     steps = [_build_row(step) for step in route.step]
-    return {"route": route, "steps": steps, "keys": keys, "found": found, "asked": query, **_list_choices(models)}
+    return {"route": route, "steps": steps, "dry_run": dry_run, **_list_choices(models)}
 
 
 def _list_choices(models: Sequence[Any]) -> Data:
     names = sorted(model.id for model in models)
-    return {"causes": CAUSES, "model_names": names, "traits": _TRAITS, "empty": _EMPTY}
+    return {"causes": CAUSES, "balances": BALANCE_STRATEGIES, "model_names": names, "empty": _EMPTY}
 
 
 def _build_row(step: Mapping[str, Any]) -> Data:
-    condition = step.get("if", {})
+    condition, shadow = step.get("if", {}), step.get("shadow", {})
     return {
         "models": _write_models(step),
-        "channels": ", ".join(step.get("channels", ())),
+        "channels": _write_names(step.get("channels", ())),
         "on": step.get("on", DEFAULT_CAUSES),
         "condition": condition,
-        "more": bool(condition) or "on" in step or "channels" in step,
-        "others": orjson.dumps({name: step[name] for name in _OTHERS if name in step}).decode(),
+        "balance": step.get("balance"),
+        "wait_s": write_number(step.get("wait_s")),
+        "shadow": {
+            "models": _write_names(shadow.get("models", ())),
+            "share": write_number(shadow.get("share")),
+            "max_running": write_number(shadow.get("max_running")),
+        },
+        "more": step.keys() > {"models"},
+        "others": orjson.dumps({name: value for name, value in step.items() if name not in _EDITED}).decode(),
     }
 
 
 def _write_models(step: Mapping[str, Any]) -> str:
-    return ", ".join(one if isinstance(one, str) else f"{one['model']}*{one['weight']}" for one in step["models"])
+    return ", ".join(
+        _write_name(share) if isinstance(share, str) else f"{_write_name(share['model'])}*{share['weight']}"
+        for share in step["models"]
+    )
+
+
+def _write_names(names: Iterable[str]) -> str:
+    return ", ".join(map(_write_name, names))
+
+
+def _write_name(name: str) -> str:
+    """Quote a name with a comma, quotation mark or outer space, which ``routes.js`` would read as something else."""
+    is_plain = name == name.strip() and not any(mark in name for mark in ',"')
+    return name if is_plain else orjson.dumps(name).decode()
 
 
 _EMPTY = _build_row({"models": ()})

@@ -65,7 +65,8 @@ _PAGES = (
     Page("/channels/{name}", "channel.html", mark("Channel"), "server.console.channels:load_channel", "administrator"),
     Page("/routes", "routes.html", mark("Routes"), "server.console.model_routes:load_routes", "administrator"),
     Page("/routes/{name}", "route.html", mark("Route"), "server.console.model_routes:load_route", "administrator"),
-    Page("/models", "models.html", mark("Models"), "server.console.prices:load_models"),
+    Page("/models", "models.html", mark("Models"), "server.console.models:load_models"),
+    Page("/models/{name}", "model.html", mark("Model"), "server.console.models:load_model"),
     Page("/prices", "prices.html", mark("Prices and groups"), "server.console.prices:load_prices", "administrator"),
     Page("/settings", "settings.html", mark("Settings"), "server.console.prices:load_settings", "administrator"),
 )

@@ -66,7 +66,7 @@ async def _find_addresses(person: Person) -> dict[str, str]:
     found = {}
     for page in list_pages():
         noun = page.path.split("/")[1] if page.path else ""
-        known = {"accounts": "acme", "channels": "demo", "routes": "fast", **ids}
+        known = {"accounts": "acme", "channels": "demo", "routes": "fast", "models": "demo-chat", **ids}
         found[page.path] = re.sub(r"\{.*\}", quote(known.get(noun, ""), safe=""), page.path)
     return found
 

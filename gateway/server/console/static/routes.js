@@ -3,26 +3,40 @@ import { call } from "./api.js";
 import { t } from "./language.js";
 import { toast } from "./toast.js";
 
-const NUMBERS = ["min_prompt_tokens", "max_prompt_tokens"];
-const FLAGS = ["images", "tools", "stream"];
+// Names are separated by commas; one with a comma is quoted as in JSON.
+const list = (text) => (text.match(/\s*"(?:[^"\\]|\\.)*"[^,]*|[^,]+/g) ?? []).map((part) => part.trim()).filter(Boolean);
 
-const list = (text) => text.split(",").map((part) => part.trim()).filter(Boolean);
-
-function readModel(text) {
-  const found = text.match(/^(.+)\*(\d{1,5})$/);
-  return found ? { model: found[1], weight: Number(found[2]) } : text;
+function readName(text) {
+  try {
+    return text.startsWith('"') ? JSON.parse(text) : text;
+  } catch {
+    return text;
+  }
 }
 
-// A step as the admin API takes it; what is empty has its default. Fields that the form does not show stay.
+function readModel(text) {
+  const weighted = text.match(/^(.+)\*(\d{1,5})$/);
+  return weighted ? { model: readName(weighted[1]), weight: Number(weighted[2]) } : readName(text);
+}
+
+const READERS = {
+  text: (text) => text,
+  number: Number,
+  flag: (text) => text === "true",
+  names: (text) => list(text).map(readName),
+  models: (text) => list(text).map(readModel),
+};
+
+// A step as the admin API takes it; what is empty has its default. Fields that the form does not know stay.
 function readStep(row) {
-  const value = (name) => row.querySelector(`[data-field=${name}]`).value.trim();
-  const condition = {};
-  for (const name of NUMBERS) if (value(name) !== "") condition[name] = Number(value(name));
-  for (const name of FLAGS) if (value(name) !== "") condition[name] = value(name) === "true";
   const on = [...row.querySelectorAll("[data-cause]")].filter((box) => box.checked).map((box) => box.dataset.cause);
-  const step = { ...JSON.parse(row.dataset.others), models: list(value("models")).map(readModel), on };
-  if (value("channels")) step.channels = list(value("channels"));
-  if (Object.keys(condition).length) step.if = condition;
+  const step = { ...JSON.parse(row.dataset.others), on };
+  for (const input of row.querySelectorAll("[data-field]")) {
+    const text = input.value.trim();
+    if (text === "") continue;
+    const place = input.dataset.in ? (step[input.dataset.in] ??= {}) : step;
+    place[input.dataset.field] = READERS[input.dataset.kind ?? "text"](text);
+  }
   return step;
 }
 

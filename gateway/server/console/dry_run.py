@@ -1,0 +1,33 @@
+"""The dry run of a request, as the pages of models and of routes show it."""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from gateway.domain.operation import Operation
+from gateway.frozen import frozen
+from gateway.server.admin.accounts import KeyView
+from gateway.server.admin.explanation import Explanation
+from gateway.server.console.page import ask_admin_api
+
+TRAITS = ("images", "tools", "stream")
+_FIELDS = ("key", "prompt_tokens", *TRAITS)
+
+
+@frozen
+class DryRun:
+    """Where a request would go. ``asked``: the page's query, by field; empty texts for what it does not name."""
+
+    explanation: Explanation
+    asked: dict[str, str]
+    keys: Sequence[KeyView]
+
+
+async def ask_dry_run(request: web.Request, model: str, operation: Operation = "chat") -> DryRun:
+    """Explain the request to ``model``, a model or a route, that the page's query describes."""
+    asked = {field: request.query.get(field, "") for field in _FIELDS}
+    explanation, keys = await asyncio.gather(
+        ask_admin_api(request, "/explain", model=model, operation=operation, **asked), ask_admin_api(request, "/keys")
+    )
+    return DryRun(explanation, asked, keys)
