@@ -115,7 +115,7 @@ class AccountingService:
 
     def describe(self, owner: Account | ApiKey) -> Fields:
         """Return an account's or key's spent, reserved and remaining USD. ``left_usd`` is None without a quota."""
-        balance, day = self._open(owner)
+        balance, day = self.find_balance(owner)
         counter = balance.find_counter(day)
         room, reset = balance.find_room(day), balance.find_reset(day)
         return {
@@ -129,7 +129,7 @@ class AccountingService:
 
     def find_stricter(self, key: ApiKey, account: Account) -> tuple[Balance, UtcDay]:
         """Return the balance with less left (the key's if neither has a quota), and the current day."""
-        (mine, day), (shared, _) = self._open(key), self._open(account)
+        (mine, day), (shared, _) = self.find_balance(key), self.find_balance(account)
         room, other = mine.find_room(day), shared.find_room(day)
         return (shared if other is not None and (room is None or other < room) else mine), day
 
@@ -145,7 +145,7 @@ class AccountingService:
         """
         async with self._crediting:
             await self.refresh(owner)
-            balance, day = self._open(owner)
+            balance, day = self.find_balance(owner)
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)
             action = "account.credited" if key_id is None else "key.credited"
@@ -180,7 +180,8 @@ class AccountingService:
         async with self._crediting, self._queue.writing:
             return await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
 
-    def _open(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
+    def find_balance(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
+        """Return the balance with the owner's quota, and the current day."""
         day = self._balances.today
         place = _find_balance_id(owner)
         balance = self._wholes.get(place) or self._balances.find_balance(*place)

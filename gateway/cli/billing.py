@@ -12,7 +12,7 @@ from gateway.cli.admin_client import AdminClient, CliContext, Json, run
 from gateway.cli.objects import call_object, resolve_key_id
 from gateway.cli.options import Amount, Command, Day, client_command, limit_option
 from gateway.cli.output import print_answer
-from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_usage
+from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_forecasts, print_usage
 
 _AXES = ("day", "hour", "model", "key", "account", "channel", "provider")
 _MAX_DAYS = 3660
@@ -67,13 +67,17 @@ def add_credit_commands(group: click.Group, path: str, argument: Callable[[Comma
 @click.option("--account", metavar="NAME", help="Only this account.")
 @click.option("--key", metavar="KEY", help="Only this key: an id, a name or the last four characters.")
 @click.option("--model", help="Only this model.")
+@click.option("--forecast", is_flag=True, help="Show when quotas are reached, of all keys and accounts or these.")
 @client_command
-def usage(context: CliContext, *, since: date | None, until: date | None, days: int | None, **query: Any) -> None:
+def usage(
+    context: CliContext, *, since: date | None, until: date | None, days: int | None, forecast: bool, **query: Any
+) -> None:
     """Show requests, tokens and cost, with a bar for each row's cost relative to the highest.
 
     Days and hours are UTC; by hour, the default is the last 24 hours. A request counts on the day on which it ended. If
     all costs are 0, the bars show requests. Refused requests are counted and cost nothing. A narrow terminal shows
-    fewer columns; --json has them all.
+    fewer columns; --json has them all. With --forecast, show the quotas of keys and accounts, and when each is reached
+    if the last seven weeks repeat; with less than a week of requests, if the current period goes on.
 
     \b
     Examples:
@@ -81,8 +85,12 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
       gateway usage --by model --since 7d
       gateway usage --by provider --days 30
       gateway usage --by key --since 2027-01-01 --until 2027-01-31 --account team
+      gateway usage --forecast --account team
       gateway usage --json
     """
+    if forecast:
+        _print_forecasts(context, {**query, "since": since, "until": until, "days": days})
+        return
     if days is not None:
         if since is not None:
             raise click.UsageError("Give either --days or --since")
@@ -99,6 +107,18 @@ def usage(context: CliContext, *, since: date | None, until: date | None, days: 
 
     answer = run(context, work)
     print_answer(context, answer, lambda _: print_usage(answer))
+
+
+def _print_forecasts(context: CliContext, options: Json) -> None:
+    if any(options[name] for name in ("since", "until", "days", "model")):
+        raise click.UsageError("--forecast goes with --account and --key only")
+    query = {name: options[name] for name in ("account", "key")}
+
+    async def work(admin: AdminClient) -> Json:
+        return await admin.get("usage", "forecast", query=await resolve_key_id(admin, query))
+
+    report = run(context, work)
+    print_answer(context, report, lambda _: print_forecasts(report["data"]))
 
 
 @click.command(short_help="Verify the ledger.")

@@ -200,6 +200,35 @@ def print_credits(rows: Sequence[Json]) -> None:
     print_table(CREDITS, rows, "No credits recorded.")
 
 
+def _format_minute(moment: str | None) -> str:
+    """Format a time of the admin API: ``2027-01-31 12:00``."""
+    return ABSENT if moment is None else moment[:16].replace("T", " ")
+
+
+def _format_reached(forecast: Json) -> str:
+    if forecast["spent_usd"] >= forecast["limit_usd"]:
+        return "used up"
+    if forecast["reached_at"] is None:
+        return "not within a year" if forecast["ends_at"] is None else "not in this period"
+    return _format_minute(forecast["reached_at"])
+
+
+FORECASTS = (
+    Column("QUOTA OF", lambda forecast: f"{forecast['owner']} {forecast['name']}", shrinks=True, width=16),
+    Column("SPENT", lambda forecast: format_usd(forecast["spent_usd"]), align_right=True),
+    Column("LIMIT", lambda forecast: format_usd(forecast["limit_usd"]), align_right=True),
+    Column("UNTIL", lambda forecast: _format_minute(forecast["ends_at"]), hidden_value=ABSENT, drop=1),
+    Column("EXPECTED", lambda forecast: format_usd(forecast["expected_usd"]), align_right=True, hidden_value=ABSENT),
+    Column("REACHED", _format_reached),
+    Column("BY", lambda forecast: forecast["basis"].replace("_", " ").replace("window", "period"), drop=2),
+)
+
+
+def print_forecasts(rows: Sequence[Json]) -> None:
+    """Print a table of the forecasts of quotas."""
+    print_table(FORECASTS, rows, "No key or account with a quota.")
+
+
 def print_audit(report: Json) -> None:
     """Print the result of the ledger check."""
     if not report["ok"]:

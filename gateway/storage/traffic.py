@@ -73,6 +73,22 @@ class TrafficRepository:
             facets[row.kind].append(Facet(row.value, int(row.total)))
         return Facets(min(stretch.since for stretch in stretches), traffic_filter.until, **facets)
 
+    async def sum_costs(
+        self, span: int, hours: Sequence[int], account_id: int, key_id: int | None
+    ) -> Mapping[int, int]:
+        """Return what an account or one of its keys has spent, by the first hour of each sum; nothing where it is 0.
+
+        ``span`` is the length of the sums in hours. Each hour is a look-up of its own, so that the other accounts' sums
+        are not read.
+        """
+        statement = select(_COLUMNS.hour, func.sum(_COLUMNS.cost_nanos).label("nanos")).where(
+            _COLUMNS.span == span, _COLUMNS.hour.in_(hours), _COLUMNS.account_id == account_id
+        )
+        if key_id is not None:
+            statement = statement.where(_COLUMNS.key_id == key_id)
+        rows = await self._database.read_long(statement.group_by(_COLUMNS.hour))
+        return {int(row.hour): int(row.nanos) for row in rows if row.nanos}
+
     async def _choose_ranges(self, traffic_filter: TrafficFilter) -> list[TimeRange]:
         """Return the ranges to count.
 

@@ -21,7 +21,15 @@ from rich.cells import cell_len
 
 from gateway.cli.main import main
 from gateway.cli.options import Amount
-from gateway.cli.output_billing import fill_days, find_decimals, fit_usage, format_bars, format_cost, list_usage_columns
+from gateway.cli.output_billing import (
+    FORECASTS,
+    fill_days,
+    find_decimals,
+    fit_usage,
+    format_bars,
+    format_cost,
+    list_usage_columns,
+)
 from gateway.cli.table import fill_columns
 from gateway.cli.text import clean, format_usd
 from gateway.domain.request_log import RequestRecord
@@ -288,11 +296,44 @@ def test_usage_that_cannot_be_is_told_apart_from_none(server: Server) -> None:
         (("--by", "week"), 2, "--by"),
         (("--since", "tomorrow"), 2, "--since is in the future"),
         (("--account", "nobody"), 1, "No account is called 'nobody'"),
+        (("--forecast", "--days", "3"), 2, "--forecast goes with --account and --key only"),
+        (("--forecast", "--model", "big"), 2, "--forecast goes with --account and --key only"),
+        (("--forecast", "--account", "nobody"), 1, "No account is called 'nobody'"),
         (("--until", "2025-01-01"), 0, "No usage from 2024-12-03 to 2025-01-01 (UTC)."),
     ):
         result = server.invoke("usage", *words)
         assert (result.exit_code, result.stdout) == (code, ""), words
         assert message in result.stderr, words
+
+
+@pytest.mark.slow
+def test_a_forecast_says_when_a_quota_is_reached_and_by_what(server: Server) -> None:
+    assert "No key or account with a quota." in server.invoke("usage", "--forecast").output
+    key = server.ask("keys", "create", "--name", "forecast", "--quota-usd", "3", "--quota-period", "daily")
+    spent = server.ask("keys", "create", "--name", "spent", "--quota-usd", "0")
+    header, *rows = table(server, "usage", "--forecast", width=120)
+    assert header.split() == ["QUOTA", "OF", "SPENT", "LIMIT", "UNTIL", "EXPECTED", "REACHED", "BY"]
+    assert [row.split("  ")[0] for row in rows] == ["key local/spent", "key local/forecast"]
+    assert "used up" in rows[0]
+    assert "not in this period  this period" in rows[1]
+    (line,) = server.ask("usage", "--forecast", "--key", str(key["id"]))["data"]
+    assert (line["name"], line["spent_usd"], line["limit_usd"], line["reached_at"]) == ("local/forecast", 0, 3, None)
+    for number in (key["id"], spent["id"]):
+        assert server.invoke("keys", "delete", str(number), "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ({"reached_at": "2026-12-14T09:30:00Z", "ends_at": None}, "2026-12-14 09:30"),
+        ({"reached_at": None, "ends_at": None}, "not within a year"),
+        ({"reached_at": None, "ends_at": "2027-01-01T00:00:00Z"}, "not in this period"),
+        ({"spent_usd": 5.0, "reached_at": "2026-12-14T09:30:00Z"}, "used up"),
+    ],
+)
+def test_a_forecast_is_a_time_or_words(line: dict[str, Any], shown: str) -> None:
+    (reached,) = [column for column in FORECASTS if column.title == "REACHED"]
+    assert reached.read({"spent_usd": 1.0, "limit_usd": 5.0, **line}) == shown
 
 
 @pytest.mark.slow

@@ -5,6 +5,9 @@ from typing import Any
 import attrs
 import pytest
 
+from gateway.billing.forecaster import SpendingForecaster
+from gateway.domain.balance import DAY_S
+from gateway.domain.forecast import Forecast, LimitUse
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.traffic import HOUR_MS, MAX_FACETS, Facet, TrafficAxis, TrafficFilter
 from gateway.storage.database import Database
@@ -145,3 +148,29 @@ async def test_where_there_are_too_many_sums_the_newest_days_are_counted_and_it_
         found = await TrafficRepository(database, most).list_facets(wanted)
         assert (found.since - TODAY, found.until) == (since, wanted.until), most
         assert [facet.requests for facet in found.keys] == [counted] * 3, most
+
+
+async def test_what_is_spent_is_summed_for_the_hours_that_are_asked_for_only(used: Stores) -> None:
+    hours = [TODAY - 1, TODAY, TODAY + 23, TODAY + 24]
+    assert await used.traffic.sum_costs(1, hours, 1, None) == {TODAY - 1: 7, TODAY: 5, TODAY + 23: 2}
+    assert await used.traffic.sum_costs(1, hours, 2, None) == {TODAY: 5}
+    assert await used.traffic.sum_costs(1, hours, 1, 11) == {TODAY - 1: 7, TODAY: 5, TODAY + 23: 2}
+    assert await used.traffic.sum_costs(1, hours, 1, 12) == {}
+    assert await used.traffic.sum_costs(24, [TODAY - 24, TODAY, TODAY + 24], 1, None) == {TODAY - 24: 7, TODAY: 8}
+    assert await used.traffic.sum_costs(24, [], 1, None) == {}
+
+
+async def test_the_most_used_limits_are_forecast_by_what_the_store_has(used: Stores) -> None:
+    def use(account_id: int, key_id: int | None, spent_nanos: int) -> LimitUse:
+        started_s = read_ms("2026-03-22 00:00") // 1000
+        return LimitUse(f"{account_id}/{key_id}", 1_000, spent_nanos, started_s, started_s + DAY_S, account_id, key_id)
+
+    forecaster = SpendingForecaster(used.traffic, lambda: read_ms("2026-03-22 06:00") / 1000)
+    (last_week,) = await forecaster.forecast_limits([use(1, None, 100), use(2, None, 99)], 1)
+    # What is left of a Sunday is its last hour, which cost 2.
+    assert (last_week[0].name, last_week[1]) == ("1/None", Forecast("past_weeks", None, 102))
+    forecasts = await forecaster.forecast_limits([use(1, 12, 150), use(2, 21, 400)], 2)
+    assert [(limit_use.name, result.basis, result.reached_s is not None) for limit_use, result in forecasts] == [
+        ("1/12", "this_window", False),
+        ("2/21", "past_weeks", False),
+    ]

@@ -72,6 +72,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("POST", "/keys/{id}/credits", "server.admin.billing:credit_key", "administrator"),
     ("GET", "/audit", "server.admin.billing:get_audit", "administrator"),
     ("GET", "/usage", "server.admin.usage:get_usage", "viewer"),
+    ("GET", "/usage/forecast", "server.admin.forecasts:list_forecasts", "viewer"),
     ("GET", "/requests/facets", "server.admin.usage:get_facets", "viewer"),
     ("GET", "/requests/export", "server.admin.export:export_requests", "viewer"),
     ("GET", "/requests", "server.admin.requests:list_requests", "viewer"),

@@ -225,6 +225,9 @@ async def test_a_credit_that_cannot_be_says_why_and_adds_nothing(
         ("/usage?key=one", 400, "key"),
         ("/usage?account=nobody", 404, "account"),
         ("/usage?until=0001-01-01", 400, "until"),
+        ("/usage/forecast?account=nobody", 404, "account"),
+        ("/usage/forecast?key=999", 404, None),
+        ("/usage/forecast?key=one", 400, "key"),
         ("/usage?since=9999-12-31", 400, "since"),
     ],
 )

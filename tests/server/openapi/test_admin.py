@@ -93,6 +93,7 @@ MONEY = (
     Call("admin_add_account", {"name": "new", "quota_usd": 5, "groups": ["b"], "rpm": None}, status=201),
     Call("admin_add_account", {"name": "new"}, status=409),
     Call("admin_list_accounts"),
+    Call("admin_list_forecasts"),
     Call("admin_get_account", path=ACCOUNT),
     Call("admin_edit_account", {"quota_usd": 6, "status": "active"}, path=ACCOUNT),
     Call("admin_credit_account", {"amount_usd": 1, "reference": "r", "note": "n"}, path=ACCOUNT, status=201),
