@@ -25,6 +25,7 @@ STATUS: Mapping[str, int] = {
     "request_timeout": 408,
     "conflict": 409,
     "idempotency_conflict": 409,
+    "quote_not_valid": 409,
     "request_cancelled": 409,
     "task_not_ready": 409,
     "precondition_failed": 412,

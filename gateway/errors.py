@@ -182,6 +182,15 @@ class IdempotencyConflict(GatewayError):
     code = "idempotency_conflict"
 
 
+class QuoteNotValid(GatewayError):
+    """The quote that the request names holds nothing for this request, or another node of the cluster holds it."""
+
+    code = "quote_not_valid"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="x-gateway-quote", should_retry=False)
+
+
 class TaskNotReady(GatewayError):
     """The job has no video yet, or has not ended."""
 

@@ -20,6 +20,8 @@ from gateway.routing.target import Attempt
 from gateway.routing.target_list import TargetList
 
 WARNING_HEADER = "x-gateway-warning"
+QUOTE_HEADER = "x-gateway-quote"
+"""The header with which a request names its quote; see ``billing/quotes.py``."""
 _ID_MASK = 0xFF_FFFF_FFFF
 _ID_DIGITS = 14
 _BLOCK_BYTES = 7 * 512

@@ -40,7 +40,7 @@ PUBLIC = {
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},
-    409: {"conflict", "idempotency_conflict", "request_cancelled", "task_not_ready"},
+    409: {"conflict", "idempotency_conflict", "quote_not_valid", "request_cancelled", "task_not_ready"},
     412: {"precondition_failed"},
     413: {"request_too_large"},
     415: {"unsupported_media_type"},

@@ -159,6 +159,39 @@ class QuotaService:
             if not admitted:
                 self.release(ctx)
 
+    async def hold(self, ctx: RequestContext, nanos: int) -> Reservation:
+        """Reserve ``nanos`` for a later request, see ``admit_held``. No permit is taken, and no start is recorded.
+
+        Raises ``QuotaExceeded`` or ``StoreUnavailable``; nothing is reserved then.
+        """
+        self._write_queue.check_room()
+        held = False
+        try:
+            reservation = self._balances.reserve_now(ctx.caller, nanos) or await self._reserve(ctx, nanos)
+            held = True
+            return reservation
+        finally:
+            if not held:
+                self.release(ctx)
+            ctx.reservation = None
+
+    async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
+        """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller."""
+        self._write_queue.check_room()
+        admitted = False
+        try:
+            if subjects := ctx.caller.subjects:
+                permit = await self._counters.take(subjects, _count_tokens(ctx.inference))
+                ctx.permit, ctx.rate_limits = permit, permit.limit_status
+            ctx.reservation = reservation
+            start = build_start(ctx, targets[0].channel.name if targets else None, reservation.nanos)
+            self._journal.start_at_once(start) or await self._record_start(ctx, start)
+            admitted = True
+        finally:
+            if not admitted:
+                ctx.reservation = None
+                self.release_permit(ctx)
+
     async def reserve_up_to(self, ctx: RequestContext, most: int) -> None:
         """Reserve up to ``most`` nano-USD for work that a provider may begin by itself.
 

@@ -261,6 +261,7 @@ class Reservation:
         extra_nanos: the part of ``nanos`` added by ``extend`` beyond the request's minimum.
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
+        max_cost_nanos: the most that is charged, because a quote has promised it; None: no more than the cost.
     """
 
     balances: Sequence[Balance]
@@ -270,6 +271,7 @@ class Reservation:
     extra_nanos: int = 0
     beyond: tuple[int, ...] = ()
     overdrafts: Collection[Balance] = ()
+    max_cost_nanos: int | None = None
 
     def extend(self, nanos: int) -> None:
         """Raise a new reservation to at most ``nanos`` in total, limited by the tightest balance."""
@@ -322,6 +324,8 @@ class Reservation:
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
+            if self.max_cost_nanos is not None:
+                cost_nanos = min(cost_nanos, self.max_cost_nanos)
             if self.beyond:
                 for balance, extra_nanos in zip(self.balances, self.beyond, strict=True):
                     balance.held_nanos -= extra_nanos

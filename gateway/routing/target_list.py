@@ -309,6 +309,23 @@ class TargetList:
                 for target in self.targets
             ]
 
+    def keep_quoted(self, quoted: Iterable[Target]) -> None:
+        """Keep the targets that were quoted, at the prices of the quote."""
+        prices = {_identify(target): target for target in quoted}
+        self.targets = [
+            attrs.evolve(
+                target,
+                price=former.price,
+                multiplier_ppm=former.multiplier_ppm,
+                named=former.named,
+                find_price=former.find_price,
+                unpriced=former.unpriced,
+            )
+            for target in self.targets
+            if (former := prices.get(_identify(target))) is not None
+        ]
+        self._first = None
+
     @property
     def busy(self) -> bool:
         """Whether any channel is available, or unavailable only because it is full or rate limited."""
@@ -508,3 +525,9 @@ def _build_candidate(target: Target, share: float) -> Candidate[Target]:
         share=share,
         running=target.state.running,
     )
+
+
+def _identify(target: Target) -> tuple[object, ...]:
+    """Return what names a target in two lists of the same request."""
+    place = target.place
+    return target.channel.name, target.endpoint.wire, target.model, place and (place.route.name, place.step)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.billing.balances import Balances
     from gateway.billing.flush_worker import LedgerFlusher
     from gateway.billing.quota import QuotaService
+    from gateway.billing.quotes import Holds
     from gateway.billing.settlement import Settlement
     from gateway.billing.write_queue import WriteQueue
     from gateway.cluster.credit.keeper import CreditKeeper
@@ -153,6 +154,7 @@ class BillingServices:
         keeper: leases credit for this node of a cluster; None for a single process.
         shared_limits: counts rate limits together with other gateways; None if this process counts on its own.
         ledger_check: reconciles balances regularly while this node leads its cluster; None for a single process.
+        open_holds: returns what is held for quoted requests; made by the first quote.
     """
 
     balances: Balances
@@ -165,6 +167,7 @@ class BillingServices:
     keeper: CreditKeeper | None
     shared_limits: SharedRateLimiter | None
     ledger_check: LedgerCheck | None
+    open_holds: CreatedOnce[Holds]
 
 
 @frozen

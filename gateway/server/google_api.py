@@ -1,5 +1,6 @@
 """Google's Gemini API for clients, below ``/v1beta`` and ``/v1``, in front of the models of any provider."""
 
+import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -55,6 +56,18 @@ _METHODS: tuple[tuple[str, Operation, ParseNamed], ...] = (
         defer_function("formats.embeddings.gemini_clients:parse_batch_embed_inference"),
     ),
 )
+
+
+_METHOD_PATH = re.compile(r"/v1(?:beta)?/models/(?P<model>.+):(?P<method>[A-Za-z]+)")
+
+
+def parse_method_path(path: str) -> tuple[str, Operation, ParseNamed] | None:
+    """Return model, operation and parser of a path such as ``/v1beta/models/m:generateContent``; None for others."""
+    match = _METHOD_PATH.fullmatch(path)
+    if match is None:
+        return None
+    found = [(operation, parse) for method, operation, parse in _METHODS if method == match["method"]]
+    return (match["model"], *found[0]) if found else None
 
 
 def add_google_routes(api: web.Application) -> None:

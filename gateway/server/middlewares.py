@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from gateway.log import MASKED
 from gateway.media.prompt_files import FILE_ID_KEY, put_files
 from gateway.memory_budget import close_loan
 from gateway.proxy.failover import make_cancelled
-from gateway.request_context import RequestContext, make_request_id
+from gateway.request_context import QUOTE_HEADER, RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
 from gateway.server.context import CALLER, CONTEXT, SERVICES, USER
@@ -58,6 +58,7 @@ _ERROR_STATUS = 400
 _VIDEOS_PATH = "/v1/videos"
 _MEASURE_FUNCTION = "media.audio_duration:measure_audio"
 _PREFERENCE_FUNCTION = "server.preference:apply_preference"
+_ADMIT_QUOTED_FUNCTION = "server.handlers.quotes:admit_quoted"
 _NOT_STORED_WARNING = "store: the gateway does not keep completions: this one cannot be retrieved"
 
 log = structlog.stdlib.get_logger("gateway.request", MASKED)
@@ -379,8 +380,13 @@ async def replay_response(request: web.Request, handler: Handler) -> web.StreamR
     return await handler(request)
 
 
-async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Find the channels that may serve the request, and reserve the highest cost among them."""
+async def quota(
+    request: web.Request, handler: Handler, admit: Callable[[ActiveInference], Awaitable[None]] | None = None
+) -> web.StreamResponse:
+    """Find the channels that may serve the request, and reserve the highest cost among them, unless ``admit`` is given.
+
+    ``admit`` is called instead. A request with a quote uses what the quote has reserved.
+    """
     active = request[INFERENCE]
     ctx, services = active.context, active.services
     inference, caller = ctx.inference, ctx.caller
@@ -395,7 +401,10 @@ async def quota(request: web.Request, handler: Handler) -> web.StreamResponse:
         services.routing.router.keep_conversation(targets, inference, request.headers)
     if targets.load_balancer.settings.allow_prefer:
         load(_PREFERENCE_FUNCTION)(targets, request.headers)
-    await services.billing.quota.admit(ctx, targets.rank())
+    if admit is None and QUOTE_HEADER not in request.headers:
+        await services.billing.quota.admit(ctx, targets.rank())
+    else:
+        await (admit or load(_ADMIT_QUOTED_FUNCTION))(active)
     try:
         return await handler(request)
     except ProviderError as gateway_error:

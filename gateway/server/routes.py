@@ -115,6 +115,7 @@ _DEFERRED_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("GET", "/realtime", "server.handlers.realtime:serve_session"),
     ("GET", "/key", "server.handlers.own_key:get_key"),
     ("GET", "/key/usage", "server.handlers.own_key:get_usage"),
+    ("POST", "/quote", "server.handlers.quotes:post_quote"),
     ("GET", "/dashboard/billing/subscription", "server.handlers.billing:get_subscription"),
     ("GET", "/dashboard/billing/usage", "server.handlers.billing:get_usage"),
 )
@@ -131,25 +132,23 @@ _NON_HEAD_PATHS = frozenset(
 """Handlers of ``GET`` that do not support ``HEAD``."""
 
 
+def list_parsers() -> Iterator[tuple[str, Operation, Middleware]]:
+    """Yield the inference routes of ``forward_inference``: path, operation, and the middleware that parses the body."""
+    for path, operation, parse in (*_JSON_ROUTES, *_REPLAYED_ROUTES):
+        yield path, operation, partial(parse_request, parse=parse)
+    for path, operation, parse_body in _MESSAGE_ROUTES:
+        yield path, operation, partial(parse_messages_request, parse=parse_body)
+    for path, operation, parse_fields in _FORM_ROUTES:
+        yield path, operation, partial(parse_form, parse=parse_fields)
+
+
 def list_inference_routes() -> Iterator[tuple[str, Handler]]:
     """Yield all inference routes of ``forward_inference``, with their middlewares from the outermost inwards."""
-    for path, operation, parse in _JSON_ROUTES:
-        yield (
-            path,
-            with_middlewares(
-                _forward_response if path == "/responses" else forward_inference,
-                [_settle(operation), partial(parse_request, parse=parse), quota],
-            ),
-        )
-    for path, operation, parse in _REPLAYED_ROUTES:
-        parsing = partial(parse_request, parse=parse)
-        yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
-    for path, operation, parse_body in _MESSAGE_ROUTES:
-        parsing = partial(parse_messages_request, parse=parse_body)
-        yield path, with_middlewares(forward_inference, [_settle(operation), parsing, quota])
-    for path, operation, parse_fields in _FORM_ROUTES:
-        parsing = partial(parse_form, parse=parse_fields)
-        yield path, with_middlewares(forward_inference, [_settle(operation), parsing, replay_response, quota])
+    replayed_paths = {path for path, *_ in (*_REPLAYED_ROUTES, *_FORM_ROUTES)}
+    for path, operation, parsing in list_parsers():
+        replay = [replay_response] if path in replayed_paths else []
+        handler = _forward_response if path == "/responses" else forward_inference
+        yield path, with_middlewares(handler, [_settle(operation), parsing, *replay, quota])
 
 
 def _settle(operation: Operation) -> Middleware:

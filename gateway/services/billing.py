@@ -13,6 +13,7 @@ from gateway.billing.flush_worker import COMMIT_DELAY_S, NODE_COMMIT_DELAY_S, Le
 from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import load_balances, recover
 from gateway.billing.settlement import Settlement
+from gateway.deferred import CreatedOnce, defer_function
 from gateway.domain.account import Caller
 from gateway.domain.balance import Owner
 from gateway.domain.request_log import RequestRecord
@@ -27,10 +28,13 @@ from gateway.storage.schema import accounts, keys
 from gateway.storage.videos import VideoRepository
 from gateway.videos.reservations import JobReservations
 
-if TYPE_CHECKING:  # its driver is an extra
+if TYPE_CHECKING:  # imported by the first quote, or an extra
+    from gateway.billing.quotes import Holds
     from gateway.cluster.credit.ledger_check import LedgerCheck
     from gateway.cluster.credit.node_credit import NodeCredit
     from gateway.cluster.membership.node import ClusterNode
+
+_make_holds = defer_function("billing.quotes:Holds")
 
 
 @frozen
@@ -98,6 +102,9 @@ def open_billing(
         find_abandoned=base.live_config.find_abandoned,
         ended=ledger.ended_requests,
     )
+    node_id = None if storage.node is None else storage.node.id
+    holds: CreatedOnce[Holds] = CreatedOnce(lambda: _make_holds(ledger.balances.release, node_id))
+    stack.callback(holds.if_made, lambda made_holds: made_holds.close())
     return BillingServices(
         ledger.balances,
         ledger.accounting,
@@ -109,6 +116,7 @@ def open_billing(
         keeper=None if ledger.credit is None else ledger.credit.keeper,
         shared_limits=shared_limits,
         ledger_check=None if ledger.credit is None else _make_check(ledger.accounting),
+        open_holds=holds,
     )
 
 

@@ -39,6 +39,7 @@ FIXES: Mapping[str, str] = {
     "method_not_allowed": "Use a method that the header `Allow` names.",
     "request_timeout": "Send the body faster, or in a smaller request.",
     "conflict": "Read the object again, then repeat the change if it still applies.",
+    "quote_not_valid": "Ask for a new quote, and send the request within its `hold_s` to the same node.",
     "idempotency_conflict": "Wait for the first request, or use another `Idempotency-Key` for another request.",
     "request_cancelled": "A member or an administrator cancelled the request. Send it again if it is still needed.",
     "task_not_ready": "Poll `GET /v1/videos/{id}` until the job is `completed`, or follow its events.",

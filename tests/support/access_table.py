@@ -469,6 +469,7 @@ PUBLIC: Mapping[str, Row] = {
     "GET /v1beta/models/{model}": Row(),
     "GET /v1/key": Row(),
     "GET /v1/key/usage": Row(),
+    "POST /v1/quote": Row(400, body={}),
     "GET /v1/dashboard/billing/subscription": Row(),
     "GET /v1/dashboard/billing/usage": Row(),
 }

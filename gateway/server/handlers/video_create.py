@@ -26,6 +26,7 @@ from gateway.formats.videos.openai_request import (
     parse_videos_inference,
 )
 from gateway.formats.wire.form import ReceivedForm
+from gateway.request_context import QUOTE_HEADER
 from gateway.server.active_inference import INFERENCE, ActiveInference, get_active
 from gateway.server.context import CONTEXT, SERVICES
 from gateway.server.idempotency import IdempotencyKey
@@ -87,6 +88,8 @@ async def load_original(request: web.Request, handler: Handler) -> web.StreamRes
 async def submit(request: web.Request) -> web.StreamResponse:
     """Create the job and answer with it. Raises ``InvalidRequest``."""
     active, ctx, services = get_active(request, ActiveVideoSubmission), request[CONTEXT], request.app[SERVICES]
+    if QUOTE_HEADER in request.headers:
+        raise InvalidRequest(f"{QUOTE_HEADER}: nothing can be held for a video", param=QUOTE_HEADER)
     video = _get_video(ctx.inference)
     ctx.inference = attrs.evolve(ctx.inference, video=attrs.evolve(video, status_words=_find_words(request, video)))
     services.videos.submitter.check(ctx.inference)

@@ -9,32 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.server.routes import list_inference_routes
+from tests.support.endpoint_bodies import BODIES, FORMS, PNG, WAV
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.scripted_upstream import ScriptedUpstream
 from tests.support.started_gateways import StartGateway
 
-MESSAGES = [{"role": "user", "content": "hi"}]
-BODIES: dict[str, dict[str, Any]] = {
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/messages": {"messages": MESSAGES, "max_tokens": 9},
-    "/v1/responses": {"input": "hi"},
-    "/v1/responses/compact": {"input": "hi"},
-    "/v1/completions": {"prompt": "hi"},
-    "/v1/embeddings": {"input": "hi"},
-    "/v1/moderations": {"input": "hi"},
-    "/v1/rerank": {"query": "hi", "documents": ["a"]},
-    "/v1/images/generations": {"prompt": "a cat"},
-    "/v1/audio/speech": {"input": "hi", "voice": "alloy"},
-    "/v1/videos": {"prompt": "a cat"},
-}
-FORMS: dict[str, tuple[str, dict[str, str]]] = {
-    "/v1/images/edits": ("image", {"prompt": "a cat"}),
-    "/v1/audio/transcriptions": ("file", {}),
-    "/v1/audio/translations": ("file", {}),
-}
 STREAMED = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/v1/completions")
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
-WAV = b"RIFF\x24\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data\0\0\0\0"
 
 
 @pytest.mark.parametrize("model", ["mystery", "openai/mystery-20260101", "alias"])

@@ -196,6 +196,8 @@ FINISHED = (
     Call("get_own_key"),
     Call("get_own_usage", query={"by": "model", "from": "2026-01-01", "to": "2026-01-03"}),
     Call("get_own_usage", query={"by": "account"}, status=400),
+    Call("create_quote", CHAT),
+    Call("create_quote", CHAT, query={"hold_s": "61"}, status=400),
     Call("get_billing_subscription"),
     Call("get_billing_usage", query={"start_date": "2026-01-01", "end_date": "2026-01-03"}),
     Call("get_billing_usage", query={"start_date": "soon"}, status=400),
