@@ -7,15 +7,15 @@ from gateway.frozen import frozen
 
 
 @frozen(eq=False)
-class FieldShape:
+class FieldSchema:
     """Annotation that sets the JSON schema of a type in ``Annotated``."""
 
-    shape: Mapping[str, Any]
+    schema: Mapping[str, Any]
 
 
-Count = Annotated[int, FieldShape({"type": "integer", "minimum": 0})]
+Count = Annotated[int, FieldSchema({"type": "integer", "minimum": 0})]
 """A non-negative integer."""
-Moment = Annotated[str, FieldShape({"type": "string", "format": "date-time"})]
+Moment = Annotated[str, FieldSchema({"type": "string", "format": "date-time"})]
 """A time such as ``2027-01-31T12:00:00Z``."""
 FIRST: Mapping[str, bool] = {"first": True}
 """Metadata of a field that precedes the fields of the base classes in the JSON."""

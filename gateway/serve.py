@@ -39,7 +39,7 @@ read makes the kernel grow the buffer to 2.9 MB."""
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 1024
 _GC_THRESHOLD = 10_000
-_POLL_S = 0.05
+_POLL_INTERVAL_S = 0.05
 _MODEL_POLLS = 40
 
 log = structlog.stdlib.get_logger(__name__)
@@ -68,12 +68,12 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
     host, sockets = _open_sockets(options.config.server, manager)
     loop, drain, stopping = asyncio.get_running_loop(), DrainState(), asyncio.Event()
-    services_ready: asyncio.Future[Services] = loop.create_future()
+    services_future: asyncio.Future[Services] = loop.create_future()
     reloads: set[asyncio.Task[None]] = set()
     watchdog = loop.create_task(manager.keep_watchdog())
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, _stop, drain, stopping)
-    loop.add_signal_handler(signal.SIGHUP, _start_reload, services_ready, reloads)
+    loop.add_signal_handler(signal.SIGHUP, _start_reload, services_future, reloads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked by the command until the handler is set
     settings = _find_settings(options.config.server, inherits_sockets=bool(manager.listening))
     try:
@@ -86,7 +86,7 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
             log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
             _tune_garbage_collector()
             on_ready(address, await _get_startup_info(services))
-            services_ready.set_result(services)
+            services_future.set_result(services)
             manager.notify("READY=1")
             await stopping.wait()
             manager.notify("STOPPING=1")
@@ -141,7 +141,7 @@ async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> No
     runner.end_connections()
     deadline_s = loop.time() + delay_s
     while loop.time() < deadline_s and not drain.hurried:  # noqa: ASYNC110 - runs once, and a signal sets no event
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
 
 
 def _find_settings(server: ServerSection, *, inherits_sockets: bool) -> dict[str, Any]:
@@ -166,7 +166,7 @@ async def _get_startup_info(services: Services) -> StartupInfo:
     for _ in range(_MODEL_POLLS):
         if _has_real_models(catalog):
             break
-        await asyncio.sleep(_POLL_S)
+        await asyncio.sleep(_POLL_INTERVAL_S)
     info = describe_channels(services.startup_info, catalog)
     with contextlib.suppress(StoreUnavailable):
         info = attrs.evolve(info, setup_token=await services.auth.find_setup_token())
@@ -193,17 +193,17 @@ def _stop(drain: DrainState, stopping: asyncio.Event) -> None:
     stopping.set()
 
 
-def _start_reload(services_ready: asyncio.Future[Services], reloads: set[asyncio.Task[None]]) -> None:
+def _start_reload(services_future: asyncio.Future[Services], reloads: set[asyncio.Task[None]]) -> None:
     """Handle SIGHUP. Reloads do not overlap: ``Reloader`` has a lock for them."""
-    task = asyncio.get_running_loop().create_task(_reload(services_ready))
+    task = asyncio.get_running_loop().create_task(_reload(services_future))
     reloads.add(task)
     task.add_done_callback(reloads.discard)
 
 
-async def _reload(services_ready: asyncio.Future[Services]) -> None:
+async def _reload(services_future: asyncio.Future[Services]) -> None:
     # The start read the file before it opened the database: the file may have changed since.
-    await asyncio.wait((services_ready,))  # unlike ``await ready``, its cancellation leaves the future as it is
-    await services_ready.result().admin.reloader.reload_logged()
+    await asyncio.wait((services_future,))  # unlike ``await ready``, its cancellation leaves the future as it is
+    await services_future.result().admin.reloader.reload_logged()
 
 
 def _ignore_reload() -> None:

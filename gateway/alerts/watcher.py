@@ -22,8 +22,8 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.alerts import AlertRepository
 
 CHECK_INTERVAL_S = 15.0
-MAX_SHOWN = 50
-_MAX_SUBJECT = 512
+MAX_RECENT_ALERTS = 50
+_MAX_SUBJECT_CHARS = 512
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -100,7 +100,7 @@ class AlertWatcher:
         """
         changed_keys: set[Subject] = set()
         for condition in conditions:
-            key = condition.kind, condition.subject[:_MAX_SUBJECT]
+            key = condition.kind, condition.subject[:_MAX_SUBJECT_CHARS]
             known_alert = sent_alerts.get(key)
             if known_alert is not None and (known_alert.open or now_s - known_alert.since_s < REPEAT_AFTER_S):
                 continue
@@ -113,7 +113,7 @@ class AlertWatcher:
     def _close_ended(self, findings: Findings, sent_alerts: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
         """Close alerts whose conditions have ended, and report recoveries that matter; return the subjects."""
         current_keys = {
-            (condition.kind, condition.subject[:_MAX_SUBJECT]) for condition in findings.conditions
+            (condition.kind, condition.subject[:_MAX_SUBJECT_CHARS]) for condition in findings.conditions
         } | findings.unknown
         ended_keys = {key for key, alert in sent_alerts.items() if alert.open and key not in current_keys}
         if findings.own:
@@ -128,7 +128,7 @@ class AlertWatcher:
 
     def _send(self, alert: Alert) -> None:
         log.info("alert_raised", code=alert.kind, reason=alert.message)
-        self.recent = [alert, *self.recent[: MAX_SHOWN - 1]]
+        self.recent = [alert, *self.recent[: MAX_RECENT_ALERTS - 1]]
         for target in self.targets:
             target.put(alert)
 

@@ -13,7 +13,7 @@ from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 
 _SCHEME = "bearer"
-_MAX_CACHED = 10_000
+_MAX_CACHED_HEADERS = 10_000
 _MAX_BATCH = 500
 """For more changes than this, reading all keys is as cheap."""
 NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
@@ -123,7 +123,10 @@ class ApiKeyAuthenticator:
         return key_digest(self._pepper, secret)
 
     def authenticate(self, authorization: str | None) -> Caller:
-        """Return the caller of an ``Authorization`` header. Raises ``InvalidApiKey`` and other errors of its key."""
+        """Return the caller of an ``Authorization`` header.
+
+        Raises ``InvalidApiKey``, ``KeyDisabled`` or ``KeyExpired``.
+        """
         caller = self._callers_by_header.get(authorization) if authorization else None
         if caller is None:
             caller = self._find_by_header(authorization)
@@ -143,7 +146,7 @@ class ApiKeyAuthenticator:
         if caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
         if authorization == f"Bearer {secret}":  # only the usual spelling is worth the memory
-            if len(self._callers_by_header) >= _MAX_CACHED:
+            if len(self._callers_by_header) >= _MAX_CACHED_HEADERS:
                 self._callers_by_header.clear()
             self._callers_by_header[authorization] = caller
         return caller
@@ -163,7 +166,7 @@ class ApiKeyAuthenticator:
     def refresh(self, caller: Caller) -> Caller:
         """Return the caller with the current state of its key or account.
 
-        Raises ``InvalidApiKey`` if the key is gone, and the other errors of ``authenticate``.
+        Raises ``InvalidApiKey`` if the key is gone, ``KeyDisabled`` or ``KeyExpired``.
         """
         if caller.key.id:
             now = self._callers.get(caller.key.digest)

@@ -95,7 +95,10 @@ class PasskeyService:
     async def start_registration(
         self, site: RelyingParty, user: CurrentUser, passphrase: str, visitor: ClientInfo
     ) -> Options:
-        """Return options for ``navigator.credentials.create()``. Raises ``WrongPassphrase``, ``Conflict``."""
+        """Return options for ``navigator.credentials.create()``.
+
+        Raises ``WrongPassphrase``, ``RateLimited`` or, for more than ``MAX_PASSKEYS``, ``Conflict``.
+        """
         await self._sessions.check_consent(user, passphrase, visitor)
         member = user.member
         passkeys = await self._passkeys.list_passkeys(member.id)
@@ -223,7 +226,7 @@ def _format_registration_purpose(user: CurrentUser) -> str:
 
 
 def _format_second_factor_purpose(member: Member) -> str:
-    """Return the purpose of a challenge after a passphrase. A changed passphrase makes the challenge void."""
+    """Return the purpose of a challenge that follows the passphrase step. A changed passphrase voids the challenge."""
     return f"second factor {member.id} {member.passphrase}"
 
 

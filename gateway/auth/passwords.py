@@ -42,7 +42,7 @@ class PasswordService:
 
     def __init__(self, cost: HashCost = OWASP) -> None:
         self._cost = cost
-        self._running_hashes = 0
+        self._unfinished_count = 0
 
     async def hash(self, passphrase: str) -> str:
         return await self._run(partial(self._hasher.hash, _normalize(passphrase)))
@@ -68,15 +68,15 @@ class PasswordService:
             return False
 
     async def _run(self, work: "partial[T]") -> T:
-        if self._running_hashes >= MAX_PARALLEL_HASHES + MAX_QUEUED_HASHES:
+        if self._unfinished_count >= MAX_PARALLEL_HASHES + MAX_QUEUED_HASHES:
             raise RateLimited("Too many people are signing in right now", retry_after_s=2)
-        self._running_hashes += 1
+        self._unfinished_count += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._finish_hash)  # not when the awaiting task ends, because the thread continues
         return await asyncio.shield(future)
 
     def _finish_hash(self, future: "asyncio.Future[T]") -> None:
-        self._running_hashes -= 1
+        self._unfinished_count -= 1
         if not future.cancelled():
             future.exception()
 

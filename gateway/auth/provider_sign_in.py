@@ -73,7 +73,10 @@ class ProviderSignIn:
         return [provider.spec for provider in self._providers.values()]
 
     async def begin(self, name: str, redirect_uri: str, return_path: str, user: CurrentUser | None = None) -> BegunFlow:
-        """Begin a sign-in, or link an identity to the member ``user`` in. Raises ``NotFound``."""
+        """Begin a sign-in or, with ``user``, the linking of an identity to that member.
+
+        Raises ``NotFound`` for an unknown ``name``, ``ProviderBadResponse``.
+        """
         provider = self._get(name)
         session = "" if user is None else user.session.digest.hex()
         flow, cookie = self._flows.begin(name, redirect_uri, return_path, session)

@@ -20,10 +20,10 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}\Z")
 _DOMAIN = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+\Z")
-_MAX_LABEL, _MAX_TEXT, _MAX_NAME, _TAIL = 40, 4096, 64, 8
+_MAX_LABEL_CHARS, _MAX_TEXT_CHARS, _MAX_NAME_CHARS, _TAIL_CHARS = 40, 4096, 64, 8
 _SLUG = must("1 to 32 lower-case letters, digits or -", lambda value: bool(_NAME.match(value)))
-_LABEL = must("at most 40 printable characters", lambda value: len(value) <= _MAX_LABEL and value.isprintable())
-_TEXT = must("1 to 4096 printable characters", lambda value: 0 < len(value) <= _MAX_TEXT and value.isprintable())
+_LABEL = must("at most 40 printable characters", lambda value: len(value) <= _MAX_LABEL_CHARS and value.isprintable())
+_TEXT = must("1 to 4096 printable characters", lambda value: 0 < len(value) <= _MAX_TEXT_CHARS and value.isprintable())
 _SCOPES = must('scopes with "openid"', lambda value: "openid" in value and all(_SCOPE.match(scope) for scope in value))
 _DOMAINS = must("domains in lower case such as example.com", lambda value: all(map(_DOMAIN.match, value)))
 
@@ -117,10 +117,10 @@ def find_email(claims: Claims) -> str | None:
 
 def list_names(claims: Claims) -> tuple[str, ...]:
     """Return candidate names for a new member, best first. The last name is unique. Names do not identify members."""
-    tail = hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:_TAIL]
+    tail = hashlib.sha256(f"{claims['iss']}\n{claims['sub']}".encode()).hexdigest()[:_TAIL_CHARS]
     candidates = _list_texts([find_email(claims), claims.get("preferred_username")])
     names = [text.lower() for text in candidates if MEMBER_NAME.match(text.lower()) and text.lower() not in KINDS]
-    stem = names[0][: _MAX_NAME - _TAIL - 1] if names else "member"
+    stem = names[0][: _MAX_NAME_CHARS - _TAIL_CHARS - 1] if names else "member"
     return (*names[:1], f"{stem}-{tail}")
 
 

@@ -226,7 +226,10 @@ class Batches:
         await self._services.store.delete_batch(batch.id)
 
     async def get(self, batch_id: str, account_id: int | None, prefix: str = "") -> Batch:
-        """Return a batch. Raises ``NotFound`` if its id lacks ``prefix`` or another account owns it."""
+        """Return a batch. ``account_id`` None means a batch of any account.
+
+        Raises ``NotFound`` if no batch has the id, the id lacks ``prefix`` or another account owns the batch.
+        """
         store, is_known_id = self._services.store, is_batch_id(batch_id) and batch_id.startswith(prefix)
         batch = await store.find_batch(batch_id, account_id) if is_known_id else None
         if batch is None:

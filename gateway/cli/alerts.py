@@ -11,7 +11,7 @@ from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import clean, format_moment
 
-_MAX_SHOWN = 10
+_MAX_SHOWN_ALERTS = 10
 TARGETS = (
     Column("TARGET", "name", shrinks=True, width=12),
     Column("ADDRESS", "address", shrinks=True, width=16),
@@ -67,7 +67,7 @@ def _print_alerts(answer: Json) -> None:
     print_table(TARGETS, answer["targets"], "No targets. Add an [[alert]] to the configuration file.")
     if answer["recent"]:
         click.echo("")
-    for alert in answer["recent"][:_MAX_SHOWN]:
+    for alert in answer["recent"][:_MAX_SHOWN_ALERTS]:
         click.echo(f"{format_moment(alert['at'])}  {clean(alert['message'])}")
 
 

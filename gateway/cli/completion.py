@@ -16,7 +16,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that completes commands and options of 'gateway' in SHELL.
 
     \b
-    Add one of these lines to the file of your shell:
+    Add one of these lines to your shell's startup file:
       eval "$(gateway completion bash)"     # ~/.bashrc
       eval "$(gateway completion zsh)"      # ~/.zshrc
       gateway completion fish | source      # ~/.config/fish/config.fish

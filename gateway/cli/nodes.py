@@ -49,11 +49,12 @@ LOST_CHANGE_COLUMNS = (
 
 @click.group(cls=ListByDefault, short_help="List the gateways on the same database.")
 def nodes() -> None:
-    """List the gateways that use the same database, and settle what a lost one had.
+    """List the gateways (nodes) that use the same database, and settle the credit of a node that does not come back.
 
-    A live one beats every two seconds. CLOCK: how far the database's clock was ahead at the last beat. ACTIVE: its
-    requests under way. WAITING: its finished requests that were not stored yet. CREDIT: what it holds of spending
-    limits, which no other node can spend. If its configuration is not that of most live nodes, STATE says so.
+    A live node sends a heartbeat every two seconds. CLOCK: how far the database's clock was ahead at the last
+    heartbeat. ACTIVE: the node's requests under way. WAITING: its finished requests that were not stored yet. CREDIT:
+    its share of spending limits, which no other node can spend. STATE says if a node's configuration differs from that
+    of most live nodes.
 
     \b
     Examples:
@@ -69,7 +70,8 @@ def nodes() -> None:
 def list_nodes(context: CliContext) -> None:
     """List the gateways on the same database: the live and dead ones, and those that ended within a day or hold credit.
 
-    A live one beats every two seconds. If its configuration is not that of most live nodes, STATE says so.
+    A live node sends a heartbeat every two seconds. STATE says if a node's configuration differs from that of most live
+    nodes.
     """
     print_answer(context, call(context, "GET", "nodes"), _print_nodes)
 

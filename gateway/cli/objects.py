@@ -11,7 +11,7 @@ from gateway.cli.text import clean, format_change
 
 _QUOTA_PREFIX = "quota_"
 """Prefix of fields that the gateway sets together: a new quota gets a default period and status."""
-_MAX_SHOWN = 5
+_MAX_SHOWN_NAMES = 5
 
 
 async def find_key_id(admin: AdminClient, name_or_id: str) -> str:
@@ -67,7 +67,7 @@ def _find_by_prefix(path: str, noun: str, *, query: Json) -> Callable[[AdminClie
 
 
 def _list_some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_SHOWN]) + (", …" if len(names) > _MAX_SHOWN else "")
+    return ", ".join(names[:_MAX_SHOWN_NAMES]) + (", …" if len(names) > _MAX_SHOWN_NAMES else "")
 
 
 _FINDERS: Mapping[str, Callable[[AdminClient, str], Awaitable[str]]] = {

@@ -89,7 +89,7 @@ channel_command = functools.partial(client_command, channels=True)
 
 
 def find_config(path: Path | None) -> Path | None:
-    """Return ``path``, or the default configuration file if it exists."""
+    """Return ``path`` or, if it is None, the default configuration file; None if that does not exist."""
     return path or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 
@@ -258,7 +258,10 @@ def _parse_pairs(_: click.Context, param: click.Parameter, pairs: tuple[str, ...
 
 
 def _parse_queue(_: click.Context, param: click.Parameter, text: str | None) -> Json | str | None:
-    """Parse ``NAME=VALUE,…`` into a table of numbers and booleans. Raises ``BadParameter``."""
+    """Parse ``NAME=VALUE,…`` into a table of numbers and booleans; None and ``NO_LIMIT`` stay.
+
+    Raises ``BadParameter``.
+    """
     if text in {None, NO_LIMIT}:
         return text
     table: Json = {}

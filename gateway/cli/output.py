@@ -12,7 +12,7 @@ from gateway.cli.text import Json, clean, format_limits, format_quota, format_us
 if TYPE_CHECKING:
     from gateway.cli.admin_client import CliContext
 
-_MAX_UNPRICED = 5
+_MAX_SHOWN_MODELS = 5
 _MONEY_COLUMNS = (
     Column("QUOTA", format_quota, hidden_value="-", drop=3),
     Column("SPENT", lambda row: format_usd(row["spent_usd"]), align_right=True),
@@ -102,8 +102,8 @@ def list_unpriced(models: Json) -> list[str]:
 def print_unpriced(names: Sequence[str]) -> None:
     """Print a warning to standard error that these models have no price; no output for an empty list."""
     if names:
-        shown_names = ", ".join(names[:_MAX_UNPRICED]) + (
-            ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _MAX_UNPRICED else ""
+        shown_names = ", ".join(names[:_MAX_SHOWN_MODELS]) + (
+            ", \N{HORIZONTAL ELLIPSIS}" if len(names) > _MAX_SHOWN_MODELS else ""
         )
         count = f"{len(names)} models have" if len(names) > 1 else "1 model has"
         click.echo(

@@ -23,7 +23,7 @@ from gateway.domain.price import NANOS_PER_USD
 
 _LABEL_WIDTH = 24
 """Minimum width of the first column, unless its texts are shorter."""
-_MIN_BAR, _MAX_BAR = 6, 30
+_MIN_BAR_CHARS, _MAX_BAR_CHARS = 6, 30
 _PARTIAL_BLOCKS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 """Block characters for the eighths of a character cell."""
 _KIND_LABELS = {"top_up": "top-up", "set": "set", "orphan": "orphan"}
@@ -111,7 +111,7 @@ def _format_saved(amount: float, decimals: int) -> str:
 
 
 def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
-    """Yield ``lines``, with empty lines for the missing days between them."""
+    """Yield ``lines``, at least one, with a line without usage for each missing day between them."""
     expected_day = date.fromisoformat(lines[0]["day"])
     for line in lines:
         usage_day = date.fromisoformat(line["day"])
@@ -124,13 +124,13 @@ def fill_days(lines: Sequence[Json]) -> Iterator[Json]:
 
 def fit_usage(filled_columns: list[FilledColumn], width: int) -> tuple[list[FilledColumn], int]:
     """Return the columns that fit into ``width``, and the width of the bars; 0 means no room for bars."""
-    filled_columns, _ = fit_columns(filled_columns, width - GAP - _MIN_BAR, GAP)
-    if measure(filled_columns, GAP) > width - GAP - _MIN_BAR:
+    filled_columns, _ = fit_columns(filled_columns, width - GAP - _MIN_BAR_CHARS, GAP)
+    if measure(filled_columns, GAP) > width - GAP - _MIN_BAR_CHARS:
         return filled_columns, 0
     bar_width = (
         width - GAP - measure(filled_columns, GAP) - (filled_columns[0].natural_width - filled_columns[0].min_width)
     )
-    return filled_columns, max(_MIN_BAR, min(_MAX_BAR, bar_width))
+    return filled_columns, max(_MIN_BAR_CHARS, min(_MAX_BAR_CHARS, bar_width))
 
 
 def format_bars(lines: Sequence[Json], width: int, *, as_text: bool) -> list[str]:

@@ -14,7 +14,7 @@ from gateway.cli.output_videos import VIDEOS_HINT, format_change, format_status
 from gateway.cli.text import Json, clean
 
 _MODEL_WIDTH = 16
-_MIN_BAR = 10
+_MIN_BAR_CHARS = 10
 _FULL_PERCENT = 100
 
 
@@ -41,7 +41,7 @@ def draw_table(videos: Sequence[Json], height: int) -> Group:
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True, max_width=_MODEL_WIDTH, overflow="ellipsis")
-    table.add_column(ratio=1, min_width=_MIN_BAR)
+    table.add_column(ratio=1, min_width=_MIN_BAR_CHARS)
     table.add_column(no_wrap=True)
     max_rows = max(1, height - 2)
     for video in videos[:max_rows]:

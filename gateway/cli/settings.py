@@ -227,7 +227,7 @@ def prices() -> None:
 @click.option("--all", "everything", is_flag=True, help="Include built-in prices.")
 @client_command
 def list_prices(context: CliContext, model: str | None, *, everything: bool) -> None:
-    """List the prices of the configuration file and those set here."""
+    """List the prices of the configuration file, and those set in the console or with this command."""
     answer = run(context, lambda admin: admin.get("prices", query={"model": model}))
     if model is None and not everything:
         answer = {**answer, "data": [price for price in answer["data"] if price["source"] != "shipped"]}

@@ -17,7 +17,7 @@ from gateway.cli.options import ListByDefault, client_command, limit_option, run
 from gateway.cli.output import print_answer
 from gateway.cli.output_videos import DELETED_STATE, print_changes, print_video, print_videos
 
-_MAX_LIVE = 1000
+_MAX_LIVE_JOBS = 1000
 _MAX_IDS = 100
 """Maximum number of ids in one request to the admin API."""
 
@@ -126,7 +126,7 @@ async def watch_videos(
     while True:
         found_videos: list[admin_client.Json] = []
         if not video_ids:
-            query = {"live": "true", "order": "asc", "limit": _MAX_LIVE, "account": account}
+            query = {"live": "true", "order": "asc", "limit": _MAX_LIVE_JOBS, "account": account}
             found_videos = (await admin.get("videos", query=query))["data"]
             followed_ids += [video["id"] for video in found_videos if video["id"] not in last_seen]
         found_videos += await _get_videos(admin, _list_missing(followed_ids, found_videos))

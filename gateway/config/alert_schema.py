@@ -25,9 +25,9 @@ _URL = must("a URL such as https://… or slack://…", _is_url)
 _WANTED = must(f"some of {', '.join(_KINDS)}", lambda value: all(kind in _KINDS for kind in value))
 _SECRET = must(
     f"at least 24 characters, or {SECRET_PREFIX} and base64",
-    lambda value: not value or len(value.removeprefix(SECRET_PREFIX)) >= _SHORTEST,
+    lambda value: not value or len(value.removeprefix(SECRET_PREFIX)) >= _MIN_SECRET_CHARS,
 )
-_SHORTEST = 24
+_MIN_SECRET_CHARS = 24
 WEB_SCHEMES = frozenset({"http", "https"})
 
 

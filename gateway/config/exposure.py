@@ -9,7 +9,7 @@ from gateway.config.loader import ConfigError
 from gateway.config.schema import Config
 from gateway.domain.weak_secret import is_weak
 
-SHORTEST_TOKEN = 16
+MIN_TOKEN_CHARS = 16
 _WEAK = "is easy to guess; use a random one"
 
 log = structlog.stdlib.get_logger(__name__)
@@ -40,5 +40,5 @@ def _list_weak(config: Config, admin_token: str) -> Iterator[str]:
         yield "store.master_key"
     if config.metrics.token and is_weak(config.metrics.token):
         yield "metrics.token"
-    if len(admin_token) < SHORTEST_TOKEN or is_weak(admin_token):
+    if len(admin_token) < MIN_TOKEN_CHARS or is_weak(admin_token):
         yield "the file admin.token of the data folder"

@@ -11,7 +11,15 @@ from gateway.config.merge import EDITABLE, list_sections
 from gateway.config.stored_settings import StoredSettings, build_not_stored_error
 from gateway.domain.audit_log import Actor
 from gateway.domain.price import ONE_PPM, Price, PriceList
-from gateway.domain.setting import MAX_PATH, GroupView, PriceView, SettingView, name_group, name_price, name_setting
+from gateway.domain.setting import (
+    MAX_PATH_CHARS,
+    GroupView,
+    PriceView,
+    SettingView,
+    name_group,
+    name_price,
+    name_setting,
+)
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.parsing import find_about, find_check, parse_spec
 from gateway.providers.registry import PROVIDERS
@@ -146,7 +154,7 @@ class SettingsService(StoredSettings):
         }
         path = name_setting(section, key)
         if path not in field_by_name:
-            raise NotFound(f"There is no setting {path[:MAX_PATH]!r}{did_you_mean(path, field_by_name)}")
+            raise NotFound(f"There is no setting {path[:MAX_PATH_CHARS]!r}{did_you_mean(path, field_by_name)}")
         return field_by_name[path]
 
     def _build_view(self, section: str, field: "attrs.Attribute[Any]") -> SettingView:
@@ -210,7 +218,7 @@ def _parse_price(model: str, fields: Fields) -> PriceSpec:
         raise InvalidRequest("The model of a price cannot be changed", param="model")
     if spec.provider is not None and spec.provider not in PROVIDERS:
         raise InvalidRequest(f"provider: expected one of {', '.join(PROVIDERS)}", param="provider")
-    if len(name_price(model, spec.provider)) > MAX_PATH:
+    if len(name_price(model, spec.provider)) > MAX_PATH_CHARS:
         raise InvalidRequest("model: expected a shorter name", param="model")
     return spec
 

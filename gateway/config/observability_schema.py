@@ -10,7 +10,7 @@ from gateway.parsing import about, between, must
 from gateway.routing.channel_spec import URL
 
 _TOKEN = must("at least 16 printable ASCII characters", lambda value: not value or _is_token(value))
-_SHORTEST = 16
+_MIN_TOKEN_CHARS = 16
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}=[\x20-\x7e]{0,4096}")
 _HEADERS = must(
     'headers such as "Authorization=Bearer ..."', lambda value: all(_HEADER.fullmatch(header) for header in value)
@@ -19,7 +19,7 @@ _TRACES = "/v1/traces"
 
 
 def _is_token(value: str) -> bool:
-    return len(value) >= _SHORTEST and value.isascii() and value.isprintable() and value == value.strip()
+    return len(value) >= _MIN_TOKEN_CHARS and value.isascii() and value.isprintable() and value == value.strip()
 
 
 @frozen

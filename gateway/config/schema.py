@@ -373,7 +373,7 @@ class ModelSection:
     deprecated_at: str | None = attrs.field(default=None, metadata=_DAY)
 
     def description(self) -> ModelDescription:
-        """Return what the section says of the model to callers."""
+        """Return the section's description of the model for callers."""
         inputs, outputs, features = self.input_modalities, self.output_modalities, self.features
         return ModelDescription(
             self.kind,

@@ -46,7 +46,7 @@ _PROGRESS_EXPONENT = 1.35  # the last percent take longer
 _MAX_RUNNING_PERCENT = 99
 _LIFETIME_S = 24 * 3600
 _MIN_POLL_MS, _MAX_POLL_MS = 100, 2_000
-_MAX_DELETED = 10_000
+_MAX_DELETED_IDS = 10_000
 _ID_PREFIX = "video_"
 _JOB_LAYOUT = struct.Struct(">BBBQ4s")
 _NONCE_BYTES = 4
@@ -138,7 +138,7 @@ class DemoVideos:
     async def _delete(self, request: web.Request) -> web.Response:
         job = self._find(request)
         self._deleted[job.id] = None
-        if len(self._deleted) > _MAX_DELETED:
+        if len(self._deleted) > _MAX_DELETED_IDS:
             del self._deleted[next(iter(self._deleted))]
         return build_reply({"id": job.id, "object": "video.deleted", "deleted": True})
 

@@ -11,7 +11,7 @@ from gateway.frozen import quick_frozen
 
 @attrs.define(eq=False)
 class RequestTemplate:
-    """The URL and headers that similar requests over a channel share. ``head`` is the built head; None before."""
+    """The URL and headers that similar requests over a channel share. ``head`` is None until it is built."""
 
     channel: Channel
     url: str

@@ -111,7 +111,10 @@ def describe_known(model: str) -> ModelDescription:
 
 
 def describe_kind(description: ModelDescription) -> ModelDescription:
-    """Return ``description`` with what its kind means: a model that transcribes hears and writes."""
+    """Return ``description`` with the modalities that its kind implies where none are set.
+
+    A transcription model, for example, takes audio and returns text.
+    """
     if description.kind not in _MEANT:
         return description
     read, written = _MEANT[description.kind]

@@ -108,7 +108,7 @@ class ClusterAudit:
 
 
 def describe_overrun(owner: str, owner_id: int, nanos: int) -> str:
-    """Return a line about a balance of which ``nanos`` more are spent than its limit allows."""
+    """Return a line about a balance that is overdrawn by ``nanos``."""
     return f"{owner} {owner_id}: ${usd(nanos)} more is spent than its limit"
 
 

@@ -15,7 +15,7 @@ PriceSource = Literal["console", "file", "shipped"]
 """The origin of a price."""
 SettingType = Literal["text", "integer", "number", "boolean", "list", "choice"]
 
-MAX_PATH = 128
+MAX_PATH_CHARS = 128
 _GROUP_SECTION, _PRICE_SECTION, _ROUTE_SECTION = "group", "price", "route"
 
 

@@ -24,7 +24,7 @@ FETCH_TIMEOUT_S, TOTAL_TIMEOUT_S = 15.0, 30.0
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_ADDRESSES = 20
 """Maximum of URLs per request: the number of images that one request to Bedrock may have."""
-_MAX_PARALLEL = 4
+_MAX_PARALLEL_FETCHES = 4
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _SUBJECT = "The request with the files at its addresses"
 
@@ -67,7 +67,7 @@ class PromptAddresses:
         self, addresses: list[MediaAddress], media_by_url: dict[str, FetchedMedia], memory_loan: Loan
     ) -> None:
         """Fetch all addresses, a few concurrently. Raises ``RequestTooLarge`` or ``Overloaded`` naming the field."""
-        slots, deadline = asyncio.Semaphore(_MAX_PARALLEL), asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
+        slots, deadline = asyncio.Semaphore(_MAX_PARALLEL_FETCHES), asyncio.get_running_loop().time() + TOTAL_TIMEOUT_S
         limit_errors: list[RequestTooLarge | Overloaded] = []
 
         async def load(address: MediaAddress) -> None:

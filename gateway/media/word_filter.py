@@ -183,7 +183,10 @@ def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
 
 
 def _find_texts(value: object) -> Iterator[str]:
-    """Yield every text in a JSON value at any depth; "" for images and other values, which only count."""
+    """Yield every text in a JSON value at any depth, and "" for each image and other value.
+
+    ``check_body`` limits how many values there are.
+    """
     iterators = [iter((value,))]
     while iterators:
         member = next(iterators[-1], iterators)

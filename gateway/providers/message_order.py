@@ -11,8 +11,8 @@ _USER_FILLER, _ASSISTANT_FILLER = {"role": "user", "content": "."}, {"role": "as
 _SYSTEM_ROLES = ("system", "developer")
 
 
-def order_turns(body: Body, model: str) -> None:
-    """Reorder roles as Mistral's models require, at any vendor.
+def fit_turns(body: Body, model: str) -> None:
+    """Insert filler messages and change system messages to user messages, as Mistral's models require at any vendor.
 
     The rules (mistralai/mistral-common, ``protocol/instruct/validator.py``):
     A user message must not follow a tool message (NousResearch/hermes-agent, issue 20154: also at NVIDIA), so a short
@@ -23,23 +23,23 @@ def order_turns(body: Body, model: str) -> None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not MISTRAL_MODELS.fullmatch(model.lower()):
         return
-    ordered_messages: list[Any] = []
+    fitted_messages: list[Any] = []
     last_role, last_index = None, len(messages) - 1
     for number, message in enumerate(messages):
         role = message.get("role") if isinstance(message, dict) else None
         becomes_user = role in _SYSTEM_ROLES and (number == last_index or last_role in ("assistant", "tool"))
         role = "user" if becomes_user else role
         if role == "user" and last_role == "tool":
-            ordered_messages.append(_ASSISTANT_FILLER)
+            fitted_messages.append(_ASSISTANT_FILLER)
         elif role == "assistant" and number == 0:
-            ordered_messages.append(_USER_FILLER)
-        ordered_messages.append(message | {"role": "user"} if becomes_user else message)
+            fitted_messages.append(_USER_FILLER)
+        fitted_messages.append(message | {"role": "user"} if becomes_user else message)
         last_role = role
     if any(
         new_message is not original_message
-        for new_message, original_message in zip(ordered_messages, messages, strict=False)
+        for new_message, original_message in zip(fitted_messages, messages, strict=False)
     ):
-        body["messages"] = ordered_messages
+        body["messages"] = fitted_messages
 
 
 def mark_prefix(body: Body, _model: str) -> None:

@@ -9,7 +9,7 @@ event format, so they are requested unstreamed; its speech answers in JSON and i
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
 from gateway.providers.efforts import EffortWords, fit_effort
-from gateway.providers.message_order import mark_prefix, order_turns
+from gateway.providers.message_order import fit_turns, mark_prefix
 from gateway.providers.quirks import (
     LITELLM_FIELDS,
     developer_as_system,
@@ -43,7 +43,7 @@ _CHAT_QUIRKS = (
     drop_in_messages("reasoning_details", "images", *LITELLM_FIELDS, roles=("assistant",)),
     drop_in_calls("extra_content", "cache_control", LITELLM_FIELDS[0]),
     fit_call_ids("[A-Za-z0-9]{9}", 9),
-    order_turns,
+    fit_turns,
     mark_prefix,
 )
 _TRANSCRIPTION_FIELDS = frozenset(

@@ -24,7 +24,7 @@ from gateway.providers import base
 from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.efforts import ORDINARY_EFFORTS, fit_effort, reasoning_none
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
-from gateway.providers.message_order import four_stops, order_turns
+from gateway.providers.message_order import fit_turns, four_stops
 from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING
 from gateway.providers.quirks import hash_user, leave_out_billing_line
 
@@ -65,7 +65,7 @@ OPENROUTER = base.Provider(
     env_key="OPENROUTER_API_KEY",
     endpoints=(
         attrs.evolve(
-            base.CHAT, quirks=(_hash_user, fit_effort((r".*", _EFFORTS)), reasoning_none, order_turns, four_stops)
+            base.CHAT, quirks=(_hash_user, fit_effort((r".*", _EFFORTS)), reasoning_none, fit_turns, four_stops)
         ),
         attrs.evolve(base.MESSAGES, quirks=(hash_metadata_user, leave_out_billing_line)),
         *(

@@ -98,7 +98,7 @@ def keep_conversation(
     settings = balancer.settings
     key = find_conversation(targets.account, inference, headers, settings.affinity)
     if key is not None:
-        continues = isinstance(key[1], str) or has_answer(inference)
+        continues = isinstance(key[1], str) or has_earlier_turn(inference)
         affinity = Affinity(memory, key, balancer.now, settings.affinity_s, continues=continues)
         targets.keep_conversation(affinity, f"{key[0]}:{key[1]}")
 
@@ -176,8 +176,11 @@ def find_conversation(
     return account, hash_conversation(inference)
 
 
-def has_answer(inference: InferenceRequest) -> bool:
-    """Return whether the history of a request has more than its first message."""
+def has_earlier_turn(inference: InferenceRequest) -> bool:
+    """Return whether a message follows the first one that is not a system message.
+
+    Then the conversation began before this request.
+    """
     body = inference.body
     messages = next((body[name] for name in _MESSAGE_FIELDS if name in body), None)
     if not isinstance(messages, list):

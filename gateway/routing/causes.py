@@ -33,5 +33,5 @@ def find_cause(error: errors.GatewayError) -> Cause | None:
 
 
 def find_obstacle_cause(obstacles: set[Obstacle]) -> Cause:
-    """Return the cause if a step has no free channel. ``obstacles`` are its channels', empty without channels."""
+    """Return why a step has no free channel. ``obstacles`` are those of its channels, empty without channels."""
     return "rate_limited" if obstacles and obstacles <= RATE_LIMITS else "unavailable"

@@ -190,7 +190,7 @@ def _build_key(key: KeyState, number: int, now: float, names: AccountNames, erro
         cooldown_s=round(wait or 0.0, 1),
         reason=reason,
         circuits=tripped_circuits,
-        limited_models=sorted(model for model, limit in key.limited.items() if limit.until > now),
+        limited_models=sorted(model for model, hit in key.rate_limit_hits.items() if hit.ends_at > now),
         measured=list_measured(key, now),
     )
 

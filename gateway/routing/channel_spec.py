@@ -47,10 +47,10 @@ def _is_proxy(url: str) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    return 0 < len(value) <= _LONGEST_WORD and value.isprintable()
+    return 0 < len(value) <= _MAX_NAME_CHARS and value.isprintable()
 
 
-_LONGEST_WORD = 256  # the maximum length of a model name in a request
+_MAX_NAME_CHARS = 256  # the maximum length of a model name in a request
 _WORD = must("a printable word of 1 to 256 characters", _is_word)
 _WORDS = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _NAMES = must(
@@ -72,14 +72,14 @@ _PRIORITY = between(-1_000_000, 1_000_000)
 _WEIGHT = between(1, 10_000)
 _AT_LEAST_ONE = between(1)
 _MULTIPLIER = between(0, 100)
-_MAX_QUEUE = 1_000
+_MAX_QUEUE_LENGTH = 1_000
 
 
 @frozen
 class QueueSpec:
     """``queue`` of a channel: how requests wait for one of the places of ``max_concurrency``."""
 
-    length: int = attrs.field(default=DEFAULT_QUEUE.length, metadata=between(1, _MAX_QUEUE))
+    length: int = attrs.field(default=DEFAULT_QUEUE.length, metadata=between(1, _MAX_QUEUE_LENGTH))
     wait_s: float = attrs.field(default=DEFAULT_QUEUE.wait_s, metadata=POSITIVE)
     one_model: bool = DEFAULT_QUEUE.one_model
     switch_after_s: float = attrs.field(default=DEFAULT_QUEUE.switch_after_s, metadata=NOT_NEGATIVE)

@@ -65,11 +65,16 @@ _ALL_INSISTING_RATE = ALL_INSISTING_RPM, compute_smooth_burst(ALL_INSISTING_RPM)
 
 
 @frozen
-class RateLimit:
-    """A provider's rate limit for a model: its end, and the account that hit the limit (None: several accounts)."""
+class ProviderRateLimitHit:
+    """A provider's rejection for its rate limit of a model.
 
-    until: float
-    account: int | None
+    Attributes:
+        ends_at: when requests may go on, on the loop's clock.
+        account_id: the account that hit the limit; None if several did.
+    """
+
+    ends_at: float
+    account_id: int | None
 
 
 @attrs.define(eq=False)
@@ -79,7 +84,7 @@ class KeyState:
     A single rejection trips a circuit, so successes need not be recorded while none has tripped.
 
     Attributes:
-        limited: the provider's rate limits, by model.
+        rate_limit_hits: the provider's rate limits in force, by model.
         templates: templates of requests sent with the key, by kind; see ``routing/target.py``.
         measured: what was measured, by the provider's names of models; empty unless something balances by it.
         test_error: why the last test with the key failed; None if it passed or a request has succeeded since.
@@ -87,7 +92,7 @@ class KeyState:
 
     key: str = attrs.field(repr=False)
     breaker: CircuitBreaker = attrs.field(factory=CircuitBreaker)
-    limited: dict[str, RateLimit] = attrs.field(factory=dict)
+    rate_limit_hits: dict[str, ProviderRateLimitHit] = attrs.field(factory=dict)
     templates: dict[Hashable, RequestTemplate] = attrs.field(factory=dict, repr=False)
     measured: "dict[str, Performance]" = attrs.field(factory=dict, repr=False)
     test_error: str | None = None
@@ -113,25 +118,25 @@ class KeyState:
 
     def find_limit_s(self, model: str, account: int, now: float) -> float:
         """Return the seconds until the provider's rate limit on ``model`` for ``account`` ends; 0 without a limit."""
-        record_limit = self.limited.get(model)
-        if record_limit is None or record_limit.account not in {None, account}:
+        hit = self.rate_limit_hits.get(model)
+        if hit is None or hit.account_id not in {None, account}:
             return 0.0
-        if record_limit.until <= now:
-            del self.limited[model]
+        if hit.ends_at <= now:
+            del self.rate_limit_hits[model]
             return 0.0
-        return record_limit.until - now
+        return hit.ends_at - now
 
     def record_limit(self, model: str, account: int, until: float, now: float) -> None:
         """Record a rate limit until ``until``: for ``account``, or if another account has it already, for all."""
-        before = self.limited.pop(model, None)
-        if before is not None and before.until > now:
-            until = max(until, before.until)
-            limited_account = account if before.account == account else None
+        earlier_hit = self.rate_limit_hits.pop(model, None)
+        if earlier_hit is not None and earlier_hit.ends_at > now:
+            until = max(until, earlier_hit.ends_at)
+            limited_account_id = account if earlier_hit.account_id == account else None
         else:
-            limited_account = account
-        self.limited[model] = RateLimit(until, limited_account)
-        if len(self.limited) > MOST_LIMITED:
-            del self.limited[next(iter(self.limited))]
+            limited_account_id = account
+        self.rate_limit_hits[model] = ProviderRateLimitHit(until, limited_account_id)
+        if len(self.rate_limit_hits) > MOST_LIMITED:
+            del self.rate_limit_hits[next(iter(self.rate_limit_hits))]
 
 
 @frozen
@@ -246,7 +251,7 @@ class ChannelState:
             and self.channel.rpm is None
             and key.breaker.state == "closed"
             and (not key.circuits or not key.circuits.has_breaker(endpoint_key))
-            and endpoint_key[1] not in key.limited
+            and endpoint_key[1] not in key.rate_limit_hits
         )
 
     @property
@@ -316,8 +321,8 @@ class ChannelState:
             for tripped_endpoint, account, _ in tripped:
                 if account is not None and tripped_endpoint in {endpoint_key, ALL_ENDPOINTS}:
                     return account
-        limits = (key.limited.get(endpoint_key[1]) for key in self.keys)
-        return next((limit.account or 0 for limit in limits if limit is not None), 0)
+        hits = (key.rate_limit_hits.get(endpoint_key[1]) for key in self.keys)
+        return next((hit.account_id or 0 for hit in hits if hit is not None), 0)
 
     def list_failing(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
         """Return the channel's own circuit breakers that are not "closed" for this model."""

@@ -21,24 +21,30 @@ from gateway.domain.route import (
 from gateway.frozen import frozen
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, between, keyed, must
 
-_MAX_NAME = 120  # with its prefix it is a path of a setting (domain/setting.py)
-_MAX_MODEL = 256
-_MAX_ABOUT = 500
+_MAX_NAME_CHARS = 120  # with its prefix it is a path of a setting (domain/setting.py)
+_MAX_MODEL_CHARS = 256
+_MAX_ABOUT_CHARS = 500
 MAX_STEPS = 16
 
 _NAME = must(
-    f"1 to {_MAX_NAME} printable characters without * ? [",
-    lambda value: 0 < len(value) <= _MAX_NAME and value.isprintable() and value.strip() == value and not is_glob(value),
+    f"1 to {_MAX_NAME_CHARS} printable characters without * ? [",
+    lambda value: (
+        0 < len(value) <= _MAX_NAME_CHARS and value.isprintable() and value.strip() == value and not is_glob(value)
+    ),
 )
 _MODEL = must(
-    "the name of a model", lambda value: 0 < len(value) <= _MAX_MODEL and value.isprintable() and not is_glob(value)
+    "the name of a model",
+    lambda value: 0 < len(value) <= _MAX_MODEL_CHARS and value.isprintable() and not is_glob(value),
 )
 _MODELS = must(
     "names of models",
-    lambda value: all(0 < len(name) <= _MAX_MODEL and name.isprintable() and not is_glob(name) for name in value),
+    lambda value: all(0 < len(name) <= _MAX_MODEL_CHARS and name.isprintable() and not is_glob(name) for name in value),
 )
 _SHARE = must("above 0 and up to 1", lambda value: 0 < value <= 1)
-_ABOUT = must(f"at most {_MAX_ABOUT} printable characters", lambda text: len(text) <= _MAX_ABOUT and text.isprintable())
+_ABOUT = must(
+    f"at most {_MAX_ABOUT_CHARS} printable characters",
+    lambda text: len(text) <= _MAX_ABOUT_CHARS and text.isprintable(),
+)
 _CHANNELS = must("names or globs of channels", lambda value: all(name and name.isprintable() for name in value))
 _TOKENS = between(0, 1_000_000_000)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _DESCRIBED = frozenset({"image", "video"})
 """Media whose models differ in capabilities, which are therefore looked up."""
 _FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
-_MOST_REMEMBERED = 4_096
+_MAX_CACHED_LISTS = 4_096
 
 # Imported when a request names a route: most gateways have none.
 _list_step_targets = defer_function("routing.step_list:list_step_targets")
@@ -158,7 +158,7 @@ class Router:
         if targets is None:
             caller.check_group()
             self._check_allowed(caller, model)
-            if len(self._cached_targets) >= _MOST_REMEMBERED:
+            if len(self._cached_targets) >= _MAX_CACHED_LISTS:
                 self._cached_targets.clear()
             if model in self.routes:
                 targets = _list_step_targets(self, self.routes[model], caller, operation)

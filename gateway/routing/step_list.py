@@ -67,14 +67,14 @@ class StepList(TargetList):
         )
         self.passed: list[FailedAttempt] = []
         self._unreachable: tuple[str, ...] = ()
-        self._failed_in_step: set[Cause] = set()
-        self._too_dear: set[int] = set()
-        self._waited: set[int] = set()
+        self._failure_causes: set[Cause] = set()
+        self._too_dear_steps: set[int] = set()
+        self._waited_steps: set[int] = set()
         self._waits_since: dict[int, float] = {}
         self._ends_at = None if route.deadline_s is None else load_balancer.now + route.deadline_s
         self._order = list(range(len(route.steps)))
         self._step = -1
-        self._served = {get_place(target).step for target in options}
+        self._served_steps = {get_place(target).step for target in options}
         self._enter_first(pinned=pinned)
 
     def _enter_first(self, *, pinned: bool) -> None:
@@ -99,9 +99,9 @@ class StepList(TargetList):
 
     def _find_lack(self, step: int) -> Cause:
         """Return the cause of a step none of whose channels may get the request."""
-        if step in self._too_dear:
+        if step in self._too_dear_steps:
             return "budget"
-        return "unsupported" if step in self._served else "unavailable"
+        return "unsupported" if step in self._served_steps else "unavailable"
 
     @property
     def step(self) -> int:
@@ -124,7 +124,7 @@ class StepList(TargetList):
         cause = find_cause(error)
         if cause is None or self._is_late():
             return False
-        self._failed_in_step.add(cause)
+        self._failure_causes.add(cause)
         if cause == "credit" or error.phase == "connect":
             self._unreachable += (failed.channel.name,)
         # Nothing was processed after these errors, so the attempt does not count.
@@ -136,7 +136,7 @@ class StepList(TargetList):
             return True
         if self._attempts >= self._max_attempts or self._risks_double_media(error):
             return False
-        return self._leave_step(self._failed_in_step)
+        return self._leave_step(self._failure_causes)
 
     def rank(self) -> Sequence[Target]:
         ranked = super().rank()
@@ -169,8 +169,8 @@ class StepList(TargetList):
         cheap = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
         if len(cheap) == len(self.targets):
             return False
-        self._too_dear |= {get_place(target).step for target in self.targets}
-        self._too_dear -= {get_place(target).step for target in cheap}
+        self._too_dear_steps |= {get_place(target).step for target in self.targets}
+        self._too_dear_steps -= {get_place(target).step for target in cheap}
         self.targets = cheap
         self._first = None
         return any(get_place(target).step == self._step for target in cheap) or self._leave_step({"budget"})
@@ -185,11 +185,11 @@ class StepList(TargetList):
         return [target for target in self.targets if get_place(target).step in ahead]
 
     def list_queued(self) -> Sequence[Target]:
-        return () if self._step in self._waited else super().list_queued()
+        return () if self._step in self._waited_steps else super().list_queued()
 
     def end_wait(self) -> None:
         """Note that the open step was waited for long enough. Each step is waited for once."""
-        self._waited.add(self._step)
+        self._waited_steps.add(self._step)
 
     def find_wait_s(self) -> float:
         now, wait_s = self.load_balancer.now, self._find_longest_wait_s()
@@ -227,7 +227,7 @@ class StepList(TargetList):
     def _find_causes(self) -> set[Cause] | None:
         """Return why the open step is left, whose channels are not free; None if the request should wait for it."""
         if not self.list_queued():
-            return self._failed_in_step or self._find_full_causes()
+            return self._failure_causes or self._find_full_causes()
         cause = self._find_queue_cause()
         return None if cause is None else {cause}
 
@@ -303,13 +303,13 @@ class StepList(TargetList):
         following = self._find_next(set(causes))
         if following is None:
             return False
-        if not self._failed_in_step:
+        if not self._failure_causes:
             self._note_passed(self._step, min(causes))
         usable = {get_place(target).step for target in self.targets}
         for step in self._order[self._order.index(self._step) + 1 : self._order.index(following)]:
             if step not in usable:
                 self._note_passed(step, self._find_lack(step))
-        self._step, self._failed_in_step = following, set()
+        self._step, self._failure_causes = following, set()
         self._tried, self._next_target, self._exceeded = self._unreachable, None, False
         return True
 
@@ -405,7 +405,7 @@ def make_step_list(
     affinity_key: str | None,
     graded: bool,
 ) -> TargetList:
-    """Return the targets that meet the conditions of their steps. Raises ``InvalidRequest``."""
+    """Return the list of ``targets`` whose steps take the request. Raises ``InvalidRequest`` if no step can."""
     route = get_place(options[0]).route
     if _has_one_way(route):  # needs no choice of a step
         target_list = TargetList(

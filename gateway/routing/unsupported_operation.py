@@ -35,7 +35,7 @@ _MEDIA: Mapping[Operation, tuple[str, Operation]] = {
     "translations": ("translate audio", "transcriptions"),
 }
 """For each media operation: the words for what a chat model cannot do, and the operation that fitting names reveal."""
-_MOST_NAMED = 5
+_MAX_NAMED_MODELS = 5
 
 
 class UnsupportedOperation(GatewayError):
@@ -46,7 +46,7 @@ class UnsupportedOperation(GatewayError):
 
 def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[Provider, str]]) -> UnsupportedOperation:
     """Return the error for an operation that a served model lacks. ``serving`` has providers and their model names."""
-    works = _find_working(list(serving), operation)
+    works = _guess_operation(list(serving), operation)
     hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
     return UnsupportedOperation(
         f"The endpoint {OPERATIONS[operation].path} does not serve the model {model!r}{hint}",
@@ -55,7 +55,7 @@ def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[P
     )
 
 
-def find_named(model: str) -> Operation | None:
+def find_operation_by_name(model: str) -> Operation | None:
     """Return the operation that a model's name reveals. None if it reveals none, as with chat models."""
     return next((operation for pattern, operation in _NAMED if pattern.search(model.lower())), None)
 
@@ -69,9 +69,14 @@ def refuse_chat_model(
     models that the caller may use at this endpoint.
     """
     doing, fitting = _MEDIA.get(operation, ("", "chat"))
-    if not doing or price is None or not {"token"} <= price.units <= {"token", "search"} or find_named(model):
+    if (
+        not doing
+        or price is None
+        or not {"token"} <= price.units <= {"token", "search"}
+        or find_operation_by_name(model)
+    ):
         return None
-    other_models = [other for other in offered if find_named(other) == fitting][:_MOST_NAMED]
+    other_models = [other for other in offered if find_operation_by_name(other) == fitting][:_MAX_NAMED_MODELS]
     hint = (
         f"models that do: {', '.join(other_models)}"
         if other_models
@@ -80,7 +85,7 @@ def refuse_chat_model(
     return UnsupportedOperation(f"{model!r} does not {doing}; {hint}", param="model", should_retry=False)
 
 
-def _find_working(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
+def _guess_operation(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
     """Guess the model's operation, preferably in the API of ``requested``. None if unknown."""
     api, order = OPERATIONS[requested].api, list(OPERATIONS)
     certain_operations = {

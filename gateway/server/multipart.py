@@ -31,7 +31,7 @@ PIECE_BYTES = 256 * 1024
 MAX_BOUNDARY_CHARS = 70
 MAX_NAME_CHARS = 128
 FALLBACK_NAME = "file"
-_MAX_SHOWN_NAME = 64
+_MAX_SHOWN_NAME_CHARS = 64
 _BOUNDARY_PATTERN = re.compile(r';\s*boundary\s*=\s*(?:"([^"\\]*)"|([^\s";,]+))', re.IGNORECASE)
 _OPTION_PATTERN = re.compile(r';\s*([a-z0-9*_-]+)\s*=\s*("(?:[^"\\]|\\.)*"|[^\s";]*)', re.IGNORECASE)
 _ALLOWED_ENCODINGS = frozenset({"", "binary", "8bit", "7bit"})
@@ -159,7 +159,7 @@ class MultipartReader:
             raise InvalidRequest("The form has a part without a name")
         encoding = segment.header("Content-Transfer-Encoding", "").strip().lower()
         if encoding not in _ALLOWED_ENCODINGS:
-            name = segment.name[:_MAX_SHOWN_NAME]
+            name = segment.name[:_MAX_SHOWN_NAME_CHARS]
             raise InvalidRequest(f"'{name}' has a Content-Transfer-Encoding, which a form may not have", param=name)
         filename = _find_filename(segment)
         return _TextPart(self, segment.name) if filename is None else self._open_file(segment, filename)
@@ -180,7 +180,7 @@ class MultipartReader:
     def take_text(self, name: str, count: int) -> None:
         self._texts_left -= count
         if self._texts_left < 0:
-            short_name, limit = name[:_MAX_SHOWN_NAME], _write_size(self._limits.max_text_bytes)
+            short_name, limit = name[:_MAX_SHOWN_NAME_CHARS], _write_size(self._limits.max_text_bytes)
             raise RequestTooLarge(
                 f"'{short_name}' is too long: all text fields together may have {limit}", param=short_name
             )
@@ -230,7 +230,7 @@ class _File:
     async def write(self, data: bytes) -> None:
         self.waiting += data
         if self.spooled.size - self.start + len(self.waiting) > self.limit:
-            name = self.field[:_MAX_SHOWN_NAME]
+            name = self.field[:_MAX_SHOWN_NAME_CHARS]
             raise RequestTooLarge(f"The file '{name}' is larger than {_write_size(self.limit)}", param=name)
         if len(self.waiting) >= PIECE_BYTES:
             await self._spool()
@@ -315,7 +315,7 @@ class _BodyReader:
 def _read_boundary(request: web.Request) -> str:
     kind = read_media_type(request)
     if kind != "multipart/form-data":
-        raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_MAX_SHOWN_NAME]}")
+        raise UnsupportedMediaType(f"Content-Type must be multipart/form-data, not {kind[:_MAX_SHOWN_NAME_CHARS]}")
     if request.headers.get("Content-Encoding", "").strip().lower() not in {"", "identity"}:
         raise UnsupportedMediaType("A form must come without a Content-Encoding")
     match = _BOUNDARY_PATTERN.search(request.headers["Content-Type"])
@@ -339,7 +339,7 @@ def _read_text(name: str, data: bytes) -> tuple[str, str]:
     try:
         return name, data.decode()
     except UnicodeDecodeError:
-        short_name = name[:_MAX_SHOWN_NAME]
+        short_name = name[:_MAX_SHOWN_NAME_CHARS]
         raise InvalidRequest(f"'{short_name}' is not UTF-8", param=short_name) from None
 
 

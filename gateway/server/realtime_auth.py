@@ -67,7 +67,7 @@ def find_session(request: web.Request) -> tuple[str | None, dict[str, Any]]:
 
 
 def find_beta(request: web.Request) -> str | None:
-    """Return the header for the beta version, if the client requests that version, and otherwise None."""
+    """Return the value of the beta version's header if the client requests that version, and otherwise None."""
     requested_beta = request.headers.get(BETA_HEADER, "")
     if requested_beta == _BETA_VALUE or any(
         protocol == f"{_BETA_PROTOCOL}realtime-v1" for protocol in _list_offered(request)

@@ -26,7 +26,7 @@ BODY_TIMEOUT_S = 60.0
 _COMPRESSED_ENCODINGS = frozenset({"gzip", "deflate"})
 _ENCODINGS = _COMPRESSED_ENCODINGS | {"", "identity"}
 _JSON = "application/json"
-_MAX_SHOWN_TYPE = 64
+_MAX_SHOWN_MEDIA_TYPE_CHARS = 64
 _MAX_COMPRESSION_RATIO = 1032
 """Maximum expansion factor of deflate (zlib.net/zlib_tech.html)."""
 _BODY_ERRORS = (web.RequestPayloadError, HttpProcessingError)
@@ -81,7 +81,9 @@ def _check_type(request: web.Request) -> str:
     if headers.get("Content-Type") != _JSON:
         kind = read_media_type(request)
         if kind != _JSON and not kind.endswith("+json"):
-            raise UnsupportedMediaType(f"Content-Type must be application/json, not {kind[:_MAX_SHOWN_TYPE]}")
+            raise UnsupportedMediaType(
+                f"Content-Type must be application/json, not {kind[:_MAX_SHOWN_MEDIA_TYPE_CHARS]}"
+            )
     encoding = headers.get("Content-Encoding")
     if encoding is None:
         return ""

@@ -78,7 +78,10 @@ class RawResponse(web.StreamResponse):
 
 
 class BareResponse(web.Response):
-    """A response from outside the application, whose signal cannot remove the ``Server`` header."""
+    """A response without the ``Server`` header.
+
+    For responses sent outside the application, which get no ``on_response_prepare`` signal (``add_common_headers``).
+    """
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()

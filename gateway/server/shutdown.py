@@ -16,7 +16,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 async def drain(app: web.Application, *, timeout_s: float) -> None:
-    """Wait until no request is active, for at most ``timeout_s``; aiohttp then cancels the remaining uploads."""
+    """Refuse new requests and wait until none is active.
+
+    After ``timeout_s``, or when a second signal hurries the drain, abort the streams and wait up to ``GRACE_S`` for
+    their error events. aiohttp then cancels the remaining uploads.
+    """
     services = app[SERVICES]
     state = services.drain
     state.open = False

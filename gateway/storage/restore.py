@@ -48,7 +48,7 @@ _FIELDS: Mapping[str, type] = {
     "media_store": str,
     "master_key_file": bool,
 } | {"database": str}
-_MAX_SHOWN = 1_000
+_MAX_SHOWN_CHARS = 1_000
 _REPEAT_HINT = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _MEMBER_NAME = re.compile(
@@ -226,8 +226,8 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
         raise BackupUnreadable("its manifest is damaged")
     if manifest.get("format") != FORMAT:
         format_and_version = (
-            ascii(manifest.get("format"))[:_MAX_SHOWN],
-            ascii(manifest.get("version"))[:_MAX_SHOWN].strip("'"),
+            ascii(manifest.get("format"))[:_MAX_SHOWN_CHARS],
+            ascii(manifest.get("version"))[:_MAX_SHOWN_CHARS].strip("'"),
         )
         raise BackupUnreadable(
             f"it is of another format ({format_and_version[0]}); version {format_and_version[1]} wrote it"
@@ -235,7 +235,7 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
     for name, kind in _FIELDS.items():
         value: Any = manifest.setdefault(name, kind())  # older backups lack some of them
         if type(value) is not kind or (
-            isinstance(value, str) and not (len(value) <= _MAX_SHOWN and value.isprintable())
+            isinstance(value, str) and not (len(value) <= _MAX_SHOWN_CHARS and value.isprintable())
         ):
             raise BackupUnreadable(f"its manifest is damaged: {name}")
     for name, description in manifest["members"].items():
@@ -243,7 +243,7 @@ def _read_manifest(member: BackupMember) -> dict[str, Any]:
             int,
             str,
         ]:
-            raise BackupUnreadable(f"its manifest is damaged: {name[:_MAX_SHOWN]!r}")
+            raise BackupUnreadable(f"its manifest is damaged: {name[:_MAX_SHOWN_CHARS]!r}")
     return manifest
 
 

@@ -219,20 +219,20 @@ class PooledHttpClient:
 
     Attributes:
         resolve: resolves names to addresses; raises ``OSError``.
-        trust: creates the TLS context, once, when the first connection needs it.
+        open_tls_context: creates the TLS context, once, when the first connection needs it.
         access_tokens: sends requests that have a ``grant``.
     """
 
     def __init__(
         self,
         resolve: Resolve = resolve,
-        trust: Callable[[], ssl.SSLContext] = open_context,
+        open_tls_context: Callable[[], ssl.SSLContext] = open_context,
         find_proxy: FindProxy = use_channels_proxy,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool()
         self._heads = RequestHeadBuilder()
-        self._dialer = Connector(resolve, trust)
+        self._dialer = Connector(resolve, open_tls_context)
         self._find_proxy = find_proxy
         self.access_tokens = AuthorizedHttpClient(self)
 

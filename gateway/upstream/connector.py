@@ -40,19 +40,21 @@ class Connector:
 
     Attributes:
         resolve: returns addresses for a host and a port; raises ``OSError``.
-        trust: creates the TLS context once, because this is expensive.
+        open_tls_context: creates the TLS context once, because this is expensive.
     """
 
-    def __init__(self, resolve: Resolve = resolve, trust: Callable[[], ssl.SSLContext] = open_context) -> None:
+    def __init__(
+        self, resolve: Resolve = resolve, open_tls_context: Callable[[], ssl.SSLContext] = open_context
+    ) -> None:
         self._names = DnsCache(resolve)
-        self._trust = trust
+        self._open_tls_context = open_tls_context
         self._context: ssl.SSLContext | None = None
 
     async def dial(self, origin: Origin, connection: Connection) -> None:
         """Connect ``connection`` to ``origin``. Raises ``ProviderBadResponse`` or ``TimeoutError``."""
         try:
             if origin.scheme == "https" and self._context is None:
-                self._context = self._trust()
+                self._context = self._open_tls_context()
             sock = await self._open_socket(origin)
             await self._attach(sock, origin, connection)
         except ssl.SSLError as error:

@@ -15,7 +15,7 @@ SOCKS = ("socks5://", "socks5h://")
 """With ``socks5`` the gateway resolves names, with ``socks5h`` the proxy does."""
 PROXY_URLS = ("http://", *SOCKS)
 EXPECTED_PROXY = "an http://, socks5:// or socks5h:// URL; the connection to a proxy cannot use TLS"
-_MAX_REMEMBERED = 1_024
+_MAX_CACHED_ORIGINS = 1_024
 _SCHEMES = {"http": "http", "ws": "http", "https": "https", "wss": "https"}
 _PORTS = {"http": 80, "https": 443}
 _SEPARATORS = re.compile(r"[\s,]+")
@@ -37,7 +37,7 @@ def open_environment_proxies(environ: Mapping[str, str]) -> FindProxy:
     proxies = {scheme: _add_scheme(read(scheme) or all_proxy) for scheme in ("http", "https")}
     no_proxy = read("no")
 
-    @lru_cache(_MAX_REMEMBERED)
+    @lru_cache(_MAX_CACHED_ORIGINS)
     def look_up(scheme: str, host: str, port: int | None) -> str | None:
         proxy = proxies[scheme]
         return None if proxy is None or _is_direct(host, port or _PORTS[scheme], no_proxy) else proxy

@@ -17,7 +17,7 @@ MAX_HEAD_BYTES = 64 * 1024
 of a body."""
 MAX_FIELD_BYTES = 8190
 MAX_FIELDS = 200
-MAX_INTERIM = 16
+MAX_INTERIM_RESPONSES = 16
 MAX_PUSH_BYTES = 64 * 1024
 """Maximum of body bytes passed on in one turn of the event loop: translating so many small events takes 20 ms."""
 _SMALL_HEAD_BYTES = 4 * MAX_FIELDS
@@ -157,7 +157,7 @@ class ResponseParser:
         del self._parser
 
     def feed(self, data: bytes) -> bytes:
-        """Parse the next received bytes and return the part of the body in them. Errors are set as ``broken``."""
+        """Parse the next received bytes and return the part of the body in them. Errors are stored in ``broken``."""
         rest = data
         try:
             while rest and not self.headed:
@@ -238,7 +238,7 @@ class ResponseParser:
 
     def _skip_interim(self) -> None:
         self._interim_count += 1
-        if self.status < _MIN_STATUS or self.status == _SWITCHING_STATUS or self._interim_count > MAX_INTERIM:
+        if self.status < _MIN_STATUS or self.status == _SWITCHING_STATUS or self._interim_count > MAX_INTERIM_RESPONSES:
             raise HttpParserError("Too many interim responses, or a response without a request")
         self.status = 0
 

@@ -70,7 +70,10 @@ class JobTasks:
         return video_id in self._active_counts
 
     async def retry_until_stored(self, video_id: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Repeat ``work`` on a job until the store accepts it; return None after ``RETRY_TIMEOUT_S``."""
+        """Repeat ``work`` on a job until the store accepts it, and return its result.
+
+        Return None after ``RETRY_TIMEOUT_S``; the repetition then goes on in the background.
+        """
         done_tasks, _ = await asyncio.wait({task := self.start(self._retry(video_id, work))}, timeout=RETRY_TIMEOUT_S)
         return task.result() if done_tasks else None
 

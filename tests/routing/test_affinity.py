@@ -11,7 +11,7 @@ from gateway.domain.request_log import FailedAttempt
 from gateway.domain.route import ModelShare, Route, RouteStep
 from gateway.errors import ProviderRateLimited
 from gateway.formats.chat.anthropic.request import parse_messages_inference
-from gateway.routing.affinity import ConversationMemory, Home, find_conversation, has_answer, hash_conversation
+from gateway.routing.affinity import ConversationMemory, Home, find_conversation, has_earlier_turn, hash_conversation
 from gateway.routing.channel_state import KeyState
 from gateway.routing.load_balancer import RetrySettings
 from gateway.routing.target import Attempt
@@ -235,7 +235,7 @@ def test_whatever_a_body_has_its_hash_can_be_computed(value: Any) -> None:
     body = {"model": "m", "messages": [value, {"role": "user", "content": value}], "system": value, "tools": [value]}
     inference = InferenceRequest("chat", "m", body)
     assert hash_conversation(inference) >= 0
-    assert has_answer(inference) in {True, False}
+    assert has_earlier_turn(inference) in {True, False}
 
 
 def test_the_memory_is_bounded_and_counts_what_it_has() -> None:

@@ -350,14 +350,14 @@ def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> 
     for number in range(MOST_LIMITED + 1):
         key.record_limit(f"m{number}", 1, START + 60, START)
     key.record_limit("m1", 1, START + 90, START)
-    assert len(key.limited) == MOST_LIMITED
+    assert len(key.rate_limit_hits) == MOST_LIMITED
     assert [key.find_limit_s(model, 1, START) for model in ("m0", "m1", "m2")] == [0.0, 90.0, 60.0]
 
 
 def test_a_limit_that_has_passed_is_forgotten() -> None:
     key = KeyState("a")
     key.record_limit("m", 1, START, START)
-    assert (key.find_limit_s("m", 1, START), key.limited) == (0.0, {})
+    assert (key.find_limit_s("m", 1, START), key.rate_limit_hits) == (0.0, {})
 
 
 def test_trouble_of_the_channel_during_the_trial_of_a_key_leaves_the_key_to_the_next() -> None:

@@ -49,8 +49,10 @@ class Book:
 
 
 @asynccontextmanager
-async def opened(book: Book, trust: Callable[[], ssl.SSLContext] | None = None) -> AsyncIterator[PooledHttpClient]:
-    driver = PooledHttpClient(book.find) if trust is None else PooledHttpClient(book.find, trust)
+async def opened(
+    book: Book, open_tls_context: Callable[[], ssl.SSLContext] | None = None
+) -> AsyncIterator[PooledHttpClient]:
+    driver = PooledHttpClient(book.find) if open_tls_context is None else PooledHttpClient(book.find, open_tls_context)
     try:
         yield driver
     finally:
@@ -202,11 +204,11 @@ async def test_tls_is_spoken_to_whom_the_certificate_names(
     tls, certificate = certified
     trusted: list[ssl.SSLContext] = []
 
-    def trust() -> ssl.SSLContext:
+    def open_tls_context() -> ssl.SSLContext:
         trusted.append(ssl.create_default_context(cafile=certificate))
         return trusted[0]
 
-    async with ScriptedUpstream([HELLO], tls=tls) as up, opened(Book([at(up.port)]), trust) as driver:
+    async with ScriptedUpstream([HELLO], tls=tls) as up, opened(Book([at(up.port)]), open_tls_context) as driver:
         for url in ("https://provider.test/v1", "https://provider.test/v1", "https://provider.test./v1"):
             assert await get(driver, url) == b"hello"
         with pytest.raises(ProviderBadResponse, match="TLS certificate"):

@@ -17,15 +17,15 @@ from gateway.errors import StoreUnavailable
 
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 # The row in ``cluster``: from when credit is granted (Unix milliseconds), a space, and the generation of the server.
-_READ_GRANT = f"""
+_READ_GRANTING = f"""
 SELECT value, split_part(convert_from(value, 'UTF8'), ' ', 1)::bigint - {_NOW_MS} AS wait_ms,
   substr(convert_from(value, 'UTF8'), strpos(convert_from(value, 'UTF8'), ' ') + 1) AS generation
 FROM cluster WHERE name = 'granting'
 """  # noqa: S608 - our own words
-_INSERT_GRANT = (
+_INSERT_GRANTING = (
     "INSERT INTO cluster (name, value) VALUES ('granting', convert_to('0 ' || $1::text, 'UTF8')) ON CONFLICT DO NOTHING"
 )
-_REPLACE_GRANT = f"""
+_UPDATE_GRANTING = f"""
 UPDATE cluster SET value = convert_to(({_NOW_MS} + $3::bigint) || ' ' || $1::text, 'UTF8')
 WHERE name = 'granting' AND value = $2
 """  # noqa: S608 - our own words
@@ -70,22 +70,23 @@ class GrantGate:
             raise CreditHeldBack
 
     async def check_granting(self, connection: Connection, generation: str) -> None:
-        """Raise ``CreditHeldBack`` unless the server of ``connection``, which is this ``generation``, grants credit.
+        """Raise ``CreditHeldBack`` unless the database server of ``connection`` grants credit.
 
-        The server's row is inserted or updated: it says when granting begins.
+        ``generation`` is that server's (``read_generation``). Inserts or updates the row ``granting``, which records
+        from when the server grants credit.
         """
-        row = await connection.fetchrow(_READ_GRANT)
+        row = await connection.fetchrow(_READ_GRANTING)
         if row is None:
-            await connection.execute(_INSERT_GRANT, generation)
+            await connection.execute(_INSERT_GRANTING, generation)
             return
         value = row["value"]
         if row["generation"] != generation:
-            if await connection.execute(_REPLACE_GRANT, generation, value, int(RESTORE_S * 1000)) == "UPDATE 1":
+            if await connection.execute(_UPDATE_GRANTING, generation, value, int(RESTORE_S * 1000)) == "UPDATE 1":
                 log.warning("credit_held_back", node=self._node.id)
             raise CreditHeldBack
         if row["wait_ms"] <= 0:
             return
         if await connection.fetch(LIST_RESTORING_NODES, list(self._node.expected_nodes), self._node.id, generation):
             raise CreditHeldBack
-        await connection.execute(_REPLACE_GRANT, generation, value, 0)
+        await connection.execute(_UPDATE_GRANTING, generation, value, 0)
         log.info("credit_granted_again", node=self._node.id)

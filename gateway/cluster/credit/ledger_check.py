@@ -10,7 +10,7 @@ from gateway.errors import StoreUnavailable
 
 FIRST_DELAY_S = 600.0
 CHECK_INTERVAL_S = 86_400.0
-MAX_SHOWN = 5
+MAX_SHOWN_PROBLEMS = 5
 """How many differences a log line shows; ``gateway verify`` lists all of them."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -40,4 +40,4 @@ class LedgerCheck:
             return
         self.problems = len(problems)
         if problems:
-            log.error("ledger_incorrect", failures=len(problems), reason="; ".join(problems[:MAX_SHOWN]))
+            log.error("ledger_incorrect", failures=len(problems), reason="; ".join(problems[:MAX_SHOWN_PROBLEMS]))

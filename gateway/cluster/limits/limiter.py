@@ -28,7 +28,7 @@ from gateway.frozen import frozen
 
 LINGER_S = 0.05
 """How long a token correction, or a released place that is not scarce, waits to be sent with another command."""
-_MIN_TO_SWEEP = 1_024
+_MIN_SWEPT_SUBJECTS = 1_024
 _Outcome = asyncio.Future[RateLimitPermit]
 
 
@@ -72,7 +72,7 @@ class SharedRateLimiter:
         self._fallback = LocalFallbackLimiter(clock, when_down, lambda: self.gateways)
         self._subjects: dict[tuple[str, int | str], SharedSubject] = {}
         self._callers: dict[int, SharedCaller] = {}
-        self._sweep_size = _MIN_TO_SWEEP
+        self._sweep_size = _MIN_SWEPT_SUBJECTS
         self._waiting_calls: list[_WaitingCall] = []
         self._sent_calls: list[_WaitingCall] = []
         self._requested_ahead: dict[UnitsAhead, int] = {}
@@ -383,4 +383,4 @@ class SharedRateLimiter:
             for subject_key, shared_subject in self._subjects.items()
             if shared_subject.own_running or not shared_subject.buckets.is_idle(now)
         }
-        self._sweep_size = max(_MIN_TO_SWEEP, 2 * len(self._subjects))
+        self._sweep_size = max(_MIN_SWEPT_SUBJECTS, 2 * len(self._subjects))

@@ -233,7 +233,7 @@ class ResponseEnd:
 
     Attributes:
         failure: description of the failure; empty without one.
-        is_complete: the response has read its whole prompt and belongs to the conversation.
+        is_complete: the model has read the whole prompt, and the response belongs to the conversation.
     """
 
     id: str
@@ -363,7 +363,8 @@ class RealtimeConversation:
         self._turn_tokens = 0
         self._items = self._counted_items = _TokenEstimate()
         self._sound_tokens = self._counted_sound_tokens = self._transcribed_sound_tokens = self._paid_sound_tokens = 0
-        self._unbounded_position = -1
+        self._last_unbounded_tokens = -1
+        """The token bound before the last item of unknown length; -1 if there is none."""
         self._settings: dict[str, _TokenEstimate] = {}
         self._output_limit = MAX_OUTPUT
         self._input_bytes_a_second = self._output_bytes_a_second = _PCM_BYTES_A_SECOND
@@ -376,7 +377,7 @@ class RealtimeConversation:
     @property
     def reads_more(self) -> bool:
         """Whether uncounted items may include content of unknown length, such as an image URL or tool results."""
-        return self._unbounded_position >= self._counted_items.maximum
+        return self._last_unbounded_tokens >= self._counted_items.maximum
 
     def estimate_prompt(self, event: Event | None = None) -> int:
         """Return the likely prompt tokens of the next response. ``event`` is its ``response.create``, or None."""
@@ -467,7 +468,7 @@ class RealtimeConversation:
                 item = event.get("item")
                 self._items += _measure_item(item, self._input_bytes_a_second)
                 if _reads_more({"input": [item]}):
-                    self._unbounded_position = self._items.maximum - 1
+                    self._last_unbounded_tokens = self._items.maximum - 1
         if isinstance(event.get("session"), dict):
             session = event["session"]
             self._has_unbounded_settings = self._has_unbounded_settings or _reads_more(session)

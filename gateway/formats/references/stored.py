@@ -97,11 +97,11 @@ def list_stored_references(body: Body, *, items: bool = False) -> list[StoredRef
     other_fields = {
         reference: value for reference, value in body.items() if reference != "previous_response_id"
     }  # looked up elsewhere
-    request_ids = _list_requests(body.get("input")) if items else frozenset()
+    request_ids = _find_approval_request_ids(body.get("input")) if items else frozenset()
     return [*references, *(reference for reference in _list_in_body(other_fields) if reference.id not in request_ids)]
 
 
-def _list_requests(items: object) -> frozenset[str]:
+def _find_approval_request_ids(items: object) -> frozenset[str]:
     """Return the ids of approval requests included in the input: answers to them need no stored item."""
     return frozenset(
         str(item.get("id"))

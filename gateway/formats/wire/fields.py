@@ -8,7 +8,7 @@ from gateway.wording import find_nearest, fold_name
 
 Body = dict[str, Any]
 
-MAX_MODEL_LENGTH = 256
+MAX_MODEL_CHARS = 256
 MAX_TEMPERATURE = 100.0
 """Local servers (vLLM, llama.cpp, Ollama) accept more than 2. Vendors with limit 2 reject higher values themselves."""
 MAX_CHOICES = 128
@@ -62,13 +62,13 @@ def parse_model(body: Body) -> str:
         if name not in GOVERNED_NAMES and name not in _FREE_NAMES:
             _check_spelling(name)
     model = body.get("model")
-    if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_LENGTH and model.isprintable():
+    if isinstance(model, str) and 0 < len(model) <= MAX_MODEL_CHARS and model.isprintable():
         return model
     if model is None or model == "":
         raise make_missing_error(body, "model")
     if not isinstance(model, str):
         raise InvalidRequest(f"'model' must be a string, not {name_json_type(model)}", param="model")
-    raise InvalidRequest(f"'model' must be at most {MAX_MODEL_LENGTH} printable characters", param="model")
+    raise InvalidRequest(f"'model' must be at most {MAX_MODEL_CHARS} printable characters", param="model")
 
 
 def find_governed(name: str) -> str | None:

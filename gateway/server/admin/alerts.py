@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from gateway.alerts.watcher import AlertWatcher
-from gateway.answer_fields import Count, FieldShape, Moment
+from gateway.answer_fields import Count, FieldSchema, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.alert import KINDS, TargetStatus
 from gateway.errors import NotFound
@@ -20,7 +20,7 @@ class TargetView:
 
     name: str
     address: str
-    kinds: Sequence[Annotated[str, FieldShape(s.one_of(*KINDS))]]
+    kinds: Sequence[Annotated[str, FieldSchema(s.one_of(*KINDS))]]
     delivered: Count
     failed: Count
     last_delivered_at: Moment | None
@@ -31,7 +31,7 @@ class TargetView:
 class AlertView:
     """An alert that was sent."""
 
-    type: Annotated[str, FieldShape(s.one_of(*KINDS))]
+    type: Annotated[str, FieldSchema(s.one_of(*KINDS))]
     subject: str
     message: str
     at: Moment

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 
-from gateway.answer_fields import OMITTED, Count, FieldShape
+from gateway.answer_fields import OMITTED, Count, FieldSchema
 from gateway.domain.account_spec import build_time
 from gateway.domain.price import NANOS_PER_USD
 from gateway.frozen import frozen
@@ -23,7 +23,7 @@ IN_FORCE = s.explain(
     "Only in the answer to a change, and only in a cluster: the change is in force at so many nodes `of` those that "
     "live. The answer waits for them, up to 500 `ms`. A node that cannot apply a change takes no requests after 10 s.",
 )
-_SCALAR_SHAPES: Mapping[Any, s.Shape] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
+_SCALAR_SCHEMAS: Mapping[Any, s.Schema] = {Any: s.ANYTHING, str: s.TEXT, bool: s.FLAG, int: s.INTEGER, float: s.NUMBER}
 
 
 @frozen
@@ -35,7 +35,7 @@ class InForceView:
     ms: Count
 
 
-InForceField = Annotated[InForceView, FieldShape(IN_FORCE)]
+InForceField = Annotated[InForceView, FieldSchema(IN_FORCE)]
 
 
 @frozen
@@ -129,35 +129,35 @@ def _read_value(kind: Any, value: Any) -> Any:
     return _read_value(arguments[0], value) if origin in {Union, UnionType} else value
 
 
-def build_answer(kind: Any) -> s.Shape:
+def build_answer(kind: Any) -> s.Schema:
     """Return the schema of a handler's result. A list has the form of the OpenAI API."""
-    return s.listing(build_shape(get_args(kind)[0])) if get_origin(kind) is list else build_shape(kind)
+    return s.listing(build_json_schema(get_args(kind)[0])) if get_origin(kind) is list else build_json_schema(kind)
 
 
-def build_shape(kind: Any) -> s.Shape:
+def build_json_schema(kind: Any) -> s.Schema:
     """Return the schema of an attrs class or of a field's type."""
-    if kind in _SCALAR_SHAPES:
-        return _SCALAR_SHAPES[kind]
+    if kind in _SCALAR_SCHEMAS:
+        return _SCALAR_SCHEMAS[kind]
     build = _BUILDERS.get(get_origin(kind))
     return _build_record(kind) if build is None else build(get_args(kind))
 
 
-def _build_union(kinds: tuple[Any, ...]) -> s.Shape:
-    shapes = [build_shape(member) for member in kinds if member is not NoneType]
-    shape = shapes[0] if len(shapes) == 1 else s.either(*shapes)
-    return s.maybe(shape) if NoneType in kinds else shape
+def _build_union(kinds: tuple[Any, ...]) -> s.Schema:
+    schemas = [build_json_schema(member) for member in kinds if member is not NoneType]
+    schema = schemas[0] if len(schemas) == 1 else s.either(*schemas)
+    return s.maybe(schema) if NoneType in kinds else schema
 
 
-def _build_array(kinds: tuple[Any, ...]) -> s.Shape:
-    return s.array(build_shape(kinds[0]))
+def _build_array(kinds: tuple[Any, ...]) -> s.Schema:
+    return s.array(build_json_schema(kinds[0]))
 
 
-def _build_table(kinds: tuple[Any, ...]) -> s.Shape:
-    return s.table(build_shape(kinds[1]))
+def _build_table(kinds: tuple[Any, ...]) -> s.Schema:
+    return s.table(build_json_schema(kinds[1]))
 
 
-_BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
-    Annotated: lambda arguments: arguments[1].shape,
+_BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Schema]] = {
+    Annotated: lambda arguments: arguments[1].schema,
     Literal: lambda values: s.one_of(*values),
     **dict.fromkeys((Union, UnionType), _build_union),
     **dict.fromkeys((list, tuple, Sequence), _build_array),
@@ -166,13 +166,15 @@ _BUILDERS: Mapping[Any, Callable[[tuple[Any, ...]], s.Shape]] = {
 """The function that builds the schema of a generic type from its arguments."""
 
 
-def _build_record(kind: type) -> s.Shape:
+def _build_record(kind: type) -> s.Schema:
     fields = list_fields(kind)
-    required_shapes = {field.name: build_shape(field.type) for field in fields if not field.metadata.get("omitted")}
-    optional_shapes = {
-        field.name: build_shape(next(member for member in get_args(field.type) if member is not NoneType))
+    required_schemas = {
+        field.name: build_json_schema(field.type) for field in fields if not field.metadata.get("omitted")
+    }
+    optional_schemas = {
+        field.name: build_json_schema(next(member for member in get_args(field.type) if member is not NoneType))
         for field in fields
         if field.metadata.get("omitted")
     }
-    record = s.record(**required_shapes)
-    return s.allow(record, **optional_shapes) if optional_shapes else record
+    record = s.record(**required_schemas)
+    return s.allow(record, **optional_schemas) if optional_schemas else record

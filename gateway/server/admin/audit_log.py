@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import orjson
 
-from gateway.answer_fields import FieldShape, Moment
+from gateway.answer_fields import FieldSchema, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, AuditFilter, AuditRow
 from gateway.frozen import frozen
@@ -22,7 +22,7 @@ class AuditView:
 
     sequence: int
     at: Moment
-    actor_kind: Annotated[str, FieldShape(s.one_of(*KINDS))]
+    actor_kind: Annotated[str, FieldSchema(s.one_of(*KINDS))]
     actor: str
     address: str
     action: str

@@ -9,7 +9,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.operation import Operation
 from gateway.domain.route import RequestTraits
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.formats.wire.fields import MAX_MODEL_LENGTH
+from gateway.formats.wire.fields import MAX_MODEL_CHARS
 from gateway.frozen import frozen
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
@@ -167,7 +167,7 @@ async def explain(request: AdminRequest) -> Explanation:
     """
     query, services = request.query, request.services
     model = query.get("model", "")
-    if not 0 < len(model) <= MAX_MODEL_LENGTH:
+    if not 0 < len(model) <= MAX_MODEL_CHARS:
         raise InvalidRequest("'model' must be the name of a model", param="model")
     operation = next((name for name in _OPERATIONS if name == query.get("operation", "chat")), None)
     if operation is None:

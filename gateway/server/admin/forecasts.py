@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
-from gateway.answer_fields import Count, FieldShape, Moment
+from gateway.answer_fields import Count, FieldSchema, Moment
 from gateway.billing.forecaster import MAX_FORECASTS, SpendingForecaster
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import build_time
@@ -26,7 +26,7 @@ class ForecastView:
     ``expected_usd`` is what would be spent at the end of the period if nothing was refused.
     """
 
-    owner: Annotated[str, FieldShape(s.one_of(*get_args(Owner)))]
+    owner: Annotated[str, FieldSchema(s.one_of(*get_args(Owner)))]
     name: str
     key_id: Count | None
     limit_usd: float
@@ -35,7 +35,7 @@ class ForecastView:
     ends_at: Moment | None
     reached_at: Moment | None
     expected_usd: float | None
-    basis: Annotated[str, FieldShape(s.one_of(*get_args(Basis)))]
+    basis: Annotated[str, FieldSchema(s.one_of(*get_args(Basis)))]
 
 
 @frozen(kw_only=True)

@@ -31,7 +31,7 @@ class Query:
 
     name: str
     about: str
-    shape: s.Shape = s.TEXT
+    schema: s.Schema = s.TEXT
 
 
 @frozen(eq=False)
@@ -83,7 +83,7 @@ class AdminHandler:
     takes: type | None = None
     partly: bool = False
     query: tuple[Query, ...] = ()
-    _answer: s.Shape | None = None
+    _answer: s.Schema | None = None
     status: int = 200
     media_type: str = "application/json"
     change: bool = False
@@ -102,7 +102,7 @@ class AdminHandler:
         return response
 
     @property
-    def answer(self) -> s.Shape:
+    def answer(self) -> s.Schema:
         if self._answer is not None:
             return self._answer
         return_type = signature(self.function).return_annotation

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Literal, get_args
 
-from gateway.answer_fields import Count, FieldShape, Moment
+from gateway.answer_fields import Count, FieldSchema, Moment
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.observability.process_monitor import FolderSize, LagPercentiles, find_size
@@ -81,7 +81,7 @@ class HealthView:
     media: FolderSize | None
     media_shared: bool
     videos: VideosHealth
-    channels: Annotated[Mapping[str, int], FieldShape(s.record(**dict.fromkeys(get_args(Health), s.COUNT)))]
+    channels: Annotated[Mapping[str, int], FieldSchema(s.record(**dict.fromkeys(get_args(Health), s.COUNT)))]
     connections: Count
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import attrs
 
-from gateway.answer_fields import OMITTED, Count, FieldShape
+from gateway.answer_fields import OMITTED, Count, FieldSchema
 from gateway.domain.channel import Channel
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.domain.route import BALANCE_STRATEGIES, CAUSES, ModelShare, Route
@@ -26,7 +26,7 @@ from gateway.storage.shadow_comparison import compare_models
 
 _WEEK_S = 7 * 86_400
 
-_STEP: s.Shape = s.allow(
+_STEP: s.Schema = s.allow(
     s.record(models=s.array(s.either(s.TEXT, s.record(model=s.TEXT, weight=s.COUNT)))),
     channels=s.array(s.TEXT),
     on=s.array(s.one_of(*CAUSES)),
@@ -39,7 +39,7 @@ _STEP: s.Shape = s.allow(
         )
     },
 )
-StepField = Annotated[Mapping[str, Any], FieldShape(_STEP)]
+StepField = Annotated[Mapping[str, Any], FieldSchema(_STEP)]
 """A step as a change of the route takes it. What it leaves out has its default."""
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import orjson
 
-from gateway.answer_fields import Count, FieldShape, Moment
+from gateway.answer_fields import Count, FieldSchema, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import KINDS, build_change
 from gateway.domain.ledger import OnCrash
@@ -57,7 +57,7 @@ class LostChangeView:
 
     found_at: Moment
     at: Moment
-    actor_kind: Annotated[str, FieldShape(s.one_of(*KINDS))]
+    actor_kind: Annotated[str, FieldSchema(s.one_of(*KINDS))]
     actor: str
     action: str
     subject: str

@@ -35,23 +35,23 @@ class DeletedPasskey:
     deleted: bool
 
 
-_CREDENTIALS_SHAPE = s.array(s.record(type=s.TEXT, id=s.TEXT, transports=s.array(s.TEXT)))
-_CREATION_SHAPE = s.record(
+_CREDENTIALS_SCHEMA = s.array(s.record(type=s.TEXT, id=s.TEXT, transports=s.array(s.TEXT)))
+_CREATION_SCHEMA = s.record(
     challenge=s.TEXT,
     rp=s.record(id=s.TEXT, name=s.TEXT),
     user=s.record(id=s.TEXT, name=s.TEXT, displayName=s.TEXT),
     pubKeyCredParams=s.array(s.record(type=s.TEXT, alg=s.INTEGER)),
     authenticatorSelection=s.record(residentKey=s.TEXT, userVerification=s.TEXT),
     attestation=s.TEXT,
-    excludeCredentials=_CREDENTIALS_SHAPE,
+    excludeCredentials=_CREDENTIALS_SCHEMA,
     timeout=s.COUNT,
 )
-_REQUEST_SHAPE = s.record(
-    challenge=s.TEXT, rpId=s.TEXT, allowCredentials=_CREDENTIALS_SHAPE, userVerification=s.TEXT, timeout=s.COUNT
+_REQUEST_SCHEMA = s.record(
+    challenge=s.TEXT, rpId=s.TEXT, allowCredentials=_CREDENTIALS_SCHEMA, userVerification=s.TEXT, timeout=s.COUNT
 )
 
 
-@admin_operation(takes=PasskeyStartSpec, answer=_REQUEST_SHAPE)
+@admin_operation(takes=PasskeyStartSpec, answer=_REQUEST_SCHEMA)
 async def start_passkey_sign_in(request: AdminRequest) -> Fields:
     """Get options to sign in with a passkey: alone, or as second factor after ``name`` and ``passphrase``.
 
@@ -87,7 +87,7 @@ async def list_passkeys(request: AdminRequest) -> list[PasskeyView]:
     return [build_view(PasskeyView, passkey) for passkey in passkeys]
 
 
-@admin_operation(takes=ConsentSpec, answer=_CREATION_SHAPE)
+@admin_operation(takes=ConsentSpec, answer=_CREATION_SCHEMA)
 async def start_passkey_registration(request: AdminRequest) -> Fields:
     """Get options to register a passkey. The challenge is valid for five minutes, once, in this session."""
     spec, user = await read_small_body(request, ConsentSpec), request.user

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, get_args
 
 import attrs
 
-from gateway.answer_fields import FIRST, OMITTED, Count, FieldShape, Moment
+from gateway.answer_fields import FIRST, OMITTED, Count, FieldSchema, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
@@ -14,7 +14,7 @@ from gateway.domain.request_log import Verdict
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
-from gateway.server.admin.answer import build_shape, build_view
+from gateway.server.admin.answer import build_json_schema, build_view
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
 from gateway.server.admin.requests import STATUS_QUERY, parse_channel
@@ -71,13 +71,13 @@ class UsageLine(UsageSums):
     provider: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
 
 
-def _build_lines() -> s.Shape:
+def _build_lines() -> s.Schema:
     """Return the schema of the lines: the sums with the labels of one axis."""
-    shapes = build_shape(UsageLine)["properties"]
+    schemas = build_json_schema(UsageLine)["properties"]
     labels = {"key": ("key", "key_id"), "account": ("account", "account_id")}
     sums = [field.name for field in attrs.fields(UsageSums)]
     field_names = [(*sums, *labels.get(axis, (axis,))) for axis in _ALL_AXES]
-    return s.array(s.either(*(s.record(**{name: shapes[name] for name in fields}) for fields in field_names)))
+    return s.array(s.either(*(s.record(**{name: schemas[name] for name in fields}) for fields in field_names)))
 
 
 @frozen(kw_only=True)
@@ -85,10 +85,10 @@ class UsageReport:
     """The usage by one axis."""
 
     object: Literal["list"] = "list"
-    by: Annotated[str, FieldShape(s.one_of(*_ALL_AXES))]
+    by: Annotated[str, FieldSchema(s.one_of(*_ALL_AXES))]
     since: str
     until: str
-    data: Annotated[Sequence[UsageLine], FieldShape(_build_lines())]
+    data: Annotated[Sequence[UsageLine], FieldSchema(_build_lines())]
     total: UsageSums
 
 

@@ -14,7 +14,7 @@ async def load_live(request: web.Request) -> Data:
 
 
 async def load_health(request: web.Request) -> Data:
-    """Load the state of the process. Balances are reconciled only on demand, because that reads every row."""
+    """Load the state of the process and the list of live nodes."""
     health, nodes = await asyncio.gather(
         ask_admin_api(request, "/health", node=request.query.get("node")), list_live_nodes(request)
     )

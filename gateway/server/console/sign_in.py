@@ -11,7 +11,7 @@ from gateway.server.context import SERVICES
 from gateway.server.sessions import find_site
 
 _OWN_PATH = re.compile(r"/(?:console|docs)(?:[/?#][\x21-\x7e]*)?\Z")
-_MAX_PATH = 1_024
+_MAX_PATH_CHARS = 1_024
 LENGTHS = {"shortest": MIN_PASSPHRASE, "longest": MAX_PASSPHRASE}
 """Length limits of a new passphrase, for the page's hint."""
 
@@ -31,7 +31,7 @@ async def load_sign_in(request: web.Request) -> Data:
 def find_next(request: web.Request) -> str:
     """Return the page to open after the sign-in; only pages of the gateway are accepted."""
     next_url = request.query.get("next", "")
-    return next_url if len(next_url) <= _MAX_PATH and _OWN_PATH.match(next_url) else f"{ROOT}/"
+    return next_url if len(next_url) <= _MAX_PATH_CHARS and _OWN_PATH.match(next_url) else f"{ROOT}/"
 
 
 async def load_setup(request: web.Request) -> Data:

@@ -18,5 +18,5 @@ async def load_video(request: web.Request) -> Data:
     """Load a job. Only members of its account can play its video."""
     job, keys = await asyncio.gather(ask_admin_api(request, "/videos/{id}"), ask_admin_api(request, "/keys"))
     user = request[USER]
-    own_keys = [key for key in keys if key.account == user.account.name and key.status == "active"]
-    return {"job": job, "own": job.account_id == user.account.id, "own_keys": own_keys}
+    active_keys = [key for key in keys if key.account == user.account.name and key.status == "active"]
+    return {"job": job, "own": job.account_id == user.account.id, "own_keys": active_keys}

@@ -89,11 +89,11 @@ class AdminDocument:
 def build_admin(operations: Sequence[AdminOperation], taken_names: Iterable[str] = ()) -> AdminDocument:
     """Generate the entry of every operation. ``taken_names`` are the names of schemas that exist already."""
     schemas = _build_spec_schemas(operations)
-    shared, named_shapes = _name_shapes(operations, {*taken_names, *schemas})
+    shared, named_schemas = _name_schemas(operations, {*taken_names, *schemas})
     entries = sorted((_build_entry(operation, shared) for operation in operations), key=lambda entry: _rank(entry.tag))
     return AdminDocument(
         tuple(entries),
-        schemas | {name: _replace_shared(shape, shared, is_root=False) for name, shape in named_shapes.items()},
+        schemas | {name: _replace_shared(schema, shared, is_root=False) for name, schema in named_schemas.items()},
     )
 
 
@@ -144,13 +144,13 @@ def _build_answer(operation: AdminOperation, shared: Mapping[str, str]) -> Respo
         if operation.handler.status == _CREATED_STATUS
         else "Done."
     )
-    shape: Schema = _replace_shared(_to_plain_json(operation.handler.answer), shared)
+    schema: Schema = _replace_shared(_to_plain_json(operation.handler.answer), shared)
     if operation.handler.media_type == EVENTS:
-        shape = stream(shape, "Events, and comments that keep the connection open.")
+        schema = stream(schema, "Events, and comments that keep the connection open.")
     elif operation.handler.media_type != JSON:
-        shape = dict(BYTES)
+        schema = dict(BYTES)
     kinds = (operation.handler.media_type, *_OTHER_MEDIA_TYPES.get(operation.path, ()))
-    return ResponseDoc(description, dict.fromkeys(kinds, shape), operation.handler.status)
+    return ResponseDoc(description, dict.fromkeys(kinds, schema), operation.handler.status)
 
 
 def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
@@ -158,13 +158,13 @@ def _list_parts(operation: AdminOperation) -> Iterator[Schema]:
     for previous, segment in pairwise(segments):
         match = _PATH_PARAMETER.fullmatch(segment)
         if match:
-            shape = s.INTEGER if match["name"] == "id" and previous in _NUMBERED_COLLECTIONS else s.TEXT
+            schema = s.INTEGER if match["name"] == "id" and previous in _NUMBERED_COLLECTIONS else s.TEXT
             owner = (
                 _convert_to_singular(previous)
                 if previous and not _PATH_PARAMETER.fullmatch(previous)
                 else match["name"]
             )
-            yield in_path(match["name"], f"The {match['name']} of the {owner.replace('-', ' ')}.", shape)
+            yield in_path(match["name"], f"The {match['name']} of the {owner.replace('-', ' ')}.", schema)
 
 
 def _list_headers(operation: AdminOperation) -> Iterator[Schema]:
@@ -209,12 +209,12 @@ def _build_spec_schemas(operations: Iterable[AdminOperation]) -> dict[str, Schem
     }
 
 
-def _to_plain_json(shape: s.Shape) -> Any:
-    """Return a shape as plain JSON, which can be compared."""
-    return orjson.loads(orjson.dumps(shape, default=dict))
+def _to_plain_json(schema: s.Schema) -> Any:
+    """Return a schema as plain JSON, which can be compared."""
+    return orjson.loads(orjson.dumps(schema, default=dict))
 
 
-def _name_shapes(
+def _name_schemas(
     operations: Iterable[AdminOperation], taken_names: set[str]
 ) -> tuple[dict[str, str], dict[str, Schema]]:
     """Name the objects that occur in more than one place; return names by serialized schema, and schemas by name.
@@ -223,15 +223,15 @@ def _name_shapes(
     """
     counts: Counter[str] = Counter()
     candidates: dict[str, tuple[str, str]] = {}
-    shapes: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     for operation in operations:
         words = [segment for segment in operation.path.split("/") if segment and not _PATH_PARAMETER.fullmatch(segment)]
-        for object_name, shape in _list_objects(
+        for object_name, schema in _list_objects(
             _to_plain_json(operation.handler.answer), _convert_to_camel_case(words[-1])
         ):
-            serialized = _serialize(shape)
+            serialized = _serialize(schema)
             counts[serialized] += 1
-            shapes.setdefault(serialized, shape)
+            schemas.setdefault(serialized, schema)
             candidates.setdefault(
                 serialized, (object_name, f"New{object_name}" if operation.method == "POST" else f"{object_name}Record")
             )
@@ -239,7 +239,7 @@ def _name_shapes(
     for serialized, count in counts.items():
         if count > 1:
             names[serialized] = _find_free_name(candidates[serialized], {*taken_names, *names.values()})
-    return names, {name: shapes[serialized] for serialized, name in names.items()}
+    return names, {name: schemas[serialized] for serialized, name in names.items()}
 
 
 def _find_free_name(names: tuple[str, str], taken_names: set[str]) -> str:
@@ -249,38 +249,38 @@ def _find_free_name(names: tuple[str, str], taken_names: set[str]) -> str:
     raise ValueError(f"there are too many things called {names[0]}")
 
 
-def _list_objects(shape: Any, object_name: str) -> Iterator[tuple[str, Schema]]:
-    """Yield the objects in a shape that are worth a name, with a word for what they are."""
-    if isinstance(shape, list):
-        for item in shape:
+def _list_objects(schema: Any, object_name: str) -> Iterator[tuple[str, Schema]]:
+    """Yield the objects in a schema that are worth a name, with a word for what they are."""
+    if isinstance(schema, list):
+        for item in schema:
             yield from _list_objects(item, object_name)
-    if not isinstance(shape, dict):
+    if not isinstance(schema, dict):
         return
-    properties = shape.get("properties")
+    properties = schema.get("properties")
     if isinstance(properties, dict):
         if len(properties) >= _MIN_SHARED_FIELDS:
-            yield object_name, shape
+            yield object_name, schema
         for name, member in properties.items():
             yield from _list_objects(
                 member, object_name if name == "data" else object_name + _convert_to_camel_case(name)
             )
     for name in ("items", "anyOf", "additionalProperties"):
-        yield from _list_objects(shape.get(name), object_name)
+        yield from _list_objects(schema.get(name), object_name)
 
 
-def _replace_shared(shape: Any, shared: Mapping[str, str], *, is_root: bool = True) -> Any:
+def _replace_shared(schema: Any, shared: Mapping[str, str], *, is_root: bool = True) -> Any:
     """Replace objects by references to their names; with ``is_root`` false not the outermost."""
-    if isinstance(shape, list):
-        return [_replace_shared(item, shared) for item in shape]
-    if not isinstance(shape, dict):
-        return shape
-    if is_root and "properties" in shape and (name := shared.get(_serialize(shape))):
+    if isinstance(schema, list):
+        return [_replace_shared(item, shared) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if is_root and "properties" in schema and (name := shared.get(_serialize(schema))):
         return ref(name)
-    return {name: _replace_shared(member, shared) for name, member in shape.items()}
+    return {name: _replace_shared(member, shared) for name, member in schema.items()}
 
 
-def _serialize(shape: Schema) -> str:
-    return orjson.dumps(shape, option=orjson.OPT_SORT_KEYS).decode()
+def _serialize(schema: Schema) -> str:
+    return orjson.dumps(schema, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def _convert_to_singular(word: str) -> str:

@@ -91,7 +91,7 @@ def build_operation(entry: OperationDoc) -> dict[str, Any]:
 def _build_body(entry: OperationDoc) -> Schema | None:
     if not entry.takes:
         return None
-    content: dict[str, Schema] = {media_type: {"schema": dict(shape)} for media_type, shape in entry.takes.items()}
+    content: dict[str, Schema] = {media_type: {"schema": dict(schema)} for media_type, schema in entry.takes.items()}
     if entry.example is not None:
         next(iter(content.values()))["example"] = entry.example
     return {"required": not entry.optional, "content": content}
@@ -101,7 +101,7 @@ def _build_answer(answer: ResponseDoc) -> Schema:
     return {
         "description": answer.about,
         "headers": {"X-Request-Id": ref("X-Request-Id", "headers")},
-        "content": {media_type: {"schema": dict(shape)} for media_type, shape in answer.contents.items()},
+        "content": {media_type: {"schema": dict(schema)} for media_type, schema in answer.contents.items()},
     }
 
 

@@ -12,9 +12,9 @@ from gateway.server.openapi.attrs_schema import Schema
 JSON = "application/json"
 FORM = "multipart/form-data"
 EVENTS = "text/event-stream"
-BYTES: s.Shape = {"type": "string", "format": "binary"}
+BYTES: s.Schema = {"type": "string", "format": "binary"}
 
-_EMPTY_CONTENTS: Mapping[str, s.Shape] = {}
+_EMPTY_CONTENTS: Mapping[str, s.Schema] = {}
 
 
 @frozen
@@ -22,7 +22,7 @@ class ResponseDoc:
     """The response with one status; ``contents`` are its schemas by media type."""
 
     about: str
-    contents: Mapping[str, s.Shape] = _EMPTY_CONTENTS
+    contents: Mapping[str, s.Schema] = _EMPTY_CONTENTS
     status: int = 200
 
 
@@ -47,7 +47,7 @@ class OperationDoc:
     about: str
     rights: Access
     parameters: tuple[Schema, ...]
-    takes: Mapping[str, s.Shape]
+    takes: Mapping[str, s.Schema]
     example: Any
     optional: bool
     answer: ResponseDoc
@@ -59,7 +59,7 @@ def ref(name: str, section: str = "schemas") -> Schema:
     return {"$ref": f"#/components/{section}/{name}"}
 
 
-def stream(event: s.Shape, description: str) -> Schema:
+def stream(event: s.Schema, description: str) -> Schema:
     """The schema of one event of a stream, in the form of OpenAPI 3.2: its fields, and the schema of its data."""
     data = {"type": "string", "contentMediaType": JSON, "contentSchema": dict(event)}
     return {
@@ -77,11 +77,11 @@ def find_event(schema: Schema) -> Schema:
     return content_schema
 
 
-def in_path(name: str, description: str, shape: s.Shape = s.TEXT) -> Schema:
+def in_path(name: str, description: str, schema: s.Schema = s.TEXT) -> Schema:
     """A parameter in the path."""
-    return {"name": name, "in": "path", "required": True, "description": description, "schema": dict(shape)}
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": dict(schema)}
 
 
 def in_query(query: Query) -> Schema:
     """A parameter in the query string."""
-    return {"name": query.name, "in": "query", "description": query.about, "schema": dict(query.shape)}
+    return {"name": query.name, "in": "query", "description": query.about, "schema": dict(query.schema)}

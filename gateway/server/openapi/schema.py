@@ -3,69 +3,72 @@
 from collections.abc import Mapping
 from typing import Any
 
-Shape = Mapping[str, Any]
+Schema = Mapping[str, Any]
 
 
-def _shape(**fields: Any) -> Shape:
+def _schema(**fields: Any) -> Schema:
     return fields
 
 
-ANYTHING: Shape = _shape()
-TEXT: Shape = _shape(type="string")
-INTEGER: Shape = _shape(type="integer")
-COUNT: Shape = _shape(type="integer", minimum=0)
-NUMBER: Shape = _shape(type="number")
-FLAG: Shape = _shape(type="boolean")
-MOMENT: Shape = _shape(type="string", format="date-time")
-NOTHING: Shape = _shape(type="null")
+ANYTHING: Schema = _schema()
+TEXT: Schema = _schema(type="string")
+INTEGER: Schema = _schema(type="integer")
+COUNT: Schema = _schema(type="integer", minimum=0)
+NUMBER: Schema = _schema(type="number")
+FLAG: Schema = _schema(type="boolean")
+MOMENT: Schema = _schema(type="string", format="date-time")
+NOTHING: Schema = _schema(type="null")
 
 
-def one_of(*values: str) -> Shape:
+def one_of(*values: str) -> Schema:
     """A string with one of these values."""
-    return _shape(type="string", enum=list(values))
+    return _schema(type="string", enum=list(values))
 
 
-def maybe(shape: Shape) -> Shape:
-    """``shape`` or null."""
-    return _shape(anyOf=[dict(shape), dict(NOTHING)])
+def maybe(schema: Schema) -> Schema:
+    """``schema`` or null."""
+    return _schema(anyOf=[dict(schema), dict(NOTHING)])
 
 
-def either(*shapes: Shape) -> Shape:
+def either(*schemas: Schema) -> Schema:
     """One of these."""
-    return _shape(anyOf=[dict(shape) for shape in shapes])
+    return _schema(anyOf=[dict(schema) for schema in schemas])
 
 
-def array(items: Shape) -> Shape:
+def array(items: Schema) -> Schema:
     """A list of these."""
-    return _shape(type="array", items=dict(items))
+    return _schema(type="array", items=dict(items))
 
 
-def table(values: Shape) -> Shape:
+def table(values: Schema) -> Schema:
     """An object with any names and these values."""
-    return _shape(type="object", additionalProperties=dict(values))
+    return _schema(type="object", additionalProperties=dict(values))
 
 
-def record(**fields: Shape) -> Shape:
+def record(**fields: Schema) -> Schema:
     """An object with exactly these fields, all required."""
-    properties = {name: dict(shape) for name, shape in fields.items()}
-    return _shape(type="object", properties=properties, required=list(properties), additionalProperties=False)
+    properties = {name: dict(schema) for name, schema in fields.items()}
+    return _schema(type="object", properties=properties, required=list(properties), additionalProperties=False)
 
 
-def allow(shape: Shape, **fields: Shape) -> Shape:
+def allow(schema: Schema, **fields: Schema) -> Schema:
     """A record that may have these fields, too."""
-    return _shape(
+    return _schema(
         **{
-            **shape,
-            "properties": {**shape["properties"], **{name: dict(field_shape) for name, field_shape in fields.items()}},
+            **schema,
+            "properties": {
+                **schema["properties"],
+                **{name: dict(field_schema) for name, field_schema in fields.items()},
+            },
         }
     )
 
 
-def explain(shape: Shape, description: str) -> Shape:
-    """``shape`` with a description."""
-    return _shape(**{**shape, "description": description})
+def explain(schema: Schema, description: str) -> Schema:
+    """``schema`` with a description."""
+    return _schema(**{**schema, "description": description})
 
 
-def listing(items: Shape) -> Shape:
+def listing(items: Schema) -> Schema:
     """A list in the form of the OpenAI API."""
     return record(object=one_of("list"), data=array(items))

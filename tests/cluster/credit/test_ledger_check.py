@@ -6,7 +6,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from gateway.cluster.credit.ledger_check import CHECK_INTERVAL_S, FIRST_DELAY_S, MAX_SHOWN, LedgerCheck
+from gateway.cluster.credit.ledger_check import CHECK_INTERVAL_S, FIRST_DELAY_S, MAX_SHOWN_PROBLEMS, LedgerCheck
 from gateway.errors import StoreUnavailable
 from tests.support.worker_loop import run_hurried
 
@@ -22,7 +22,7 @@ async def test_differences_are_an_error_with_the_first_of_them() -> None:
     assert check.problems == 7
     (line,) = lines
     assert (line["event"], line["log_level"], line["failures"]) == ("ledger_incorrect", "error", 7)
-    assert line["reason"] == "; ".join("abcdefg"[:MAX_SHOWN])
+    assert line["reason"] == "; ".join("abcdefg"[:MAX_SHOWN_PROBLEMS])
 
 
 async def test_a_correct_ledger_is_no_line() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
 from gateway.formats.wire.fields import (
-    MAX_MODEL_LENGTH,
+    MAX_MODEL_CHARS,
     make_missing_error,
     name_json_type,
     parse_flag,
@@ -53,12 +53,12 @@ def test_null_is_as_good_as_absent(name: str) -> None:
     assert reader({"x": None}) == reader({})
 
 
-@table_rows("model", ["m", "org/name:tag", "x" * MAX_MODEL_LENGTH, "模型", "gpt 4"])
+@table_rows("model", ["m", "org/name:tag", "x" * MAX_MODEL_CHARS, "模型", "gpt 4"])
 def test_a_model_is_a_printable_string(model: str) -> None:
     assert parse_model({"model": model}) == model
 
 
-@table_rows("model", [None, "", "a\nb", "a\x00", "x" * (MAX_MODEL_LENGTH + 1), 4, True, ["m"], {"id": "m"}, "\u200b"])
+@table_rows("model", [None, "", "a\nb", "a\x00", "x" * (MAX_MODEL_CHARS + 1), 4, True, ["m"], {"id": "m"}, "\u200b"])
 def test_anything_else_is_no_model(model: object) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_model({"model": model})

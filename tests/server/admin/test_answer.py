@@ -7,12 +7,12 @@ import attrs
 import orjson
 import pytest
 
-from gateway.answer_fields import FIRST, OMITTED, Count, FieldShape, Moment
+from gateway.answer_fields import FIRST, OMITTED, Count, FieldSchema, Moment
 from gateway.server.admin.answer import (
     InForceField,
     InForceView,
     build_answer,
-    build_shape,
+    build_json_schema,
     build_view,
     read_answer,
     write_answer,
@@ -43,7 +43,7 @@ PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape"),
+    ("kind", "schema"),
     [
         (str, s.TEXT),
         (int, s.INTEGER),
@@ -55,7 +55,7 @@ PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
         (int | None, s.maybe(s.INTEGER)),
         (Count | None, s.maybe(s.COUNT)),
         (Literal["a", "b"], s.one_of("a", "b")),
-        (Annotated[str, FieldShape(s.one_of("c"))], s.one_of("c")),
+        (Annotated[str, FieldSchema(s.one_of("c"))], s.one_of("c")),
         (Sequence[str], s.array(s.TEXT)),
         (tuple[Part, ...], s.array(PART)),
         (Mapping[str, Part], s.table(PART)),
@@ -64,16 +64,16 @@ PART = s.record(size=s.COUNT, at=s.maybe(s.MOMENT))
         (Numbered, s.record(number=s.INTEGER, size=s.COUNT, at=s.maybe(s.MOMENT), name=s.TEXT)),
     ],
 )
-def test_a_type_has_its_schema(kind: Any, shape: s.Shape) -> None:
-    assert build_shape(kind) == shape
-    assert build_answer(list[kind]) == s.listing(shape)
+def test_a_type_has_its_schema(kind: Any, schema: s.Schema) -> None:
+    assert build_json_schema(kind) == schema
+    assert build_answer(list[kind]) == s.listing(schema)
 
 
 def test_a_field_that_may_be_left_out_is_not_required() -> None:
-    shape = build_shape(Thing)
-    assert shape["required"] == ["name", "parts"]
-    assert list(shape["properties"]) == ["name", "parts", "in_force"]
-    assert shape["properties"]["in_force"]["required"] == ["nodes", "of", "ms"]
+    schema = build_json_schema(Thing)
+    assert schema["required"] == ["name", "parts"]
+    assert list(schema["properties"]) == ["name", "parts", "in_force"]
+    assert schema["properties"]["in_force"]["required"] == ["nodes", "of", "ms"]
 
 
 @pytest.mark.parametrize(

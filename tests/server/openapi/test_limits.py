@@ -15,12 +15,12 @@ from gateway.formats.embeddings.openai import MAX_DIMENSIONS
 from gateway.formats.images.openai import MAX_PROMPT_CHARS
 from gateway.formats.moderations import DEFAULT_MODEL
 from gateway.formats.rerank import MAX_DOCUMENTS
-from gateway.formats.wire.fields import MAX_CHOICES, MAX_MODEL_LENGTH
+from gateway.formats.wire.fields import MAX_CHOICES, MAX_MODEL_CHARS
 from gateway.server.openapi.document import get_document
 from gateway.server.sessions import CONSOLE_HEADER, COOKIE, KEY_HEADER
 
 LIMITS = {
-    "ChatCompletionRequest model maxLength": MAX_MODEL_LENGTH,
+    "ChatCompletionRequest model maxLength": MAX_MODEL_CHARS,
     "ChatCompletionRequest n maximum": MAX_CHOICES,
     "ChatCompletionRequest max_tokens maximum": MAX_TOKENS,
     "ChatCompletionRequest max_completion_tokens maximum": MAX_TOKENS,

@@ -33,7 +33,11 @@ _NO_TOOLS_TEXT = "Call no tools in this turn: answer in words."
 
 
 def find_rules(model: str) -> ChatRules:
-    """Return the rules for ``model``, a provider's model name. Tool names: API_runtime_ToolSpecification."""
+    """Return the rules for ``model``, a provider's model name.
+
+    The rule for tool names is that of ``ToolSpecification``
+    (docs.aws.amazon.com/bedrock/latest/APIReference/API_runtime_ToolSpecification.html).
+    """
     return attrs.evolve(find_message_rules(model), name=_TOOL_NAME, max_name_chars=MAX_NAME_CHARS)
 
 
