@@ -119,7 +119,11 @@ class AccountService:
         return changed_account
 
     async def delete_account(self, name: str, actor: Actor = OPERATOR, *, confirm: str | None = None) -> None:
-        """Delete an account and its keys. ``confirm`` must be its name for the only or the actor's own account."""
+        """Delete an account and its keys. ``confirm`` must be its name for the only or the actor's own account.
+
+        Raises ``NotFound``, ``InvalidRequest`` without that ``confirm``, and ``Conflict`` if the account is declared in
+        the configuration file or has every active administrator.
+        """
         async with self.change_lock:
             account = await self.get_account_noun(name, actor)
             _check_editable(account.declared, f"account {name!r}")
@@ -204,7 +208,10 @@ class AccountService:
         return changed_key, account
 
     async def rotate_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
-        """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap."""
+        """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap.
+
+        Raises ``NotFound``, ``InvalidRequest``, and ``Conflict`` for a key declared in the configuration file.
+        """
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.change_lock:
             key = await self.get_key_noun(key_id, actor)
@@ -341,7 +348,10 @@ def make_secret() -> str:
 
 
 def parse_change(current: Fields, change: Fields, kind: type[T]) -> T:
-    """Return the specification of an account or key with the fields ``current``, after the fields of ``change``."""
+    """Return the specification of an account or key with the fields ``current``, changed by ``change``.
+
+    Null in ``change`` resets a field. Raises ``InvalidRequest``.
+    """
     names = {field.name for field in attrs.fields(kind)}
     current_values = {name: value for name, value in current.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and current_values.get("quota_period") == "none":

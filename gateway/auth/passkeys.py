@@ -166,7 +166,8 @@ class PasskeyService:
     async def sign_in(self, site: RelyingParty, answer: Assertion, visitor: ClientInfo) -> NewSession:
         """Create a session for the answer to a challenge.
 
-        Raises ``WrongPassphrase`` if the answer is not accepted, and ``Forbidden`` if the member is disabled.
+        Raises ``WrongPassphrase`` if the answer is not accepted, ``RateLimited``, and ``Forbidden`` if the member is
+        disabled.
         """
         passkey = await self._passkeys.find_passkey(answer.credential_id)
         member = None if passkey is None else await self._members.find_member(passkey.member_id)

@@ -89,7 +89,7 @@ class ProviderSignIn:
         """Handle the authorization response.
 
         Return its flow, and the new session; None if it linked a member. Raises ``Forbidden`` if the provider or the
-        gateway refuses the sign-in.
+        gateway refuses the sign-in, ``RateLimited``, ``ProviderBadResponse``, and ``NotFound`` for an unknown ``name``.
         """
         provider = self._get(name)
         flow = self._flows.open(cookie)

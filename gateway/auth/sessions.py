@@ -116,7 +116,8 @@ class SessionService:
     async def sign_in(self, name: str, passphrase: str, code: str | None, visitor: ClientInfo) -> NewSession:
         """Create a session for a member's passphrase and code.
 
-        Raises ``WrongPassphrase``, and ``Forbidden`` if the member is disabled.
+        Raises ``WrongPassphrase``, ``SecondFactorNeeded``, ``RateLimited``, and ``Forbidden`` if the member is disabled
+        or signing in by passphrase is off.
         """
         if not self.is_local:
             raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
@@ -176,7 +177,10 @@ class SessionService:
     async def change_passphrase(
         self, user: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
-        """Change the passphrase. Other sessions end; the current one continues under a new reference."""
+        """Change the passphrase. Other sessions end; the current one continues under a new reference.
+
+        Raises ``WrongPassphrase``, ``RateLimited``, and ``InvalidRequest`` for an unsuitable passphrase.
+        """
         member = user.member
         await self.check_consent(user, current, visitor)
         changed_member = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
@@ -192,7 +196,7 @@ class SessionService:
     async def check_passphrase(self, name: str, passphrase: str, visitor: ClientInfo) -> Member:
         """Return the member with a name and passphrase, without a session.
 
-        Raises ``WrongPassphrase``, and ``Forbidden`` if the member is disabled.
+        Raises ``WrongPassphrase``, ``RateLimited``, and ``Forbidden`` if signing in by passphrase is off.
         """
         if not self.is_local:
             raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
@@ -212,7 +216,10 @@ class SessionService:
         return await self.hasher.hash(passphrase)
 
     async def enrol(self, user: CurrentUser, passphrase: str, visitor: ClientInfo) -> Enrolment:
-        """Create a second factor, which its first code must confirm. Raises ``Conflict`` if the member has one."""
+        """Create a second factor, which its first code must confirm.
+
+        Raises ``WrongPassphrase``, ``RateLimited``, and ``Conflict`` if the member has a second factor.
+        """
         _check_has_none(user.member)
         await self.check_consent(user, passphrase, visitor)
         enrolment = self._factors.enrol(user.member.name)

@@ -99,7 +99,7 @@ class LineServices:
     def find_caller(self, key_id: int) -> Caller:
         """Return the current caller with that key.
 
-        Raises ``InvalidApiKey`` if the key was deleted, and the errors of ``Caller.check_usable``.
+        Raises ``InvalidApiKey`` if the key was deleted, ``KeyDisabled`` or ``KeyExpired``.
         """
         caller = self.api_keys.find_caller(key_id)
         if caller is None:
@@ -230,7 +230,7 @@ class LineRequest:
         return targets
 
     async def _await_channel(self, error: errors.GatewayError, wait: WaitFunction) -> None:
-        """Wait as ``error`` asks. Raises the error if channels have failed too often.
+        """Wait as ``error`` asks. Raises ``error`` if channels have failed too often.
 
         A line waits for a free slot of a channel without a limit of time.
         """

@@ -208,7 +208,7 @@ class BatchRun:
             await self._journal.change()
 
     async def _begin_line(self, number: int, line: BatchLine) -> bool:
-        """Begin a line once a place is free and its rate limits allow it; return False if it may not begin."""
+        """Begin a line once a slot is free and its rate limits allow it; return False if it may not begin."""
         slot, is_started = Slot(self._services.slots), False
         if self._is_stopping() or not await self._own_slots.acquire(self._stop):
             return False

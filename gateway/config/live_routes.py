@@ -39,7 +39,10 @@ class RouteService(StoredSettings):
         return routes[name]
 
     async def put_route(self, name: str, fields: Mapping[str, Any], by: Actor) -> RouteView:
-        """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; null stands for a default."""
+        """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; null stands for a default.
+
+        Raises ``InvalidRequest``, and ``Conflict`` for a route of the configuration file.
+        """
         given_fields = {field: value for field, value in fields.items() if value is not None}
         spec = parse_spec({"name": name, **given_fields}, RouteSpec)
         if spec.name != name:
@@ -53,7 +56,10 @@ class RouteService(StoredSettings):
         return RouteView(route, "console")
 
     async def delete_route(self, name: str, by: Actor) -> None:
-        """Remove a stored route. One that a route of the file hides can be removed, too."""
+        """Remove a stored route, also one that a route of the configuration file hides.
+
+        Raises ``NotFound``, and ``Conflict`` for a route of the file alone.
+        """
         path = name_route(name)
         async with self._reloader.changing:
             if path not in self._live.effective.stored:

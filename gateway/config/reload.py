@@ -214,7 +214,11 @@ class Reloader:
         self.adoptions = 0
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
-        """Read and apply the configuration; return the changes. Raises ``InvalidRequest``; nothing has changed then."""
+        """Read and apply the configuration.
+
+        Return the lists ``changes`` and ``needs_restart``, the latter of settings that are read at start only. Raises
+        ``InvalidRequest``, or ``Conflict`` without a configuration that can be read; nothing has changed then.
+        """
         router = self._router
         async with self._reloading, AsyncExitStack() as stack:
             declared, words, renewed = await asyncio.to_thread(self._read_all)
@@ -307,7 +311,10 @@ class Reloader:
             log.error("configuration_not_reloaded", error=error.message)  # noqa: TRY400 - a refusal, not a bug
 
     def _read_all(self) -> tuple[FileConfig, "WordList | None", Certificate | None]:
-        """Read the configuration, its word list, and the certificate if it has changed. Runs in a thread."""
+        """Read the configuration, its word list, and the certificate if it has changed. Runs in a thread.
+
+        Raises ``InvalidRequest``, or ``Conflict`` without a configuration that can be read.
+        """
         if self._source.read is None:
             raise Conflict("This gateway was started without a configuration that can be reloaded")
         try:

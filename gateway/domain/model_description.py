@@ -118,7 +118,7 @@ NamedDescription = tuple[str, ModelDescription]
 
 
 def find_configured(entries: Sequence[NamedDescription], *names: str) -> ModelDescription:
-    """Return the entry of a model by any of its names: an exact match, else the longest glob."""
+    """Return the entry of a model by any of its names: an exact match, else the longest glob, else ``UNDESCRIBED``."""
     if not entries:
         return UNDESCRIBED
     for name in names:

@@ -53,7 +53,10 @@ _TIMED_FORMATS = ("srt", "vtt", "verbose_json", "diarized_json")
 
 
 def _shape_transcription(fields: Body, _model: str) -> None:
-    """Drop unknown fields. Requesting times requires a granularity, which cannot be combined with a language."""
+    """Drop unknown fields. If times are requested, set the granularity that this requires and drop the language.
+
+    Mistral does not allow the two together.
+    """
     granularities = fields.pop("timestamp_granularities", None)
     has_times = granularities or fields.get("response_format") in _TIMED_FORMATS
     for name in fields.keys() - _TRANSCRIPTION_FIELDS:

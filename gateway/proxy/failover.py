@@ -120,8 +120,9 @@ class Proxy:
     def drain(self, ctx: RequestContext, *, whole: bool = False) -> DrainedStream | None:
         """Start to drain a request's answer after its client has disconnected; return None if that is impossible.
 
-        It is if no provider is processing the request, if some of its images have not been requested yet, or if there
-        are too many drains. ``whole`` applies only the channel's total timeout.
+        Draining is impossible if no provider is processing the request, if some of its images have not been requested
+        yet, if the streams are being aborted, or if there are too many drains. With ``whole``, only the channel's total
+        timeout applies.
         """
         attempt = self._find_attempt(ctx)
         if attempt is None or not attempt.pending or self.broken_off:

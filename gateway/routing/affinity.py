@@ -126,7 +126,10 @@ class Affinity:
         return self._home is None
 
     def find_target(self, targets: Sequence[Target]) -> Target | None:
-        """Return the target at the conversation's home; None if the request has none, or it is not available."""
+        """Return the target at the conversation's home.
+
+        None if there is no home, if no target is there, or if the request begins the conversation.
+        """
         home = self._home
         if home is None or not self.continues:
             return None
@@ -165,7 +168,11 @@ class Affinity:
 def find_conversation(
     account: int, inference: InferenceRequest, headers: Mapping[str, str], mode: AffinityMode
 ) -> ConversationKey | None:
-    """Return the key of a request's conversation; None if it has none: the client names none, and ``mode`` says so."""
+    """Return the key of a request's conversation.
+
+    None if ``mode`` is "off", if the request continues a stored response, or if ``mode`` is "header" and the client
+    names no conversation.
+    """
     if mode == "off" or inference.affinity_key == STORED_RESPONSES:
         return None
     session = find_session(headers, inference.body)

@@ -105,7 +105,10 @@ class ChannelTester:
     async def ask_chat(
         self, channel: Channel, answer: Answer, model: str | None = None
     ) -> tuple[Answer, RequestTestResult]:
-        """Send a real request of one token to ``model`` or to any of the channel's; return its outcome and a report."""
+        """Send a real request of one token to ``model`` or to any of the channel's; return its outcome and a report.
+
+        Raises ``InvalidRequest`` if the channel has no model with a chat.
+        """
         tested_model = model or find_chat_model(channel, [model_info.id for model_info in answer.listing or ()])
         if tested_model is None:
             raise InvalidRequest("The channel has no model for a chat request; name one", param="model")
@@ -144,8 +147,9 @@ class ChannelTester:
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
         """List the provider's models with every key of a channel.
 
-        A provider without a model list cannot be tested for free, so its channel passes. ``request`` also sends one
-        real request, whose outcome then is the channel's. Raises ``InvalidRequest`` if there is no model for it.
+        A provider without a model list cannot be tested for free, so its channel passes. With ``request``, and unless a
+        key failed, one real request is sent, too; its outcome is then the channel's. Raises ``InvalidRequest`` if there
+        is no model for that request.
         """
         keys = channel.api_keys or ("",)
         answers = await asyncio.gather(

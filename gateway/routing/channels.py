@@ -256,7 +256,10 @@ class ChannelService:
         return self.get(new_channel.name)
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
-        """Remove a channel; its running requests finish. After the last one, discovered channels are offered again."""
+        """Remove a channel; its running requests finish. After the last one, discovered channels are offered again.
+
+        Raises ``NotFound``, and ``Conflict`` for a channel that is not stored.
+        """
         async with self._changing:
             before = self._catalog.channels
             audit = self._build_audit("channel.deleted", name, by)

@@ -126,7 +126,10 @@ class KeptResponses:
     async def extend(
         self, inference: InferenceRequest, before: KeptResponse, borrower: Borrower
     ) -> tuple[InferenceRequest, Turn]:
-        """Return the request with the conversation up to ``before`` prepended to its input, and its own addition."""
+        """Return the request with the conversation up to ``before`` prepended to its input, and its own addition.
+
+        Raises ``NotFound`` if an earlier response is missing, ``RequestTooLarge``, ``Overloaded``.
+        """
         loan = self._budget.lend(borrower)
         items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
         turn = Turn(before.id, number, inference.body.get("input"))
@@ -137,7 +140,11 @@ class KeptResponses:
     async def inline_references(
         self, inference: InferenceRequest, account_id: int, borrower: Borrower
     ) -> InferenceRequest:
-        """Return the request with references replaced by kept items. Raises ``NotFound`` for an unknown reference."""
+        """Return the request with references replaced by kept items.
+
+        Raises ``NotFound`` for an unknown reference, ``InvalidRequest`` for items of more than ``MOST_REFERRED``
+        responses, ``RequestTooLarge`` or ``Overloaded`` without the memory for them.
+        """
         references = inference.body.get("input")
         response_ids = find_responses(references)
         if not response_ids:
@@ -217,7 +224,11 @@ class KeptResponses:
     async def _load(
         self, responses: Sequence[KeptResponse], loan: Loan, *, items: bool, taken: bool = False
     ) -> list[KeptResponse]:
-        """Load ``responses``. Their memory is borrowed first; unknown sizes of old rows are corrected once known."""
+        """Load ``responses``; return none of them if one cannot be decrypted.
+
+        Their memory is borrowed first, unless the caller has borrowed (``taken``) it. Unknown sizes of old rows are
+        corrected once known. Raises ``RequestTooLarge``, ``Overloaded``.
+        """
         if not taken:
             _borrow_memory(loan, responses, "The response", "id", items=items)
         room = max(_find_memory(response, items=True) or 0 for response in responses)

@@ -127,7 +127,10 @@ class LoadBalancer:
         )
 
     def set_channels(self, channels: Iterable[Channel]) -> None:
-        """Replace the channels. A known channel keeps its state unless its base URL or provider has changed."""
+        """Replace the channels. A known channel keeps its state unless its base URL or provider has changed.
+
+        The requests in the queue of a changed or removed channel are sent away.
+        """
         self.changes += 1
         channel_states: dict[str, ChannelState] = {}
         before, self.channels = self.channels, channel_states

@@ -137,7 +137,10 @@ class ModelDescriber:
         return DescribedModel(model_info, description, pricing, body, hashlib.sha256(body).digest()[:16])
 
     def _describe_route(self, route: Route, caller: Caller) -> tuple[ModelDescription, Mapping[str, Any] | None]:
-        """Describe a route by what holds whichever of its models answers: the least that one can, the most it costs."""
+        """Describe a route by what holds whichever of its models answers: the least that one can, the most it costs.
+
+        The costs are None if no model has a price.
+        """
         descriptions: list[ModelDescription] = []
         prices: list[tuple[Price, int]] = []
         for step in route.steps:
@@ -179,7 +182,10 @@ class ModelDescriber:
         return describe_kind(description.fill_from(ModelDescription(kind))) if kind else description
 
     def _find_billed_kind(self, channel: Channel, model: str, upstream_model: str) -> ModelKind | None:
-        """Return the kind that a price tells: images are sold by the piece, and tokens of answers are a chat's."""
+        """Return the kind that a price tells: images are sold by the piece, and tokens of answers are a chat's.
+
+        None without a price for either.
+        """
         price = self._source.pricing.find_price(model, upstream_model, channel.provider)
         if price is None:
             return None

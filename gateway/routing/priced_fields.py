@@ -156,7 +156,10 @@ def _check_betas(channel: Channel, features: str, model: str) -> None:
 def _list_prices(
     target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Iterator[tuple[str, Price | None]]:
-    """Yield the models named in the body, each with its price. Raises if the caller may not buy one of them."""
+    """Yield the models named in the body, each with its price; None without a price.
+
+    Raises ``ModelNotAllowed``, ``ModelNotFound``, ``ModelNotPriced``, or the error for a variant that is not allowed.
+    """
     fields = PROVIDERS[target.channel.provider].priced_fields
     for model, place in list_named_models(inference.body, fields):
         names = [model, *(name for name, upstream_model in target.channel.model_map if upstream_model == model)]

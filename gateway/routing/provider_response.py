@@ -27,7 +27,11 @@ async def ask_provider(
     below: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer. ``below`` ends the path, such as ``/input_items``, with its query."""
+    """Return the provider's answer. ``below`` ends the path, such as ``/input_items``, with its query.
+
+    Raises ``NotFound`` if the channel's provider keeps no responses, ``ProviderError`` if it refuses or does not
+    answer.
+    """
     endpoints = PROVIDERS[channel.provider].endpoints
     endpoint = next((candidate for candidate in endpoints if candidate.wire == "openai_responses"), None)
     if endpoint is None:

@@ -87,7 +87,8 @@ class ResponseOwners:
         """Return the request with the conversation that it continues, and with a callback that keeps the response.
 
         ``borrower`` borrows the memory for loaded responses. Raises ``NotFound`` if the previous response, or another
-        object named at a provider, is unknown or another account's; ``RequestTooLarge``, ``Overloaded``.
+        object named at a provider, is unknown or another account's; ``InvalidRequest`` for too many references;
+        ``RequestTooLarge``, ``Overloaded``.
         """
         responds = inference.operation == _RESPONSES
         if responds:
@@ -111,7 +112,11 @@ class ResponseOwners:
     async def _check_names(
         self, inference: InferenceRequest, names: list[StoredReference], account_id: int
     ) -> InferenceRequest:
-        """Bind the request to the channel of its objects; list unknown ones as ``foreign``. Raises ``NotFound``."""
+        """Return the request bound to the channel of its objects, with the unknown objects as ``foreign``.
+
+        Raises ``NotFound`` for another account's object or one at another channel, ``InvalidRequest`` for more than
+        ``MOST_REFERRED`` ids.
+        """
         names = [name for name in names if not is_own(name.id)]
         ids = {f"{_PART}{name.id}" for name in names}
         if len(ids) > MOST_REFERRED:

@@ -133,7 +133,11 @@ class Router:
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target
     ) -> GatewayError:
-        """Return the error for a request whose path the provider lacks: it names models for this operation."""
+        """Return the error for a request whose path the provider lacks.
+
+        If the model is probably a chat model, the error names models for this operation; otherwise ``error`` itself is
+        returned.
+        """
         models = (
             model_info.id
             for model_info in self.list_models(caller)
@@ -142,7 +146,10 @@ class Router:
         return refuse_chat_model(inference.model, inference.operation, target.price, models) or error
 
     def _find_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
-        """Return the targets that a caller may use. The list is cached and must not be changed."""
+        """Return the targets that a caller may use. The list is cached and must not be changed.
+
+        Raises ``GroupNotAllowed``, ``ModelNotAllowed``, ``ModelNotPriced``.
+        """
         state, lines, pricing, models, routes = self._cache_sources
         if (
             state is not self.catalog.state
@@ -282,7 +289,10 @@ class Router:
             self.check_model_served(caller, inference)
 
     def check_model_served(self, caller: Caller, inference: InferenceRequest) -> None:
-        """Raise the error for a model, not a route, that no channel serves, as ``route`` does."""
+        """Raise the error for a model, not a route, that no channel serves, as ``route`` does.
+
+        No error is raised if the gateway can estimate the requested token count.
+        """
         model = inference.model
         if not self.catalog.list_serving(model):
             raise make_model_not_found(model, self.list_models(caller))

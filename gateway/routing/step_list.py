@@ -147,7 +147,10 @@ class StepList(TargetList):
         return None if self._is_late() else super().next(failed)
 
     def leave_room(self) -> None:
-        """Restrict a low-priority request as in the base class. A full step is waited for, and not passed over."""
+        """Restrict a low-priority request as in the base class. A full step is waited for, and not passed over.
+
+        Raises ``NoHealthyChannel`` if every channel of the open step is full.
+        """
         before = self.targets
         super().leave_room()
         now = self.load_balancer.now
@@ -368,7 +371,8 @@ def list_step_targets(router: "Router", route: Route, caller: Caller, operation:
 def check_route_served(router: "Router", route: Route, caller: Caller, inference: InferenceRequest) -> None:
     """Raise the error for a request that no step serves, unless the gateway can estimate a token count.
 
-    Raises ``GroupNotAllowed`` or ``UnsupportedOperation`` if that is why, else ``ModelNotFound``.
+    Raises ``GroupNotAllowed``, ``UnsupportedOperation``, or the error of a variant or a missing price if that is why,
+    else ``ModelNotFound``.
     """
     problem: errors.GatewayError | None = None
     for model in route.models:

@@ -396,7 +396,7 @@ def find_domain(host: str) -> str:
 
 
 def find_answered(received: bytes) -> str:
-    """Return the first model name in an answer. In generated text, the quotation marks are escaped."""
+    """Return the first model name in an answer; "" without one. In generated text, the quotation marks are escaped."""
     start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
     match = _MODEL.search(received, start) if start >= 0 else None
     try:
@@ -414,7 +414,10 @@ def _is_same(answered: str, requested: str) -> bool:
 def pack(
     build: Callable[[], Payload], endpoint: Endpoint, model: str, mark: str, translator: Translator | None = None
 ) -> Packed:
-    """Serialize the body that ``build`` returns. Records the vendor's quirks. Raises ``UnsupportedByProvider``."""
+    """Serialize the body that ``build`` returns, after the vendor's quirks were applied.
+
+    ``translator`` records the fields that they changed. Raises ``UnsupportedByProvider``.
+    """
     try:
         body = build()
         if endpoint.quirks and not isinstance(body, RawFile):

@@ -26,7 +26,7 @@ def check_client_ip(request: web.Request, caller: Caller) -> None:
 
 
 def find_peer(request: web.Request) -> str | None:
-    """Return the address of the other end of the connection: a client or a proxy."""
+    """Return the address of the other end of the connection, a client or a proxy; None if it is closed or has none."""
     return None if request.transport is None else find_peer_address(request.transport)
 
 

@@ -185,6 +185,8 @@ async def delay_unknown_key(request: web.Request) -> None:
 def _find_authorization(request: web.Request) -> str | None:
     """Return the credentials of a request: a token, ``x-api-key``, ``x-goog-api-key``, or Google's ``key`` in a query.
 
+    None if the request has none.
+
     Raises ``InvalidRequest`` for two different keys: either could pay. If a token is present, other values that do not
     look like a key are ignored: a proxy may have added them.
     """

@@ -177,7 +177,10 @@ class GatewayProtocol(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's signature
     ) -> web.StreamResponse:
-        """Answer a request that cannot be parsed, or that met a bug outside all middlewares; close the connection."""
+        """Answer a request that cannot be parsed, or that met a bug outside all middlewares; close the connection.
+
+        Raises ``ConnectionError`` if the response has begun or the client has disconnected.
+        """
         if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
             raise ConnectionError("The response has begun, or the client has disconnected")
         error: InvalidRequest | InternalError

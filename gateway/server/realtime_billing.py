@@ -140,7 +140,10 @@ class RealtimeBilling:
         return refusal
 
     def settle_rest(self, outcome: Outcome, error: GatewayError | None) -> None:
-        """Settle every unfinished response, with its usage estimated from the output received so far."""
+        """Settle every unfinished response, with its usage estimated from the output received so far.
+
+        Abandoned requests that are free have no usage.
+        """
         self._release_transcript()
         is_free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())

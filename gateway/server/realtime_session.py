@@ -344,8 +344,9 @@ def check_settings(
 ) -> None:
     """Raise an error if a session, response or item at ``settings_field`` has settings that ``channel`` does not allow.
 
-    These are references to objects stored at the provider by others, fields that change the price, and transcription
-    models that the caller may not use or that have no price.
+    ``NotFound``: references to objects stored at the provider by others. ``InvalidRequest``: fields that change the
+    price, or two transcription models. ``ModelNotAllowed``, ``ModelNotPriced``: a transcription model that the caller
+    may not use, or that has no price.
     """
     for name in list_stored_references({"item": settings}):  # the items of its conversation are a session's own
         is_own = name.field == ITEM_REFERENCE or (name.field == "conversation" and name.id in _OWN_CONVERSATION)

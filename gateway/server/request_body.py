@@ -62,7 +62,11 @@ def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[d
 
 
 def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
-    """Parse a body that has arrived together with its headers; None if it is incomplete or compressed."""
+    """Parse a body that has arrived together with its headers; None if it is incomplete or compressed.
+
+    Return its JSON object, and whether the body contains ``mention``. Raises ``InvalidRequest``, ``RequestTooLarge``,
+    ``UnsupportedMediaType``.
+    """
     headers = request.headers
     is_plain_json = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
     if not request.content.is_eof() or (not is_plain_json and _check_type(request) in _COMPRESSED_ENCODINGS):

@@ -152,7 +152,11 @@ async def add_common_headers(request: web.Request, response: web.StreamResponse)
 
 
 def build_common_headers(request: web.Request) -> dict[str, str]:
-    """Build the headers common to all responses: request id, rate limits of the caller, number of attempts."""
+    """Build the headers common to all responses.
+
+    They have the request id, the caller's rate limits, and how the request was routed: attempts, conversation, route,
+    adapted fields and the time in a queue.
+    """
     ctx = request.get(CONTEXT) or RequestContext(make_request_id())
     headers = {"X-Request-Id": ctx.id}
     if request.path.startswith(ANTHROPIC_PATHS):

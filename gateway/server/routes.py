@@ -203,7 +203,10 @@ async def get_models(request: web.Request) -> web.Response:
 
 
 async def get_model(request: web.Request) -> web.Response:
-    """``GET /v1/models/{id}``: slashes in the id may be percent-encoded. Raises ``HTTPNotFound``."""
+    """``GET /v1/models/{id}``: slashes in the id may be percent-encoded.
+
+    Raises ``ModelNotFound``, and ``HTTPNotFound`` for an id that begins or ends with a slash.
+    """
     if is_google_request(request):
         return await get_google_model(request)
     model = request.match_info["model"]

@@ -128,7 +128,10 @@ class DataFolder:
 
 
 def find_holder(path: Path) -> dict[str, Any] | None:
-    """Return the self-description of the process that holds the lock; None if no process holds it."""
+    """Return the self-description of the process that holds the lock; None if no process holds it.
+
+    Empty if the process has not written a description yet.
+    """
     try:
         lock = os.open(path / "gateway.lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -83,7 +83,7 @@ class FileFolder:
     def adopt(self, name: str, object_id: str) -> int:
         """Store the appended file ``name`` as the bytes of ``object_id``; return its size.
 
-        Blocks. An interrupted call can be repeated.
+        Blocks. An interrupted call can be repeated. Raises ``FileNotFoundError`` if neither file exists.
         """
         path, target = self.path / name, self._find_path(object_id)
         if path.exists():

@@ -70,7 +70,10 @@ async def check_secrets(
 
 
 def check_known(folder: DataFolder, database: str, known_fingerprints: Mapping[str, str], master_key: bytes) -> None:
-    """Raise ``DataFolderDamaged`` if a secret differs from the fingerprint ``known_fingerprints`` to ``database``."""
+    """Raise ``DataFolderDamaged`` if a secret is not the one that ``database`` was used with.
+
+    ``known_fingerprints`` are the fingerprints in the database, by the secret's name.
+    """
     given_secrets = {MASTER_KEY_NAME: master_key}
     foreign_names = [
         name

@@ -145,7 +145,7 @@ class MemberRepository:
             raise _read_broken(error, changed_member) from None
 
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
-        """Delete a member with its sessions and links. Raises ``Conflict`` for the last administrator."""
+        """Delete a member with its sessions and links. Raises ``NotFound``, ``Conflict`` for the last administrator."""
 
         async def remove(connection: AsyncConnection) -> None:
             administered = await _is_administered(connection)
@@ -191,7 +191,7 @@ class MemberRepository:
         await self._database.write(add, audit)
 
     async def find_session(self, digest: bytes) -> tuple[Session, Member, Account] | None:
-        """Return a session with its member and account, even if it is expired or disabled."""
+        """Return a session with its member and account, even if these are expired or disabled; None if unknown."""
         query = select(*_SESSION_COLUMNS, *_MEMBER_COLUMNS, accounts).select_from(sessions.join(members).join(accounts))
         rows = await self._database.read(query.where(sessions.c.digest == digest))
         if not rows:

@@ -83,7 +83,7 @@ def _parse_detail(detail: str) -> dict[str, Any]:
 
 
 async def await_in_force(database: Database, wait_s: float = WAIT_S) -> InForce:
-    """Wait, at most ``wait_s``, until every live node has applied the changes committed so far."""
+    """Wait, at most ``wait_s``, until every live node has applied the changes made so far; return how many have."""
     started_s = time.monotonic()
     change = (await database.read(_FIND_NEWEST_CHANGE))[0][0]
     statement, pause_s = _COUNT_NODES.bindparams(change=change), _FIRST_PAUSE_S

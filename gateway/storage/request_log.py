@@ -69,7 +69,10 @@ class RequestLogRepository:
         return bool(await self._database.read(select(_sequence).where(_COLUMNS.model.in_(models)).limit(1)))
 
     async def list_requests(self, request_filter: RequestFilter, limit: int) -> RequestPage:
-        """Return the newest ``limit`` matching rows, oldest first; with the cursor ``after``, the next ones."""
+        """Return the newest ``limit`` matching rows, oldest first; with the cursor ``after``, the next ones.
+
+        Raises ``InvalidRequest`` if ``after`` is not a cursor of this database.
+        """
         window = await open_window(self._database, request_filter.after)
         if window is None:
             return RequestPage(next=request_filter.after)
@@ -109,7 +112,10 @@ class RequestLogRepository:
         return RequestPage(tuple(rows), has_more, cursor, searched_ms, window.newest)
 
     async def _find_searched(self, last_row: StoredRequest | None, sequence: int) -> int | None:
-        """Return the settlement time up to which rows were searched: the last shown row's, or that at ``sequence``."""
+        """Return the settlement time (Unix ms) rows were searched up to: the last shown row's, or at ``sequence``.
+
+        None if there is no row at ``sequence`` or after it.
+        """
         return await self._find_time(sequence) if last_row is None else last_row.row.settled_ms
 
     async def _find_time(self, sequence: int) -> int | None:

@@ -135,7 +135,10 @@ class Connection(asyncio.Protocol):
         return data
 
     def finish(self) -> None:
-        """Wait for the end of the response after the end mark of the stream: the connection can then be reused."""
+        """Keep the connection until the response ends after the end mark of its stream, at most ``END_GRACE_S``.
+
+        The connection can then be reused. This returns at once.
+        """
         if self.framing.complete or self.backlog or self.gone:
             self.release()
             return

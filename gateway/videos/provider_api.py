@@ -167,7 +167,10 @@ class VideoProviderApi:
         return provider_request
 
     def find_access(self, job: VideoJob) -> ProviderAccess | None:
-        """Return the access to a job's task; None if its channel is gone or now belongs to another provider."""
+        """Return the access to a job's task.
+
+        None if its channel is gone or now belongs to another provider, or if the provider no longer has the API format.
+        """
         channel = next((candidate for candidate in self._catalog.channels if candidate.name == job.channel), None)
         if channel is None or channel.provider != job.provider:
             return None

@@ -213,7 +213,7 @@ class _Host:
         self._is_stuck = False
 
     async def enter(self, timeout_s: float) -> bool:
-        """Take a place. Return False if none becomes free in time, or if a delivery has just waited without success."""
+        """Take a slot. Return False if none becomes free in time, or if a delivery has just waited without success."""
         if self._is_stuck:
             return False
         try:

@@ -176,7 +176,10 @@ class DashScopeImageBackend(ImageBackend):
 
 
 def _parse_images(output: Body, secrets: Secrets) -> Iterator[Image]:
-    """Parse images in either form. Raises an error if one image failed, because the client requested all of them."""
+    """Parse images in either form.
+
+    Raises the ``ProviderError`` of an image that failed, because the client requested all of them.
+    """
     for result in list_objects(output.get("results")):
         if _has_code(result):
             raise _find_error(result, secrets)

@@ -171,7 +171,7 @@ def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Featu
 
 
 def _find_end(item: Mapping[str, Any]) -> str | None:
-    """Return the day on which a model ends, as a time: ``2027-01-31T00:00:00Z``."""
+    """Return the day on which a model ends, as a time: ``2027-01-31T00:00:00Z``; None if unknown."""
     for name in ("deprecated_at", "deprecation", "expiration_date"):
         value = item.get(name)
         if isinstance(value, str) and _DAY.match(value):

@@ -128,7 +128,10 @@ def build_list(items: list[Any]) -> Fields:
 
 
 async def _find_in_force(services: Services) -> InForceView | None:
-    """Wait up to 500 ms for the nodes of the cluster. Return the number of nodes at which a change is in force."""
+    """Wait up to 500 ms for the nodes of the cluster. Return the number of nodes at which a change is in force.
+
+    None without a cluster, or if the store does not answer.
+    """
     storage = services.storage
     if storage.node is not None:
         with suppress(StoreUnavailable):  # the change itself is already stored

@@ -211,7 +211,7 @@ def _parse_flag(query: Mapping[str, str], name: str) -> bool | None:
 
 
 def parse_channel(request: AdminRequest) -> str | None:
-    """Return the requested channel. Raises ``Forbidden`` for a member: only operators see the channels."""
+    """Return the requested channel, or None. Raises ``Forbidden`` for a member: only operators see the channels."""
     if "channel" in request.query and request.actor.scope is not None:
         raise Forbidden("Only administrators choose by channel", param="channel", should_retry=False)
     return request.query.get("channel")

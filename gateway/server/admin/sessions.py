@@ -299,7 +299,10 @@ async def use_link(request: AdminRequest) -> SignedInView:
 
 
 async def read_small_body(request: AdminRequest, kind: type[S]) -> S:
-    """Parse a small body. The limit is low because clients without a session may send one."""
+    """Parse a small body. The limit is low because clients without a session may send one.
+
+    Raises ``RequestTooLarge``, ``InvalidRequest``, and ``SignedOut`` if the sender's session has ended meanwhile.
+    """
     try:
         fields = await read_json(request.http.clone(client_max_size=_MAX_BODY_BYTES))
     except RequestTooLarge:

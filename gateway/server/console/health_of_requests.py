@@ -25,7 +25,7 @@ def measure_speed(rows: Sequence[RequestView]) -> Data:
 
 
 def find_percentiles(times_ms: Iterable[int]) -> dict[str, int | None]:
-    """Return the median and the 95th percentile of ``times_ms``."""
+    """Return the median and the 95th percentile of ``times_ms`` as ``p50`` and ``p95``; both None without times."""
     sorted_values = sorted(times_ms)
     return {
         f"p{percent}": sorted_values[-(-len(sorted_values) * percent // 100) - 1] if sorted_values else None

@@ -69,8 +69,8 @@ def set_signed_in(request: web.Request, user: CurrentUser) -> None:
 async def ask_admin_api(request: web.Request, path: str, **query: Any) -> Any:
     """Return the admin API's answer to ``GET path`` for the viewer, with ``query`` as the only parameters.
 
-    Parameters in braces in ``path`` take their values from the page's URL. Raises the ``GatewayError`` that the
-    operation raises.
+    Parameters in braces in ``path`` take their values from the page's URL. Raises ``Forbidden`` if the viewer's role
+    may not use the operation, ``NotFound`` if another node answers with an error, and the errors of the operation.
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
     user = request[USER]

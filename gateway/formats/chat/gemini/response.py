@@ -265,7 +265,7 @@ class _AnswerReader:
     def _find_reason(self, candidate: _Candidate) -> chat.Reason:
         """Convert the finish reason. An unknown reason counts as ``STOP`` if the candidate has content.
 
-        Raises the error of a model that has failed.
+        Raises ``ProviderBadResponse`` if the model has failed.
         """
         reason = candidate.reason or "STOP"
         if reason in _FILTER_REASONS:
