@@ -51,7 +51,7 @@ class AlertWatcher:
         self._sent_alerts: dict[Subject, OpenAlert] | None = None
         self._is_own = False
         self._checking = asyncio.Lock()
-        self._unstored: set[Subject] = set()
+        self._unstored_keys: set[Subject] = set()
 
     async def run(self) -> None:
         while True:
@@ -143,13 +143,13 @@ class AlertWatcher:
         return self._sent_alerts
 
     async def _store(self, changed_keys: set[Subject], sent_alerts: dict[Subject, OpenAlert]) -> None:
-        self._unstored |= changed_keys
-        if not self._unstored:
+        self._unstored_keys |= changed_keys
+        if not self._unstored_keys:
             return
-        kept_alerts = [sent_alerts[key] for key in self._unstored if key in sent_alerts]
-        gone_keys = [key for key in self._unstored if key not in sent_alerts]
+        kept_alerts = [sent_alerts[key] for key in self._unstored_keys if key in sent_alerts]
+        gone_keys = [key for key in self._unstored_keys if key not in sent_alerts]
         try:
             await self._repository.replace(gone_keys, kept_alerts)
         except StoreUnavailable:
             return  # the failing store is a condition of its own
-        self._unstored.clear()
+        self._unstored_keys.clear()

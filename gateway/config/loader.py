@@ -75,8 +75,8 @@ def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
         config = parse_table(expanded, Config)
     except ValidationErrors as error:
         # An unset variable has already been reported: skip problems of the empty value that replaced it.
-        reported = [where for where, _ in problems]
-        problems += [problem for problem in error.problems if not _has_problem_in(problem[0], reported)]
+        reported_places = [where for where, _ in problems]
+        problems += [problem for problem in error.problems if not _has_problem_in(problem[0], reported_places)]
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     read_words_file(config)  # only to report its problems; the word filter reads it again

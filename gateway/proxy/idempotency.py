@@ -31,7 +31,7 @@ class IdempotencyService:
         self._store = store
         self._owner = owner
         self._clock = clock
-        self._running: set[str] = set()
+        self._running_ids: set[str] = set()
 
     async def open(self) -> None:
         """Mark requests left unfinished by an earlier process as lost. Only for the single process of a database."""
@@ -50,14 +50,14 @@ class IdempotencyService:
         """
         now_ms = int(self._clock() * 1000)
         own_record = IdempotencyRecord(key_id, name, digest, request_id, now_ms, self._owner)
-        self._running.add(request_id)
+        self._running_ids.add(request_id)
         has_begun = False
         try:
             earlier_record = await self._store.begin_replay(own_record, int(self._expiry() * 1000) - KEEP_MS)
             has_begun = earlier_record is None
         finally:
             if not has_begun:
-                self._running.discard(request_id)
+                self._running_ids.discard(request_id)
         if earlier_record is None:
             return own_record, None
         if earlier_record.digest != digest:
@@ -67,7 +67,7 @@ class IdempotencyService:
                 should_retry=False,
             )
         if earlier_record.state == "running" and (
-            earlier_record.owner != self._owner or earlier_record.request_id in self._running
+            earlier_record.owner != self._owner or earlier_record.request_id in self._running_ids
         ):
             raise _make_running()
         if earlier_record.state == "answered" and not earlier_record.status:
@@ -80,13 +80,13 @@ class IdempotencyService:
 
     async def claim_lost(self, own_record: IdempotencyRecord, lost_record: IdempotencyRecord) -> None:
         """Claim a lost request to process it again. Raises ``IdempotencyConflict`` if it is already claimed."""
-        self._running.add(own_record.request_id)
+        self._running_ids.add(own_record.request_id)
         is_taken = False
         try:
             is_taken = await self._store.take_replay(lost_record, own_record)
         finally:
             if not is_taken:
-                self._running.discard(own_record.request_id)
+                self._running_ids.discard(own_record.request_id)
         if not is_taken:
             raise _make_running()
 
@@ -118,7 +118,7 @@ class IdempotencyService:
         except StoreUnavailable as fault:
             log.warning("idempotency_record_not_stored", request_id=replay.request_id, error=fault.message)
         finally:
-            self._running.discard(replay.request_id)
+            self._running_ids.discard(replay.request_id)
 
 
 def _make_running() -> IdempotencyConflict:

@@ -220,7 +220,7 @@ def _build_performance(model: str, performance: "Performance", now: float) -> Pe
     )
 
 
-def _build_circuits(tripped: Sequence[Tripped], now: float, names: AccountNames) -> list[CircuitView]:
+def _build_circuits(tripped_circuits: Sequence[Tripped], now: float, names: AccountNames) -> list[CircuitView]:
     """Describe at most ``MOST_CIRCUITS`` of the tripped circuits."""
     return [
         CircuitView(
@@ -234,7 +234,7 @@ def _build_circuits(tripped: Sequence[Tripped], now: float, names: AccountNames)
             trips=breaker.trips,
             reason=breaker.reason,
         )
-        for (api_format, model), account, breaker in tripped[:MOST_CIRCUITS]
+        for (api_format, model), account, breaker in tripped_circuits[:MOST_CIRCUITS]
     ]
 
 

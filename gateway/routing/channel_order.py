@@ -25,20 +25,24 @@ def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Cha
     return [channel_by_name[name] for name in names]
 
 
-def set_priorities(ordered: Sequence[Channel]) -> list[Channel]:
+def set_priorities(ordered_channels: Sequence[Channel]) -> list[Channel]:
     """Return the stored channels that need another priority. Raises ``Conflict`` if other channels prevent it."""
-    if all(higher_channel.priority > lower_channel.priority for higher_channel, lower_channel in pairwise(ordered)):
+    if all(
+        higher_channel.priority > lower_channel.priority for higher_channel, lower_channel in pairwise(ordered_channels)
+    ):
         return []
     try:
-        ranked = assign_priorities([None if channel.origin == "stored" else channel.priority for channel in ordered])
+        priorities = assign_priorities(
+            [None if channel.origin == "stored" else channel.priority for channel in ordered_channels]
+        )
     except NoCapacity as found:
-        raise _make_conflict([ordered[place] for place in found.places]) from None
-    pairs = zip(ordered, ranked, strict=True)
+        raise _make_conflict([ordered_channels[place] for place in found.places]) from None
+    pairs = zip(ordered_channels, priorities, strict=True)
     return [attrs.evolve(channel, priority=priority) for channel, priority in pairs if channel.priority != priority]
 
 
-def _make_conflict(fixed: Sequence[Channel]) -> Conflict:
-    names = " and ".join(f"{channel.name!r} ({channel.priority})" for channel in fixed)
+def _make_conflict(fixed_channels: Sequence[Channel]) -> Conflict:
+    names = " and ".join(f"{channel.name!r} ({channel.priority})" for channel in fixed_channels)
     return Conflict(
         f"The order cannot be set: the priority of {names} is not to be changed here; it is the configuration file's,"
         " or that of a channel that was found",
@@ -64,7 +68,7 @@ def assign_priorities(priorities: Sequence[int | None]) -> list[int]:
     ``priorities`` has the fixed priorities, and None for the others. Neighbours with fixed priorities may have
     equal ones, because their order cannot be chosen. Raises ``NoCapacity``.
     """
-    ranked: list[int] = []
+    assigned_priorities: list[int] = []
     waiting = 0
     upper = HIGHEST + 1
     for place, lower in enumerate(priorities):
@@ -74,10 +78,10 @@ def assign_priorities(priorities: Sequence[int | None]) -> list[int]:
         first = place - waiting
         if upper - lower <= waiting and not (waiting == 0 and upper == lower):
             raise NoCapacity([*([first - 1] if first else []), place])
-        ranked += [lower + number for number in range(waiting, -1, -1)]
+        assigned_priorities += [lower + number for number in range(waiting, -1, -1)]
         upper, waiting = lower, 0
-    if not ranked:
+    if not assigned_priorities:
         return list(range(waiting - 1, -1, -1))
     if upper - waiting < LOWEST:
-        raise NoCapacity([len(ranked) - 1])
-    return ranked + [upper - number for number in range(1, waiting + 1)]
+        raise NoCapacity([len(assigned_priorities) - 1])
+    return assigned_priorities + [upper - number for number in range(1, waiting + 1)]

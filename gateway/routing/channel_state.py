@@ -379,17 +379,17 @@ class ChannelState:
         if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
         heard_s = self.circuits.answered_at + HEARD_S
-        tripped = {
+        tripped_states = {
             endpoint_key[1]: breaker.state
             for endpoint_key, account, breaker in self.list_tripped()
             if account is None or self.circuits[endpoint_key].failed_at > heard_s
         }
-        if ALL_ENDPOINTS[1] in tripped:
-            return tripped[ALL_ENDPOINTS[1]]
+        if ALL_ENDPOINTS[1] in tripped_states:
+            return tripped_states[ALL_ENDPOINTS[1]]
         names = {self.channel.upstream_model(model) for model in self.channel.models}
-        if not names or self.channel.sync or self.channel.patterns or not names <= tripped.keys():
+        if not names or self.channel.sync or self.channel.patterns or not names <= tripped_states.keys():
             return "closed"
-        return "open" if "open" in tripped.values() else "half_open"
+        return "open" if "open" in tripped_states.values() else "half_open"
 
     def may_be_healthy(self, now: float) -> bool:
         """Return whether its circuit breakers allow any request."""
@@ -400,14 +400,14 @@ class ChannelState:
     def is_probe_due(self, now: float, interval_s: float) -> bool:
         """Return whether an open channel is to be probed, after ``interval_s`` and the provider's ``Retry-After``."""
         if self.breaker.state == "open":
-            tripped = [self.breaker]
+            tripped_breakers = [self.breaker]
         else:
-            tripped = [breaker for *_, breaker in self.list_tripped() if breaker.state == "open"]
-        if not tripped or now < self.probed_at + interval_s:
+            tripped_breakers = [breaker for *_, breaker in self.list_tripped() if breaker.state == "open"]
+        if not tripped_breakers or now < self.probed_at + interval_s:
             return False
         return any(
             now >= tripped_breaker.tripped_at + interval_s and now >= tripped_breaker.provider_pause_until
-            for tripped_breaker in tripped
+            for tripped_breaker in tripped_breakers
         )
 
     def tidy(self, now: float, keep_s: float) -> None:

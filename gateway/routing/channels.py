@@ -81,7 +81,7 @@ class ChannelService:
         self._tester = tester
         self._discover = discover
         self._clock = clock
-        self._declared: tuple[Channel, ...] = ()
+        self._declared_channels: tuple[Channel, ...] = ()
         self._discovered_channels: tuple[Channel, ...] | None = None
         self._changing = asyncio.Lock()
         self.leads = leads
@@ -95,11 +95,11 @@ class ChannelService:
         """Replace the channels of the configuration file, and reload the stored ones."""
         async with self._changing:
             stored_channels = await self._store.list_channels()
-            self._declared = tuple(channels)
+            self._declared_channels = tuple(channels)
             if self._demo is not None and self._demo_used_s is None:
                 self._demo_used_s = await self._demo.find_last_use(self._clock() - DEMO_STAYS_S)
             await self._apply_channels(stored_channels)
-        if self._offers_demo and self._declared:
+        if self._offers_demo and self._declared_channels:
             await self._test_declared()
 
     async def adopt_stored(self) -> list[Channel]:
@@ -115,13 +115,13 @@ class ChannelService:
         held, because a restart must not stop its requests. A demo that is already offered stays until a configured
         channel has answered; ``_set_demo`` may keep it longer.
         """
-        names = {channel.name for channel in self._declared}
+        names = {channel.name for channel in self._declared_channels}
         for channel in stored_channels:
             if channel.name in names:
                 log.warning(
                     "channel_hidden", channel=channel.name, reason="the configuration file has one of this name"
                 )
-        channels = [*self._declared, *(channel for channel in stored_channels if channel.name not in names)]
+        channels = [*self._declared_channels, *(channel for channel in stored_channels if channel.name not in names)]
         if all(channel.held for channel in channels):
             if self._discovered_channels is None:
                 listings = await self._discover()
@@ -225,7 +225,7 @@ class ChannelService:
             if answer.error is not None and not answer.passes:
                 new_channel = attrs.evolve(new_channel, held=True, held_reason=answer.error.message)
         async with self._changing:
-            if any(channel.name == spec.name for channel in self._declared):
+            if any(channel.name == spec.name for channel in self._declared_channels):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
             audit = self._build_audit("channel.created", spec.name, by, _build_change(draft, new_channel))
             channel = await self._store.add_channel(new_channel, audit)
@@ -244,7 +244,7 @@ class ChannelService:
             new_channel = _parse_change(channel, fields).apply(channel)
             _check_secrets_stay(channel, new_channel, fields)
             if new_channel.name != name and any(
-                declared_channel.name == new_channel.name for declared_channel in self._declared
+                declared_channel.name == new_channel.name for declared_channel in self._declared_channels
             ):
                 raise Conflict(
                     f"The configuration file has a channel called {new_channel.name!r} already", param="name"
@@ -266,20 +266,20 @@ class ChannelService:
             await self._store.delete_channel(self._get_editable(name).id, audit)
             await self._apply_channels(await self._store.list_channels())
         back = [channel for channel in self._catalog.channels if channel not in before]
-        restored_unlisted = [channel for channel in back if self._catalog.find_offer(channel) is None]
-        await asyncio.gather(*map(self.sync, restored_unlisted))
+        unlisted_channels = [channel for channel in back if self._catalog.find_offer(channel) is None]
+        await asyncio.gather(*map(self.sync, unlisted_channels))
 
     async def order(self, fields: Fields, by: Actor = OPERATOR) -> None:
         """Set priorities to match the given order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
         names = parse_spec(fields, ChannelOrder).names
         async with self._changing:
-            ordered = pick_channels(self._catalog.channels, names)
-            changed_channels = set_priorities(ordered)
+            ordered_channels = pick_channels(self._catalog.channels, names)
+            changed_channels = set_priorities(ordered_channels)
             if changed_channels:
-                before = {channel.name: channel.priority for channel in ordered}
+                before = {channel.name: channel.priority for channel in ordered_channels}
                 after = before | {channel.name: channel.priority for channel in changed_channels}
                 audit = self._build_audit("channel.ordered", ", ".join(names), by, build_change(before, after))
-                await self._store.put_channels(changed_channels, audit, originals=ordered)
+                await self._store.put_channels(changed_channels, audit, originals=ordered_channels)
                 await self._apply_channels(await self._store.list_channels())
 
     async def sync(self, channel: Channel) -> ProviderError | None:
@@ -350,7 +350,9 @@ class ChannelService:
 
     async def _test_declared(self) -> None:
         """Test the channels of the file that have not answered yet. If one answers, the demo may be withdrawn."""
-        await asyncio.gather(*(self.test(channel) for channel in self._declared if not self._has_answered(channel)))
+        await asyncio.gather(
+            *(self.test(channel) for channel in self._declared_channels if not self._has_answered(channel))
+        )
         async with self._changing:
             await self._apply_channels(await self._store.list_channels())
 
@@ -381,8 +383,10 @@ class ChannelService:
             if all_channels != self._discovered_channels:
                 self._discovered_channels = all_channels
                 await self._apply_channels(await self._store.list_channels(), new_channels)
-        unlisted = [channel for channel, listing in new_channels if listing is None and channel.origin != "demo"]
-        await asyncio.gather(*map(self.sync, unlisted))
+        unlisted_channels = [
+            channel for channel, listing in new_channels if listing is None and channel.origin != "demo"
+        ]
+        await asyncio.gather(*map(self.sync, unlisted_channels))
 
     async def _decide_held(self, channel: Channel, error: ProviderError | None) -> None:
         """Release a held channel if there is no ``error``; otherwise store the reason, which survives a restart."""

@@ -59,11 +59,11 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     return round((time.perf_counter() - began) * 1000)
 
 
-def find_chat_model(channel: Channel, listed: list[str]) -> str | None:
-    """Return the first model with a chat endpoint that the operator named, else of ``listed``; None without one."""
+def find_chat_model(channel: Channel, listed_models: list[str]) -> str | None:
+    """Return the first chat model that the operator named, else of ``listed_models``; None without one."""
     model_names = [alias for alias, _ in channel.model_map] + [model for model in channel.models if not is_glob(model)]
     provider = PROVIDERS[channel.provider]
-    for model in (*model_names, *listed):
+    for model in (*model_names, *listed_models):
         if provider.find_endpoint(OPERATIONS["chat"].formats, channel.upstream_model(model)) is not None:
             return model
     return None

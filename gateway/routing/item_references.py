@@ -44,17 +44,17 @@ def measure_references(items: Any, bodies_by_id: Mapping[str, Body]) -> int:
 
 def replace_references(items: list[Any], bodies_by_id: Mapping[str, Body]) -> list[Any]:
     """Return ``items`` with references replaced by items of ``bodies_by_id``. Raises ``NotFound`` for any other."""
-    replaced = []
+    new_items = []
     for at, item in enumerate(items):
         item_id = _read_reference(item)
         if item_id is None or _OWN.fullmatch(item_id) is None:
-            replaced.append(item)
+            new_items.append(item)
         elif item_id in bodies_by_id:
-            replaced.append(bodies_by_id[item_id])
+            new_items.append(bodies_by_id[item_id])
         else:
             message = f"Item with id {item_id!r} not found: send the item itself, or keep its response with 'store'"
             raise NotFound(message, param=f"input[{at}]", should_retry=False)
-    return replaced
+    return new_items
 
 
 def _read_reference(item: object) -> str | None:

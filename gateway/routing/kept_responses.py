@@ -75,7 +75,7 @@ class KeptResponses:
         self._budget = budget
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._writing_bytes = 0
-        self._stored: dict[int, int] = {}
+        self._stored_bytes_by_account: dict[int, int] = {}
         """Stored bytes by account, an upper bound: the database has fewer if responses were deleted since."""
         self._loading = asyncio.Lock()
 
@@ -293,16 +293,16 @@ class KeptResponses:
         account_id, max_total_bytes = response.account_id, self._find_rules().max_total_bytes
         if not max_total_bytes:
             return
-        stored_bytes = self._stored.get(account_id)
+        stored_bytes = self._stored_bytes_by_account.get(account_id)
         stored_bytes = (
             await self._store.sum_account(account_id) if stored_bytes is None else stored_bytes + response.stored_bytes
         )
         if stored_bytes > max_total_bytes:
             stored_bytes = await self._store.make_room(account_id, int(self._clock() * 1000), max_total_bytes)
             log.info("responses_evicted", account=str(account_id), bytes=stored_bytes)
-        if len(self._stored) >= MOST_ACCOUNTS:
-            self._stored.clear()
-        self._stored[account_id] = stored_bytes
+        if len(self._stored_bytes_by_account) >= MOST_ACCOUNTS:
+            self._stored_bytes_by_account.clear()
+        self._stored_bytes_by_account[account_id] = stored_bytes
 
 
 def make_missing(response_id: str, param: str | None = None) -> NotFound:

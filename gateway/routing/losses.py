@@ -32,5 +32,5 @@ def rate_losses(targets: list[Target], inference: InferenceRequest) -> tuple[lis
     if not wished or not any(is_translated(inference.operation, target.endpoint.wire) for target in targets):
         return targets, False
     losses = count_losses(inference, [(target.endpoint.wire, target.model) for target in targets])
-    graded = [attrs.evolve(target, losses=loss) for target, loss in zip(targets, losses, strict=True)]
-    return graded, len(set(losses)) > 1
+    graded_targets = [attrs.evolve(target, losses=loss) for target, loss in zip(targets, losses, strict=True)]
+    return graded_targets, len(set(losses)) > 1

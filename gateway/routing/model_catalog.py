@@ -34,8 +34,8 @@ class ModelCatalog:
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._channels: tuple[Channel, ...] = ()
-        self._offered: dict[str, dict[str, ModelInfo] | None] = {}
-        self._synced: dict[str, SyncStatus] = {}
+        self._models_by_channel: dict[str, dict[str, ModelInfo] | None] = {}
+        self._sync_statuses: dict[str, SyncStatus] = {}
         self._since_s: dict[str, int] = {}
         self.state = object()
 
@@ -47,15 +47,15 @@ class ModelCatalog:
         """Replace the channels. A known channel keeps its model list unless its server or declared models changed."""
         self.state = object()
         before = {channel.name: channel for channel in self._channels}
-        offered, synced = self._offered, self._synced
-        self._channels, self._offered, self._synced = tuple(channels), {}, {}
+        offered, synced = self._models_by_channel, self._sync_statuses
+        self._channels, self._models_by_channel, self._sync_statuses = tuple(channels), {}, {}
         now_s = int(self._clock())
         self._since_s = {channel.name: self._since_s.get(channel.name, now_s) for channel in self._channels}
         for channel in self._channels:
             earlier_channel = before.get(channel.name)
             if earlier_channel is None or not _have_same_models(earlier_channel, channel):
-                self._offered[channel.name] = self._declare(channel)
-                self._synced[channel.name] = SyncStatus()
+                self._models_by_channel[channel.name] = self._declare(channel)
+                self._sync_statuses[channel.name] = SyncStatus()
                 continue
             models = offered[channel.name]
             kept_models = models and {
@@ -63,8 +63,8 @@ class ModelCatalog:
                 for name, model_info in models.items()
                 if channel.keeps(name)
             }
-            self._offered[channel.name] = kept_models
-            self._synced[channel.name] = synced[channel.name]
+            self._models_by_channel[channel.name] = kept_models
+            self._sync_statuses[channel.name] = synced[channel.name]
 
     def _declare(self, channel: Channel) -> dict[str, ModelInfo] | None:
         if channel.sync:
@@ -79,53 +79,53 @@ class ModelCatalog:
         """Update a channel's models from its provider's listing. Return the added and the removed models."""
         if self.find_channel(channel.name) != channel:
             return set(), set()  # the channel was changed or removed during the listing
-        earlier_models = self._offered.get(channel.name)
+        earlier_models = self._models_by_channel.get(channel.name)
         before = earlier_models or {}
         after = merge(before, [model_info for model_info in listing if channel.keeps(model_info.id)])
         if after != earlier_models:  # else what was derived from the models, such as their descriptions, still holds
-            self._offered[channel.name] = after
+            self._models_by_channel[channel.name] = after
             self.state = object()
         added_models, removed_models = after.keys() - before.keys(), before.keys() - after.keys()
-        synced = self._synced[channel.name]
-        synced.at_s, synced.error = int(self._clock()), None
+        sync_status = self._sync_statuses[channel.name]
+        sync_status.at_s, sync_status.error = int(self._clock()), None
         if added_models or removed_models:
-            synced.added, synced.removed, synced.changed_s = (
+            sync_status.added, sync_status.removed, sync_status.changed_s = (
                 tuple(sorted(added_models)),
                 tuple(sorted(removed_models)),
-                synced.at_s,
+                sync_status.at_s,
             )
         return added_models, removed_models
 
     def note_failure(self, channel: Channel, error: str) -> None:
         if self.find_channel(channel.name) == channel:
-            synced = self._synced[channel.name]
-            if synced.error is None:
+            sync_status = self._sync_statuses[channel.name]
+            if sync_status.error is None:
                 self.state = object()  # ``_may_serve`` now answers differently
-            synced.error = error
+            sync_status.error = error
 
     def find_synced(self, channel: Channel) -> SyncStatus:
-        return self._synced.get(channel.name) or SyncStatus()
+        return self._sync_statuses.get(channel.name) or SyncStatus()
 
     def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
         """Return a channel's models, sorted by id. None if a synchronized channel has never listed any."""
-        offered = self._offered.get(channel.name)
-        return None if offered is None else sorted(offered.values(), key=lambda model_info: model_info.id)
+        models = self._models_by_channel.get(channel.name)
+        return None if models is None else sorted(models.values(), key=lambda model_info: model_info.id)
 
     def find_listed(self, channel: Channel, upstream_model: str) -> ModelInfo | None:
         """Return a channel's model by its provider's name; None if the channel lists none of that name."""
-        return (self._offered.get(channel.name) or {}).get(upstream_model)
+        return (self._models_by_channel.get(channel.name) or {}).get(upstream_model)
 
     def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
         """List the channels for ``model`` and ``caller``, if any, each with whether it certainly serves the model."""
-        serving = []
+        serving_channels = []
         for channel in self._open_to(caller):
-            offered = self._offered.get(channel.name)
+            offered = self._models_by_channel.get(channel.name)
             if offered is None:
                 if self._may_serve(channel, model):
-                    serving.append((channel, False))
+                    serving_channels.append((channel, False))
             elif channel.find_alias(model) is not None or model in offered or channel.matches(model):
-                serving.append((channel, True))
-        return serving
+                serving_channels.append((channel, True))
+        return serving_channels
 
     def _may_serve(self, channel: Channel, model: str) -> bool:
         """Return whether a synchronized channel whose model list is unknown may serve ``model``.
@@ -135,14 +135,14 @@ class ModelCatalog:
         """
         if channel.find_alias(model) is not None:
             return True
-        was_requested = self._synced[channel.name].error is not None
+        was_requested = self._sync_statuses[channel.name].error is not None
         return channel.keeps(model) and (bool(channel.models) or not was_requested)
 
     @property
     def serves_anything(self) -> bool:
         """Whether at least one model is certain to be served, even if it cannot be listed (an alias or a glob)."""
         return any(
-            self._offered.get(channel.name) or channel.model_map or (channel.patterns and not channel.sync)
+            self._models_by_channel.get(channel.name) or channel.model_map or (channel.patterns and not channel.sync)
             for channel in self._open_to(None)
         )
 
@@ -150,11 +150,11 @@ class ModelCatalog:
         """Return every model and alias, sorted by id, or only those that ``caller`` may use."""
         model_by_name: dict[str, ModelInfo] = {}
         for channel in self._open_to(caller):
-            offered = self._offered.get(channel.name) or {}
-            for model_info in offered.values():
+            models = self._models_by_channel.get(channel.name) or {}
+            for model_info in models.values():
                 model_by_name.setdefault(model_info.id, model_info)
             for alias, upstream_model in channel.model_map:
-                target = offered.get(upstream_model)
+                target = models.get(upstream_model)
                 created_s = target.created_s if target else self._since_s[channel.name]
                 model_by_name.setdefault(alias, ModelInfo(alias, created_s, channel.owner))
         return [model_by_name[name] for name in sorted(model_by_name) if caller is None or caller.may_use(name)]

@@ -75,7 +75,7 @@ class ModelDescriber:
         self._catalog = catalog
         self._source = source
         self._state = catalog.state
-        self._known: dict[str | None, dict[str, DescribedModel]] = {}
+        self._models_by_group: dict[str | None, dict[str, DescribedModel]] = {}
         self._described_count = 0
         self._pricing: dict[tuple[int, int], tuple[Price, Mapping[str, Any]]] = {}
 
@@ -84,36 +84,36 @@ class ModelDescriber:
         if any(new_part is not old_part for new_part, old_part in zip(source, self._source, strict=True)):
             if source.pricing is not self._source.pricing:
                 self._pricing.clear()
-            self._known.clear()
+            self._models_by_group.clear()
             self._source = source
 
     async def describe_all(self, caller: Caller, models: Sequence[ModelInfo]) -> list[DescribedModel]:
         """Like ``describe``, for many models: lets other requests run while they are described for the first time."""
-        described: list[DescribedModel] = []
+        described_models: list[DescribedModel] = []
         for start in range(0, len(models), _BATCH):
             before = self._described_count
-            described += self.describe(caller, models[start : start + _BATCH])
+            described_models += self.describe(caller, models[start : start + _BATCH])
             if self._described_count - before > _BATCH // 2:
                 await asyncio.sleep(0)
-        return described
+        return described_models
 
     def describe(self, caller: Caller, models: Sequence[ModelInfo]) -> list[DescribedModel]:
         """Return ``models``, which ``caller`` may use, with their descriptions, in their order."""
         group = caller.key.group
         if self._state is not self._catalog.state:
             self._state = self._catalog.state
-            self._known.clear()
-        if group not in self._known and len(self._known) >= _MAX_GROUPS:
-            self._known.clear()
-        known_models = self._known.setdefault(group, {})
-        described = []
+            self._models_by_group.clear()
+        if group not in self._models_by_group and len(self._models_by_group) >= _MAX_GROUPS:
+            self._models_by_group.clear()
+        known_models = self._models_by_group.setdefault(group, {})
+        described_models = []
         for model_info in models:
             described_model = known_models.get(model_info.id)
             # A route is as old as its newest model, which differs between keys.
             if described_model is None or described_model.listed.created_s != model_info.created_s:
                 described_model = known_models[model_info.id] = self._describe(model_info, caller)
-            described.append(described_model)
-        return described
+            described_models.append(described_model)
+        return described_models
 
     def describe_offer(self, model: str, channels: Sequence[Channel]) -> ModelDescription:
         """Describe ``model``, not a route, by what holds on each of ``channels``, which serve it."""
@@ -125,13 +125,13 @@ class ModelDescriber:
         if route is not None:
             description, pricing = self._describe_route(route, caller)
         else:
-            served = [
+            served_models = [
                 (channel, channel.upstream_model(model_info.id))
                 for channel, _ in self._catalog.list_serving(model_info.id, caller)
             ]
-            served.sort(key=lambda served_pair: -served_pair[0].priority)
-            description = self._describe_served(model_info.id, served)
-            price = next(self._list_prices(model_info.id, served, caller), None)
+            served_models.sort(key=lambda served_pair: -served_pair[0].priority)
+            description = self._describe_served(model_info.id, served_models)
+            price = next(self._list_prices(model_info.id, served_models, caller), None)
             pricing = None if price is None else self._build_pricing(*price)
         body = build_described(model_info, description, pricing)
         return DescribedModel(model_info, description, pricing, body, hashlib.sha256(body).digest()[:16])
@@ -145,23 +145,23 @@ class ModelDescriber:
         prices: list[tuple[Price, int]] = []
         for step in route.steps:
             for share in step.models:
-                served = [
+                served_models = [
                     (channel, channel.upstream_model(share.model))
                     for channel, _ in self._catalog.list_serving(share.model, caller)
                     if step.uses(channel.name)
                 ]
-                if served:
-                    descriptions.append(self._describe_served(share.model, served))
-                    prices += self._list_prices(share.model, served, caller)
+                if served_models:
+                    descriptions.append(self._describe_served(share.model, served_models))
+                    prices += self._list_prices(share.model, served_models, caller)
         pricing = build_prices(find_highest_prices(prices)) if prices else None
         return find_common(descriptions, complete=True), pricing
 
-    def _describe_served(self, model: str, served: Sequence[ServedModel]) -> ModelDescription:
+    def _describe_served(self, model: str, served_models: Sequence[ServedModel]) -> ModelDescription:
         """Describe ``model`` by what holds on each channel that serves it."""
-        described = dict.fromkeys(
-            self._describe_at(channel, model, upstream_model) for channel, upstream_model in served
+        descriptions = dict.fromkeys(
+            self._describe_at(channel, model, upstream_model) for channel, upstream_model in served_models
         )
-        return find_common(list(described), complete=False)
+        return find_common(list(descriptions), complete=False)
 
     def _describe_at(self, channel: Channel, model: str, upstream_model: str) -> ModelDescription:
         provider = PROVIDERS[channel.provider]
@@ -193,11 +193,13 @@ class ModelDescriber:
             return "image"
         return "chat" if price.output_nanos_per_million else None
 
-    def _list_prices(self, model: str, served: Sequence[ServedModel], caller: Caller) -> Iterator[tuple[Price, int]]:
+    def _list_prices(
+        self, model: str, served_models: Sequence[ServedModel], caller: Caller
+    ) -> Iterator[tuple[Price, int]]:
         """Yield the price on each channel that has one, with the multiplier that ``caller`` pays."""
         pricing = self._source.pricing
         group_ppm = pricing.find_multiplier(caller.key.group)
-        for channel, upstream_model in served:
+        for channel, upstream_model in served_models:
             price = pricing.find_price(model, upstream_model, channel.provider)
             if price is not None:
                 yield price, -(-channel.multiplier_ppm * group_ppm // ONE_PPM)

@@ -119,12 +119,12 @@ def parse_shown(answer: Mapping[str, Any]) -> ModelDescription:
 
 async def _find_in_own_list(ask: Ask, _models: Sequence[ModelInfo]) -> Mapping[str, ModelDescription]:
     items = (await ask("/api/v0/models", None)).get("data")
-    described = {
+    description_by_id = {
         item["id"]: parse_description(item)
         for item in (items if isinstance(items, list) else ())
         if isinstance(item, dict) and isinstance(item.get("id"), str)
     }
-    return {name: description for name, description in described.items() if description is not None}
+    return {name: description for name, description in description_by_id.items() if description is not None}
 
 
 async def _find_in_props(ask: Ask, models: Sequence[ModelInfo]) -> Mapping[str, ModelDescription]:

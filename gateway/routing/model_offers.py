@@ -27,9 +27,11 @@ def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account 
     group = account.groups[0] if account is not None and account.groups else None
     offers = []
     for model_info in catalog.list_models():
-        serving = [channel for channel, _ in catalog.list_serving(model_info.id) if is_open(channel)]
-        offer = _build_offer(model_info, sorted(serving, key=lambda channel: -channel.priority), pricing, group)
-        if account is None or (serving and (offer.price is not None or pricing.unpriced != "refuse")):
+        serving_channels = [channel for channel, _ in catalog.list_serving(model_info.id) if is_open(channel)]
+        offer = _build_offer(
+            model_info, sorted(serving_channels, key=lambda channel: -channel.priority), pricing, group
+        )
+        if account is None or (serving_channels and (offer.price is not None or pricing.unpriced != "refuse")):
             offers.append(offer)
     return offers
 

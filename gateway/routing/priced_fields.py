@@ -166,16 +166,16 @@ def _list_prices(
         allowed_names = [name for name in names if caller.may_use(name)]
         if not allowed_names:
             raise ModelNotAllowed(f"This API key may not use the model {model!r}", param=place, should_retry=False)
-        offered = [name for name in allowed_names if _offers(catalog, caller, target.channel, name)]
+        offered_names = [name for name in allowed_names if _offers(catalog, caller, target.channel, name)]
         refused_variant = find_refused_variant(target.channel, PROVIDERS[target.channel.provider], model)
-        if not offered or refused_variant is not None:
+        if not offered_names or refused_variant is not None:
             if refused_variant is None:
                 error: GatewayError = make_model_not_found(model, catalog.list_models(caller))
             else:
                 error = refuse_variant(model, refused_variant)
             error.param = place
             raise error
-        price = pricing.find_price(offered[0], model, target.channel.provider)
+        price = pricing.find_price(offered_names[0], model, target.channel.provider)
         if not pays_for(price, inference.operation):
             pricing.check_priced(caller, model, param=place)
         yield model, price

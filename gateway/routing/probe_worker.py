@@ -48,7 +48,7 @@ class ChannelProber:
         """Probe every channel that is due: it has tripped, entirely or for some requests. Drop old failures first."""
         self._load_balancer.tidy()
         now, channels = self._load_balancer.now, self._load_balancer.channels
-        due = [
+        due_channels = [
             (channel, state)
             for channel in self._catalog.channels
             if (state := channels.get(channel.name)) is not None
@@ -56,7 +56,7 @@ class ChannelProber:
             and state.is_probe_due(now, PROBE_EVERY_S)
             and PROVIDERS[channel.provider].models_path is not None
         ]
-        await asyncio.gather(*(self._probe_channel(channel, state) for channel, state in due))
+        await asyncio.gather(*(self._probe_channel(channel, state) for channel, state in due_channels))
 
     async def _probe_channel(self, channel: Channel, state: ChannelState) -> None:
         generation = state.breaker.generation

@@ -49,7 +49,7 @@ class ResponseOwners:
         self._kept_responses = kept_responses
         self._clock = clock
         self.pauses_s = pauses_s
-        self._recent: dict[str, ResponseOwner] = {}
+        self._recent_owners: dict[str, ResponseOwner] = {}
         self._writing: set[asyncio.Task[None]] = set()
 
     async def find(self, response_id: str, account_id: int) -> ResponseOwner | None:
@@ -59,7 +59,9 @@ class ResponseOwners:
     async def _find_all(self, ids: Iterable[str]) -> dict[str, ResponseOwner]:
         valid_ids = {response_id for response_id in ids if len(response_id) <= MAX_ID_CHARS}
         owner_by_id = {
-            response_id: owner for response_id in valid_ids if (owner := self._recent.get(response_id)) is not None
+            response_id: owner
+            for response_id in valid_ids
+            if (owner := self._recent_owners.get(response_id)) is not None
         }
         if len(owner_by_id) < len(valid_ids):
             owner_by_id |= await self._store.find_owners(valid_ids - owner_by_id.keys())
@@ -78,7 +80,7 @@ class ResponseOwners:
 
     async def forget(self, response_id: str) -> None:
         await await_ended(self._writing)
-        self._recent.pop(response_id, None)
+        self._recent_owners.pop(response_id, None)
         await self._store.delete_owner(response_id)
 
     async def prepare(
@@ -168,14 +170,16 @@ class ResponseOwners:
         )
         owners[response_id] = ResponseOwner(account_id, channel, tokens)
         ids = [
-            object_id for object_id in owners if object_id not in self._recent and 0 < len(object_id) <= MAX_ID_CHARS
+            object_id
+            for object_id in owners
+            if object_id not in self._recent_owners and 0 < len(object_id) <= MAX_ID_CHARS
         ][:_MOST_MADE]
         if not ids:
             return
         new_owners = {object_id: owners[object_id] for object_id in ids}
-        self._recent |= new_owners
-        while len(self._recent) > MOST_RECENT:
-            del self._recent[next(iter(self._recent))]
+        self._recent_owners |= new_owners
+        while len(self._recent_owners) > MOST_RECENT:
+            del self._recent_owners[next(iter(self._recent_owners))]
         task = asyncio.get_running_loop().create_task(self._keep(new_owners))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)

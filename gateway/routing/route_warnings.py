@@ -15,8 +15,8 @@ def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
     names = [channel.name for channel in catalog.channels]
     for number, step in enumerate(route.steps, 1):
         where = f"Step {number} of the route {route.name!r}"
-        unmatched = [glob for glob in step.channels if not any(fnmatchcase(name, glob) for name in names)]
-        yield from (f"{where}: no channel is called {glob!r}" for glob in unmatched)
+        unmatched_globs = [glob for glob in step.channels if not any(fnmatchcase(name, glob) for name in names)]
+        yield from (f"{where}: no channel is called {glob!r}" for glob in unmatched_globs)
         for share in step.models:
             if not any(step.uses(channel.name) for channel, _ in catalog.list_serving(share.model)):
                 yield f"{where}: no channel of the step serves the model {share.model!r}"

@@ -190,10 +190,10 @@ class Router:
         counts = OPERATIONS[operation].counts_only and self.pricing.unpriced != "refuse"
         if counts or not self.pricing.refuses_unpriced(caller):
             return targets
-        priced = [target for target in targets if not target.unpriced]
-        if targets and not priced:
+        priced_targets = [target for target in targets if not target.unpriced]
+        if targets and not priced_targets:
             self.pricing.check_priced(caller, model)
-        return priced
+        return priced_targets
 
     def _list_parts(self) -> tuple[object, ...]:
         """Return the objects that the targets depend on. Each is replaced, never changed in place."""

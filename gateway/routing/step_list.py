@@ -82,13 +82,13 @@ class StepList(TargetList):
 
         Raises ``InvalidRequest`` if there is none.
         """
-        usable = {get_place(target).step for target in self.targets}
+        usable_steps = {get_place(target).step for target in self.targets}
         causes: set[Cause] = set()
         for step in range(len(self.route.steps)):
-            if step in usable and (pinned or not causes or not causes.isdisjoint(self.route.steps[step].causes)):
+            if step in usable_steps and (pinned or not causes or not causes.isdisjoint(self.route.steps[step].causes)):
                 self._step = step
                 return
-            if step not in usable:
+            if step not in usable_steps:
                 causes.add(cause := self._find_lack(step))
                 self._note_passed(step, cause)
         raise errors.InvalidRequest(
@@ -235,10 +235,10 @@ class StepList(TargetList):
         return None if cause is None else {cause}
 
     def _look(self) -> tuple[Target, bool]:
-        visited: list[int] = []
+        visited_steps: list[int] = []
         noted = len(self.passed)
         while True:
-            visited.append(self._step)
+            visited_steps.append(self._step)
             if (target := super()._choose()) is not None:
                 return target, False
             if (causes := self._find_causes()) is None:
@@ -246,19 +246,19 @@ class StepList(TargetList):
             if not self._leave_step(causes):
                 break
         del self.passed[noted:]
-        for self._step in visited:  # insist on the earliest step that can be used, not on the last one
+        for self._step in visited_steps:  # insist on the earliest step that can be used, not on the last one
             if self.list_queued():
                 raise self._find_reason()
-            insisting = [
+            insisting_targets = [
                 target
                 for target in self.targets
                 if get_place(target).step == self._step and self._find_insisting_s(target) == 0.0
             ]
-            if insisting:
-                return self._pick(insisting), True
+            if insisting_targets:
+                return self._pick(insisting_targets), True
             self._note_passed(self._step, self._find_obstacle_cause())
         del self.passed[noted:]  # a batch looks again later
-        self._step = visited[0]
+        self._step = visited_steps[0]
         raise self._find_reason()
 
     def _pick(self, targets: Sequence[Target]) -> Target:
@@ -308,21 +308,21 @@ class StepList(TargetList):
             return False
         if not self._failure_causes:
             self._note_passed(self._step, min(causes))
-        usable = {get_place(target).step for target in self.targets}
+        usable_steps = {get_place(target).step for target in self.targets}
         for step in self._order[self._order.index(self._step) + 1 : self._order.index(following)]:
-            if step not in usable:
+            if step not in usable_steps:
                 self._note_passed(step, self._find_lack(step))
         self._step, self._failure_causes = following, set()
-        self._tried, self._next_target, self._exceeded = self._unreachable, None, False
+        self._tried_channels, self._next_target, self._exceeded = self._unreachable, None, False
         return True
 
     def _find_next(self, causes: set[Cause]) -> int | None:
         """Return the next step that takes one of ``causes`` and has a target; None without one."""
-        usable, causes = {get_place(target).step for target in self.targets}, set(causes)
+        usable_steps, causes = {get_place(target).step for target in self.targets}, set(causes)
         for step in self._order[self._order.index(self._step) + 1 :]:
             if step and causes.isdisjoint(self.route.steps[step].causes):  # the first step takes every cause
                 continue
-            if step in usable:
+            if step in usable_steps:
                 return step
             causes.add(self._find_lack(step))
         return None
@@ -458,11 +458,11 @@ def keep_fitting(targets: Sequence[Target], inference: InferenceRequest) -> list
         return list(targets)
     traits = find_traits(inference)
     mismatches = {number: [*step.condition.list_mismatches(traits)] for number, step in enumerate(route.steps)}
-    fitting = [target for target in targets if not mismatches[get_place(target).step]]
-    if not fitting:
+    fitting_targets = [target for target in targets if not mismatches[get_place(target).step]]
+    if not fitting_targets:
         reasons = "; ".join(f"step {number + 1}: {found[0]}" for number, found in mismatches.items() if found)
         raise errors.InvalidRequest(f"No step of the route {route.name!r} takes this request: {reasons}", param="model")
-    return fitting
+    return fitting_targets
 
 
 def find_traits(inference: InferenceRequest) -> RequestTraits:

@@ -91,7 +91,7 @@ class TargetList:
         self._first: Target | None = None
         self._insisting = False
         self._ranked_at = 0
-        self._tried: tuple[str, ...] = ()
+        self._tried_channels: tuple[str, ...] = ()
         self._attempts = 0
         self._max_attempts = max_attempts or load_balancer.settings.max_attempts
         self._sends_once = False
@@ -140,7 +140,7 @@ class TargetList:
     def _may_wait_for(self, target: Target) -> bool:
         """Return whether the channel lacks nothing but a place, and its queue has room."""
         state, now = target.state, self.load_balancer.now
-        if state.queue is None or not state.offered or state.channel.name in self._tried:
+        if state.queue is None or not state.offered or state.channel.name in self._tried_channels:
             return False
         if not state.queue.has_room(is_batch=self._patient) or self._is_open(target):
             return False
@@ -194,7 +194,7 @@ class TargetList:
         """
         self._attempts -= 1
         if attempt.slot.state.queue is None or self._wait_is_over:
-            self._tried += (attempt.channel.name,)
+            self._tried_channels += (attempt.channel.name,)
         else:
             attempt.slot.state.queue.pause(SHARED_PAUSE_S)
 
@@ -227,7 +227,7 @@ class TargetList:
         """Prepare an attempt on another channel, or again on the only one. Return False if neither is possible."""
         # A failure of one key says nothing about the channel's other keys: the next one gets a try.
         if error.failure_scope not in {"key", "model"} or len(failed.slot.state.keys) == 1:
-            self._tried += (failed.channel.name,)
+            self._tried_channels += (failed.channel.name,)
         if self.is_open:
             return True
         if self._may_repeat(failed, error):
@@ -252,7 +252,7 @@ class TargetList:
         """Prepare an attempt on another endpoint of the channel, or on another channel. Return False without one."""
         self._next_target = _find_other_endpoint(failed.target, self._inference)
         if self._next_target is None:
-            self._tried += (failed.channel.name,)
+            self._tried_channels += (failed.channel.name,)
         return self.is_open
 
     def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
@@ -407,7 +407,7 @@ class TargetList:
     def _is_open(self, target: Target) -> bool:
         """Return whether the channel is untried and available now. It may have been disabled since routing."""
         state = target.state
-        if self._tried and state.channel.name in self._tried:
+        if self._tried_channels and state.channel.name in self._tried_channels:
             return False
         if state.is_free(target.endpoint_key):
             return True

@@ -44,9 +44,14 @@ class UnsupportedOperation(GatewayError):
     code = "unsupported_operation"
 
 
-def refuse_operation(model: str, operation: Operation, serving: Iterable[tuple[Provider, str]]) -> UnsupportedOperation:
-    """Return the error for an operation that a served model lacks. ``serving`` has providers and their model names."""
-    works = _guess_operation(list(serving), operation)
+def refuse_operation(
+    model: str, operation: Operation, serving_providers: Iterable[tuple[Provider, str]]
+) -> UnsupportedOperation:
+    """Return the error for an operation that a served model lacks.
+
+    ``serving_providers`` are the providers that serve the model, each with its name for it.
+    """
+    works = _guess_operation(list(serving_providers), operation)
     hint = "" if works is None else f"; POST {OPERATIONS[works].path} does"
     return UnsupportedOperation(
         f"The endpoint {OPERATIONS[operation].path} does not serve the model {model!r}{hint}",
@@ -61,12 +66,12 @@ def find_operation_by_name(model: str) -> Operation | None:
 
 
 def refuse_chat_model(
-    model: str, operation: Operation, price: Price | None, offered: Iterable[str]
+    model: str, operation: Operation, price: Price | None, offered_models: Iterable[str]
 ) -> UnsupportedOperation | None:
     """Return the error for requesting media from a chat model. None if the model may not be a chat model.
 
-    A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered`` are the
-    models that the caller may use at this endpoint.
+    A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered_models``
+    are those that the caller may use at this endpoint.
     """
     doing, fitting = _MEDIA.get(operation, ("", "chat"))
     if (
@@ -76,7 +81,7 @@ def refuse_chat_model(
         or find_operation_by_name(model)
     ):
         return None
-    other_models = [other for other in offered if find_operation_by_name(other) == fitting][:_MAX_NAMED_MODELS]
+    other_models = [other for other in offered_models if find_operation_by_name(other) == fitting][:_MAX_NAMED_MODELS]
     hint = (
         f"models that do: {', '.join(other_models)}"
         if other_models
@@ -85,12 +90,12 @@ def refuse_chat_model(
     return UnsupportedOperation(f"{model!r} does not {doing}; {hint}", param="model", should_retry=False)
 
 
-def _guess_operation(serving: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
+def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: Operation) -> Operation | None:
     """Guess the model's operation, preferably in the API of ``requested``. None if unknown."""
     api, order = OPERATIONS[requested].api, list(OPERATIONS)
     certain_operations = {
         operation
-        for provider, upstream_model in serving
+        for provider, upstream_model in serving_providers
         for operation in _list_taken(provider, upstream_model, is_certain=True)
     }
     if certain_operations:
@@ -101,10 +106,10 @@ def _guess_operation(serving: list[tuple[Provider, str]], requested: Operation) 
         )
     accepted_operations = {
         operation
-        for provider, upstream_model in serving
+        for provider, upstream_model in serving_providers
         for operation in _list_taken(provider, upstream_model, is_certain=False)
     }
-    names = " ".join(upstream_model.lower() for _, upstream_model in serving)
+    names = " ".join(upstream_model.lower() for _, upstream_model in serving_providers)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
     works = next((operation for operation in (*hinted, *_FIRST) if operation in accepted_operations), None)
     same = _SAME.get((api, works)) if works is not None else None

@@ -160,8 +160,11 @@ class ConnectionLimiter:
             for connection, connection_network in self._open_connections.items()
             if network is None or connection_network == network
         ]
-        ranked = [(rank, connection) for connection in candidates if (rank := _rank(connection, now)) is not None]
-        idlest_connections = heapq.nsmallest(max(1, int(len(ranked) * CLOSED_SHARE)), ranked, key=lambda pair: pair[0])
+        ranked_connections = [
+            (rank, connection) for connection in candidates if (rank := _rank(connection, now)) is not None
+        ]
+        most_closed = max(1, int(len(ranked_connections) * CLOSED_SHARE))
+        idlest_connections = heapq.nsmallest(most_closed, ranked_connections, key=lambda pair: pair[0])
         self._close(connection for _, connection in idlest_connections)
         if not idlest_connections:
             if len(self._futile_until) >= MAX_FUTILE_NETWORKS:

@@ -107,10 +107,10 @@ async def get_google_models(request: web.Request) -> web.Response:
     query = request.query
     size = gemini_models.parse_page_size(query.get("pageSize"))
     after_id = gemini_models.parse_page_token(query.get("pageToken", ""))
-    remaining = [model for model in _list_models(request) if model.id > after_id]
-    page = remaining[:size]
+    remaining_models = [model for model in _list_models(request) if model.id > after_id]
+    page = remaining_models[:size]
     models = await _build_models(request, page)
-    body = gemini_models.build_page(models, page[-1].id if len(remaining) > size else None)
+    body = gemini_models.build_page(models, page[-1].id if len(remaining_models) > size else None)
     return web.Response(body=body, content_type="application/json")
 
 
@@ -120,10 +120,10 @@ def _list_models(request: web.Request) -> list[ModelInfo]:
 
 
 async def _build_models(request: web.Request, models: Sequence[ModelInfo]) -> list[dict[str, Any]]:
-    described = await request.app[SERVICES].routing.router.describe_models(request[CALLER], models)
+    described_models = await request.app[SERVICES].routing.router.describe_models(request[CALLER], models)
     return [
         gemini_models.build_model(model.listed, model.description, _list_supported(request, model.listed))
-        for model in described
+        for model in described_models
     ]
 
 

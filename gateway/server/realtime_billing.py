@@ -61,7 +61,7 @@ class RealtimeBilling:
         self._attempt = attempt
         self._inference = inference
         self._waiting_responses: deque[RealtimeResponse] = deque()
-        self._running: dict[str, RealtimeResponse] = {}
+        self._running_responses: dict[str, RealtimeResponse] = {}
         self._ended_ids: deque[str] = deque(maxlen=_MAX_ENDED)
         self._transcript: RequestContext | None = None
         self._covered_tokens = -1
@@ -69,11 +69,11 @@ class RealtimeBilling:
     @property
     def busy(self) -> bool:
         """Whether a response is requested or in progress; responses probably refused do not count."""
-        return bool(self._running) or any(response.refused_at is None for response in self._waiting_responses)
+        return bool(self._running_responses) or any(response.refused_at is None for response in self._waiting_responses)
 
     @property
     def running(self) -> Iterator[str]:
-        return iter(tuple(self._running))
+        return iter(tuple(self._running_responses))
 
     async def reserve_response(self, event: wire.Event) -> None:
         if len(self._waiting_responses) >= MAX_WAITING_RESPONSES:
@@ -130,7 +130,7 @@ class RealtimeBilling:
             case wire.ERROR:
                 self._mark_refused(wire.find_cause(event))
             case _:
-                response = self._running.get(wire.find_response_id(event))
+                response = self._running_responses.get(wire.find_response_id(event))
                 if response is not None:
                     self.conversation.note_output(event, response.output)
                     return None
@@ -147,13 +147,13 @@ class RealtimeBilling:
         self._release_transcript()
         is_free = self._services.billing.settlement.find_abandoned() == "free"
         self.drop_refused(self._loop.time())
-        for response in chain(self._running.values(), self._waiting_responses):
+        for response in chain(self._running_responses.values(), self._waiting_responses):
             prompt = response.context.inference.prompt_chars // 4
             response.context.attempts[-1].pending = True
             self._settle(
                 response, outcome, error, NO_USAGE if is_free else wire.estimate_output(response.output, prompt)
             )
-        self._running.clear()
+        self._running_responses.clear()
         self._waiting_responses.clear()
 
     def _make_response(self, cause: object, event: wire.Event | None) -> RealtimeResponse:
@@ -215,7 +215,7 @@ class RealtimeBilling:
         Return the error if the checks refuse a response that the client did not request, and otherwise None.
         """
         refusal = None
-        if response_id in self._running:  # the provider reported the begin twice
+        if response_id in self._running_responses:  # the provider reported the begin twice
             return None
         if self._waiting_responses:
             response = min(
@@ -231,7 +231,7 @@ class RealtimeBilling:
                 self._admit_begun(response)
         response.context.attempts[-1].pending = True
         response.context.first_byte_at = self._loop.time()
-        self._running[response_id] = response
+        self._running_responses[response_id] = response
         return refusal
 
     def _admit_begun(self, response: RealtimeResponse) -> None:
@@ -248,11 +248,11 @@ class RealtimeBilling:
         Return the error that ends the session, or None.
         """
         refusal = None
-        if end.id not in self._running:
+        if end.id not in self._running_responses:
             if end.id in self._ended_ids:
                 return None
             refusal = await self._begin_response(end.id)
-        response = self._running.pop(end.id)
+        response = self._running_responses.pop(end.id)
         if end.id:
             self._ended_ids.append(end.id)
         usage = end.usage

@@ -61,7 +61,7 @@ class ShadowRequests:
 
     def __init__(self, rng: Callable[[], float] = random.random) -> None:
         self.rng = rng
-        self._running: dict[tuple[str, int], int] = {}
+        self._running_counts: dict[tuple[str, int], int] = {}
         self._key_id = 0
         self._creating = asyncio.Lock()
         self._problem = ""
@@ -72,10 +72,10 @@ class ShadowRequests:
         if shadow is None or self.rng() >= shadow.share or not services.drain.open or not _may_copy(ctx):
             return
         step = place.route.name, place.step
-        running = self._running.get(step, 0)
-        if running >= shadow.max_running:
+        running_count = self._running_counts.get(step, 0)
+        if running_count >= shadow.max_running:
             return
-        self._running[step] = running + 1
+        self._running_counts[step] = running_count + 1
         model = shadow.models[int(self.rng() * len(shadow.models))]
         services.drain.active_count += 1
         services.background.start(self._run(services, _copy(ctx.inference, model), step))
@@ -92,9 +92,9 @@ class ShadowRequests:
         except Exception:
             log.exception("shadow_failed")
         finally:
-            self._running[step] -= 1
-            if not self._running[step]:
-                del self._running[step]
+            self._running_counts[step] -= 1
+            if not self._running_counts[step]:
+                del self._running_counts[step]
             services.drain.active_count -= 1
 
     async def _find_caller(self, services: Services) -> Caller:

@@ -20,22 +20,22 @@ class LimitBatch:
     """Builds a command. Names get provisional positions and are sorted at the end."""
 
     def __init__(self) -> None:
-        self._running: dict[str, int] = {}
+        self._running_counts: dict[str, int] = {}
         self._limits: dict[tuple[str, Limits], int] = {}
         self._corrections: list[tuple[str, int, int, int]] = []
         self._checks: list[tuple[int, int, list[int]]] = []
         self._ahead_requests: list[tuple[str, int, int, int, int]] = []
 
-    def report(self, name: str, running: int) -> None:
-        self._running[name] = running
+    def report(self, name: str, running_count: int) -> None:
+        self._running_counts[name] = running_count
 
     def add_correction(self, name: str, dimension: int, units: int, limit: int) -> None:
-        self._running.setdefault(name, -1)
+        self._running_counts.setdefault(name, -1)
         self._corrections.append((name, dimension, units, limit))
 
     def add_check(self, kind: int, tokens: int, subjects: Sequence[tuple[str, Limits]]) -> None:
         for name, _ in subjects:
-            self._running.setdefault(name, -1)
+            self._running_counts.setdefault(name, -1)
         positions = [self._limits.setdefault(subject, len(self._limits) + 1) for subject in subjects]
         self._checks.append((kind, tokens, positions))
 
@@ -44,12 +44,12 @@ class LimitBatch:
         self._ahead_requests.append((name, dimension, units, *rate))
 
     def build(self, header: dict[str, object]) -> bytes:
-        names = sorted(self._running)
+        names = sorted(self._running_counts)
         position_by_name = {name: position for position, name in enumerate(names, 1)}
         return orjson.dumps(
             {
                 **header,
-                "names": [(name, self._running[name]) for name in names],
+                "names": [(name, self._running_counts[name]) for name in names],
                 "limits": [(position_by_name[name], *_list_numbers(limits)) for name, limits in self._limits],
                 "fixes": [(position_by_name[name], *correction) for name, *correction in self._corrections],
                 "calls": self._checks,

@@ -70,14 +70,14 @@ class ModelListRepository:
             "error": model_list.error,
         }
 
-        described = [
+        described_rows = [
             [model.id, 0, orjson.dumps(list_known(model.description)).decode()]
             for model in listed or ()
             if model.description is not None
         ]
         described_values = values | {
             "channel": model_list.channel + _DESCRIBED,
-            "models": orjson.dumps(described).decode(),
+            "models": orjson.dumps(described_rows).decode(),
         }
 
         async def put(connection: AsyncConnection) -> None:
@@ -100,10 +100,10 @@ def _parse(row: Any) -> ModelList:
     return ModelList(channel, provider, base_url, parsed, fetched_ms, error)
 
 
-def _describe(listed: ModelList, described: ModelList | None) -> ModelList:
+def _describe(listed: ModelList, described_rows: ModelList | None) -> ModelList:
     """Return a list with the descriptions of its models, if they were stored with it."""
-    if listed.models is None or described is None or described.fetched_ms != listed.fetched_ms:
+    if listed.models is None or described_rows is None or described_rows.fetched_ms != listed.fetched_ms:
         return listed
-    descriptions = {model.id: parse_description(orjson.loads(model.owned_by)) for model in described.models or ()}
+    descriptions = {model.id: parse_description(orjson.loads(model.owned_by)) for model in described_rows.models or ()}
     models = (attrs.evolve(model, description=descriptions.get(model.id)) for model in listed.models)
     return attrs.evolve(listed, models=tuple(models))

@@ -150,11 +150,11 @@ def _list_items(items: object) -> Iterator[StoredReference]:
 
 
 def _list_in_body(body: Body) -> Iterator[StoredReference]:
-    pending: list[tuple[_Path | None, Any]] = [(None, body)]
-    while pending:
-        path, value = pending.pop()
+    pending_values: list[tuple[_Path | None, Any]] = [(None, body)]
+    while pending_values:
+        path, value = pending_values.pop()
         if isinstance(value, list):
-            pending += [
+            pending_values += [
                 ((path, index), member) for index, member in enumerate(value) if isinstance(member, dict | list)
             ]
             continue
@@ -168,7 +168,7 @@ def _list_in_body(body: Body) -> Iterator[StoredReference]:
             if name not in PLAIN_NAMES and (folded_name := _fold_reference_name(name[:MAX_NAME_CHARS])):
                 yield from _find_ids(folded_name, member, _format_path((path, name)), value)
             if isinstance(member, dict | list):
-                pending.append(((path, name), member))
+                pending_values.append(((path, name), member))
 
 
 def _format_path(path: _Path | None) -> str:

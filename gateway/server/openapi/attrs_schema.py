@@ -150,8 +150,8 @@ def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
         "properties": {find_key(field): _build_field(field, descriptions, partly=partly) for field in fields},
         "additionalProperties": False,
     }
-    required = [find_key(field) for field in fields if field.default is attrs.NOTHING and not partly]
-    return schema | ({"required": required} if required else {})
+    required_names = [find_key(field) for field in fields if field.default is attrs.NOTHING and not partly]
+    return schema | ({"required": required_names} if required_names else {})
 
 
 def _build_field(field: "attrs.Attribute[Any]", descriptions: Mapping[str, str], *, partly: bool) -> Schema:

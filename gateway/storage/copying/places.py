@@ -136,9 +136,9 @@ async def _check_secrets(folder: Path, source: CopySource) -> None:
             )
 
 
-def _remove_folder(folder: Path, missing: list[Path]) -> None:
-    if missing:
+def _remove_folder(folder: Path, missing_folders: list[Path]) -> None:
+    if missing_folders:
         with suppress(OSError):
             (folder / "gateway.lock").unlink()
-            for new_folder in missing:
+            for new_folder in missing_folders:
                 new_folder.rmdir()

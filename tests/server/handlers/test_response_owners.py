@@ -146,7 +146,7 @@ async def test_a_response_that_goes_on_reserves_what_the_last_one_had_and_what_i
         text = await reserve(None)
         assert await reserve("resp_1") == text + 30_050
         await owners.close()
-        owners._recent.clear()  # as after a restart
+        owners._recent_owners.clear()  # as after a restart
         assert await reserve("resp_2") == text + 30_050
         assert await reserve("resp_3") == text + 30_050
         assert await reserve("resp_4") == 400_000 + 100
@@ -177,7 +177,7 @@ async def test_owners_are_known_after_a_restart(site: Site) -> None:
     assert (await site.ask("ann"))[0] == 200
     owners = site.gateway.app[SERVICES].routing.response_owners
     await owners.close()
-    owners._recent.clear()
+    owners._recent_owners.clear()
     assert (await site.ask("bob", previous_response_id="resp_1"))[0] == 404
     assert (await site.ask("ann", previous_response_id="resp_1", stream=True))[0] == 200
     await owners.close()
@@ -225,7 +225,7 @@ async def test_an_item_is_named_by_the_account_for_which_it_was_made(
         assert (await send(gateway, "ann", "/v1/responses", input="hi", stream=streamed))[0] == 200
         assert await send(gateway, "bob", "/v1/responses", input=[ITEM, USER]) == (404, "input[0]")
         await owners.close()
-        owners._recent.clear()
+        owners._recent_owners.clear()
         assert await send(gateway, "bob", "/v1/responses", input=[USER, ITEM]) == (404, "input[1]")
         reported = MESSAGE | {"type": "reasoning", "id": "msg_1", "content": [], "summary": [{"text": "t"}]}
         assert await send(gateway, "bob", "/v1/responses", input=[reported]) == (404, "input[0]"), "another account's"
@@ -277,5 +277,5 @@ async def test_a_deletion_that_is_given_up_loses_no_other_response(site: Site) -
     assert found is not None
     await kept.delete(found)
     await owners.close()
-    owners._recent.clear()
+    owners._recent_owners.clear()
     assert await owners.find("resp_owned", ann) is not None

@@ -37,15 +37,15 @@ def unify_names(body: Body) -> Body:
 
 
 def _unify_object(value: Body, param: str) -> Body:
-    unified: Body = {}
+    unified_body: Body = {}
     for spelling, item in value.items():
         name = _convert_to_camel_case(spelling) if "_" in spelling else spelling
-        if name in unified:
+        if name in unified_body:
             raise InvalidRequest(f"'{param}{name}' is given in two spellings", param=f"{param}{name}")
         if name not in _GOVERNED_NAMES and name not in PLAIN_NAMES:
             _check_spelling(spelling, param)
-        unified[name] = _unify_value(name, item, f"{param}{name}")
-    return unified
+        unified_body[name] = _unify_value(name, item, f"{param}{name}")
+    return unified_body
 
 
 def _unify_value(name: str, value: Any, param: str) -> Any:

@@ -160,7 +160,7 @@ class ChatStreamSerializer:
         "_logprobs",
         "_model",
         "_report",
-        "_started",
+        "_started_choices",
     )
 
     def __init__(self, *, answer_id: str, model: str, created_s: int, include_usage: bool) -> None:
@@ -171,10 +171,10 @@ class ChatStreamSerializer:
         self._chunk_tail = (
             b'},"logprobs":null,"finish_reason":null}]' + (b',"usage":null' if include_usage else b"") + b"}\n\n"
         )
-        self._started: dict[int, bytes] = {}  # by begun choice: the start of its chunks, up to the delta's first field
-        self._delta_heads: dict[
-            int, bytes
-        ] = {}  # like ``_started``, only choices whose next chunk has no log probabilities
+        # By begun choice: the start of its chunks, up to the delta's first field.
+        self._started_choices: dict[int, bytes] = {}
+        # Like ``_started_choices``, only choices whose next chunk has no log probabilities.
+        self._delta_heads: dict[int, bytes] = {}
         self._logprobs: dict[int, tuple[chat.TokenLogprob, ...]] = {}  # by choice: log probabilities of the next chunk
         self._report: chat.UsageReport | None = None
 
@@ -228,10 +228,10 @@ class ChatStreamSerializer:
         return b""
 
     def _build_delta(self, choice: int, delta: dict[str, Any], reason: chat.Reason | None) -> bytes:
-        if choice not in self._started:
+        if choice not in self._started_choices:
             delta = {"role": "assistant", "content": None} | delta
-            self._started[choice] = self._make_delta_head(choice)
-        self._delta_heads[choice] = self._started[choice]
+            self._started_choices[choice] = self._make_delta_head(choice)
+        self._delta_heads[choice] = self._started_choices[choice]
         tokens = self._logprobs.pop(choice, ())
         logprobs = build_logprobs(tokens) if tokens else None
         return self._build_chunk([{"index": choice, "delta": delta, "logprobs": logprobs, "finish_reason": reason}])
