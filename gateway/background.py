@@ -40,7 +40,7 @@ class JobRunner:
             await asyncio.sleep(RESTART_AFTER_S)
 
 
-async def await_ended(tasks: Iterable["asyncio.Task[Any]"]) -> None:
+async def await_tasks(tasks: Iterable["asyncio.Task[Any]"]) -> None:
     """Wait until tasks have ended. They go on if the waiter is cancelled, which ``asyncio.gather`` would pass on."""
     if pending_tasks := {*tasks}:
         await asyncio.wait(pending_tasks)
@@ -75,7 +75,7 @@ class TaskSet:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def wait(self) -> None:
-        await await_ended(self._tasks)
+        await await_tasks(self._tasks)
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)

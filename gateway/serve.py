@@ -181,7 +181,7 @@ def _has_real_models(catalog: ModelCatalog) -> bool:
         channel.sync
         and channel.status == "active"
         and catalog.find_offer(channel) is None
-        and catalog.find_synced(channel).error is None
+        and catalog.find_sync_status(channel).error is None
         for channel in catalog.channels
     )
 

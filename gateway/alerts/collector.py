@@ -11,9 +11,9 @@ from gateway.alerts.conditions import (
     find_budgets,
     find_channels,
     find_expiring_keys,
-    find_replaced,
     find_store_problem,
-    find_unpriced,
+    find_store_replacement,
+    find_unpriced_models,
 )
 from gateway.auth.accounts import AccountService
 from gateway.billing.accounting import AccountingService
@@ -36,7 +36,7 @@ class AlertConditions:
     """Checks everything that alerts can report.
 
     Attributes:
-        list_unpriced: returns the models without a price that were recently requested.
+        list_unpriced_models: returns the models without a price that were recently requested.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         read_replaced: returns the last replacement of the store; None for a single gateway.
         leads: returns whether to check conditions that are not specific to this process.
@@ -46,7 +46,7 @@ class AlertConditions:
     load_balancer: LoadBalancer
     accounts: AccountService
     certificate: ServerCertificate | None
-    list_unpriced: Callable[[], Iterable[str]]
+    list_unpriced_models: Callable[[], Iterable[str]]
     check_store: Callable[[], Awaitable[None]]
     clock: Callable[[], float]
     read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
@@ -67,14 +67,14 @@ class AlertConditions:
         if problem is None:
             await self._read_keys(now_s)
             await self._read_budgets()
-            await self._read_replaced()
+            await self._read_store_replacement()
         channels = find_channels(self.load_balancer)
         conditions = chain(
             own_conditions,
             channels.conditions,
             find_budgets(self.accounting, self._name_owners(), self.accounting.day_at(now_s)),
-            find_unpriced(self.list_unpriced()),
-            find_replaced(self._replaced, now_s),
+            find_unpriced_models(self.list_unpriced_models()),
+            find_store_replacement(self._replaced, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
         )
         healthy = channels.well if problem else channels.well | {_STORE_SUBJECT}
@@ -104,7 +104,7 @@ class AlertConditions:
             owners: tuple[Account | ApiKey, ...] = (*self._keys, *self._owners)
             await self.accounting.refresh(*(owner for owner in owners if owner.quota.capped))
 
-    async def _read_replaced(self) -> None:
+    async def _read_store_replacement(self) -> None:
         if self.read_replaced is not None:
             with suppress(StoreUnavailable):
                 self._replaced = await self.read_replaced()

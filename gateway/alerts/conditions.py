@@ -111,7 +111,7 @@ def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator
         )
 
 
-def find_unpriced(models: Iterable[str]) -> Iterator[Condition]:
+def find_unpriced_models(models: Iterable[str]) -> Iterator[Condition]:
     """Yield the requested models that have no price."""
     for model in models:
         yield Condition(
@@ -133,7 +133,7 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
         )
 
 
-def find_replaced(replaced: ReplacedStore, now_s: float) -> Iterator[Condition]:
+def find_store_replacement(replaced: ReplacedStore, now_s: float) -> Iterator[Condition]:
     """Yield the condition that another server replaced the store within the last day."""
     if not replaced.found_ms or now_s - replaced.found_ms / 1000 > _DAY_S:
         return

@@ -67,7 +67,7 @@ class AlertWatcher:
             self._is_own = findings.own
             sent_alerts = await self._load()
             now_s = int(self._clock())
-            changed_keys = self._send_new(findings.conditions, sent_alerts, now_s) | self._close_ended(
+            changed_keys = self._send_new_alerts(findings.conditions, sent_alerts, now_s) | self._close_ended_alerts(
                 findings, sent_alerts, now_s
             )
             expired = {
@@ -91,7 +91,7 @@ class AlertWatcher:
             for target, problem in zip(targets, problems, strict=True)
         ]
 
-    def _send_new(
+    def _send_new_alerts(
         self, conditions: Iterable[Condition], sent_alerts: dict[Subject, OpenAlert], now_s: int
     ) -> set[Subject]:
         """Record the conditions without an open or recent alert, and send those that are not silent.
@@ -110,7 +110,9 @@ class AlertWatcher:
                 self._send(Alert(*key, condition.message, now_s))
         return changed_keys
 
-    def _close_ended(self, findings: Findings, sent_alerts: dict[Subject, OpenAlert], now_s: int) -> set[Subject]:
+    def _close_ended_alerts(
+        self, findings: Findings, sent_alerts: dict[Subject, OpenAlert], now_s: int
+    ) -> set[Subject]:
         """Close alerts whose conditions have ended, and report recoveries that matter; return the subjects."""
         current_keys = {
             (condition.kind, condition.subject[:_MAX_SUBJECT_CHARS]) for condition in findings.conditions

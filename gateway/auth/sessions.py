@@ -123,7 +123,7 @@ class SessionService:
             raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
         name = name.strip().lower()
         async with self._throttle.attempt(name, visitor.address):
-            member = await self._members.find_member_called(name)
+            member = await self._members.find_member_by_name(name)
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
                 raise WrongPassphrase
@@ -202,7 +202,7 @@ class SessionService:
             raise Forbidden(PASSWORDS_DISABLED, should_retry=False)
         name = name.strip().lower()
         async with self._throttle.attempt(name, visitor.address, is_whole=False):
-            member = await self._members.find_member_called(name)
+            member = await self._members.find_member_by_name(name)
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
                 raise WrongPassphrase

@@ -159,7 +159,7 @@ class LineRequest:
         try:
             context.caller = services.find_caller(self._batch.key_id)
         except errors.GatewayError as fault:
-            return self._build_refused(fault)
+            return self._build_refused_result(fault)
         services.active_requests.calls[context.id] = self
         services.gate.active_count += 1
         try:
@@ -167,7 +167,7 @@ class LineRequest:
             await self._reserve(wait, others_run)
         except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
-            return self._build_refused(fault)
+            return self._build_refused_result(fault)
         except (BatchStopped, asyncio.CancelledError):
             self._unregister()
             raise
@@ -246,7 +246,7 @@ class LineRequest:
             answer = await self._fetch(wait)
         except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
-            return self._build_refused(fault)
+            return self._build_refused_result(fault)
         except BatchStopped:
             self._settle("cancelled")
             return None
@@ -286,9 +286,9 @@ class LineRequest:
     def _fail(self) -> LineResult:
         bug = errors.InternalError("Unexpected gateway error")
         self._settle("failed", bug)
-        return self._build_refused(bug)
+        return self._build_refused_result(bug)
 
-    def _build_refused(self, error: errors.GatewayError) -> LineResult:
+    def _build_refused_result(self, error: errors.GatewayError) -> LineResult:
         error.doc_url = find_page(error.public_code, self._services.address)
         body = build_error(error, self.context.id, self._format.errors)
         response = build_error_response(self.context.id, error.status, body)

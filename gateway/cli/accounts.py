@@ -170,4 +170,4 @@ for _add in (_add_show, add_toggles, add_credit_commands):
 def _warn_of_unpriced(context: CliContext, fields: Mapping[str, Any]) -> None:
     """Warn about models without a price on standard error if ``fields`` set a spending limit."""
     if fields.get("quota_usd") is not None:
-        output.print_unpriced(output.list_unpriced(call(context, "GET", "models")))
+        output.print_unpriced_models(output.list_unpriced_models(call(context, "GET", "models")))

@@ -288,7 +288,7 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
     loop, data = asyncio.get_running_loop(), context.data
     deadline = loop.time() + context.busy_wait_s
     while True:
-        holder = find_running(data)
+        holder = find_running_process(data)
         if holder is None:
             if not context.scratch and not is_used(data):
                 raise StartupError(
@@ -314,10 +314,10 @@ def require_running(context: CliContext, verb: str) -> None:
 
 def is_running(context: CliContext) -> bool:
     """Return whether the command would call a running gateway. Raises ``CliError``."""
-    return bool(context.url) or find_running(context.data) is not None
+    return bool(context.url) or find_running_process(context.data) is not None
 
 
-def find_running(data: Path) -> Json | None:
+def find_running_process(data: Path) -> Json | None:
     """Return the announcement of the process that holds the folder; None if no process holds it.
 
     Raises ``StartupError`` if the folder cannot be read.
@@ -383,9 +383,9 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
 
 def load_file_config(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
     """Read the configuration. Raises ``CliError`` with all problems, one per line."""
-    from gateway.config.loader import ConfigError, read_declared
+    from gateway.config.loader import ConfigError, read_declared_config
 
     try:
-        return read_declared(path, environ)
+        return read_declared_config(path, environ)
     except ConfigError as error:
         raise StartupError(str(error)) from None

@@ -54,7 +54,7 @@ def test_alerts(context: CliContext, name: str | None) -> None:
         test_results = call(context, "POST", "alerts", "test")["data"]
     else:
         test_results = [call(context, "POST", "alerts", name, "test")]
-    print_answer(context, {"object": "list", "data": test_results}, lambda _: _print_tested(test_results))
+    print_answer(context, {"object": "list", "data": test_results}, lambda _: _print_test_results(test_results))
     exit_unless(all(result["delivered"] for result in test_results))
 
 
@@ -71,7 +71,7 @@ def _print_alerts(answer: Json) -> None:
         click.echo(f"{format_moment(alert['at'])}  {clean(alert['message'])}")
 
 
-def _print_tested(test_results: Sequence[Json]) -> None:
+def _print_test_results(test_results: Sequence[Json]) -> None:
     for result in test_results:
         click.echo(
             f"{result['name']}: " + ("delivered" if result["delivered"] else f"not delivered: {clean(result['error'])}")

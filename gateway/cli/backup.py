@@ -147,7 +147,7 @@ def downgrade(context: CliContext, *, version: str) -> None:
         "copy": str(downgrade_result.copy),
         "version": version,
     }
-    print_answer(context, report, lambda _: _print_downgraded(report))
+    print_answer(context, report, lambda _: _print_downgrade(report))
 
 
 def _find_server(config: "Config") -> str:
@@ -177,7 +177,7 @@ def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
     return entered_passphrase
 
 
-def _print_downgraded(report: Mapping[str, str]) -> None:
+def _print_downgrade(report: Mapping[str, str]) -> None:
     click.echo(f"The database has schema {report['schema']} (it was {report['schema_before']}).")
     click.echo(f"The former database is {report['copy']}.")
     click.echo(f"Install version {report['version']} before you start the gateway: this one would upgrade it again.")

@@ -111,8 +111,8 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
         )
 
     channels_before, channel = run(context, add)
-    print_answer(context, channel, lambda _: output_channels.print_added(channel))
-    output_channels.print_replaced(channels_before, channel)
+    print_answer(context, channel, lambda _: output_channels.print_added_channel(channel))
+    output_channels.print_replaced_channels(channels_before, channel)
 
 
 def _find_provider(name: str) -> str:

@@ -11,7 +11,16 @@ from datetime import UTC, datetime
 import click
 import orjson
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, find_running, require_running, run
+from gateway.cli.admin_client import (
+    AdminClient,
+    CliContext,
+    CliError,
+    Json,
+    call,
+    find_running_process,
+    require_running,
+    run,
+)
 from gateway.cli.new_key import create_key
 from gateway.cli.options import channel_command, running_command
 from gateway.cli.output import print_answer
@@ -177,7 +186,7 @@ def open_console(context: CliContext, *, only_print: bool) -> None:
     """
     require_running(context, "open")
     setup = call(context, "GET", "setup")
-    url = f"{context.url or (find_running(context.data) or {})['url']}/console"
+    url = f"{context.url or (find_running_process(context.data) or {})['url']}/console"
     print_answer(context, {"url": url}, lambda _: click.echo(url))
     if setup["open"]:
         click.echo("There is no administrator yet. Use the one-time link that 'gateway serve' has printed.", err=True)

@@ -8,7 +8,7 @@ import click
 
 from gateway.cli import admin_client
 from gateway.cli.options import channel_command, exit_unless, running_command
-from gateway.cli.output import list_unpriced, print_answer, print_reload
+from gateway.cli.output import list_unpriced_models, print_answer, print_reload
 from gateway.cli.output_channels import print_report
 
 
@@ -64,12 +64,12 @@ def check(context: admin_client.CliContext) -> None:
 
 async def _test(admin: admin_client.AdminClient) -> admin_client.Json:
     """Test all active channels; return the results, the models without a price, and warnings about routes."""
-    from gateway.config.loader import read_shipped
+    from gateway.config.loader import read_shipped_prices
     from gateway.routing.route_warnings import list_map_warnings
 
-    results, unpriced = await admin.test_channels(), list_unpriced(await admin.get("models"))
+    results, unpriced = await admin.test_channels(), list_unpriced_models(await admin.get("models"))
     routes, channels = (await admin.get("routes"))["data"], (await admin.get("channels"))["data"]
     warnings = [warning for route in routes for warning in route["warnings"]]
     maps = ((channel["name"], channel["model_map"]) for channel in channels)
-    warnings += list_map_warnings(maps, lambda model: read_shipped().find(model) is not None)
+    warnings += list_map_warnings(maps, lambda model: read_shipped_prices().find(model) is not None)
     return {"channels": results, "unpriced": unpriced, "warnings": warnings}

@@ -94,12 +94,12 @@ def print_models(models: Sequence[Json], *, filtered: bool = False) -> None:
     print_table(MODELS, models, hint)
 
 
-def list_unpriced(models: Json) -> list[str]:
+def list_unpriced_models(models: Json) -> list[str]:
     """Return the names of the models without a price."""
     return [model["id"] for model in models["data"] if model["price"] is None]
 
 
-def print_unpriced(names: Sequence[str]) -> None:
+def print_unpriced_models(names: Sequence[str]) -> None:
     """Print a warning to standard error that these models have no price; no output for an empty list."""
     if names:
         shown_names = ", ".join(names[:_MAX_SHOWN_MODELS]) + (

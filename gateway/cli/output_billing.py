@@ -58,7 +58,7 @@ def print_usage(usage: Json) -> None:
     click.echo(f"Usage from {period}\n")
     if axis == "day":
         lines = list(fill_days(lines))
-    elif unlisted_usage := _find_unlisted(lines, total):
+    elif unlisted_usage := _find_unlisted_usage(lines, total):
         lines = [*lines, {axis: ABSENT, **unlisted_usage}]
     console = Console()
     lines_and_total = [*lines, {**total, axis: "total"}]
@@ -71,7 +71,7 @@ def print_usage(usage: Json) -> None:
     draw(console, filled_columns, GAP)
 
 
-def _find_unlisted(lines: Sequence[Json], total: Json) -> Json | None:
+def _find_unlisted_usage(lines: Sequence[Json], total: Json) -> Json | None:
     """Return the usage without a row, that is, requests without a channel or model; None if there is none."""
     unlisted_usage = {name: total[name] - sum(line[name] for line in lines) for name in _EMPTY_USAGE}
     if not unlisted_usage["requests"]:
@@ -86,26 +86,26 @@ def list_usage_columns(axis: str, decimals: int, *, saves: bool = False) -> list
     ``decimals`` is the number of decimals of its costs. If ``saves`` is true, prompt caches have saved something, and a
     column shows the amounts.
     """
-    saved_column = Column("SAVED", lambda line: _format_saved(line["saved_usd"], decimals), align_right=True, drop=4)
+    saved_column = Column("SAVED", lambda line: _format_savings(line["saved_usd"], decimals), align_right=True, drop=4)
     return [
         Column(axis.upper(), axis, shrinks=True, width=_LABEL_WIDTH),
         Column("REQUESTS", lambda line: f"{line['requests']:,}", align_right=True, drop=1),
         Column("IN", lambda line: f"{line['prompt_tokens']:,}", align_right=True, drop=2),
         Column("OUT", lambda line: f"{line['completion_tokens']:,}", align_right=True, drop=2),
-        Column("CACHED", _format_cached, align_right=True, drop=3),
+        Column("CACHED", _format_cached_tokens, align_right=True, drop=3),
         *((saved_column,) if saves else ()),
         Column("COST", lambda line: format_cost(line["cost_usd"], decimals), align_right=True),
     ]
 
 
-def _format_cached(line: Json) -> str:
+def _format_cached_tokens(line: Json) -> str:
     """Format the cached tokens, and their share of the prompts from 1 % on: ``1,200 (80%)``."""
     cached = line["cached_tokens"]
     percent = 100 * cached // max(line["prompt_tokens"], 1)
     return f"{cached:,} ({percent}%)" if percent else f"{cached:,}"
 
 
-def _format_saved(amount: float, decimals: int) -> str:
+def _format_savings(amount: float, decimals: int) -> str:
     """Format what prompt caches have saved, in dollars; negative if they cost more."""
     return ("-" if amount < 0 else "") + format_cost(abs(amount), decimals)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli.output import print_fields, print_unpriced
+from gateway.cli.output import print_fields, print_unpriced_models
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_some, format_usd, format_value
 
@@ -136,7 +136,7 @@ def print_channel(channel: Json) -> None:
             "first byte": _format_latency(channel),
             "calls": _format_calls(channel),
             **_format_keys(channel["keys"]),
-            **_list_measured(channel["keys"]),
+            **_list_measurements(channel["keys"]),
             "serves": "models listed by the provider" if channel["sync"] else format_value(channel["models"]),
             **({"filter": channel["models"]} if channel["sync"] and channel["models"] else {}),
             "model map": channel["model_map"],
@@ -166,14 +166,14 @@ def _format_queue(channel: Json) -> str:
     return f"{text}, one model at a time" if queue["one_model"] else text
 
 
-def print_added(channel: Json) -> None:
+def print_added_channel(channel: Json) -> None:
     """Print a newly added channel on one line: ``lab is healthy: 12 models``."""
     count = _format_count(channel)
     health = _format_reason(format_health(channel), channel["health_reason"])
     click.echo(clean(f"{channel['name']} is {health}: {count} model{'' if count == '1' else 's'}"))
 
 
-def print_replaced(old_channels: Sequence[Json], new_channel: Json) -> None:
+def print_replaced_channels(old_channels: Sequence[Json], new_channel: Json) -> None:
     """Print to standard error the discovered channels that ``new_channel`` has replaced."""
     replaced_names = [
         channel["name"]
@@ -216,7 +216,7 @@ def _format_key(key: Json) -> str:
     return f"{text}; rate-limited for {format_some(limited_models)}" if limited_models else text
 
 
-def format_measured(measurements: Sequence[Json]) -> str:
+def format_measurements(measurements: Sequence[Json]) -> str:
     """Format what was measured of a model at one or more keys: ``412 ms, 80 tokens/s, 1 % failed, $1.20/M``."""
     return "; ".join(filter(None, map(_format_performance, measurements))) or ABSENT
 
@@ -233,13 +233,12 @@ def _format_performance(measurement: Json) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _list_measured(keys: Sequence[Json]) -> dict[str, str]:
+def _list_measurements(keys: Sequence[Json]) -> dict[str, str]:
     """Return a line for each model that was measured, and each key."""
     has_several_keys = len(keys) > 1
     return {
-        f"measured {measurement['model']}" + (f" (key {key['number']})" if has_several_keys else ""): format_measured(
-            [measurement]
-        )
+        f"measured {measurement['model']}"
+        + (f" (key {key['number']})" if has_several_keys else ""): format_measurements([measurement])
         for key in keys
         for measurement in key["measured"]
     }
@@ -298,6 +297,6 @@ def print_report(report: Json, *, config: Path | None) -> None:
         return
     click.echo(f"The configuration is valid ({config or 'no file: defaults and environment'}).\n")
     print_tests(report["channels"])
-    print_unpriced(report["unpriced"])
+    print_unpriced_models(report["unpriced"])
     for warning in report["warnings"]:
         click.echo(clean(f"{warning}."), err=True)

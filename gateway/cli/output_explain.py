@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.output_channels import format_measured, format_state
+from gateway.cli.output_channels import format_measurements, format_state
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, Json, clean, format_limits, format_usd, format_value
 
@@ -51,7 +51,11 @@ ROUTE_COLUMNS = (
     Column("STATE", _format_state, status=True),
     Column("PRICE", _format_price, align_right=True),
     Column(
-        "MEASURED", lambda row: format_measured(row.get("measured", ())), hidden_value=ABSENT, shrinks=True, width=16
+        "MEASURED",
+        lambda row: format_measurements(row.get("measured", ())),
+        hidden_value=ABSENT,
+        shrinks=True,
+        width=16,
     ),
     Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
     Column("REASON", _format_reason, hidden_value="", shrinks=True, width=16),

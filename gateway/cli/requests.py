@@ -142,7 +142,7 @@ async def _list(admin: AdminClient, query: Json) -> Json:
 
 
 async def _follow(admin: AdminClient, query: Json, *, as_json: bool) -> None:
-    await _print_new(follow_requests(admin, await resolve_key_id(admin, query)), as_json=as_json)
+    await _print_new_rows(follow_requests(admin, await resolve_key_id(admin, query)), as_json=as_json)
 
 
 async def follow_requests(admin: AdminClient, query: Mapping[str, Any]) -> AsyncIterator[Json]:
@@ -169,7 +169,7 @@ def print_requests(rows: Sequence[Json]) -> None:
     print_table(REQUESTS, rows, "No requests found.")
 
 
-async def _print_new(rows: AsyncIterator[Json], *, as_json: bool) -> None:
+async def _print_new_rows(rows: AsyncIterator[Json], *, as_json: bool) -> None:
     if not as_json:
         click.echo(format_line(REQUESTS))
     async for row in rows:

@@ -53,7 +53,7 @@ def serve(
       gateway serve --host 0.0.0.0 --port 9000
     """
     from gateway.config.exposure import check_secrets
-    from gateway.config.loader import read_declared
+    from gateway.config.loader import read_declared_config
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # blocked until serve.py handles the signal
     environ = _find_environ()
@@ -62,7 +62,7 @@ def serve(
 
     def reload_config() -> "FileConfig":
         # If there was no file at the start, use a default file created since then.
-        declared = _set_address(read_declared(path or find_config(None), environ), host, port)
+        declared = _set_address(read_declared_config(path or find_config(None), environ), host, port)
         check_secrets(declared.config, folder.admin_token())
         return declared
 

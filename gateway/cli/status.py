@@ -72,7 +72,7 @@ def list_running(context: CliContext) -> None:
     In a cluster those of all nodes are listed, and NODE is the beginning of the id of the one that has a request.
     """
     listing = _get(context, "running")
-    print_answer(context, listing, print_running)
+    print_answer(context, listing, print_running_requests)
     if listing["unanswered"] and not context.as_json:
         click.echo(f"Not asked, or without an answer: {', '.join(listing['unanswered'])} (gateway nodes)", err=True)
 
@@ -84,10 +84,10 @@ def cancel_running(context: CliContext, request_id: str) -> None:
     """Cancel the request ID, or the only one that begins so, at its provider; what has been delivered is charged."""
     _require_running(context)
     answer = call_object(context, "POST", "running", request_id, "cancel")
-    print_answer(context, answer, _print_cancelled)
+    print_answer(context, answer, _print_cancellation)
 
 
-def _print_cancelled(answer: Json) -> None:
+def _print_cancellation(answer: Json) -> None:
     if answer["cancelled"]:
         click.echo(f"The request {answer['id']} was cancelled.")
     else:
@@ -104,7 +104,7 @@ def _require_running(context: CliContext) -> None:
         raise CliError(f"No gateway runs with the data folder {context.data}")
 
 
-def print_running(requests: Sequence[Json]) -> None:
+def print_running_requests(requests: Sequence[Json]) -> None:
     """Print a table of requests in progress."""
     print_table(RUNNING, requests, "No requests in progress.")
 
@@ -114,7 +114,7 @@ def _format_database(store: Json) -> str:
     return f"{size} on a PostgreSQL server" if log is None else f"{size} + {format_bytes(log)} WAL"
 
 
-def _format_refused(count: int) -> str:
+def _format_refusals(count: int) -> str:
     return f"; {count} REFUSED by the database (gateway doctor)" if count else ""
 
 
@@ -144,7 +144,7 @@ def print_health(report: Json) -> None:
             "database": f"{_format_database(store)}; "
             f"schema {store['schema']}; {'' if store['writable'] else 'NOT '}writable; last commit {commit}",
             "queue": f"{queue['waiting_rows']} records waiting{'; WRITES FAIL' if queue['failing'] else ''}"
-            f"{_format_refused(queue['set_aside'])}",
+            f"{_format_refusals(queue['set_aside'])}",
             "rate limits": _format_limits(report["limits"]),
             "journal": format_bytes(report["journal_bytes"]),
             "media": _format_folder(report["media"]),

@@ -111,7 +111,7 @@ def missing(source: str, other: str, since: str, export: Path | None, *, as_json
 
     configure_log("auto", logging.WARNING)
     try:
-        report = _find_missing(source, other, since, export)
+        report = _find_missing_requests(source, other, since, export)
     except (CopyFailed, OSError) as error:
         raise CliError(str(error)) from None
     except ModuleNotFoundError as error:
@@ -127,10 +127,10 @@ def missing(source: str, other: str, since: str, export: Path | None, *, as_json
             }
         )
     else:
-        _print_missing(report)
+        _print_missing_requests(report)
 
 
-def _find_missing(source: str, other: str, since: str, export: Path | None) -> "MissingReport":
+def _find_missing_requests(source: str, other: str, since: str, export: Path | None) -> "MissingReport":
     from gateway.errors import InvalidRequest
     from gateway.server.query import parse_moment
     from gateway.storage.copying.missing_requests import list_missing
@@ -145,7 +145,7 @@ def _find_missing(source: str, other: str, since: str, export: Path | None) -> "
         return asyncio.run(list_missing(source, other, since_ms, lambda row: print(json.dumps(row), file=file)))
 
 
-def _print_missing(report: "MissingReport") -> None:
+def _print_missing_requests(report: "MissingReport") -> None:
     charged_usd = report.charged_nanos / NANOS_PER_USD
     print_table(MISSING, [attrs.asdict(key) for key in report.keys], "No request is missing.")
     if report.keys:

@@ -129,9 +129,9 @@ async def watch_videos(
             query = {"live": "true", "order": "asc", "limit": _MAX_LIVE_JOBS, "account": account}
             found_videos = (await admin.get("videos", query=query))["data"]
             followed_ids += [video["id"] for video in found_videos if video["id"] not in last_seen]
-        found_videos += await _get_videos(admin, _list_missing(followed_ids, found_videos))
+        found_videos += await _get_videos(admin, _list_missing_ids(followed_ids, found_videos))
         changed_videos = [video for video in found_videos if last_seen.get(video["id"]) != video]
-        for video_id in _list_missing(followed_ids, found_videos):
+        for video_id in _list_missing_ids(followed_ids, found_videos):
             if video_id not in last_seen:
                 raise admin_client.CliError(f"Video {video_id} not found")
             changed_videos.append({**last_seen[video_id], "status": DELETED_STATE, "live": False})
@@ -144,7 +144,7 @@ async def watch_videos(
         await asyncio.sleep(interval_s)
 
 
-def _list_missing(video_ids: Sequence[str], found_videos: Sequence[admin_client.Json]) -> list[str]:
+def _list_missing_ids(video_ids: Sequence[str], found_videos: Sequence[admin_client.Json]) -> list[str]:
     known_ids = {video["id"] for video in found_videos}
     return [video_id for video_id in video_ids if video_id not in known_ids]
 

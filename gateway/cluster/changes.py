@@ -86,7 +86,7 @@ class ChangeFollower:
             self._credit_keeper.distrust_leases()
         database = self._storage.database
         if database.credit is not None:
-            await database.write(database.credit.open_missing)
+            await database.write(database.credit.open_missing_balances)
         await self._api_keys.reload()
         self._load_models(None)
         await self._apply_settings_and_channels(settings=True, channels=True)

@@ -14,7 +14,7 @@ from gateway.cluster.membership.session import NodeSession
 from gateway.cluster.membership.store_clock import StoreClock
 from gateway.cluster.membership.times import TIMES
 from gateway.cluster.own_url import find_own_url
-from gateway.cluster.state.secrets import check_shared, share_secrets
+from gateway.cluster.state.secrets import check_shared_secrets, share_secrets
 from gateway.domain.balance import parse_day
 from gateway.domain.node import Node
 from gateway.options import AppOptions
@@ -53,7 +53,7 @@ async def open_node(
     database = await open_address(
         address,
         session,
-        lambda connection: check_shared(connection, options.folder, address.name, master_key),
+        lambda connection: check_shared_secrets(connection, options.folder, address.name, master_key),
         lambda postgres_database: PostgresCredit(postgres_database, own_node.id, lambda: parse_day(clock.now())),
     )
     stack.push_async_callback(database.close)

@@ -94,7 +94,7 @@ class ServerCertificate:
     def _hand_over(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self.current.context
 
-    def read_changed(self) -> Certificate | None:
+    def read_changed_certificate(self) -> Certificate | None:
         """Return the certificate in the files; None if they have not changed. Raises ``CertificateError``."""
         try:
             if _hash_files(self._certificate, self._key) == self.current.content:
@@ -118,7 +118,7 @@ class ServerCertificate:
     async def check(self) -> None:
         """Use changed files. If they are not usable, log this once and keep the current certificate."""
         try:
-            certificate = await asyncio.to_thread(self.read_changed)
+            certificate = await asyncio.to_thread(self.read_changed_certificate)
         except CertificateError as error:
             if str(error) != self._refused:
                 log.error("certificate_not_renewed", error=str(error))  # noqa: TRY400 - files, not a bug

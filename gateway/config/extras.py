@@ -17,17 +17,21 @@ MODULES: Mapping[str, str] = {
 """For each extra, a module that exists only if the extra is installed."""
 
 
-def describe_missing(setting: str, extra: str) -> str:
+def describe_missing_extra(setting: str, extra: str) -> str:
     """Return the error message for a ``setting`` whose extra is missing, with the command that installs the extra."""
     return f"{setting}: needs an extra that is not installed; install it with: {format_install_command(extra)}"
 
 
 def list_missing(config: Config) -> list[str]:
     """Return an error message for each setting whose extra is not installed."""
-    return [describe_missing(setting, extra) for setting, extra in _list_wanted(config) if not _is_installed(extra)]
+    return [
+        describe_missing_extra(setting, extra)
+        for setting, extra in _list_wanted_extras(config)
+        if not _is_installed(extra)
+    ]
 
 
-def _list_wanted(config: Config) -> Iterator[tuple[str, str]]:
+def _list_wanted_extras(config: Config) -> Iterator[tuple[str, str]]:
     if config.tracing.endpoint:
         yield "tracing.endpoint", "tracing"
     for index, spec in enumerate(config.alert):

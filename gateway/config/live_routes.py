@@ -51,7 +51,7 @@ class RouteService(StoredSettings):
         async with self._reloader.changing:
             if self._is_declared(name):
                 raise build_not_stored_error(f"the route {name!r}", declared=True)
-            audit = self._build_audit(by, "route.changed", name, self._build_stored(name), _build_fields(route))
+            audit = self._build_audit(by, "route.changed", name, self._build_stored_fields(name), _build_fields(route))
             await self._put(path, build_route(route), audit)
         return RouteView(route, "console")
 
@@ -64,13 +64,13 @@ class RouteService(StoredSettings):
         async with self._reloader.changing:
             if path not in self._live.effective.stored:
                 raise build_not_stored_error(f"the route {name!r}", declared=self._is_declared(name))
-            audit = self._build_audit(by, "route.removed", name, self._build_stored(name), {})
+            audit = self._build_audit(by, "route.removed", name, self._build_stored_fields(name), {})
             await self._delete(path, audit)
 
     def _is_declared(self, name: str) -> bool:
         return any(spec.name == name for spec in self._live.effective.config.route)
 
-    def _build_stored(self, name: str) -> dict[str, Any]:
+    def _build_stored_fields(self, name: str) -> dict[str, Any]:
         """Return the fields of the stored route; empty if none is stored, or an ignored one."""
         return next((_build_fields(spec.route()) for spec in self._live.effective.routes if spec.name == name), {})
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 import attrs
 
 from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
-from gateway.config.loader import read_shipped
+from gateway.config.loader import read_shipped_prices
 from gateway.config.merge import EDITABLE, list_sections
 from gateway.config.stored_settings import StoredSettings, build_not_stored_error
 from gateway.domain.audit_log import Actor
@@ -108,7 +108,7 @@ class SettingsService(StoredSettings):
         file = PriceList([spec.price() for spec in effective.config.price])
         console = PriceList([spec.price() for spec in effective.prices])
         before = PriceList(file, console)
-        shipped = [price for price in read_shipped().list_prices() if _find_precedent(before, price) is None]
+        shipped = [price for price in read_shipped_prices().list_prices() if _find_precedent(before, price) is None]
         return [
             *(PriceView(price, "file", in_force=True) for price in file.list_prices()),
             *(
@@ -204,7 +204,7 @@ def _build_read_only_error(view: SettingView) -> Conflict:
 
 def _build_shipped_price(model: str, provider: str | None) -> Fields:
     """Return the fields of the built-in price that applies to ``model``; empty if it has no such price."""
-    price = read_shipped().find(model, provider)
+    price = read_shipped_prices().find(model, provider)
     return {} if price is None else build_price(attrs.evolve(price, model=model, provider=provider))
 
 

@@ -53,10 +53,10 @@ _FREE = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
 
 def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
     """Read the configuration from the file ``path``, if any, and the environment. Raises ``ConfigError``."""
-    return read_declared(path, environ).config
+    return read_declared_config(path, environ).config
 
 
-def read_declared(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
+def read_declared_config(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     """Read the configuration with the source of each setting. Raises ``ConfigError``."""
     label = str(path) if path else "environment"
     raw, problems = _read_toml(path) if path else ({}, [])
@@ -115,16 +115,16 @@ def _has_problem_in(where: str, paths: list[str]) -> bool:
 def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
     """Return the file's prices, then the console's, then the built-in ones. Local models and the demo are free."""
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
-    return PriceList(*layers, _FREE, read_shipped())
+    return PriceList(*layers, _FREE, read_shipped_prices())
 
 
-def read_shipped() -> PriceList:
+def read_shipped_prices() -> PriceList:
     """Return the built-in prices."""
-    return _read_shipped(find_data("prices.toml"))
+    return _read_shipped_prices(find_data("prices.toml"))
 
 
 @lru_cache(1)
-def _read_shipped(path: Path) -> PriceList:
+def _read_shipped_prices(path: Path) -> PriceList:
     """Index the built-in prices, once per process."""
     prices = BuiltInPrices(path.read_text(encoding="utf-8"))
     return PriceList(PriceLayer(prices, prices.list_free()))

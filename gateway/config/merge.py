@@ -70,12 +70,12 @@ def find_sources(config: Config) -> Mapping[str, Source]:
     }
 
 
-def parse_stored(settings: Iterable[Setting]) -> Stored:
+def parse_stored_settings(settings: Iterable[Setting]) -> Stored:
     """Return the values of stored settings, by path."""
     return {setting.path: setting.value for setting in settings}
 
 
-def merge_stored(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> EffectiveConfig:
+def merge_stored_settings(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> EffectiveConfig:
     """Merge ``stored`` with ``declared``, which takes precedence."""
     config, ignored = declared.config, dict[str, str]()
     overrides = _group_by_section(declared, stored, ignored)

@@ -17,7 +17,13 @@ from gateway.billing.abandoned import Abandoned
 from gateway.config.certificate import Certificate, CertificateError, ServerCertificate
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
-from gateway.config.merge import EffectiveConfig, FileConfig, list_sections, merge_stored, parse_stored
+from gateway.config.merge import (
+    EffectiveConfig,
+    FileConfig,
+    list_sections,
+    merge_stored_settings,
+    parse_stored_settings,
+)
 from gateway.config.schema import Config
 from gateway.domain.attribution import AttributionRules
 from gateway.domain.audit_log import FILE, Actor, build_change
@@ -223,7 +229,7 @@ class Reloader:
         async with self._reloading, AsyncExitStack() as stack:
             declared, words, renewed = await asyncio.to_thread(self._read_all)
             adoptions = self.adoptions
-            effective = merge_stored(declared, parse_stored(await self._settings.list_settings()))
+            effective = merge_stored_settings(declared, parse_stored_settings(await self._settings.list_settings()))
             config = effective.config
             changes = self._list_changes(effective, words, renewed)
             restart = _list_at_start(self._at_start, config)
@@ -239,7 +245,7 @@ class Reloader:
             if renewed is not None and self._source.certificate is not None:
                 self._source.certificate.adopt(renewed)
             if adoptions != self.adoptions:  # settings were changed meanwhile
-                effective = merge_stored(declared, self._live.effective.stored)
+                effective = merge_stored_settings(declared, self._live.effective.stored)
             self._adopt(effective)
             changed_channels = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
         earlier_names = {channel.name for channel in router.catalog.channels}
@@ -247,7 +253,7 @@ class Reloader:
         discovered_names = [channel.name for channel in router.catalog.channels if channel.name not in earlier_names]
         changes += [f"channel {name!r} found" for name in discovered_names]
         log.info("configuration_reloaded", reason="; ".join(changes) or "nothing has changed")
-        log_ignored(effective)
+        log_ignored_settings(effective)
         if restart:
             log.warning("restart_required", reason=f"read at start only: {', '.join(restart)}")
         await asyncio.gather(*(self._channels.sync(channel) for channel in changed_channels))
@@ -286,11 +292,11 @@ class Reloader:
     async def adopt_stored(self) -> None:
         while True:
             adoptions = self.adoptions
-            stored = parse_stored(await self._settings.list_settings())
+            stored = parse_stored_settings(await self._settings.list_settings())
             if adoptions == self.adoptions:  # else this node has meanwhile applied its own change
                 break
         if stored != self._live.effective.stored:
-            effective = merge_stored(self._live.effective.declared, stored)
+            effective = merge_stored_settings(self._live.effective.declared, stored)
             self._adopt(effective)
             await self._channels.review_demo()
             log.info("settings_followed")
@@ -321,7 +327,7 @@ class Reloader:
             declared = self._source.read()
             words = read_words_file(declared.config)
             certificate = self._source.certificate
-            renewed = None if certificate is None else certificate.read_changed()
+            renewed = None if certificate is None else certificate.read_changed_certificate()
         except CertificateError as error:
             raise InvalidRequest(str(error)) from None
         except ConfigError as error:
@@ -338,7 +344,7 @@ def _declares_anything(config: Config) -> bool:
     return bool(config.channel or config.account or config.key)
 
 
-def log_ignored(effective: EffectiveConfig) -> None:
+def log_ignored_settings(effective: EffectiveConfig) -> None:
     """Log every ignored stored setting, and the setting that was renamed."""
     if effective.config.billing.require_price:
         use = 'billing.unpriced = "refuse"'

@@ -451,11 +451,15 @@ class Config:
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
         for what in ("channel", "group", "account", "model", "route", "sign_in", "alert"):
-            yield from _find_repeated(tables, what, ("name",), "expected a name of its own")
+            yield from _find_repeated_tables(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
-        yield from _find_repeated(tables, "price", ("provider", "model"), "expected a model of its own", any_provider)
-        yield from _find_repeated(tables, "key", ("account", "name"), "expected a name of its own within the account")
-        yield from _find_repeated(tables, "key", ("secret",), "expected a secret of its own")
+        yield from _find_repeated_tables(
+            tables, "price", ("provider", "model"), "expected a model of its own", any_provider
+        )
+        yield from _find_repeated_tables(
+            tables, "key", ("account", "name"), "expected a name of its own within the account"
+        )
+        yield from _find_repeated_tables(tables, "key", ("secret",), "expected a secret of its own")
         accounts = {str(account.get("name")) for _, account in _list_tables(tables, "account")}
         for where, table in _list_tables(tables, "key"):
             owner = table.get("account")
@@ -472,7 +476,7 @@ def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Ma
             yield f"{what}[{index}]", item
 
 
-def _find_repeated(
+def _find_repeated_tables(
     tables: Mapping[str, Any], what: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
 ) -> Iterator[Problem]:
     """Yield the tables that repeat all ``keys`` of an earlier table. ``absent`` has the values of missing keys."""

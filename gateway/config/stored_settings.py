@@ -5,7 +5,7 @@ from typing import Any
 
 import structlog
 
-from gateway.config.merge import EffectiveConfig, merge_stored, parse_stored
+from gateway.config.merge import EffectiveConfig, merge_stored_settings, parse_stored_settings
 from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import Actor, AuditRow, build_change
 from gateway.domain.setting import Setting
@@ -46,10 +46,10 @@ class StoredSettings:
 
     async def _merge(self, path: str, value: Any) -> EffectiveConfig:
         """Return the configuration with ``value`` (None removes it) at ``path``. Raises ``InvalidRequest``."""
-        stored = {**parse_stored(await self._store.list_settings()), path: value}
+        stored = {**parse_stored_settings(await self._store.list_settings()), path: value}
         if value is None:
             del stored[path]
-        effective = merge_stored(self._live.effective.declared, dict(sorted(stored.items())))
+        effective = merge_stored_settings(self._live.effective.declared, dict(sorted(stored.items())))
         before = self._live.effective.ignored
         wrong_paths = [where for where in effective.ignored if where == path or where not in before]
         if wrong_paths:

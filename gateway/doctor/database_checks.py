@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 
 from gateway.auth import totp
-from gateway.config.merge import FileConfig, merge_stored
+from gateway.config.merge import FileConfig, merge_stored_settings
 from gateway.doctor.finding import Finding
 from gateway.storage import channels
 from gateway.storage.data_folder import (
@@ -100,11 +100,11 @@ def _check_secrets(
             findings.append(Finding("secrets", "problem", text, _SAME_BACKUP_FIX))
     master = secrets_read[MASTER_KEY_NAME]
     if isinstance(master, bytes):
-        findings += _find_sealed(connection, tables, SecretBox(master))
+        findings += _find_unreadable_secrets(connection, tables, SecretBox(master))
     yield from findings or [Finding("secrets", "ok", "Every secret is there and opens what the database has sealed")]
 
 
-def _find_sealed(connection: sqlite3.Connection, tables: set[str], box: SecretBox) -> Iterator[Finding]:
+def _find_unreadable_secrets(connection: sqlite3.Connection, tables: set[str], box: SecretBox) -> Iterator[Finding]:
     """Yield each channel and member whose encrypted value cannot be decrypted."""
     sealed_values = [
         (
@@ -150,6 +150,6 @@ def _check_stored(connection: sqlite3.Connection, file_config: FileConfig) -> It
     stored_settings = {
         path: orjson.loads(value) for path, value in connection.execute("SELECT path, value FROM settings")
     }
-    for path, reason in merge_stored(file_config, stored_settings).ignored.items():
+    for path, reason in merge_stored_settings(file_config, stored_settings).ignored.items():
         fix = "Set it anew, or reset it: gateway settings --help"
         yield Finding("settings", "warning", f"The stored setting {path} is ignored: {reason}", fix)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gateway.config.extras import list_missing
-from gateway.config.loader import ConfigError, read_declared
+from gateway.config.loader import ConfigError, read_declared_config
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
 from gateway.doctor.database_checks import check_database
@@ -22,7 +22,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     """Yield the findings of all checks for the data folder ``data``. Changes nothing, and leaves no files behind."""
     label = str(config_path) if config_path else "no file: defaults and environment"
     try:
-        file_config = read_declared(config_path, environ)
+        file_config = read_declared_config(config_path, environ)
         yield Finding("settings", "ok", f"The configuration is valid ({label})")
     except ConfigError as error:
         file_config = FileConfig(Config())

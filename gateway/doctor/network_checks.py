@@ -35,7 +35,9 @@ WARN_AFTER_S = 30.0
 def check_clock(config: Config, data: Path, database: Path) -> Iterator[Finding]:
     """Compare the clock with the ``Date`` header of the first provider that answers."""
     urls = [channel.base_url or _find_base_url(channel.provider) for channel in config.channel if not channel.proxy]
-    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored(config, data, database)])))[:MAX_ASKED_URLS]:
+    for url in list(dict.fromkeys(filter(None, [*urls, *_list_stored_addresses(config, data, database)])))[
+        :MAX_ASKED_URLS
+    ]:
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError, TypeError):
             ahead_s = time.time() - _read_date(url)
             text = f"The clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of {url}"
@@ -52,7 +54,7 @@ def _find_base_url(provider: str) -> str | None:
     return PROVIDERS[provider].base_url if provider in PROVIDERS else None
 
 
-def _list_stored(config: Config, data: Path, database: Path) -> list[str | None]:
+def _list_stored_addresses(config: Config, data: Path, database: Path) -> list[str | None]:
     """Return the addresses of stored channels without a proxy; empty if they cannot be read."""
     try:
         root = bytes.fromhex(config.store.master_key) or (data / MASTER_KEY_NAME).read_bytes()

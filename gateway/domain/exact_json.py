@@ -44,7 +44,7 @@ def loads(data: bytes) -> Any:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        return load_refused(data, error)
+        return load_refused_json(data, error)
     return _load(data) if may_lose_digits(data) else value
 
 
@@ -60,7 +60,7 @@ def load_arguments(text: str) -> Any:
             raise error from None
 
 
-def load_refused(data: bytes, error: orjson.JSONDecodeError) -> Any:
+def load_refused_json(data: bytes, error: orjson.JSONDecodeError) -> Any:
     """Parse JSON that orjson has refused with ``error``. Raises an equal error if the JSON is invalid."""
     try:
         return _load(data)

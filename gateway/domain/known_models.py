@@ -86,7 +86,7 @@ def find_kind_by_name(name: str) -> ModelKind | None:
 
 
 @lru_cache(4_096)
-def describe_known(model: str) -> ModelDescription:
+def describe_known_model(model: str) -> ModelDescription:
     """Return what the gateway itself knows of ``model``, a provider's name for it."""
     kind = find_kind_by_name(model)
     read: tuple[Modality, ...] | None = None
@@ -122,8 +122,8 @@ def describe_kind(description: ModelDescription) -> ModelDescription:
 
 
 def describe_without_limits(model: str) -> ModelDescription:
-    """Like ``describe_known``, for a server that sets its own limits: they depend on its memory, not on the model."""
-    known = describe_known(model)
+    """Like ``describe_known_model``, for a server that sets its own limits, by its memory and not by the model."""
+    known = describe_known_model(model)
     if known == UNDESCRIBED:
         return known
     return ModelDescription(

@@ -58,7 +58,7 @@ def _choose_known(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
-def list_known(description: ModelDescription) -> dict[str, Any]:
+def list_known_properties(description: ModelDescription) -> dict[str, Any]:
     """Return the known properties by name."""
     return {name: value for name in _NAMES if (value := getattr(description, name)) is not None}
 
@@ -117,7 +117,7 @@ NamedDescription = tuple[str, ModelDescription]
 """A model's name or a glob of names, and what is configured for it."""
 
 
-def find_configured(entries: Sequence[NamedDescription], *names: str) -> ModelDescription:
+def find_configured_description(entries: Sequence[NamedDescription], *names: str) -> ModelDescription:
     """Return the entry of a model by any of its names: an exact match, else the longest glob, else ``UNDESCRIBED``."""
     if not entries:
         return UNDESCRIBED

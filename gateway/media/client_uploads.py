@@ -60,7 +60,7 @@ class ClientUploads:
             raise NotFound(text, param="upload_id", should_retry=False)
         return upload
 
-    async def find_pending(self, upload_id: str, account_id: int) -> ClientUpload:
+    async def find_pending_upload(self, upload_id: str, account_id: int) -> ClientUpload:
         upload = await self.get(upload_id, account_id)
         status = upload.find_status(self.now_ms)
         if status != "pending":

@@ -16,7 +16,7 @@ from gateway.formats.errors.content_filter import parse_image_error
 from gateway.formats.errors.openai import parse_retry_after
 from gateway.formats.images.backend import ImageBackend, ProviderRequest
 from gateway.formats.images.backends import make_image_backend
-from gateway.formats.images.openai_response import build_answer, build_completed
+from gateway.formats.images.openai_response import build_answer, build_completed_stream
 from gateway.formats.stream import check_parts
 from gateway.media.buffered_stream import BufferedPassthrough, BufferedStream
 from gateway.media.image_delivery import ImageDelivery
@@ -131,7 +131,7 @@ class ImageService:
 
         async def generate() -> tuple[bytes, Usage]:
             images = await self._generate_as(attempt, inference, "b64_json")
-            return build_completed(images, inference, int(self._clock())), images.usage
+            return build_completed_stream(images, inference, int(self._clock())), images.usage
 
         response = BufferedStream(generate())
         self._tasks.add(response.task)

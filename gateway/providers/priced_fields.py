@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.errors import InvalidRequest
-from gateway.formats.wire.fields import PLAIN_NAMES, find_governed
+from gateway.formats.wire.fields import PLAIN_NAMES, find_governed_field
 from gateway.providers.hosted_tools import TOOLS
 from gateway.wording import fold_name
 
@@ -83,7 +83,7 @@ that Anthropic executes.
 """
 
 
-def list_priced(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
+def list_priced_fields(body: Mapping[str, Any], fields: frozenset[str]) -> list[str]:
     """List those of ``fields`` with a priced value in ``body``; a tool that the vendor executes is ``tools.TYPE``."""
     names = _list_hosted_in_input(body.get("input")) if TOOLS in fields else []
     for name in fields.intersection(body):
@@ -114,7 +114,7 @@ def check_spelling(body: Mapping[str, Any], priced_names: Mapping[str, str]) -> 
             for inner in value:
                 if (
                     fold_name(inner) in priced_names
-                    or find_governed(inner) is not None
+                    or find_governed_field(inner) is not None
                     or fold_name(inner) == _EXTRA_BODY
                 ):
                     path = f"{name}.{inner}"

@@ -114,7 +114,7 @@ class Proxy:
         attempt = self._find_attempt(ctx)
         if attempt is None:
             return False
-        attempt.cancel(make_cancelled())
+        attempt.cancel(make_cancellation_error())
         return True
 
     def drain(self, ctx: RequestContext, *, whole: bool = False) -> DrainedStream | None:
@@ -226,10 +226,10 @@ class Attempts:
                     targets.start(answer_id, self._now_s) if last_failure is None else targets.next(last_failure[0])
                 )
             except NoHealthyChannel:
-                if not targets.list_queued():
+                if not targets.list_queued_targets():
                     raise
                 attempt = None
-            if attempt is None and targets.list_queued():
+            if attempt is None and targets.list_queued_targets():
                 attempt = await self._await_place()
                 if attempt is None:
                     await asyncio.sleep(0)
@@ -328,7 +328,7 @@ def _rank(error: ProviderError) -> int:
     return 1 if isinstance(error, StaleConnection | ResourcesExhausted) else 2
 
 
-def make_cancelled() -> RequestCancelled:
+def make_cancellation_error() -> RequestCancelled:
     """Return the error that the client of a cancelled request sees."""
     return RequestCancelled(
         "The request was cancelled by an operator, or a member of its account", phase="cancel", should_retry=False

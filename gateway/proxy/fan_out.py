@@ -142,7 +142,7 @@ class MergedResponse:
             response.close()
 
 
-async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
+async def open_merged_response(attempt: Attempt, send: Send) -> MergedResponse:
     """Send the requests of an attempt, and return the merged response. Raises ``ProviderError``."""
     response = attempt.response = MergedResponse(attempt)
     packed = await _pack(attempt)
@@ -155,7 +155,7 @@ async def open_merged(attempt: Attempt, send: Send) -> MergedResponse:
     return response
 
 
-async def fetch_merged(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
+async def fetch_merged_answer(attempt: Attempt, send: Send, limit: int) -> tuple[bytes, Usage]:
     """Send the requests of an attempt; return the merged answer and its usage. ``limit`` is in bytes per answer."""
     merged = attempt.response = MergedResponse(attempt)
     packed, translator, secrets = await _pack(attempt), attempt.translator, attempt.channel.secrets

@@ -29,7 +29,7 @@ from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
 from gateway.proxy.stream import MAX_HELD_BYTES, OpenStream, ProviderStream, StreamTimeouts, end_open_stream
 from gateway.request_context import RequestContext
-from gateway.routing.target import Attempt, Packed, Target, find_answered
+from gateway.routing.target import Attempt, Packed, Target, find_answering_model
 from gateway.upstream.interface import HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
@@ -139,7 +139,7 @@ async def _count_or_estimate(answer: Awaitable[ProviderAnswer], inference: Infer
 async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> ProviderAnswer:
     translator = attempt.translator
     if attempt.several is not None:
-        merging = fan_out.fetch_merged(attempt, partial(_send_one, proxy, attempt), MAX_ANSWER_BYTES)
+        merging = fan_out.fetch_merged_answer(attempt, partial(_send_one, proxy, attempt), MAX_ANSWER_BYTES)
         body, ctx.usage = await attempt.wait_for(merging, attempt.timeouts.total_s, proxy.timer)
     else:
         response = await open_response(proxy, attempt)
@@ -150,7 +150,7 @@ async def _read(proxy: Proxy, ctx: RequestContext, attempt: Attempt) -> Provider
         else:
             body, ctx.usage = translator.parse_answer(raw, attempt.channel.secrets)
     if attempt.target.find_price is not None:
-        attempt.answered = find_answered(body)
+        attempt.answered = find_answering_model(body)
     if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = await run_by_size(len(body), find_response_id, body)
     proxy.load_balancer.record_success(attempt.slot)
@@ -171,7 +171,7 @@ async def open_provider_stream(proxy: Proxy, attempt: Attempt) -> OpenedStream:
 
 async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequest) -> OpenedStream:
     timeouts = attempt.timeouts
-    opening = fan_out.open_merged(attempt, partial(_send_one, proxy, attempt))
+    opening = fan_out.open_merged_response(attempt, partial(_send_one, proxy, attempt))
     response = await attempt.wait_for(opening, min(timeouts.first_byte_s, timeouts.total_s), proxy.timer)
     attempt.check()
     return response, MergedStream(inference, response.gates, attempt.channel.secrets), None
@@ -234,7 +234,7 @@ def _record_first_event(proxy: Proxy, attempt: Attempt, received: Iterable[bytes
     """Record the success of an attempt, and the facts about the answer in its first event, the last of ``received``."""
     proxy.load_balancer.record_success(attempt.slot)
     if attempt.target.find_price is not None:
-        attempt.answered = find_answered(b"".join(filter(None, received)))
+        attempt.answered = find_answering_model(b"".join(filter(None, received)))
     if attempt.target.endpoint.wire == "openai_responses":
         attempt.response_id = find_response_id(b"".join(filter(None, received))[:MAX_HELD_BYTES])
 

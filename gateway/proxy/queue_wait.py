@@ -75,7 +75,7 @@ class QueueWait:
         caller, targets, now = self._ctx.caller, self._ctx.target_list, self._load_balancer.now
         until = now + targets.find_wait_s()
         self._woken.clear()
-        for target in targets.list_queued():
+        for target in targets.list_queued_targets():
             channel = target.channel
             entered_at = self._entered_at.setdefault(channel.name, now)
             if channel.queue is None or entered_at + channel.queue.wait_s <= now:

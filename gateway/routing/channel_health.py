@@ -191,11 +191,11 @@ def _build_key(key: KeyState, number: int, now: float, names: AccountNames, erro
         reason=reason,
         circuits=tripped_circuits,
         limited_models=sorted(model for model, hit in key.rate_limit_hits.items() if hit.ends_at > now),
-        measured=list_measured(key, now),
+        measured=list_measured_models(key, now),
     )
 
 
-def list_measured(key: KeyState, now: float) -> list[PerformanceView]:
+def list_measured_models(key: KeyState, now: float) -> list[PerformanceView]:
     """Describe what was measured of at most ``MOST_CIRCUITS`` models at a key."""
     return [
         _build_performance(model, performance, now)

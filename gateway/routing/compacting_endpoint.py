@@ -8,7 +8,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.routing.target import Target
 
 
-def find_compacting(target: Target, inference: InferenceRequest) -> Target | None:
+def find_compacting_target(target: Target, inference: InferenceRequest) -> Target | None:
     """Return ``target`` with the endpoint for compaction, if necessary by asking its model for a summary; or None."""
     provider, (responses, *other_wires) = PROVIDERS[target.channel.provider], OPERATIONS[inference.operation].formats
     if provider.find_endpoint(("openai_compact",), target.model) is not None:

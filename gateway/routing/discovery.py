@@ -21,7 +21,7 @@ LOCAL_DETAILS_TIMEOUT_S = 2.0
 """A start waits no longer for what a local server says of its models; the next list has it."""
 
 
-def find_keyed(environ: Mapping[str, str]) -> list[Channel]:
+def find_keyed_channels(environ: Mapping[str, str]) -> list[Channel]:
     """Return a synchronized channel for every provider whose usual key variable is set."""
     return [
         Channel(provider.slug, provider.slug, base_url, (key,), sync=True, origin="environment")

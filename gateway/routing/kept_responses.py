@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import structlog
 
-from gateway.background import await_ended
+from gateway.background import await_tasks
 from gateway.domain import exact_json
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse, KeptRules
@@ -175,7 +175,7 @@ class KeptResponses:
         return await self._store.sweep_responses(now_ms)
 
     async def close(self) -> None:
-        await await_ended(self._writing.values())
+        await await_tasks(self._writing.values())
 
     async def _await_written(self, ids: Sequence[str] | frozenset[str]) -> None:
         if self._writing:
@@ -217,7 +217,7 @@ class KeptResponses:
             for group in _group_by_size(chain[::-1]):
                 loaded = await self._load(group, loan, items=True, taken=True)
                 if len(loaded) < len(group):
-                    raise make_missing(last.id, param)
+                    raise make_response_not_found(last.id, param)
                 conversation += await run_in_thread(_read_turns, loaded, None if whole else last.id)
         return conversation, len(chain)
 
@@ -305,7 +305,7 @@ class KeptResponses:
         self._stored_bytes_by_account[account_id] = stored_bytes
 
 
-def make_missing(response_id: str, param: str | None = None) -> NotFound:
+def make_response_not_found(response_id: str, param: str | None = None) -> NotFound:
     """Return the error for a response that is unknown or of another account."""
     before = "Previous response" if param else "Response"
     return NotFound(f"{before} with id {response_id[:MAX_ID_CHARS]!r} not found", param=param, should_retry=False)

@@ -78,7 +78,9 @@ class MeasuredBalance:
         if not candidates:
             return None
         place = balance, candidates[0].what.endpoint_key[1]
-        pick = partial(pick_measured, partial(_score, balance=balance, now=now, streams=streams), self._last.get(place))
+        pick = partial(
+            pick_by_measurements, partial(_score, balance=balance, now=now, streams=streams), self._last.get(place)
+        )
         target = choose(candidates, None, rng, pick=pick)
         if target is not None:
             self._last[place] = target.channel.name
@@ -87,7 +89,7 @@ class MeasuredBalance:
         return target
 
 
-def pick_measured(
+def pick_by_measurements(
     find_score: Callable[[Candidate[T]], Score],
     last: str | None,
     candidates: Sequence[Candidate[T]],

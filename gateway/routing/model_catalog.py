@@ -103,7 +103,7 @@ class ModelCatalog:
                 self.state = object()  # ``_may_serve`` now answers differently
             sync_status.error = error
 
-    def find_synced(self, channel: Channel) -> SyncStatus:
+    def find_sync_status(self, channel: Channel) -> SyncStatus:
         return self._sync_statuses.get(channel.name) or SyncStatus()
 
     def find_offer(self, channel: Channel) -> Sequence[ModelInfo] | None:
@@ -111,11 +111,11 @@ class ModelCatalog:
         models = self._models_by_channel.get(channel.name)
         return None if models is None else sorted(models.values(), key=lambda model_info: model_info.id)
 
-    def find_listed(self, channel: Channel, upstream_model: str) -> ModelInfo | None:
+    def find_listed_model(self, channel: Channel, upstream_model: str) -> ModelInfo | None:
         """Return a channel's model by its provider's name; None if the channel lists none of that name."""
         return (self._models_by_channel.get(channel.name) or {}).get(upstream_model)
 
-    def list_serving(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
+    def list_serving_channels(self, model: str, caller: Caller | None = None) -> list[tuple[Channel, bool]]:
         """List the channels for ``model`` and ``caller``, if any, each with whether it certainly serves the model."""
         serving_channels = []
         for channel in self._open_to(caller):

@@ -12,14 +12,20 @@ from typing import Any, NamedTuple
 
 from gateway.domain.account import Caller
 from gateway.domain.channel import Channel
-from gateway.domain.known_models import describe_kind, describe_known, describe_without_limits
-from gateway.domain.model_description import ModelDescription, ModelKind, NamedDescription, find_common, find_configured
+from gateway.domain.known_models import describe_kind, describe_known_model, describe_without_limits
+from gateway.domain.model_description import (
+    ModelDescription,
+    ModelKind,
+    NamedDescription,
+    find_common,
+    find_configured_description,
+)
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.route import Route
 from gateway.domain.unit_prices import build_prices, build_pricing, find_highest_prices
-from gateway.formats.model_lists.openai import build_described
+from gateway.formats.model_lists.openai import build_described_model
 from gateway.frozen import quick_frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog
@@ -127,13 +133,13 @@ class ModelDescriber:
         else:
             served_models = [
                 (channel, channel.upstream_model(model_info.id))
-                for channel, _ in self._catalog.list_serving(model_info.id, caller)
+                for channel, _ in self._catalog.list_serving_channels(model_info.id, caller)
             ]
             served_models.sort(key=lambda served_pair: -served_pair[0].priority)
             description = self._describe_served(model_info.id, served_models)
             price = next(self._list_prices(model_info.id, served_models, caller), None)
             pricing = None if price is None else self._build_pricing(*price)
-        body = build_described(model_info, description, pricing)
+        body = build_described_model(model_info, description, pricing)
         return DescribedModel(model_info, description, pricing, body, hashlib.sha256(body).digest()[:16])
 
     def _describe_route(self, route: Route, caller: Caller) -> tuple[ModelDescription, Mapping[str, Any] | None]:
@@ -147,7 +153,7 @@ class ModelDescriber:
             for share in step.models:
                 served_models = [
                     (channel, channel.upstream_model(share.model))
-                    for channel, _ in self._catalog.list_serving(share.model, caller)
+                    for channel, _ in self._catalog.list_serving_channels(share.model, caller)
                     if step.uses(channel.name)
                 ]
                 if served_models:
@@ -165,12 +171,12 @@ class ModelDescriber:
 
     def _describe_at(self, channel: Channel, model: str, upstream_model: str) -> ModelDescription:
         provider = PROVIDERS[channel.provider]
-        model_info = self._catalog.find_listed(channel, upstream_model)
-        describe = describe_known if provider.local_port is None else describe_without_limits
+        model_info = self._catalog.find_listed_model(channel, upstream_model)
+        describe = describe_known_model if provider.local_port is None else describe_without_limits
         known = (
             describe(upstream_model) if upstream_model == model else describe(upstream_model).fill_from(describe(model))
         )
-        description = find_configured(self._source.configured, model, upstream_model)
+        description = find_configured_description(self._source.configured, model, upstream_model)
         if model_info is not None and model_info.description is not None:
             description = description.fill_from(model_info.description)
         description = description.fill_from(known)

@@ -81,18 +81,18 @@ async def _ask(upstream: HttpClient, request: HttpRequest) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-async def _find_shown(ask: Ask, models: Sequence[ModelInfo]) -> Mapping[str, ModelDescription]:
+async def _find_in_show(ask: Ask, models: Sequence[ModelInfo]) -> Mapping[str, ModelDescription]:
     slots = asyncio.Semaphore(_CONCURRENT)
 
     async def show(model: str) -> ModelDescription:
         async with slots:
-            return parse_shown(await ask("/api/show", orjson.dumps({"model": model})))
+            return parse_show_answer(await ask("/api/show", orjson.dumps({"model": model})))
 
     names = [model.id for model in models[:MAX_MODELS]]
     return dict(zip(names, await asyncio.gather(*map(show, names)), strict=True))
 
 
-def parse_shown(answer: Mapping[str, Any]) -> ModelDescription:
+def parse_show_answer(answer: Mapping[str, Any]) -> ModelDescription:
     """Return what Ollama's ``/api/show`` says of a model."""
     facts = answer.get("model_info")
     architecture = facts.get("general.architecture") if isinstance(facts, Mapping) else None
@@ -144,7 +144,7 @@ def parse_props(answer: Mapping[str, Any]) -> ModelDescription:
 
 
 _DETAILS: Mapping[str, Callable[[Ask, Sequence[ModelInfo]], Coroutine[Any, Any, Mapping[str, ModelDescription]]]] = {
-    "ollama": _find_shown,
+    "ollama": _find_in_show,
     "lm_studio": _find_in_own_list,
     "llama_cpp": _find_in_props,
 }

@@ -27,7 +27,7 @@ def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account 
     group = account.groups[0] if account is not None and account.groups else None
     offers = []
     for model_info in catalog.list_models():
-        serving_channels = [channel for channel, _ in catalog.list_serving(model_info.id) if is_open(channel)]
+        serving_channels = [channel for channel, _ in catalog.list_serving_channels(model_info.id) if is_open(channel)]
         offer = _build_offer(
             model_info, sorted(serving_channels, key=lambda channel: -channel.priority), pricing, group
         )

@@ -15,7 +15,7 @@ from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.chat.translation import is_translated
 from gateway.providers.base import Provider
 from gateway.providers.hosted_tools import TOOLS, must_call
-from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced
+from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced_fields
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog, make_model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
@@ -72,7 +72,7 @@ def refuse_variant(model: str, variant: str) -> InvalidRequest:
     )
 
 
-def keep_allowed(
+def keep_allowed_targets(
     targets: list[Target], caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> list[Target]:
     """Return the targets that allow the request's priced fields, with the prices of the models that it names.
@@ -115,7 +115,7 @@ def _check_target(
         return target
     if inference.features and BETA in fields:
         _check_betas(target.channel, inference.features, inference.model)
-    priced_fields = list_priced(inference.body, fields)
+    priced_fields = list_priced_fields(inference.body, fields)
     if not priced_fields:
         return target
     refused_fields = [name for name in priced_fields if not allows(target.channel, name)]
@@ -182,4 +182,4 @@ def _list_prices(
 
 
 def _offers(catalog: ModelCatalog, caller: Caller, channel: Channel, model: str) -> bool:
-    return any(serving.name == channel.name for serving, _ in catalog.list_serving(model, caller))
+    return any(serving.name == channel.name for serving, _ in catalog.list_serving_channels(model, caller))

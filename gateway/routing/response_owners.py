@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import attrs
 import structlog
 
-from gateway.background import await_ended
+from gateway.background import await_tasks
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
@@ -16,7 +16,7 @@ from gateway.formats.references.stored import StoredReference, list_stored_refer
 from gateway.large_work import call_on_loop
 from gateway.memory_budget import Borrower
 from gateway.routing.item_references import is_own
-from gateway.routing.kept_responses import MOST_REFERRED, KeptResponses, Turn, make_missing
+from gateway.routing.kept_responses import MOST_REFERRED, KeptResponses, Turn, make_response_not_found
 from gateway.storage.response_owners import ResponseOwnerRepository
 
 MOST_RECENT = 10_000
@@ -79,7 +79,7 @@ class ResponseOwners:
         return None
 
     async def forget(self, response_id: str) -> None:
-        await await_ended(self._writing)
+        await await_tasks(self._writing)
         self._recent_owners.pop(response_id, None)
         await self._store.delete_owner(response_id)
 
@@ -154,11 +154,11 @@ class ResponseOwners:
             return inference, None
         owner = await self.locate(previous, account_id)
         if owner is None:
-            raise make_missing(previous, "previous_response_id")
+            raise make_response_not_found(previous, "previous_response_id")
         if isinstance(owner, KeptResponse):
             return await self._kept_responses.extend(inference, owner, borrower)
         if inference.channel and inference.channel != owner.channel:
-            raise make_missing(previous, "previous_response_id")
+            raise make_response_not_found(previous, "previous_response_id")
         return attrs.evolve(inference, channel=owner.channel, earlier_tokens=owner.tokens), None
 
     def record_owner(
@@ -188,7 +188,7 @@ class ResponseOwners:
         return await self._store.sweep_owners(now_ms - RETENTION_MS)
 
     async def close(self) -> None:
-        await await_ended(self._writing)
+        await await_tasks(self._writing)
 
     async def _keep(self, owners: dict[str, ResponseOwner]) -> None:
         try:

@@ -10,7 +10,9 @@ from gateway.routing.model_catalog import ModelCatalog
 
 def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
     """Yield what is probably wrong with a route: a model that it hides, and steps without a channel."""
-    if route.name not in route.models and any(is_certain for _, is_certain in catalog.list_serving(route.name)):
+    if route.name not in route.models and any(
+        is_certain for _, is_certain in catalog.list_serving_channels(route.name)
+    ):
         yield f"The route {route.name!r} hides the model of its name, which none of its steps uses"
     names = [channel.name for channel in catalog.channels]
     for number, step in enumerate(route.steps, 1):
@@ -18,10 +20,10 @@ def list_route_warnings(route: Route, catalog: ModelCatalog) -> Iterator[str]:
         unmatched_globs = [glob for glob in step.channels if not any(fnmatchcase(name, glob) for name in names)]
         yield from (f"{where}: no channel is called {glob!r}" for glob in unmatched_globs)
         for share in step.models:
-            if not any(step.uses(channel.name) for channel, _ in catalog.list_serving(share.model)):
+            if not any(step.uses(channel.name) for channel, _ in catalog.list_serving_channels(share.model)):
                 yield f"{where}: no channel of the step serves the model {share.model!r}"
         for model in step.shadow.models if step.shadow is not None else ():
-            if not catalog.list_serving(model):
+            if not catalog.list_serving_channels(model):
                 yield f"{where}: no channel serves the shadow model {model!r}"
 
 

@@ -20,11 +20,11 @@ from gateway.formats.wire.fields import PLAIN_NAMES
 from gateway.providers.base import Endpoint, Provider
 from gateway.providers.priced_fields import PRICED_FIELDS, check_spelling
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.compacting_endpoint import find_compacting
+from gateway.routing.compacting_endpoint import find_compacting_target
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.losses import rate_losses
 from gateway.routing.model_catalog import ModelCatalog, make_model_not_found
-from gateway.routing.priced_fields import find_refused_variant, keep_allowed, keep_allowing, refuse_variant
+from gateway.routing.priced_fields import find_refused_variant, keep_allowed_targets, keep_allowing, refuse_variant
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.target import Target
 from gateway.routing.target_list import TargetList
@@ -91,17 +91,17 @@ class Router:
         if not options:
             self._check_served(caller, inference)
         if inference.compaction:
-            targets = [able for target in targets if (able := find_compacting(target, inference)) is not None]
+            targets = [able for target in targets if (able := find_compacting_target(target, inference)) is not None]
         if not inference.body.keys() <= PLAIN_NAMES:
             check_spelling(inference.body, _FOLDED)
         if inference.features or inference.operation == "responses" or not PRICED_FIELDS.isdisjoint(inference.body):
-            targets = keep_allowed(targets, caller, inference, catalog=self.catalog, pricing=self.pricing)
+            targets = keep_allowed_targets(targets, caller, inference, catalog=self.catalog, pricing=self.pricing)
         if inference.channel:
             targets = _keep_channel(targets, inference.channel)
         if inference.foreign:
             targets = keep_allowing(targets, inference.foreign)
         if inference.image is not None or inference.video is not None:
-            targets = _keep_able(targets, inference)
+            targets = _keep_able_targets(targets, inference)
         if OPERATIONS[inference.operation].counts_only:
             targets = self._keep_available(targets, caller)
         targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
@@ -170,7 +170,9 @@ class Router:
             if model in self.routes:
                 targets = _list_step_targets(self, self.routes[model], caller, operation)
             else:
-                targets = self.keep_priced(self.list_options(caller, model, operation), caller, model, operation)
+                targets = self.keep_priced_targets(
+                    self.list_options(caller, model, operation), caller, model, operation
+                )
             self._cached_targets[place] = targets
         return targets
 
@@ -181,7 +183,9 @@ class Router:
             error.message += did_you_mean(model, (model_info.id for model_info in self.list_models(caller)))
             raise
 
-    def keep_priced(self, targets: list[Target], caller: Caller, model: str, operation: Operation) -> list[Target]:
+    def keep_priced_targets(
+        self, targets: list[Target], caller: Caller, model: str, operation: Operation
+    ) -> list[Target]:
         """Keep the channels at which ``caller`` may use the model: those with a price, if the caller needs one.
 
         Counting tokens is free, so it needs a price only if every unpriced model is refused. Raises ``ModelNotPriced``
@@ -205,7 +209,7 @@ class Router:
         needs_capability = facts.media in _DESCRIBED
         group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
-        for channel, is_certain in self.catalog.list_serving(model, caller):
+        for channel, is_certain in self.catalog.list_serving_channels(model, caller):
             provider, upstream_model = PROVIDERS[channel.provider], channel.upstream_model(model)
             endpoint = _find_endpoint(provider, facts.formats, upstream_model, channels[channel.name].missing)
             if endpoint is not None and find_refused_variant(channel, provider, upstream_model) is None:
@@ -278,7 +282,7 @@ class Router:
     def _has_listed_price(self, model: str, caller: Caller) -> bool:
         return any(
             self.pricing.find_price(model, channel.upstream_model(model), channel.provider) is not None
-            for channel, _ in self.catalog.list_serving(model, caller)
+            for channel, _ in self.catalog.list_serving_channels(model, caller)
         )
 
     def _check_served(self, caller: Caller, inference: InferenceRequest) -> None:
@@ -294,14 +298,14 @@ class Router:
         No error is raised if the gateway can estimate the requested token count.
         """
         model = inference.model
-        if not self.catalog.list_serving(model):
+        if not self.catalog.list_serving_channels(model):
             raise make_model_not_found(model, self.list_models(caller))
-        if self.catalog.list_serving(model, caller):
+        if self.catalog.list_serving_channels(model, caller):
             if OPERATIONS[inference.operation].counts_only and self.list_options(caller, model, "messages"):
                 if self.pricing.unpriced == "refuse" and not self._has_price(model, caller):
                     self.pricing.check_priced(caller, model)
                 return
-            serving = self.catalog.list_serving(model, caller)
+            serving = self.catalog.list_serving_channels(model, caller)
             providers = [(PROVIDERS[channel.provider], channel.upstream_model(model)) for channel, _ in serving]
             for channel, _ in serving:
                 upstream_model = channel.upstream_model(model)
@@ -322,7 +326,7 @@ def _find_endpoint(
     return provider.find_endpoint(wires, model)
 
 
-def _keep_able(targets: list[Target], inference: InferenceRequest) -> list[Target]:
+def _keep_able_targets(targets: list[Target], inference: InferenceRequest) -> list[Target]:
     """Keep the channels that can serve the request as it is. Raises ``InvalidRequest`` without such a channel."""
     if inference.video is not None and inference.video.remix_of is not None:
         targets = _keep_original(targets, inference.video.remix_of)

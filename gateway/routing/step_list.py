@@ -90,7 +90,7 @@ class StepList(TargetList):
                 return
             if step not in usable_steps:
                 causes.add(cause := self._find_lack(step))
-                self._note_passed(step, cause)
+                self._note_passed_step(step, cause)
         raise errors.InvalidRequest(
             f"No step of the route {self.route.name!r} can serve this request: "
             + "; ".join(f"step {passed.step}: {passed.cause}" for passed in self.passed),
@@ -187,8 +187,8 @@ class StepList(TargetList):
         ahead = self._list_later() | {self._step}
         return [target for target in self.targets if get_place(target).step in ahead]
 
-    def list_queued(self) -> Sequence[Target]:
-        return () if self._step in self._waited_steps else super().list_queued()
+    def list_queued_targets(self) -> Sequence[Target]:
+        return () if self._step in self._waited_steps else super().list_queued_targets()
 
     def end_wait(self) -> None:
         """Note that the open step was waited for long enough. Each step is waited for once."""
@@ -206,7 +206,7 @@ class StepList(TargetList):
 
     def _find_queue_cause(self) -> Cause | None:
         """Return ``queue`` if the request should not wait for the open step; None if it should wait there."""
-        waits_s = [target.state.queue.estimate_wait_s() for target in self.list_queued() if target.state.queue]
+        waits_s = [target.state.queue.estimate_wait_s() for target in self.list_queued_targets() if target.state.queue]
         return "queue" if waits_s and min(waits_s) > self._find_longest_wait_s() else None
 
     def _find_full_causes(self) -> set[Cause]:
@@ -229,7 +229,7 @@ class StepList(TargetList):
 
     def _find_causes(self) -> set[Cause] | None:
         """Return why the open step is left, whose channels are not free; None if the request should wait for it."""
-        if not self.list_queued():
+        if not self.list_queued_targets():
             return self._failure_causes or self._find_full_causes()
         cause = self._find_queue_cause()
         return None if cause is None else {cause}
@@ -247,7 +247,7 @@ class StepList(TargetList):
                 break
         del self.passed[noted:]
         for self._step in visited_steps:  # insist on the earliest step that can be used, not on the last one
-            if self.list_queued():
+            if self.list_queued_targets():
                 raise self._find_reason()
             insisting_targets = [
                 target
@@ -256,7 +256,7 @@ class StepList(TargetList):
             ]
             if insisting_targets:
                 return self._pick(insisting_targets), True
-            self._note_passed(self._step, self._find_obstacle_cause())
+            self._note_passed_step(self._step, self._find_obstacle_cause())
         del self.passed[noted:]  # a batch looks again later
         self._step = visited_steps[0]
         raise self._find_reason()
@@ -307,11 +307,11 @@ class StepList(TargetList):
         if following is None:
             return False
         if not self._failure_causes:
-            self._note_passed(self._step, min(causes))
+            self._note_passed_step(self._step, min(causes))
         usable_steps = {get_place(target).step for target in self.targets}
         for step in self._order[self._order.index(self._step) + 1 : self._order.index(following)]:
             if step not in usable_steps:
-                self._note_passed(step, self._find_lack(step))
+                self._note_passed_step(step, self._find_lack(step))
         self._step, self._failure_causes = following, set()
         self._tried_channels, self._next_target, self._exceeded = self._unreachable, None, False
         return True
@@ -341,7 +341,7 @@ class StepList(TargetList):
         )
         return find_obstacle_cause({obstacle[0] for obstacle in obstacles if obstacle is not None})
 
-    def _note_passed(self, step: int, cause: Cause) -> None:
+    def _note_passed_step(self, step: int, cause: Cause) -> None:
         models = self.route.steps[step].models
         self.passed.append(FailedAttempt(NO_CHANNEL, cause, 0, step=step + 1, model=models[0].model, cause=cause))
 
@@ -423,7 +423,7 @@ def make_step_list(
         )
         target_list.balance = route.steps[0].balance or target_list.balance
         return target_list
-    fitting = keep_fitting(targets, inference) if targets else []
+    fitting = keep_fitting_targets(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
         return TargetList((), inference, load_balancer, account=account)
     remixes = inference.video is not None and inference.video.remix_of is not None
@@ -451,7 +451,7 @@ def get_place(target: Target) -> StepPlace:
     return target.place
 
 
-def keep_fitting(targets: Sequence[Target], inference: InferenceRequest) -> list[Target]:
+def keep_fitting_targets(targets: Sequence[Target], inference: InferenceRequest) -> list[Target]:
     """Keep the targets of the steps whose conditions the request meets. Raises ``InvalidRequest`` if none is left."""
     route = get_place(targets[0]).route
     if all(step.condition is ANY_REQUEST for step in route.steps):

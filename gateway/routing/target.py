@@ -128,7 +128,7 @@ class Target:
         price, because some hosts of a model charge more than the cheapest one, and a provider may bill content that it
         has read by itself.
         """
-        reported = self._find_reported(usage)
+        reported = self._find_reported_nanos(usage)
         if reported is None:
             return self.find_cost(answered, usage)
         cost = multiply_ppm(reported, self.multiplier_ppm)
@@ -139,11 +139,11 @@ class Target:
 
         0 if the provider reports the cost itself, because its price of an uncached prompt is unknown.
         """
-        if self._find_reported(usage) is not None:
+        if self._find_reported_nanos(usage) is not None:
             return 0
         return self.find_cost(answered, without_cache(usage)) - self.find_cost(answered, usage)
 
-    def _find_reported(self, usage: Usage) -> int | None:
+    def _find_reported_nanos(self, usage: Usage) -> int | None:
         """Return the cost that the provider reports, in nano-USD. None if the listed price counts."""
         if usage.details is None or not self.reports_cost or not (self.price is None or self.price.built_in):
             return None
@@ -395,7 +395,7 @@ def find_domain(host: str) -> str:
     return ".".join(host.split(".")[-2:])
 
 
-def find_answered(received: bytes) -> str:
+def find_answering_model(received: bytes) -> str:
     """Return the first model name in an answer; "" without one. In generated text, the quotation marks are escaped."""
     start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
     match = _MODEL.search(received, start) if start >= 0 else None

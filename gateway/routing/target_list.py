@@ -20,7 +20,7 @@ from gateway.formats.translator import ResponseIdentity
 from gateway.providers.hosted_tools import remove_tools
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS, ChannelState, KeyState
-from gateway.routing.compacting_endpoint import find_compacting
+from gateway.routing.compacting_endpoint import find_compacting_target
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
@@ -117,7 +117,7 @@ class TargetList:
         try:
             first, self._insisting = self._look()
         except errors.NoHealthyChannel:
-            queued = self.list_queued()
+            queued = self.list_queued_targets()
             if not queued:
                 raise
             first, self._first = queued[0], None  # ``start`` looks again: the request waits after its checks
@@ -125,7 +125,7 @@ class TargetList:
             self._first = first
         return [first, *(target for target in targets if target is not first)]
 
-    def list_queued(self) -> Sequence[Target]:
+    def list_queued_targets(self) -> Sequence[Target]:
         """Return one target of each channel at which the request may wait for a place, the best first."""
         if self._wait_is_over:
             return ()
@@ -175,7 +175,7 @@ class TargetList:
         if target is not None:
             return target, False
         insisting = [target for target in self.targets if self._find_insisting_s(target) == 0.0]
-        if not insisting or self.list_queued():
+        if not insisting or self.list_queued_targets():
             raise self._find_reason()
         return self._pick(insisting), True
 
@@ -346,7 +346,9 @@ class TargetList:
     @property
     def is_open(self) -> bool:
         """Whether another attempt can be made, on an untried channel or on the same one again."""
-        return self._next_target is not None or any(map(self._is_open, self.targets)) or bool(self.list_queued())
+        return (
+            self._next_target is not None or any(map(self._is_open, self.targets)) or bool(self.list_queued_targets())
+        )
 
     @property
     def is_any_open(self) -> bool:
@@ -500,7 +502,7 @@ class TargetList:
 def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target | None:
     """Return ``target`` with the next API format that serves the request, or None."""
     if inference.compaction:
-        return find_compacting(target, inference)
+        return find_compacting_target(target, inference)
     wires = tuple(wire for wire in OPERATIONS[inference.operation].formats if wire not in target.state.missing)
     endpoint = PROVIDERS[target.channel.provider].find_endpoint(wires, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)

@@ -96,7 +96,7 @@ def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: O
     certain_operations = {
         operation
         for provider, upstream_model in serving_providers
-        for operation in _list_taken(provider, upstream_model, is_certain=True)
+        for operation in _list_accepted_operations(provider, upstream_model, is_certain=True)
     }
     if certain_operations:
         apis = {operation: OPERATIONS[operation].api for operation in certain_operations}
@@ -107,7 +107,7 @@ def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: O
     accepted_operations = {
         operation
         for provider, upstream_model in serving_providers
-        for operation in _list_taken(provider, upstream_model, is_certain=False)
+        for operation in _list_accepted_operations(provider, upstream_model, is_certain=False)
     }
     names = " ".join(upstream_model.lower() for _, upstream_model in serving_providers)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
@@ -116,7 +116,7 @@ def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: O
     return same if same in accepted_operations and same != requested else works
 
 
-def _list_taken(provider: Provider, model: str, *, is_certain: bool) -> Iterator[Operation]:
+def _list_accepted_operations(provider: Provider, model: str, *, is_certain: bool) -> Iterator[Operation]:
     """Yield the operations that ``provider`` accepts for ``model``.
 
     ``is_certain`` restricts them to endpoints that serve only certain models.

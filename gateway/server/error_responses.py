@@ -9,7 +9,7 @@ from gateway.error_status import find_page
 from gateway.formats.errors.body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.client_ip import find_public_url
 from gateway.server.context import SERVICES
-from gateway.server.unserved_paths import describe_unserved_path, find_hint, list_served
+from gateway.server.unserved_paths import describe_unserved_path, find_hint, list_served_methods
 
 ANTHROPIC_PATHS = (MESSAGES_PATH, "/v1/models")
 GOOGLE_ROOT = "/v1beta"
@@ -125,7 +125,7 @@ def is_google_request(request: web.Request) -> bool:
 def parse_http_error(error: web.HTTPException, request: web.Request) -> errors.GatewayError:
     """Convert an HTTP exception of aiohttp to a ``GatewayError`` of the same status."""
     if isinstance(error, web.HTTPMethodNotAllowed):
-        allowed_methods = ", ".join(list_served(request))
+        allowed_methods = ", ".join(list_served_methods(request))
         return errors.MethodNotAllowed(f"{request.method} is not allowed on this path. Use {allowed_methods}")
     if isinstance(error, web.HTTPNotFound):
         hint = describe_unserved_path(request.path)
@@ -141,4 +141,4 @@ def parse_http_error(error: web.HTTPException, request: web.Request) -> errors.G
 
 
 def _build_allow(error: web.HTTPException, request: web.Request) -> dict[str, str]:
-    return {"Allow": ",".join(list_served(request))} if isinstance(error, web.HTTPMethodNotAllowed) else {}
+    return {"Allow": ",".join(list_served_methods(request))} if isinstance(error, web.HTTPMethodNotAllowed) else {}

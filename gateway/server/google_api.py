@@ -122,12 +122,12 @@ def _list_models(request: web.Request) -> list[ModelInfo]:
 async def _build_models(request: web.Request, models: Sequence[ModelInfo]) -> list[dict[str, Any]]:
     described_models = await request.app[SERVICES].routing.router.describe_models(request[CALLER], models)
     return [
-        gemini_models.build_model(model.listed, model.description, _list_supported(request, model.listed))
+        gemini_models.build_model(model.listed, model.description, _list_supported_methods(request, model.listed))
         for model in described_models
     ]
 
 
-def _list_supported(request: web.Request, model: ModelInfo) -> list[str]:
+def _list_supported_methods(request: web.Request, model: ModelInfo) -> list[str]:
     router, caller = request.app[SERVICES].routing.router, request[CALLER]
     return [
         method

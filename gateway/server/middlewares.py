@@ -35,7 +35,7 @@ from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.log import MASKED
 from gateway.media.prompt_files import FILE_ID_KEY, put_files
 from gateway.memory_budget import close_loan
-from gateway.proxy.failover import make_cancelled
+from gateway.proxy.failover import make_cancellation_error
 from gateway.request_context import QUOTE_HEADER, RequestContext, make_request_id
 from gateway.server.active_inference import INFERENCE, ActiveInference
 from gateway.server.client_ip import check_client_ip, find_client_ip, find_origin
@@ -284,11 +284,11 @@ async def settle_request(
         raise
     except (asyncio.CancelledError, ClientDisconnected):
         if active.stopped and active.task is not None and not active.task.uncancel():
-            cancelled = make_cancelled()
+            cancelled = make_cancellation_error()
             active.settle(find_outcome(cancelled), cancelled)
             raise cancelled from None
         if active.cancelled:
-            active.settle("cancelled", make_cancelled())
+            active.settle("cancelled", make_cancellation_error())
         else:
             active.settle("interrupted" if services.proxy.broken_off else "client_closed")
         raise

@@ -33,7 +33,7 @@ def list_protocol_keys(request: web.Request) -> list[str]:
     """List the credentials in a browser's subprotocols, in the form of ``Authorization`` headers."""
     return [
         f"Bearer {protocol.removeprefix(_KEY_PROTOCOL)}"
-        for protocol in _list_offered(request)
+        for protocol in _list_offered_protocols(request)
         if protocol.startswith(_KEY_PROTOCOL)
     ]
 
@@ -70,12 +70,12 @@ def find_beta(request: web.Request) -> str | None:
     """Return the value of the beta version's header if the client requests that version, and otherwise None."""
     requested_beta = request.headers.get(BETA_HEADER, "")
     if requested_beta == _BETA_VALUE or any(
-        protocol == f"{_BETA_PROTOCOL}realtime-v1" for protocol in _list_offered(request)
+        protocol == f"{_BETA_PROTOCOL}realtime-v1" for protocol in _list_offered_protocols(request)
     ):
         return _BETA_VALUE
     return None
 
 
-def _list_offered(request: web.Request) -> list[str]:
+def _list_offered_protocols(request: web.Request) -> list[str]:
     header_values = request.headers.getall(hdrs.SEC_WEBSOCKET_PROTOCOL, ())
     return [protocol.strip() for line in header_values for protocol in line.split(",")]

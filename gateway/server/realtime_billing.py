@@ -128,7 +128,7 @@ class RealtimeBilling:
             case wire.TRANSCRIBED_EVENT:
                 refusal = await self._charge_transcript(event)
             case wire.ERROR:
-                self._mark_refused(wire.find_cause(event))
+                self._mark_refused_response(wire.find_cause(event))
             case _:
                 response = self._running_responses.get(wire.find_response_id(event))
                 if response is not None:
@@ -146,7 +146,7 @@ class RealtimeBilling:
         """
         self._release_transcript()
         is_free = self._services.billing.settlement.find_abandoned() == "free"
-        self.drop_refused(self._loop.time())
+        self.drop_refused_responses(self._loop.time())
         for response in chain(self._running_responses.values(), self._waiting_responses):
             prompt = response.context.inference.prompt_chars // 4
             response.context.attempts[-1].pending = True
@@ -199,7 +199,7 @@ class RealtimeBilling:
         caller.check_group()
         caller.check_model(inference.model)
         model, operation = own.place.model, inference.operation
-        options = router.keep_priced(router.list_options(caller, model, operation), caller, model, operation)
+        options = router.keep_priced_targets(router.list_options(caller, model, operation), caller, model, operation)
         same_channel_targets = (target for target in options if target.channel.name == own.channel.name)
         return next((attrs.evolve(target, place=own.place) for target in same_channel_targets), own)
 
@@ -267,7 +267,7 @@ class RealtimeBilling:
             self._settle(response, "cancelled" if end.status == "cancelled" else "completed", None, usage)
         return refusal
 
-    def _mark_refused(self, cause: str | None) -> None:
+    def _mark_refused_response(self, cause: str | None) -> None:
         """Mark the response that the provider has probably refused; without ``cause``, the one requested last.
 
         The response may still begin, because the error may concern another event without an id or with the same id.
@@ -277,7 +277,7 @@ class RealtimeBilling:
                 response.refused_at = self._loop.time()
                 return
 
-    def drop_refused(self, refused_before_s: float) -> None:
+    def drop_refused_responses(self, refused_before_s: float) -> None:
         """Release the reservations of responses that never began, refused until ``refused_before_s`` (loop time)."""
         for response in tuple(self._waiting_responses):
             if response.refused_at is not None and response.refused_at <= refused_before_s:

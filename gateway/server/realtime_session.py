@@ -22,7 +22,7 @@ from gateway.formats.errors.openai import mask
 from gateway.formats.realtime import events as wire
 from gateway.formats.references.stored import ITEM_REFERENCE, list_stored_references
 from gateway.frozen import frozen
-from gateway.providers.priced_fields import check_spelling, list_priced
+from gateway.providers.priced_fields import check_spelling, list_priced_fields
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.priced_fields import allows
 from gateway.routing.response_owners import make_not_found
@@ -128,8 +128,8 @@ class RealtimeSession:
 
     async def run(self, settings: wire.Event) -> None:
         """Relay frames until the session has ended and is settled. ``settings`` are the session's initial settings."""
-        self._meters.client.watch(partial(self._request_end, _make_crowded("client")))
-        self._meters.provider.watch(partial(self._request_end, _make_crowded("provider")))
+        self._meters.client.watch(partial(self._request_end, _make_crowded_end("client")))
+        self._meters.provider.watch(partial(self._request_end, _make_crowded_end("provider")))
         if settings:
             if await self._admit_or_report({"type": wire.SESSION_UPDATE, "session": settings}):
                 await self._send_provider(wire.build_update_event(settings))
@@ -281,7 +281,7 @@ class RealtimeSession:
         while True:
             await asyncio.sleep(TICK_S)
             now = self._loop.time()
-            self._billing.drop_refused(now - REFUSED_S)
+            self._billing.drop_refused_responses(now - REFUSED_S)
             self._check_frames(now)
             try:
                 services.auth.api_keys.refresh(self._active.context.caller)
@@ -362,7 +362,7 @@ def _check_priced(settings: wire.Event, settings_field: str, channel: Channel) -
     fields = PROVIDERS[channel.provider].priced_fields
     try:
         check_spelling(settings, {fold_name(name): name for name in fields})
-        priced_fields = list_priced(settings, fields)
+        priced_fields = list_priced_fields(settings, fields)
     except errors.InvalidRequest as error:
         error.param = f"{settings_field}.{error.param}"
         raise
@@ -389,7 +389,7 @@ def _check_transcriber(services: Services, caller: Caller, settings: wire.Event,
             router.pricing.check_priced(caller, model, param=f"{settings_field}.{field_path}")
 
 
-def _make_crowded(side: str) -> SessionEnd:
+def _make_crowded_end(side: str) -> SessionEnd:
     """Return the end of a session whose ``side`` sent a large frame while the memory for large frames was used up."""
     error = errors.Overloaded(
         f"The {side} of the session sent a large frame while too many bytes of large frames were under way; send audio "

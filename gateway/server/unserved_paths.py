@@ -101,7 +101,7 @@ def _list_paths(app: web.Application, method: str | None = None) -> Iterator[str
             yield resource.canonical
 
 
-def list_served(request: web.Request) -> list[str]:
+def list_served_methods(request: web.Request) -> list[str]:
     """Return the HTTP methods that the request's path supports."""
     methods_by_status: dict[int, set[str]] = {}
     for resource in _find_resources(request.app, request.path):

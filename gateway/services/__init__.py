@@ -328,7 +328,7 @@ def describe_channels(info: StartupInfo, catalog: ModelCatalog) -> StartupInfo:
         failures=tuple(
             f"{channel.name}: {error}"
             for channel in catalog.channels
-            if (error := catalog.find_synced(channel).error) is not None
+            if (error := catalog.find_sync_status(channel).error) is not None
         ),
     )
 

@@ -13,7 +13,7 @@ from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner
 from gateway.billing.accounting import AccountingService
 from gateway.config.alert_schema import AlertSpec
-from gateway.config.extras import describe_missing
+from gateway.config.extras import describe_missing_extra
 from gateway.config.loader import ConfigError
 from gateway.domain.alert import REPEAT_AFTER_S
 from gateway.observability.request_metrics import RequestMetrics
@@ -46,7 +46,7 @@ def open_alerts(
         load_balancer=load_balancer,
         accounts=accounts,
         certificate=options.certificate,
-        list_unpriced=lambda: _list_unpriced(metrics, clock),
+        list_unpriced_models=lambda: _list_unpriced_models(metrics, clock),
         check_store=storage.check_writable,
         clock=clock,
         read_replaced=None if storage.node is None else LostChangeRepository(storage.database).read,
@@ -65,7 +65,7 @@ def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, cl
     try:
         from gateway.alerts.apprise_sender import AppriseSender  # noqa: PLC0415 - only if a target needs it
     except ImportError as error:
-        raise ConfigError([describe_missing(f"alert[{index}].url", "alerts")]) from error
+        raise ConfigError([describe_missing_extra(f"alert[{index}].url", "alerts")]) from error
     try:
         return AppriseSender(spec)
     except ValueError as error:
@@ -77,7 +77,7 @@ def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, cl
 _TARGET_EXAMPLES = "slack://, tgram://, discord://, mailtos://, https://appriseit.com lists more"
 
 
-def _list_unpriced(metrics: RequestMetrics, clock: Callable[[], float]) -> list[str]:
+def _list_unpriced_models(metrics: RequestMetrics, clock: Callable[[], float]) -> list[str]:
     """Return the models that were requested within the last hour without a price."""
     since_ms = (clock() - REPEAT_AFTER_S) * 1000
     return [model for model, requested_ms in metrics.unpriced.items() if requested_ms >= since_ms]

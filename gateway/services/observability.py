@@ -3,7 +3,7 @@
 from collections import deque
 from contextlib import AsyncExitStack
 
-from gateway.config.extras import describe_missing
+from gateway.config.extras import describe_missing_extra
 from gateway.config.loader import ConfigError
 from gateway.config.observability_schema import TracingSection
 from gateway.domain.request_log import RequestRecord
@@ -28,7 +28,7 @@ def _build(section: TracingSection) -> TracingServices:
     try:
         from gateway.observability.span_export import SpanExporter  # noqa: PLC0415 - only if tracing is on
     except ImportError as error:
-        raise ConfigError([describe_missing("tracing.endpoint", "tracing")]) from error
+        raise ConfigError([describe_missing_extra("tracing.endpoint", "tracing")]) from error
     return TracingServices(SpanExporter(section.traces_url, section.parse_headers()), section.sample_ratio)
 
 

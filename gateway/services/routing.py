@@ -17,7 +17,7 @@ from gateway.options import AppOptions
 from gateway.routing.channel_tester import ChannelTester, Fetch
 from gateway.routing.channels import ChannelService, Demo, DemoMode, Found
 from gateway.routing.chat_request import send_chat
-from gateway.routing.discovery import find_keyed, find_local
+from gateway.routing.discovery import find_keyed_channels, find_local
 from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -179,7 +179,7 @@ class Discovery:
         """
         options, credentials = self._options, list[Found]()
         if options.discover:
-            credentials += [(channel, None) for channel in find_keyed(options.environ)]
+            credentials += [(channel, None) for channel in find_keyed_channels(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())
             credentials += await find_local(self._client, own_port=own_port, now_s=now_s)
         if all(listing is None for _, listing in credentials):

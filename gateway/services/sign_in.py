@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.auth.provider_members import ProviderMembers
 from gateway.auth.sign_in_flow import FlowSigner
-from gateway.config.extras import describe_missing
+from gateway.config.extras import describe_missing_extra
 from gateway.config.loader import ConfigError
 from gateway.server.context import AuthServices
 from gateway.services.base import BaseServices
@@ -29,7 +29,7 @@ def open_sign_in(
         from gateway.auth.oidc_provider import OidcProvider  # noqa: PLC0415 - only if a provider is configured
         from gateway.auth.provider_sign_in import ProviderSignIn  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError([describe_missing("sign_in", "sso")]) from error
+        raise ConfigError([describe_missing_extra("sign_in", "sso")]) from error
     specs, clock = options.config.sign_in, options.clock
     providers = (OidcProvider(spec, fetcher, clock=clock, monotonic=time.monotonic) for spec in specs)
     identities, change_lock = IdentityRepository(database), auth.accounts.change_lock

@@ -8,8 +8,8 @@ import structlog
 
 from gateway.billing.write_queue import WriteQueue
 from gateway.config.loader import read_words_file
-from gateway.config.merge import FileConfig, find_sources, merge_stored, parse_stored
-from gateway.config.reload import LiveConfig, log_ignored
+from gateway.config.merge import FileConfig, find_sources, merge_stored_settings, parse_stored_settings
+from gateway.config.reload import LiveConfig, log_ignored_settings
 from gateway.deployment import Deployment, SingleProcess
 from gateway.options import AppOptions
 from gateway.retention_clock import WARN_AFTER_S, RetentionClock
@@ -74,8 +74,8 @@ async def open_live_config(options: AppOptions, storage: StorageServices) -> Liv
     """Merge the configuration file with the stored settings. Raises ``StoreUnavailable``, ``ConfigError``."""
     sources = find_sources(options.config) if options.sources is None else options.sources
     stored_settings = await SettingRepository(storage.database).list_settings() if storage.leftovers.settings else ()
-    effective = merge_stored(FileConfig(options.config, sources), parse_stored(stored_settings))
-    log_ignored(effective)
+    effective = merge_stored_settings(FileConfig(options.config, sources), parse_stored_settings(stored_settings))
+    log_ignored_settings(effective)
     hash_key = hmac.digest(options.folder.secret("pepper"), _HASHED_USERS, "sha256")
     return LiveConfig(effective, read_words_file(effective.config), hash_key)
 

@@ -30,8 +30,8 @@ from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
 from gateway.storage.ledger_rows import (
     MAX_LOOKED_UP,
-    find_contradicted,
-    find_stored,
+    find_contradicted_rows,
+    find_stored_ids,
     list_inserts,
     post_charge,
     post_rows,
@@ -197,9 +197,9 @@ class LedgerRepository:
 
         ``credit``: the leases of the node that served the requests; None if this node did.
         """
-        known_ids = await find_stored(connection, [row.id for row in rows])
+        known_ids = await find_stored_ids(connection, [row.id for row in rows])
         if known_ids and self._database.credit is not None:
-            contradicted = await find_contradicted(connection, [row for row in rows if row.id in known_ids])
+            contradicted = await find_contradicted_rows(connection, [row for row in rows if row.id in known_ids])
             if contradicted:
                 await reverse_rows(connection, contradicted)
                 await self._database.credit.refund(connection, contradicted)
@@ -220,13 +220,13 @@ class LedgerRepository:
 
     async def _charge(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
         if self._notes is not None:
-            await self._notes.store_refused(connection, row, reason)
+            await self._notes.store_refused_row(connection, row, reason)
         if await post_charge(connection, row) and self._database.credit is not None:
             await self._database.credit.post(connection, [row])
 
-    async def find_stored(self, ids: Sequence[str]) -> set[str]:
+    async def find_stored_ids(self, ids: Sequence[str]) -> set[str]:
         """Return which of these requests are stored with their end."""
-        return await self._database.write(lambda connection: find_stored(connection, ids, ended_only=True))
+        return await self._database.write(lambda connection: find_stored_ids(connection, ids, ended_only=True))
 
     async def add_credit(
         self, entry: LedgerEntry, audit: AuditRow | None = None, decide: DecideCredit | None = None

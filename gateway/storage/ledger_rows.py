@@ -75,7 +75,7 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
     await _HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
 
 
-async def find_stored(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:
+async def find_stored_ids(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:
     """Return which of these requests are stored. With ``ended_only``, interrupted ones are left out."""
     known_ids: set[str] = set()
     for start in range(0, len(ids), MAX_LOOKED_UP):
@@ -115,7 +115,7 @@ def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
     ]
 
 
-async def find_contradicted(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
+async def find_contradicted_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
     """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
     rows_by_id = {row.id: row for row in rows}
     ids, contradicted = list(rows_by_id), []

@@ -70,7 +70,7 @@ class MemberRepository:
         rows = await self._database.read(_LIST_MEMBERS.where(members.c.id == member_id))
         return row_mapping.parse_member(rows[0]) if rows else None
 
-    async def find_member_called(self, name: str) -> Member | None:
+    async def find_member_by_name(self, name: str) -> Member | None:
         rows = await self._database.read(_LIST_MEMBERS.where(members.c.name == name))
         return row_mapping.parse_member(rows[0]) if rows else None
 

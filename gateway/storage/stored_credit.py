@@ -50,7 +50,7 @@ class StoredCredit(Protocol):
         """Reverse the charges of ``rows`` that belong to no lease any more, because their node was declared dead."""
         ...
 
-    async def open_missing(self, connection: AsyncConnection) -> None:
+    async def open_missing_balances(self, connection: AsyncConnection) -> None:
         """Create the missing balances of accounts and keys that have a limit."""
         ...
 

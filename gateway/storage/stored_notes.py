@@ -14,6 +14,6 @@ class StoredNotes(Protocol):
         """Delete the notes of requests whose rows are stored in the same transaction."""
         ...
 
-    async def store_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
+    async def store_refused_row(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
         """Keep a row that the database refuses, unchanged, in place of its note."""
         ...

@@ -32,7 +32,7 @@ from gateway.upstream.safe_fetch_response import (
     FetchProtocol,
     discard_body,
     open_file,
-    raise_translated,
+    raise_translated_error,
     read_whole,
 )
 
@@ -114,7 +114,7 @@ class SafeFetcher:
                 finally:
                     response.close()
         except LIBRARY_ERRORS as error:
-            raise_translated(error, FILE)
+            raise_translated_error(error, FILE)
 
     async def open(self, file_request: FileRequest) -> FetchedFile:
         """Return a file once its headers have arrived. Redirects are followed as in ``fetch``.
@@ -126,7 +126,7 @@ class SafeFetcher:
             async with asyncio.timeout(file_request.connect_s):
                 response = await self._follow(file_request)
         except LIBRARY_ERRORS as error:
-            raise_translated(error, FILE, "headers")
+            raise_translated_error(error, FILE, "headers")
         try:
             return open_file(response, file_request)
         except ProviderBadResponse:
@@ -145,7 +145,7 @@ class SafeFetcher:
             async with asyncio.timeout(timeout_s):
                 response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
         except LIBRARY_ERRORS as error:
-            raise_translated(error, HOOK, "headers")
+            raise_translated_error(error, HOOK, "headers")
         try:
             await discard_body(response, timeout_s)
         finally:
@@ -179,7 +179,7 @@ class SafeFetcher:
                 finally:
                     response.close()
         except LIBRARY_ERRORS as error:
-            raise_translated(error, FILE)
+            raise_translated_error(error, FILE)
 
     async def close(self) -> None:
         """Close both sessions. Call once no fetch is running: aiohttp does not wake a task that waits for a body."""

@@ -102,7 +102,7 @@ class SafeFetchResponse:
                 return await self._response.content.read(PIECE_BYTES)
         except LIBRARY_ERRORS as error:
             self.close()
-            raise_translated(error, FILE)
+            raise_translated_error(error, FILE)
 
     def close(self) -> None:
         self._response.close()
@@ -155,7 +155,7 @@ async def discard_body(response: aiohttp.ClientResponse, timeout_s: float) -> No
                 room -= len(piece)
 
 
-def raise_translated(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
+def raise_translated_error(error: Exception, words: FetchErrorTexts, phase: str = "body") -> NoReturn:
     """Raise an aiohttp exception as a ``ProviderError``, with the original as its cause for the log."""
     if (resource_error := find_exhaustion(error)) is not None:
         raise resource_error

@@ -80,7 +80,7 @@ class WebSocketClient:
                 decode_text=False,
             )
         except _LIBRARY_ERRORS as error:
-            _raise_translated(error)
+            _raise_translated_error(error)
         finally:
             session.detach()  # the WebSocket keeps the connection
 
@@ -106,7 +106,7 @@ async def _check_handshake(
     return response
 
 
-def _raise_translated(error: Exception) -> NoReturn:
+def _raise_translated_error(error: Exception) -> NoReturn:
     """Raise an aiohttp exception as a ``ProviderError``, with the original as its cause for the log."""
     if (resource_error := find_exhaustion(error)) is not None:
         raise resource_error

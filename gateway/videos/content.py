@@ -94,13 +94,13 @@ class VideoContent:
         """
         access = self._provider_api.find_access(job)
         if access is None:
-            raise make_gone()
+            raise make_gone_error()
         missing_text = f"There is no {variant} of this video"
         try:
             file = await self._provider_api.open_with_retry(access, job, variant, byte_range)
         except ProviderContentGone:
             raise (
-                make_gone() if variant == "video" else NotFound(missing_text, param="variant", should_retry=False)
+                make_gone_error() if variant == "video" else NotFound(missing_text, param="variant", should_retry=False)
             ) from None
         except FileRefused as error:
             if variant == "video" or error.answer_status not in _NO_VARIANT_STATUSES:
@@ -143,6 +143,6 @@ class _DownloadRate:
             self._window_start_s, self._window_start_size = self._clock(), self.size
 
 
-def make_gone() -> NotFound:
+def make_gone_error() -> NotFound:
     """Return the error for a video that no longer exists."""
     return NotFound("The video is not kept any more", param="video_id", should_retry=False)

@@ -151,7 +151,7 @@ class VideoPoller:
             return
         jobs = self._jobs
         open_jobs = await jobs.store.list_open()
-        await jobs.reservations.settle_ended({job.id for job in open_jobs})
+        await jobs.reservations.settle_ended_jobs({job.id for job in open_jobs})
         claimed_jobs = [job for job in open_jobs if job.owner == jobs.tasks.process]
         orphans = [job for job in claimed_jobs if job.id not in self._working and not jobs.tasks.is_active(job.id)]
         if orphans:

@@ -130,7 +130,7 @@ class JobReservations:
             self._keep_record(record)
         return is_finished
 
-    async def settle_ended(self, open_ids: Collection[str]) -> None:
+    async def settle_ended_jobs(self, open_ids: Collection[str]) -> None:
         """Settle ended jobs, those not in ``open_ids``, if the store's answer to their end was lost."""
         for video_id in self._reservations.keys() - set(open_ids):
             stored_job = await self.store.find(video_id)

@@ -174,7 +174,7 @@ class VideoSubmitter:
             self._quota.release_permit(ctx)
             if not is_decided:  # after a bug or a shutdown, the poll worker decides later
                 self._jobs.tasks.start(self._advance(submitting, submitting.release(self._jobs.now_ms)))
-        return await self._store_started(ctx, submitting, status)
+        return await self._store_started_job(ctx, submitting, status)
 
     async def _store_attempt(self, ctx: RequestContext, job: VideoJob, attempt: Attempt) -> VideoJob:
         """Store the next attempt's provider; return the updated job. Raises ``Conflict`` if it was cancelled."""
@@ -226,7 +226,7 @@ class VideoSubmitter:
         self._proxy.load_balancer.record_success(attempt.slot)
         return status
 
-    async def _store_started(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
+    async def _store_started_job(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job, retrying without a time limit: only this process knows the provider's task id."""
         ctx.first_byte_at = now_s = self._loop_s
         ctx.record = receipt = build_record(ctx, "completed", None, now=now_s, now_ms=self._jobs.now_ms)
@@ -242,7 +242,7 @@ class VideoSubmitter:
         )
         is_stored = await self._jobs.tasks.retry_until_stored(job.id, partial(self._try_started, job, started_job))
         if is_stored is False:
-            return await self._cancel_started(started_job)
+            return await self._cancel_started_task(started_job)
         self._jobs.events.publish(JobChanged(started_job.id))
         self._jobs.events.publish(JobStarted())
         return started_job
@@ -257,7 +257,7 @@ class VideoSubmitter:
         row = await self._jobs.store.find(started_job.id)
         return row is not None and row.upstream_id == started_job.upstream_id and row.state != "failed"
 
-    async def _cancel_started(self, started_job: VideoJob) -> VideoJob:
+    async def _cancel_started_task(self, started_job: VideoJob) -> VideoJob:
         access = self._jobs.provider_api.find_access(started_job)
         if access is not None:
             await self._jobs.provider_api.cancel(access, started_job)

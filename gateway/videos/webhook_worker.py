@@ -88,7 +88,7 @@ class WebhookWorker:
             while True:
                 self._wake_event.clear()
                 self._forget_hosts()
-                await self._wait(await self._start_due(group))
+                await self._wait(await self._start_due_deliveries(group))
                 await asyncio.sleep(PAUSE_S * self._wait_scale)
 
     async def _wait(self, rest_s: float) -> None:
@@ -96,7 +96,7 @@ class WebhookWorker:
             async with asyncio.timeout(rest_s * self._wait_scale):
                 await self._wake_event.wait()
 
-    async def _start_due(self, group: asyncio.TaskGroup) -> float:
+    async def _start_due_deliveries(self, group: asyncio.TaskGroup) -> float:
         """Start due deliveries as far as slots are free. Returns the seconds until the next turn."""
         try:
             self._share = await self._find_share()

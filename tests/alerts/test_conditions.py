@@ -1,6 +1,6 @@
 """The conditions that no whole gateway can show in a test."""
 
-from gateway.alerts.conditions import find_replaced
+from gateway.alerts.conditions import find_store_replacement
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.lost_change import LostChange, ReplacedStore
 from tests.support.table_rows import table_rows
@@ -19,7 +19,7 @@ def make_change(applied: str, age_s: int) -> LostChange:
 )
 def test_a_replaced_store_is_reported_for_a_day_with_what_it_lacked(age_s: int, message: str) -> None:
     changes = (make_change("{}", age_s + 500), make_change("{}", age_s), make_change('{"deleted":[false,true]}', age_s))
-    found = list(find_replaced(ReplacedStore("g", (NOW_S - age_s) * 1000, changes), NOW_S))
+    found = list(find_store_replacement(ReplacedStore("g", (NOW_S - age_s) * 1000, changes), NOW_S))
     assert [each.kind for each in found] == ["store_replaced"] * bool(message)
     assert all(message in each.message for each in found)
-    assert list(find_replaced(ReplacedStore(), NOW_S)) == []
+    assert list(find_store_replacement(ReplacedStore(), NOW_S)) == []

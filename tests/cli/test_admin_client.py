@@ -185,7 +185,7 @@ async def test_a_folder_that_cannot_be_read_is_the_operators_to_set_right(tmp_pa
     path = tmp_path / "file"
     path.touch()
     with pytest.raises(admin_client.StartupError, match=r"file cannot be read: Not a directory") as refused:
-        admin_client.find_running(path)
+        admin_client.find_running_process(path)
     assert refused.value.exit_code == 2
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from gateway.cli.main import main
 from gateway.cli.options import channel_options
 from gateway.cli.output import print_reload
-from gateway.cli.output_channels import format_health, print_replaced
+from gateway.cli.output_channels import format_health, print_replaced_channels
 from gateway.cli.output_explain import format_price
 from gateway.cli.requests import REQUESTS
 from gateway.cli.text import format_some
@@ -527,8 +527,8 @@ def test_a_reload_takes_no_other_file_than_the_gateways() -> None:
 def test_who_adds_the_first_channel_is_told_which_found_ones_gave_way(capsys: pytest.CaptureFixture[str]) -> None:
     origins = {"openai": "environment", "ollama": "local", "demo": "demo", "old": "stored", "mine": "file"}
     before = [{"name": name, "origin": origin} for name, origin in origins.items()]
-    print_replaced(before, {"name": "openai"})
-    print_replaced(before[2:], {"name": "lab"})
+    print_replaced_channels(before, {"name": "openai"})
+    print_replaced_channels(before[2:], {"name": "lab"})
     message, rest = capsys.readouterr().err.split(": ", 1)
     assert message == "Discovered channels are no longer used"
     assert rest == "ollama. Add those that you want to keep.\n"

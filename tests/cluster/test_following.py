@@ -65,7 +65,9 @@ async def test_a_node_that_reads_everything_anew_makes_the_balances_that_are_mis
         made.append("keys")
         raise StoreUnavailable("enough")
 
-    storage = SimpleNamespace(database=SimpleNamespace(credit=SimpleNamespace(open_missing="missing"), write=write))
+    storage = SimpleNamespace(
+        database=SimpleNamespace(credit=SimpleNamespace(open_missing_balances="missing"), write=write)
+    )
     with pytest.raises(StoreUnavailable):
         await Store().follow(storage, SimpleNamespace(reload=reload)).reload()
     assert made == ["missing", "keys"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.config.loader import read_shipped
+from gateway.config.loader import read_shipped_prices
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
@@ -105,7 +105,7 @@ SESSION = {
     ],
 )
 def test_a_charge_is_what_the_vendor_publishes(model: str, provider: str, usage: Usage, nanos: int) -> None:
-    price = read_shipped().find(model, provider)
+    price = read_shipped_prices().find(model, provider)
     assert price is not None
     assert cost_nanos(price, usage) == nanos
 
@@ -533,7 +533,7 @@ ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
 
 
 def find_charge(model: str, provider: str, usage: Usage, inference: InferenceRequest) -> int:
-    price = read_shipped().find(model, provider)
+    price = read_shipped_prices().find(model, provider)
     assert price is not None
     return cost_nanos(price, fill_details(usage, inference) if OPERATIONS[inference.operation].known_unit else usage)
 

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from gateway.billing.price_spec import PriceSpec
 from gateway.config import schema
-from gateway.config.loader import ConfigError, find_data, read_config, read_declared, read_prices, read_words_file
+from gateway.config.loader import (
+    ConfigError,
+    find_data,
+    read_config,
+    read_declared_config,
+    read_prices,
+    read_words_file,
+)
 from gateway.config.merge import list_sections
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ServerSection, StoreSection
@@ -343,14 +350,14 @@ def test_the_file_that_ships_says_of_every_setting_what_the_console_says() -> No
 
 def test_who_says_what_is_known(path: Path) -> None:
     path.write_text('[server]\nport = 8080\n[routing]\nmax_attempts = 4\n[[group]]\nname = "vip"\n' + CHANNEL)
-    declared = read_declared(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
+    declared = read_declared_config(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
     assert declared.sources == {
         "server.port": "file",
         "routing.max_attempts": "environment",
         "media.max_gb": "environment",
     }
     assert declared.config == read_config(path, {"GATEWAY_ROUTING__MAX_ATTEMPTS": "5", "GATEWAY_MEDIA__MAX_GB": "1"})
-    assert read_declared(None, {}).sources == {}
+    assert read_declared_config(None, {}).sources == {}
 
 
 def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from genai_prices import types
 
 from gateway.billing.price_spec import PriceSpec
-from gateway.config.loader import ConfigError, find_data, read_config, read_prices, read_shipped
+from gateway.config.loader import ConfigError, find_data, read_config, read_prices, read_shipped_prices
 from gateway.config.schema import Config
 from gateway.domain.capability import Capability, find_capability
 from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
@@ -135,7 +135,9 @@ def test_the_most_that_may_be_charged_is_a_64_bit_integer() -> None:
 
 def test_every_line_of_the_list_counts() -> None:
     listed = tomllib.loads(find_data("prices.toml").read_text())["price"]
-    assert len(read_shipped()) == len(listed) == len({(table["model"], table.get("provider")) for table in listed})
+    assert (
+        len(read_shipped_prices()) == len(listed) == len({(table["model"], table.get("provider")) for table in listed})
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ import structlog
 
 from gateway.app import open_runner
 from gateway.config.live_settings import SettingsService
-from gateway.config.loader import read_declared
-from gateway.config.merge import merge_stored
+from gateway.config.loader import read_declared_config
+from gateway.config.merge import merge_stored_settings
 from gateway.config.reload import LiveConfig, Reloader, ReloadSource
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
@@ -126,12 +126,12 @@ def reloadable(gateway_with: StartGateway, tmp_path: Path) -> Reload:
         gateway = await gateway_with({**BASE, **tables})
         services = gateway.app[SERVICES]
         in_force = services.live_config
-        in_force.effective = merge_stored(read_declared(file, {}))
+        in_force.effective = merge_stored_settings(read_declared_config(file, {}))
         database: Any = LazyDatabase()
         audit_log, settings = AuditLogRepository(database), SettingRepository(database)
         reloader = Reloader(
             in_force,
-            ReloadSource(lambda: read_declared(file, {}), None, lambda _: contextlib.nullcontext()),
+            ReloadSource(lambda: read_declared_config(file, {}), None, lambda _: contextlib.nullcontext()),
             settings,
             accounts=services.auth.accounts,
             channels=services.routing.channels,
@@ -529,7 +529,9 @@ async def test_a_new_synchronized_channel_is_listed_when_the_reload_returns(relo
         assert report["changes"] == ["channel 'synced' added", "channel 'silent' added"]
         assert await site.models() == ["m", "s1", "s2"]
         routing = site.gateway.app[SERVICES].routing
-        errors = [routing.catalog.find_synced(routing.channels.get(name)).error for name in ("up", "synced", "silent")]
+        errors = [
+            routing.catalog.find_sync_status(routing.channels.get(name)).error for name in ("up", "synced", "silent")
+        ]
         assert [bool(error) for error in errors] == [False, False, True]
 
 
@@ -716,14 +718,14 @@ async def filed(tmp_path: Path, template_path: Path) -> AsyncIterator[Start]:
         path.mkdir()
         shutil.copy(template_path, path / "gateway.db")
         folder = DataFolder(path)
-        declared = read_declared(file, {})
+        declared = read_declared_config(file, {})
         site = AppOptions(
             declared.config,
             folder,
             {},
             discover=False,
             sources=declared.sources,
-            read_config=lambda: read_declared(file, {}),
+            read_config=lambda: read_declared_config(file, {}),
         )
         stack = AsyncExitStack()
         runner = await stack.enter_async_context(open_runner(site, handler_cancellation=True, shutdown_timeout=1.0))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.config.loader import read_declared
+from gateway.config.loader import read_declared_config
 from gateway.error_status import STATUS
 from gateway.server.help.pages import parse_page
 from scripts.reference_parts.errors import FIXES
@@ -72,7 +72,7 @@ def test_toml_is_valid_settings(block: documentation.CodeBlock, tmp_path: Path) 
     for name in ("words.txt", "fullchain.pem", "privkey.pem"):
         (tmp_path / name).write_text("word\n")
     names = re.findall(r"\$\{(\w+)\}", block.text)
-    read_declared(path, {name: ADDRESS if name.endswith("_URL") else SECRET for name in names})
+    read_declared_config(path, {name: ADDRESS if name.endswith("_URL") else SECRET for name in names})
 
 
 @table_rows("block", pick("json"), ids=lambda block: block.where)

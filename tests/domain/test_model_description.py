@@ -4,8 +4,8 @@ from gateway.domain.model_description import (
     UNDESCRIBED,
     ModelDescription,
     find_common,
-    find_configured,
-    list_known,
+    find_configured_description,
+    list_known_properties,
     sort_features,
     sort_modalities,
 )
@@ -25,8 +25,11 @@ def test_only_what_is_unknown_is_taken_from_elsewhere() -> None:
 
 
 def test_what_is_unknown_is_left_out() -> None:
-    assert list_known(UNDESCRIBED) == {}
-    assert list_known(ModelDescription(max_output_tokens=5, features=())) == {"max_output_tokens": 5, "features": ()}
+    assert list_known_properties(UNDESCRIBED) == {}
+    assert list_known_properties(ModelDescription(max_output_tokens=5, features=())) == {
+        "max_output_tokens": 5,
+        "features": (),
+    }
 
 
 def test_of_several_the_least_holds() -> None:
@@ -56,9 +59,12 @@ def test_a_configured_name_precedes_a_glob_and_a_longer_glob_a_shorter_one() -> 
         ("gpt-*", ModelDescription(context_window=2)),
         ("theirs", ModelDescription(context_window=3)),
     ]
-    found = [find_configured(entries, *names).context_window for names in (("x",), ("gpt-5", "x"), ("gpt-5", "theirs"))]
+    found = [
+        find_configured_description(entries, *names).context_window
+        for names in (("x",), ("gpt-5", "x"), ("gpt-5", "theirs"))
+    ]
     assert found == [1, 2, 3]
-    assert find_configured(entries[1:], "x") == find_configured([], "x") == UNDESCRIBED
+    assert find_configured_description(entries[1:], "x") == find_configured_description([], "x") == UNDESCRIBED
 
 
 def test_unknown_words_of_a_provider_are_left_out() -> None:

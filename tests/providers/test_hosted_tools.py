@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.providers.hosted_tools import must_call, remove_tools
-from gateway.providers.priced_fields import COMMON_FIELDS, list_priced
+from gateway.providers.priced_fields import COMMON_FIELDS, list_priced_fields
 from tests.support.table_rows import table_rows
 
 F = {"type": "function", "name": "f"}
@@ -31,11 +31,11 @@ ANSWER = {"role": "user", "content": "Hi"}
 )
 def test_a_tool_that_is_only_offered_is_left_out(body: dict[str, Any], left: dict[str, Any]) -> None:
     before = repr(body)
-    assert set(list_priced(body, COMMON_FIELDS)) <= set(NAMES)
-    assert list_priced(body, COMMON_FIELDS)
+    assert set(list_priced_fields(body, COMMON_FIELDS)) <= set(NAMES)
+    assert list_priced_fields(body, COMMON_FIELDS)
     assert not must_call(body, NAMES)
     assert remove_tools(body, NAMES) == left
-    assert list_priced(left, COMMON_FIELDS) == []
+    assert list_priced_fields(left, COMMON_FIELDS) == []
     assert repr(body) == before
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidRequest
-from gateway.providers.priced_fields import PRICED_FIELDS, list_betas, list_named_models, list_priced
+from gateway.providers.priced_fields import PRICED_FIELDS, list_betas, list_named_models, list_priced_fields
 from gateway.providers.registry import PROVIDERS
 from tests.support.table_rows import table_rows
 
@@ -15,7 +15,7 @@ LOCAL = {"ollama", "lm_studio", "vllm", "llama_cpp", "demo"}
 
 
 def find_priced(slug: str, **body: Any) -> list[str]:
-    return list(list_priced(body, PROVIDERS[slug].priced_fields))
+    return list(list_priced_fields(body, PROVIDERS[slug].priced_fields))
 
 
 @table_rows("slug", PROVIDERS)

@@ -13,7 +13,7 @@ from gateway.errors import ProviderBadResponse, ProviderError, ProviderTimeout, 
 from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.base import Endpoint
-from gateway.proxy.failover import Proxy, make_cancelled
+from gateway.proxy.failover import Proxy, make_cancellation_error
 from gateway.proxy.forward import open_response
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.target import Attempt, Target
@@ -51,7 +51,7 @@ class Answering:
     def close(self) -> None: ...
 
 
-@pytest.mark.parametrize("error", [make_cancelled(), ProviderTimeout("too slow")])
+@pytest.mark.parametrize("error", [make_cancellation_error(), ProviderTimeout("too slow")])
 async def test_an_answer_that_comes_at_the_very_moment_of_the_end_is_none(error: ProviderError) -> None:
     attempt = make_attempt()
     end = attempt.cancel if isinstance(error, RequestCancelled) else attempt.abort
@@ -72,7 +72,7 @@ async def test_a_timer_that_fires_afterwards_does_not_make_another_attempt_of_it
 
     waiting = asyncio.create_task(attempt.wait_for(wait(), 60, DeadlineTimer()))
     await asyncio.sleep(0)
-    attempt.cancel(make_cancelled())
+    attempt.cancel(make_cancellation_error())
     attempt.abort(ProviderTimeout("too slow"))
     with pytest.raises(RequestCancelled):
         await waiting
@@ -84,7 +84,7 @@ async def test_a_reply_under_way_is_aborted_and_whoever_waits_for_the_caller_is_
     attempt, up = make_attempt(), Answering(lambda: None)
     attempt.response = up  # type: ignore[assignment]
     attempt.client = client_stream
-    cancelled = make_cancelled()
+    cancelled = make_cancellation_error()
     attempt.cancel(cancelled)
     assert (up.aborted, woken, attempt.cancelled) == ([cancelled], [True], cancelled)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gateway import errors
-from gateway.proxy.failover import choose_error, make_cancelled
+from gateway.proxy.failover import choose_error, make_cancellation_error
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.upstream.interface import StaleConnection
 from tests.support.table_rows import table_rows
@@ -23,7 +23,7 @@ ERRORS: dict[str, Callable[[], errors.ProviderError]] = {
     "unsupported": lambda: errors.UnsupportedByProvider("no audio"),
     "stale": lambda: StaleConnection("The connection was closed"),
     "exhausted": ResourcesExhausted,
-    "cancelled": make_cancelled,
+    "cancelled": make_cancellation_error,
     "shutdown": lambda: errors.ShuttingDown("The gateway is shutting down"),
 }
 

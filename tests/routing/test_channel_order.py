@@ -19,7 +19,7 @@ from gateway.errors import (
     ShuttingDown,
     UnsupportedByProvider,
 )
-from gateway.proxy.failover import make_cancelled
+from gateway.proxy.failover import make_cancellation_error
 from gateway.routing.channel_order import set_priorities
 from gateway.routing.channel_state import RECENT_CALLS, ChannelSlot
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
@@ -157,7 +157,8 @@ async def test_a_call_that_fails_counts_as_failed_also_where_it_had_begun(
 
 
 @pytest.mark.parametrize(
-    "error", [ProviderRejected("x", status=400), UnsupportedByProvider("x"), ShuttingDown("x"), make_cancelled(), None]
+    "error",
+    [ProviderRejected("x", status=400), UnsupportedByProvider("x"), ShuttingDown("x"), make_cancellation_error(), None],
 )
 async def test_what_is_no_fault_of_the_channel_counts_for_neither(error: ProviderError | None) -> None:
     assert await figures_after({"error": error}) == NOTHING_KNOWN

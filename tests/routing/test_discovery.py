@@ -9,7 +9,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.discovery import find_keyed, find_local
+from gateway.routing.discovery import find_keyed_channels, find_local
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.interface import HttpResponse
@@ -62,7 +62,7 @@ class Redirected:
 def test_every_known_key_of_the_environment_is_a_synchronized_channel(
     environ: Mapping[str, str], slugs: list[str]
 ) -> None:
-    found = find_keyed(environ)
+    found = find_keyed_channels(environ)
     assert [channel.name for channel in found] == slugs
     for channel in found:
         provider = PROVIDERS[channel.provider]
@@ -71,7 +71,7 @@ def test_every_known_key_of_the_environment_is_a_synchronized_channel(
 
 
 def test_a_keys_blanks_are_no_part_of_it() -> None:
-    (channel,) = find_keyed({"OPENAI_API_KEY": " sk-x\n"})
+    (channel,) = find_keyed_channels({"OPENAI_API_KEY": " sk-x\n"})
     assert channel.api_keys == ("sk-x",)
     assert "sk-x" not in repr(channel)
 
@@ -79,9 +79,12 @@ def test_a_keys_blanks_are_no_part_of_it() -> None:
 def test_a_channel_of_the_environment_is_in_the_catalogue_and_not_sure_of_any_model_yet() -> None:
     catalog = ModelCatalog(clock=lambda: 0.0)
     mine = Channel("mine", "custom", "http://mine/v1", models=("m",))
-    catalog.set_channels([*find_keyed({"OPENAI_API_KEY": "k"}), mine])
+    catalog.set_channels([*find_keyed_channels({"OPENAI_API_KEY": "k"}), mine])
     assert [channel.name for channel in catalog.channels] == ["openai", "mine"]
-    assert [(channel.name, sure) for channel, sure in catalog.list_serving("m")] == [("openai", False), ("mine", True)]
+    assert [(channel.name, sure) for channel, sure in catalog.list_serving_channels("m")] == [
+        ("openai", False),
+        ("mine", True),
+    ]
     assert catalog.list_models()[0].id == "m"
 
 

@@ -15,7 +15,7 @@ from gateway.domain.route import BalanceStrategy, ModelShare, Route, RouteStep
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderTimeout
 from gateway.routing.load_balancer import RetrySettings
-from gateway.routing.measured_balance import EXPLORED_SHARE, HYSTERESIS, Score, compute_score, pick_measured
+from gateway.routing.measured_balance import EXPLORED_SHARE, HYSTERESIS, Score, compute_score, pick_by_measurements
 from gateway.routing.performance import Performance
 from gateway.routing.selection import Candidate
 from gateway.routing.target import Attempt
@@ -33,7 +33,7 @@ def make(name: str, running: int = 0, **more: float) -> Candidate[str]:
 def pick(
     scores: dict[str, Score], candidates: Sequence[Candidate[str]], rng: tuple[float, float], last: str | None = None
 ) -> str:
-    return pick_measured(lambda candidate: scores[candidate.name], last, candidates, rng).name
+    return pick_by_measurements(lambda candidate: scores[candidate.name], last, candidates, rng).name
 
 
 # One choice

@@ -38,7 +38,7 @@ def ids(catalog: ModelCatalog, *globs: str) -> list[str]:
 
 def serving(catalog: ModelCatalog, model: str, caller: Caller | None = None) -> dict[str, bool]:
     """Who serves ``model``, each with whether that is sure."""
-    return {found.name: sure for found, sure in catalog.list_serving(model, caller)}
+    return {found.name: sure for found, sure in catalog.list_serving_channels(model, caller)}
 
 
 def test_models_are_listed_once_and_sorted() -> None:
@@ -257,12 +257,12 @@ def test_a_change_that_leads_to_the_same_server_keeps_what_is_known_of_its_model
     catalog = catalog_of(up)
     catalog.apply_listing(up, listed("a", "b"))
     catalog.note_failure(up, "not now")
-    known = catalog.find_synced(up)
+    known = catalog.find_sync_status(up)
     after = attrs.evolve(up, **change)
     catalog.set_channels([after])
     assert catalog.channels == (after,)
     assert offers(catalog) == ["a", "b"]
-    assert catalog.find_synced(after) == known
+    assert catalog.find_sync_status(after) == known
     assert (known.at_s, known.error, known.added) == (NOW, "not now", ("a", "b"))
 
 
@@ -276,7 +276,7 @@ def test_a_change_that_leads_elsewhere_forgets_what_is_known_of_its_models(chang
     after = attrs.evolve(up, **change)
     catalog.set_channels([after])
     assert offers(catalog, after.name) == (None if after.sync else ["a"])
-    assert catalog.find_synced(after) == SyncStatus()
+    assert catalog.find_sync_status(after) == SyncStatus()
 
 
 def test_a_narrower_filter_holds_at_once_and_a_wider_one_from_the_next_listing_on() -> None:
@@ -325,7 +325,7 @@ def test_a_channel_that_went_is_forgotten_even_if_it_comes_again() -> None:
     catalog.apply_listing(up, listed("a"))
     catalog.set_channels([])
     assert (catalog.channels, ids(catalog), catalog.find_channel("up")) == ((), [], None)
-    assert catalog.find_synced(up) == SyncStatus()
+    assert catalog.find_sync_status(up) == SyncStatus()
     catalog.set_channels([up])
     assert offers(catalog) is None
 
@@ -345,7 +345,7 @@ def test_a_listing_of_a_channel_that_was_changed_meanwhile_is_not_taken_in() -> 
     catalog = catalog_of(after)
     assert catalog.apply_listing(up, listed("a")) == (set(), set())
     catalog.note_failure(up, "not now")
-    assert (offers(catalog), catalog.find_synced(after)) == (None, SyncStatus())
+    assert (offers(catalog), catalog.find_sync_status(after)) == (None, SyncStatus())
     catalog.set_channels([])
     assert catalog.apply_listing(up, listed("a")) == (set(), set())
     catalog.note_failure(up, "not now")
@@ -357,7 +357,7 @@ def test_a_listing_of_a_channel_that_was_only_read_anew_meanwhile_is_taken_in() 
     catalog = catalog_of(up)
     catalog.set_channels([attrs.evolve(up), channel("other", "m")])
     catalog.note_failure(up, "not now")
-    assert catalog.find_synced(up).error == "not now"
+    assert catalog.find_sync_status(up).error == "not now"
     assert catalog.apply_listing(up, listed("a")) == ({"a"}, set())
     assert offers(catalog) == ["a"]
 
@@ -367,7 +367,7 @@ def test_a_listing_of_a_channel_that_was_only_read_anew_meanwhile_is_taken_in() 
 
 def test_of_a_channel_that_was_never_asked_nothing_is_known() -> None:
     up = channel(sync=True)
-    assert catalog_of(up).find_synced(up) == SyncStatus(None, None, (), (), None)
+    assert catalog_of(up).find_sync_status(up) == SyncStatus(None, None, (), (), None)
 
 
 def test_what_the_last_change_was_stays_known_over_listings_that_change_nothing() -> None:
@@ -377,7 +377,7 @@ def test_what_the_last_change_was_stays_known_over_listings_that_change_nothing(
     reported = []
     for names in (["b", "a"], ["b", "a"], ["b", "c"], ["b", "c"], ["b", "c"]):
         catalog.apply_listing(up, listed(*names))
-        reported.append(attrs.astuple(catalog.find_synced(up)))
+        reported.append(attrs.astuple(catalog.find_sync_status(up)))
         now[0] += 600.7
     assert reported == [
         (1_000, None, ("a", "b"), (), 1_000),
@@ -392,13 +392,13 @@ def test_a_failure_is_known_until_a_listing_succeeds_and_changes_nothing_else() 
     up = channel(sync=True)
     catalog = catalog_of(up)
     catalog.note_failure(up, "refused")
-    assert (catalog.find_synced(up), offers(catalog)) == (SyncStatus(error="refused"), None)
+    assert (catalog.find_sync_status(up), offers(catalog)) == (SyncStatus(error="refused"), None)
     catalog.apply_listing(up, listed("a"))
     catalog.note_failure(up, "not now")
-    assert catalog.find_synced(up) == SyncStatus(NOW, "not now", ("a",), (), NOW)
+    assert catalog.find_sync_status(up) == SyncStatus(NOW, "not now", ("a",), (), NOW)
     assert offers(catalog) == ["a"]
     catalog.apply_listing(up, listed("a"))
-    assert catalog.find_synced(up).error is None
+    assert catalog.find_sync_status(up).error is None
 
 
 def test_a_failure_between_two_absences_is_no_absence() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.domain.channel import Channel
 from gateway.domain.model_description import ModelDescription
-from gateway.routing.model_details import parse_props, parse_shown
+from gateway.routing.model_details import parse_props, parse_show_answer
 from gateway.routing.model_listing import fetch_models
 from gateway.upstream.client import PooledHttpClient
 from tests.support.scripted_upstream import Script, ScriptedUpstream, answer
@@ -70,7 +70,7 @@ async def test_ollama_is_asked_for_each_model() -> None:
     ],
 )  # fmt: skip
 def test_what_ollama_shows_is_understood(shown: dict[str, Any], description: ModelDescription) -> None:
-    assert parse_shown(shown) == description
+    assert parse_show_answer(shown) == description
 
 
 async def test_lm_studio_is_asked_for_its_own_list() -> None:

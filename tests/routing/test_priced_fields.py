@@ -18,8 +18,8 @@ from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed, ModelNotFound, ModelNotPriced
 from gateway.formats.chat.anthropic.request import parse_count_inference, parse_messages_inference
 from gateway.providers.hosted_tools import remove_tools
-from gateway.providers.priced_fields import list_priced
-from gateway.routing.target import Target, find_answered
+from gateway.providers.priced_fields import list_priced_fields
+from gateway.routing.target import Target, find_answering_model
 from tests.support.routing_calls import CALLER, MESSAGES, RouterScenario, call_of, caller_of, channel, priced
 from tests.support.table_rows import table_rows
 
@@ -72,7 +72,9 @@ def test_a_hosted_tool_that_must_be_called_is_refused_by_its_type() -> None:
 def test_tools_of_an_item_in_another_spelling_are_refused(name: str) -> None:
     """A server that takes names in any case would run what no rule has seen."""
     with pytest.raises(InvalidRequest, match="did you mean 'tools'") as caught:
-        list_priced({"input": [{"type": "additional_tools", name: [{"type": "web_search"}]}]}, frozenset({"tools"}))
+        list_priced_fields(
+            {"input": [{"type": "additional_tools", name: [{"type": "web_search"}]}]}, frozenset({"tools"})
+        )
     assert caught.value.param == f"input[0].{name}"
 
 
@@ -233,7 +235,7 @@ def test_a_channel_that_has_never_listed_its_models_serves_no_variant() -> None:
     ],
 )  # fmt: skip
 def test_the_model_that_answered_is_found_in_what_was_told(reported: bytes, model: str) -> None:
-    assert find_answered(reported) == model
+    assert find_answering_model(reported) == model
 
 
 def test_a_price_of_nothing_is_not_followed() -> None:
@@ -319,7 +321,7 @@ def test_a_tool_is_the_clients_own_only_if_all_its_fields_are_known(tool: Any, p
     (target,) = floor.options(inference)
     assert param in target.left_out
     left = remove_tools({"tools": [tool]}, target.left_out)
-    assert list_priced(left, frozenset({"tools"})) == []
+    assert list_priced_fields(left, frozenset({"tools"})) == []
 
 
 @table_rows(

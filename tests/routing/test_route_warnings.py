@@ -1,6 +1,6 @@
 """A channel that maps a model to another model is reported; one that only changes the spelling is not."""
 
-from gateway.config.loader import read_shipped
+from gateway.config.loader import read_shipped_prices
 from gateway.config.schema import Config
 from gateway.doctor.route_checks import check_maps
 from gateway.parsing import parse_table
@@ -20,7 +20,7 @@ from tests.support.table_rows import table_rows
     ],
 )
 def test_a_map_to_another_known_model_is_told(ours: str, theirs: str, warned: bool) -> None:
-    found = [*list_map_warnings([("up", {ours: theirs})], lambda model: read_shipped().find(model) is not None)]
+    found = [*list_map_warnings([("up", {ours: theirs})], lambda model: read_shipped_prices().find(model) is not None)]
     assert len(found) == warned
     assert all(repr(ours) in text and repr(theirs) in text for text in found)
 

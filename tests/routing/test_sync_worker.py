@@ -249,7 +249,7 @@ async def test_what_came_and_what_went_is_told_and_kept(upstream: PooledHttpClie
         (channel,) = catalog.channels
     lines = [(line["models"], line["came"], line["went"]) for line in reported if line["event"] == "models_synced"]
     assert lines == [(2, 2, []), (2, 1, []), (2, 0, ["a"])]
-    synced = catalog.find_synced(channel)
+    synced = catalog.find_sync_status(channel)
     assert (synced.added, synced.removed, synced.error, synced.at_s) == ((), ("a",), None, NOW)
 
 
@@ -262,12 +262,12 @@ async def test_a_failed_listing_is_told_and_kept_and_shows_no_secret(upstream: P
         with capture_logs() as reported:
             await sync.sync()
         (line,) = reported
-        error = catalog.find_synced(channel).error
+        error = catalog.find_sync_status(channel).error
         assert (line["event"], line["log_level"], line["channel"]) == ("models_not_synced", "warning", "up")
         assert line["error"] == error == "The provider failed with status 500: the key [masked] at [address] is wrong"
         await sync.sync()
         await sync.sync()
-        assert catalog.find_synced(channel).error is None
+        assert catalog.find_sync_status(channel).error is None
 
 
 async def test_a_key_that_is_refused_is_passed_over_for_the_next(upstream: PooledHttpClient) -> None:

@@ -79,10 +79,10 @@ async def test_a_member_is_read_back_as_it_was_written(scenario: MemberScenario)
     made = await scenario.members.add_member(whole)
     assert made == attrs.evolve(whole, id=made.id)
     assert await scenario.members.find_member(made.id) == made
-    assert await scenario.members.find_member_called("ann") == made
+    assert await scenario.members.find_member_by_name("ann") == made
     assert await scenario.members.list_members() == [made]
     assert await scenario.members.find_member(made.id + 1) is None
-    assert await scenario.members.find_member_called("Ann") is None
+    assert await scenario.members.find_member_by_name("Ann") is None
 
 
 async def test_a_name_is_one_members_over_all_accounts(scenario: MemberScenario) -> None:

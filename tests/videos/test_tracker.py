@@ -355,7 +355,7 @@ def test_a_job_whose_end_was_stored_without_an_answer_has_its_file_and_holds_not
         completed = await services.find(job)
         assert completed.state == "completed"
         assert [completed.media_id] == list(services.shelf.files)
-        await services.reservations.settle_ended([])
+        await services.reservations.settle_ended_jobs([])
         assert (services.held, services.reservations.list_held()) == (0, {})
         assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == completed.cost_nanos > 0
 

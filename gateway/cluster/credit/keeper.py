@@ -72,7 +72,7 @@ class CreditKeeper:
         self,
         authority: CreditAuthority,
         events: Events,
-        find_unposted: FindUnposted,
+        find_unposted_charges: FindUnposted,
         *,
         today: Callable[[], UtcDay],
         now: Callable[[], float],
@@ -81,7 +81,7 @@ class CreditKeeper:
         wait_s: float = TIMES.credit_wait_s,
     ) -> None:
         self._authority = authority
-        self._find_unposted = find_unposted
+        self._find_unposted = find_unposted_charges
         self._today = today
         self.now = now
         self._recalls = Recalls()

@@ -13,8 +13,8 @@ from gateway.cluster.credit.balances import LeasedBalances
 from gateway.cluster.credit.grant_gate import GrantGate
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.cluster.credit.orphans import OrphanWorker
-from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned, reverse_orphan_charges
-from gateway.cluster.credit.unposted import find_unposted
+from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned_nodes, reverse_orphan_charges
+from gateway.cluster.credit.unposted import find_unposted_charges
 from gateway.cluster.membership.registered_node import RegisteredNode
 from gateway.cluster.membership.times import TIMES
 from gateway.domain.balance import UtcDay, parse_day
@@ -51,7 +51,7 @@ class NodeCredit:
         self._clock = clock
         self._queue = queue
         self._jobs = JobRunner()
-        find_own_unposted = partial(find_unposted, queue, ledger)
+        find_own_unposted = partial(find_unposted_charges, queue, ledger)
         self.keeper = CreditKeeper(
             self._authority,
             events,
@@ -66,7 +66,7 @@ class NodeCredit:
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
         """Open the missing balances, ``recover`` the last process's rows, and end its leases."""
         if database.credit is not None:
-            await database.write(database.credit.open_missing)
+            await database.write(database.credit.open_missing_balances)
         await recover()
         await reverse_orphan_charges(database, self._node.id)
         await self._authority.end_leases()
@@ -103,8 +103,8 @@ class _Orphans:
         self._node = node
         self._clock = clock
 
-    async def list_orphaned(self, after_s: float) -> Sequence[str]:
-        return await list_orphaned(self._database, after_s)
+    async def list_orphaned_nodes(self, after_s: float) -> Sequence[str]:
+        return await list_orphaned_nodes(self._database, after_s)
 
     async def end_leases(self, node: str, verdict: OnCrash) -> int:
         return await end_orphans(self._database, node, verdict, self._clock())

@@ -19,7 +19,7 @@ log = structlog.stdlib.get_logger(__name__)
 class OrphanStore(Protocol):
     """The leases of all nodes. Every method raises ``StoreUnavailable``."""
 
-    async def list_orphaned(self, after_s: float) -> Sequence[str]:
+    async def list_orphaned_nodes(self, after_s: float) -> Sequence[str]:
         """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""
         ...
 
@@ -69,7 +69,7 @@ class OrphanWorker:
             await self.end_due_leases()
 
     async def end_due_leases(self) -> None:
-        for node in await self._store.list_orphaned(self._after_s):
+        for node in await self._store.list_orphaned_nodes(self._after_s):
             try:
                 nanos = await self._store.end_leases(node, self._verdict)
             except (Conflict, NotFound):  # the node has come back

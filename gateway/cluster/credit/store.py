@@ -197,7 +197,7 @@ class PostgresCredit:
                 day, owners = parse_day(row.settled_ms / 1000), [row.account_id, row.key_id]
                 await driver.execute(_FINISH_JOB, day.number, day.month_number, [0, 1], owners, 0, -row.cost_nanos)
 
-    async def open_missing(self, connection: AsyncConnection) -> None:
+    async def open_missing_balances(self, connection: AsyncConnection) -> None:
         driver = await _find_driver(connection)
         day = self._today()
         await driver.execute(_OPEN_ALL_BALANCES, day.number, day.month_number)

@@ -64,7 +64,7 @@ _CHARGE_NOTE = "a node that was lost had it set aside"
 _REVERSAL_NOTE = "the node has come back and posted what it had spent"
 
 
-async def list_orphaned(database: Database, after_s: float) -> Sequence[str]:
+async def list_orphaned_nodes(database: Database, after_s: float) -> Sequence[str]:
     """Return the nodes that ended at least ``after_s`` seconds ago and have leases."""
     return [row.node for row in await database.read(_LIST_ORPHANED_NODES.bindparams(after_ms=int(after_s * 1000)))]
 

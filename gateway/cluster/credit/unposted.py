@@ -10,13 +10,15 @@ from gateway.storage.ledger import LedgerRepository
 
 
 @asynccontextmanager
-async def find_unposted(
+async def find_unposted_charges(
     queue: WriteQueue, ledger: LedgerRepository
 ) -> AsyncIterator[Callable[[], Mapping[BalanceId, int]]]:
     """Keep rows from being stored; yield a function that adds up the charges not stored at that moment."""
     async with queue.writing:
         # After a failed batch some rows may be stored: the answer to its commit may have been lost.
-        stored_ids = await ledger.find_stored([row.id for row in queue.list_rows()]) if queue.failing else frozenset()
+        stored_ids = (
+            await ledger.find_stored_ids([row.id for row in queue.list_rows()]) if queue.failing else frozenset()
+        )
 
         def add_up() -> Mapping[BalanceId, int]:
             sums: Counter[BalanceId] = Counter()

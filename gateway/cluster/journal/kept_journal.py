@@ -68,6 +68,6 @@ class KeptJournal(RequestJournal):
             self._kept_files.popleft()[0].unlink(missing_ok=True)
 
 
-def read_ended(path: Path) -> Sequence[RequestRecord]:
+def read_ended_requests(path: Path) -> Sequence[RequestRecord]:
     """Return the rows of ended requests in a journal file."""
     return [request.row for request in parse_journal(path.read_bytes())[0] if request.ended]

@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from gateway.billing.flush_worker import MAX_ROWS
-from gateway.cluster.journal.kept_journal import KeptJournal, read_ended
+from gateway.cluster.journal.kept_journal import KeptJournal, read_ended_requests
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
 
@@ -18,7 +18,7 @@ async def post_kept(journal: RequestJournal, ledger: LedgerRepository) -> None:
         return
     row_count = 0
     for path in journal.keep_all():
-        rows = journal.select_stored(await asyncio.to_thread(read_ended, path))
+        rows = journal.select_stored(await asyncio.to_thread(read_ended_requests, path))
         for start in range(0, len(rows), MAX_ROWS):
             await ledger.post_again(rows[start : start + MAX_ROWS])
         row_count += len(rows)

@@ -194,7 +194,7 @@ class PostgresNotes:
     async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
         await connection.execute(_DELETE_STORED_NOTES, {"ids": list(ids)})
 
-    async def store_refused(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
+    async def store_refused_row(self, connection: AsyncConnection, row: RequestRecord, reason: str) -> None:
         # Unlike orjson, json serializes any number and any text; the column accepts any bytes.
         note = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr).encode()
         values = {"id": row.id, "node": REFUSED, "note": note, "at_ms": row.settled_ms}

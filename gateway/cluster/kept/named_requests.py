@@ -16,7 +16,7 @@ from gateway.storage.schema import replays
 _STATE_ORDER = get_args(ReplayState)
 
 
-async def restore_named(database: Database, state: Mapping[str, Any], process: str) -> bool:
+async def restore_named_request(database: Database, state: Mapping[str, Any], process: str) -> bool:
     """Store the record of a named request as far as the database lacks it. Raises ``StoreUnavailable``.
 
     A request that an earlier process of this node was answering is lost.

@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from gateway.cluster.kept.batches import restore_batch
 from gateway.cluster.kept.files import restore_file, restore_part, restore_upload
 from gateway.cluster.kept.kept_changes import ChangeFile
-from gateway.cluster.kept.named_requests import restore_named
+from gateway.cluster.kept.named_requests import restore_named_request
 from gateway.cluster.kept.responses import restore_owners, restore_response
 from gateway.cluster.kept.videos import restore_video
 from gateway.storage.database import Database, RowRefused
@@ -20,7 +20,7 @@ Restore = Callable[[Database, Mapping[str, Any], str], Awaitable[bool]]
 RESTORE_BY_KIND: Mapping[KeptKind, Restore] = {
     "batch": restore_batch,
     "file": restore_file,
-    "named_request": restore_named,
+    "named_request": restore_named_request,
     "response": restore_response,
     "response_owner": restore_owners,
     "upload": restore_upload,

@@ -71,10 +71,10 @@ class LocalFallbackLimiter:
 
     @property
     def has_unreported(self) -> bool:
-        """Whether usage was recorded here since the last ``take_unreported``."""
+        """Whether usage was recorded here since the last ``take_unreported_usage``."""
         return bool(self._used_shares)
 
-    def take_unreported(self) -> Iterator[tuple[str, int, int, int]]:
+    def take_unreported_usage(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield the usage that is still owed to the server, once each: name, rate, units and limit."""
         now, used_shares = self._clock(), self._used_shares
         self._used_shares = {}

@@ -232,7 +232,7 @@ class SharedRateLimiter:
         batch, now = LimitBatch(), self._clock()
         self._sent_calls, self._waiting_calls = self._waiting_calls, []
         reported_subjects, self._subjects_to_report = self._subjects_to_report, set()
-        for correction in (*self._corrections, *self._fallback.take_unreported()):
+        for correction in (*self._corrections, *self._fallback.take_unreported_usage()):
             batch.add_correction(*correction)
         self._corrections = []
         self._requested_ahead = {}

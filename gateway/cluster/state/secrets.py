@@ -31,7 +31,9 @@ _INSERT_SECRETS = text("INSERT INTO cluster (name, value) VALUES (:name, :value)
 log = structlog.stdlib.get_logger(__name__)
 
 
-async def check_shared(connection: AsyncConnection, folder: DataFolder, database: str, master_key: bytes) -> None:
+async def check_shared_secrets(
+    connection: AsyncConnection, folder: DataFolder, database: str, master_key: bytes
+) -> None:
     """Raise ``DataFolderDamaged`` if ``folder`` or the master key does not match the database; write nothing.
 
     Before the first node starts, the database has at most the fingerprints of one gateway. It may have an earlier
@@ -39,7 +41,7 @@ async def check_shared(connection: AsyncConnection, folder: DataFolder, database
     """
     tables = set(await connection.run_sync(lambda sync_connection: inspect(sync_connection).get_table_names()))
     if "cluster" in tables and (rows := (await connection.execute(_READ_SECRETS)).all()):
-        _open_shared({row.name: bytes(row.value) for row in rows}, folder, database, master_key)
+        _open_shared_secrets({row.name: bytes(row.value) for row in rows}, folder, database, master_key)
     elif fingerprints.name in tables:
         fingerprint_by_name = {row.name: row.fingerprint for row in await connection.execute(select(fingerprints))}
         check_known(folder, database, fingerprint_by_name, master_key)
@@ -57,13 +59,13 @@ async def share_secrets(folder: DataFolder, database: Database, master_key: byte
         await check_secrets(folder, database, master_key=master_key, store_rows=store_rows)
         log.info("secrets_shared", path=str(folder.path))
         return
-    for name, secret in _open_shared(stored_secrets, folder, database.name, master_key).items():
+    for name, secret in _open_shared_secrets(stored_secrets, folder, database.name, master_key).items():
         path = folder.path / name
         if not path.exists() or path.read_bytes() != secret:
             folder.put_secret(name, secret)
 
 
-def _open_shared(
+def _open_shared_secrets(
     stored_secrets: Mapping[str, bytes], folder: DataFolder, database: str, master_key: bytes
 ) -> Mapping[str, bytes]:
     """Return the cluster's secrets by name. Raises ``DataFolderDamaged`` if this node's differ."""

@@ -7,7 +7,7 @@ import attrs
 import orjson
 from sqlalchemy import String, bindparam, text
 
-from gateway.domain.model_description import list_known
+from gateway.domain.model_description import list_known_properties
 from gateway.domain.model_info import ModelInfo, ModelList
 from gateway.formats.model_lists.listed_description import parse_description
 from gateway.storage.async_engine import AsyncConnection
@@ -71,7 +71,7 @@ class ModelListRepository:
         }
 
         described_rows = [
-            [model.id, 0, orjson.dumps(list_known(model.description)).decode()]
+            [model.id, 0, orjson.dumps(list_known_properties(model.description)).decode()]
             for model in listed or ()
             if model.description is not None
         ]

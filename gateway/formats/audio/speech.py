@@ -14,7 +14,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_TOKENS, Usage, parse_count
 from gateway.errors import InvalidRequest, ProviderBadResponse
 from gateway.formats.audio.stream import AudioEventsPassthrough
-from gateway.formats.errors.openai import Secrets, build_reported, parse_error
+from gateway.formats.errors.openai import Secrets, build_reported_error, parse_error
 from gateway.formats.stream import StreamState, StreamTransform
 from gateway.formats.usage.prompt_tokens import estimate_prompt
 from gateway.formats.usage.token_bounds import MESSAGE_TOKENS, bound_text
@@ -159,7 +159,7 @@ class SpeechPassthrough(StreamState):
         if not self.events and data.startswith(b"{"):
             error = parse_error(data, self._secrets)
             if error is not None:
-                self.error = build_reported(error)
+                self.error = build_reported_error(error)
                 return b""
         if len(self._first_bytes) < _HEAD_BYTES:
             self._first_bytes += data[:_HEAD_BYTES]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.errors import ProviderBadResponse, ProviderError
-from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
+from gateway.formats.errors.openai import Secrets, build_reported_error, parse_error_value
 from gateway.formats.stream import PassthroughStream
 from gateway.formats.stream_tail import DONE_MARK
 from gateway.formats.wire.json_values import as_object, loads_or_none
@@ -75,4 +75,4 @@ def _find_error(value: dict[str, Any], secrets: Secrets) -> ProviderError | None
     error = parse_error_value(value, secrets)
     if error is None and value.get("type") == "error":
         error = parse_error_value({"error": value}, secrets)
-    return build_reported(error) if error else None
+    return build_reported_error(error) if error else None

@@ -147,6 +147,6 @@ def build_page(batches: Sequence[Batch], origin: str, *, has_more: bool) -> Body
     }
 
 
-def build_deleted(batch_id: str) -> Body:
+def build_deletion(batch_id: str) -> Body:
     """Build the answer to the deletion of a batch."""
     return {"id": batch_id, "type": "message_batch_deleted"}

@@ -279,7 +279,7 @@ def _make_context_error(error: ErrorBody) -> errors.ContextExceeded:
     )
 
 
-def build_reported(error: ErrorBody, phase: str = "stream") -> errors.ProviderError:
+def build_reported_error(error: ErrorBody, phase: str = "stream") -> errors.ProviderError:
     """Build the error for an answer with status 200 that reports a failure."""
     if is_context_exceeded(error.message, (error.code, error.type), error.param):
         return _make_context_error(error)

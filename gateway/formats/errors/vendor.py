@@ -20,7 +20,7 @@ from gateway.errors import ProviderError
 from gateway.formats.errors.openai import (
     ErrorBody,
     Secrets,
-    build_reported,
+    build_reported_error,
     describe_status,
     mask,
     parse_provider_error,
@@ -72,7 +72,7 @@ def find_failure(value: dict[str, Any], secrets: Secrets = ()) -> ProviderError 
     status = _MINIMAX_STATUSES.get(str(base_code)) if base_code else _find_status(code)
     if status is not None:
         return parse_provider_error(status, orjson.dumps({"error": {"message": message, "code": code}}), secrets)
-    return build_reported(ErrorBody(parse_reason(value, secrets)), "answer")
+    return build_reported_error(ErrorBody(parse_reason(value, secrets)), "answer")
 
 
 def find_message(value: object, secrets: Secrets = ()) -> str | None:

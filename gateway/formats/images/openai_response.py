@@ -74,7 +74,7 @@ def _build_usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-def build_completed(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
+def build_completed_stream(images: Images, inference: InferenceRequest, created_s: int) -> bytes:
     """Build the stream for an unstreamed answer: a ``completed`` event for each image, and the end mark.
 
     The last event has the whole usage. Raises ``ProviderBadResponse`` for an image that is a URL.

@@ -14,7 +14,7 @@ from gateway.domain.usage import NO_USAGE, Usage, add_usages
 from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.chat.openai.chat import DONE_EVENT
 from gateway.formats.errors.content_filter import find_block
-from gateway.formats.errors.openai import ErrorBody, Secrets, build_reported
+from gateway.formats.errors.openai import ErrorBody, Secrets, build_reported_error
 from gateway.formats.errors.vendor import parse_reason
 from gateway.formats.images.image_data import check_whole
 from gateway.formats.images.openai import (
@@ -23,7 +23,7 @@ from gateway.formats.images.openai import (
     parse_images_answer,
     parse_images_usage,
 )
-from gateway.formats.images.openai_response import build_completed
+from gateway.formats.images.openai_response import build_completed_stream
 from gateway.formats.stream import PassthroughStream
 from gateway.formats.stream_tail import DONE_MARK
 from gateway.formats.wire import sse
@@ -166,7 +166,7 @@ def _parse_failure(value: object, secrets: Secrets) -> ProviderError:
     block = find_block(value, secrets)
     if block is not None:
         return block
-    return build_reported(ErrorBody(parse_reason(value, secrets)))
+    return build_reported_error(ErrorBody(parse_reason(value, secrets)))
 
 
 def _add_usages(first: Usage, second: Usage) -> Usage:
@@ -185,4 +185,4 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
         if image.data is not None:
             check_whole(image.data)
     images = attrs.evolve(images, items=items, usage=attrs.evolve(images.usage, images=len(items)))
-    return build_completed(images, inference, images.reported.get("created", 0)), images.usage
+    return build_completed_stream(images, inference, images.reported.get("created", 0)), images.usage

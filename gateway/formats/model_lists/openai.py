@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.model_description import ModelDescription, list_known
+from gateway.domain.model_description import ModelDescription, list_known_properties
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 from gateway.formats.model_lists.listed_description import parse_description
@@ -17,9 +17,9 @@ def _build_object(model: ModelInfo) -> dict[str, Any]:
     return {"id": model.id, "object": "model", "created": model.created_s, "owned_by": model.owned_by}
 
 
-def build_described(model: ModelInfo, description: ModelDescription, pricing: Mapping[str, Any] | None) -> bytes:
+def build_described_model(model: ModelInfo, description: ModelDescription, pricing: Mapping[str, Any] | None) -> bytes:
     """Build one model object, with the properties that are known."""
-    fields = _build_object(model) | list_known(description)
+    fields = _build_object(model) | list_known_properties(description)
     if pricing is not None:
         fields["pricing"] = pricing
     return orjson.dumps(fields)

@@ -72,7 +72,7 @@ def build_videos(jobs: Sequence[VideoJob], find_words: Callable[[VideoJob], Stat
     }
 
 
-def build_deleted(video_id: str) -> Body:
+def build_deletion(video_id: str) -> Body:
     """Build the answer to the deletion of a job."""
     return {"id": video_id, "object": "video.deleted", "deleted": True}
 

@@ -71,13 +71,13 @@ def parse_model(body: Body) -> str:
     raise InvalidRequest(f"'model' must be at most {MAX_MODEL_CHARS} printable characters", param="model")
 
 
-def find_governed(name: str) -> str | None:
+def find_governed_field(name: str) -> str | None:
     """Return the field of ``GOVERNED_NAMES`` that a tolerant server would read ``name`` as; None if there is none."""
     return _FOLDED_NAMES.get(fold_name(name))
 
 
 def _check_spelling(name: str) -> None:
-    known_name = find_governed(name)
+    known_name = find_governed_field(name)
     if known_name is not None:
         pass
     elif name[:3].casefold() == "max":

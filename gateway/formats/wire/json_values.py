@@ -138,7 +138,7 @@ def loads_or_none(raw: bytes, *, exact: bool = False) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         try:
-            return exact_json.load_refused(raw, error)
+            return exact_json.load_refused_json(raw, error)
         except orjson.JSONDecodeError:
             return None
     return exact_json.load_exactly(raw, value) if exact else value

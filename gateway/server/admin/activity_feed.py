@@ -142,10 +142,12 @@ class ActiveRequestsFeed:
 
 def list_running(active: ActiveRequests, scope: int | None, now: float) -> list[RunningRequest]:
     """Return this node's active requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
-    return [_build_running(call, now, active.node, with_details=scope is None) for call in active.list_calls(scope)]
+    return [
+        _build_running_request(call, now, active.node, with_details=scope is None) for call in active.list_calls(scope)
+    ]
 
 
-def _build_running(call: ActiveRequest, now: float, node: str | None, *, with_details: bool) -> RunningRequest:
+def _build_running_request(call: ActiveRequest, now: float, node: str | None, *, with_details: bool) -> RunningRequest:
     """Return the request as JSON shows it. With ``with_details`` it has what only administrators see."""
     ctx, inference = call.context, call.context.parsed
     return RunningRequest(

@@ -97,7 +97,7 @@ def build_channel_view(
     channel: Channel, catalog: ModelCatalog, load_balancer: LoadBalancer, names: AccountNames
 ) -> ChannelView:
     """Describe a channel. ``names`` are the names of accounts by their id."""
-    offer, synced = catalog.find_offer(channel), catalog.find_synced(channel)
+    offer, synced = catalog.find_offer(channel), catalog.find_sync_status(channel)
     models_added, models_removed = list(synced.added), list(synced.removed)
     return ChannelView(
         **build_channel_fields(channel),

@@ -130,8 +130,10 @@ async def get_route(request: AdminRequest) -> RouteDetails:
     view = request.services.admin.routes.get_route(request.match_info["name"])
     routing = request.services.routing
     served = [
-        ServedModel(number, share.model, share.weight, [_build_serving(routing, one, share.model) for one in channels])
-        for number, share, channels in _list_serving(routing, view.route)
+        ServedModel(
+            number, share.model, share.weight, [_build_serving_channel(routing, one, share.model) for one in channels]
+        )
+        for number, share, channels in _list_serving_channels(routing, view.route)
     ]
     return RouteDetails(**_build_fields(request, view), served=served)
 
@@ -158,7 +160,7 @@ async def test_route(request: AdminRequest) -> list[StepTestResult]:
     routing = request.services.routing
     route = request.services.admin.routes.get_route(request.match_info["name"]).route
     results = []
-    for number, share, channels in _list_serving(routing, route):
+    for number, share, channels in _list_serving_channels(routing, route):
         if not channels:
             error = "no channel of the step serves the model"
             results.append(StepTestResult(step=number, model=share.model, channel=None, ok=False, error=error, ms=None))
@@ -188,16 +190,16 @@ def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:
     return {**build_route(view.route), **facts}
 
 
-def _list_serving(routing: RoutingServices, route: Route) -> list[tuple[int, ModelShare, list[Channel]]]:
+def _list_serving_channels(routing: RoutingServices, route: Route) -> list[tuple[int, ModelShare, list[Channel]]]:
     """Return the models of all steps, each with its step's number and with the channels that serve it there."""
     return [
-        (number, share, [one for one, _ in routing.catalog.list_serving(share.model) if step.uses(one.name)])
+        (number, share, [one for one, _ in routing.catalog.list_serving_channels(share.model) if step.uses(one.name)])
         for number, step in enumerate(route.steps, 1)
         for share in step.models
     ]
 
 
-def _build_serving(routing: RoutingServices, channel: Channel, model: str) -> ServingChannel:
+def _build_serving_channel(routing: RoutingServices, channel: Channel, model: str) -> ServingChannel:
     theirs = channel.upstream_model(model)
     price = routing.router.pricing.find_price(model, theirs, channel.provider)
     return ServingChannel(

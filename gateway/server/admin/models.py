@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from gateway.domain.model_description import Feature, Modality, ModelKind, list_known
+from gateway.domain.model_description import Feature, Modality, ModelKind, list_known_properties
 from gateway.frozen import frozen
 from gateway.routing.model_offers import list_offers
 from gateway.server.admin.handler import AdminRequest, admin_operation
@@ -46,7 +46,7 @@ async def list_models(request: AdminRequest) -> list[ModelView]:
             created=offer.listed.created_s,
             channels=[channel.name for channel in offer.channels] if is_operator else [],
             price=None if offer.price is None else PriceAnswer(**build_price_fields(offer.price, offer.multiplier_ppm)),
-            **list_known(describer.describe_offer(offer.listed.id, offer.channels)),
+            **list_known_properties(describer.describe_offer(offer.listed.id, offer.channels)),
         )
         for offer in list_offers(services.routing.catalog, request.services.routing.router.pricing, account)
     ]

@@ -106,10 +106,10 @@ async def list_lost_changes(request: AdminRequest) -> list[LostChangeView]:
     sessions, lowered limits, removed models and groups. All else is only listed here.
     """
     lost_changes = await LostChangeRepository(request.services.storage.database).read()
-    return [_build_lost(change) for change in reversed(lost_changes.changes)]
+    return [_build_lost_change(change) for change in reversed(lost_changes.changes)]
 
 
-def _build_lost(change: LostChange) -> LostChangeView:
+def _build_lost_change(change: LostChange) -> LostChangeView:
     row = change.row
     return LostChangeView(
         found_at=build_time(change.found_ms // 1000),

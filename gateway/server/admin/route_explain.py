@@ -21,7 +21,7 @@ from gateway.domain.route import RequestTraits, RouteStep
 from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealthyChannel
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_health import list_measured
+from gateway.routing.channel_health import list_measured_models
 from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -119,7 +119,7 @@ class RouteExplainer:
         targets = self.router.list_options(who, model, operation)
         with contextlib.suppress(ModelNotPriced):  # reported as each channel's reason
             targets, every = [], targets
-            targets = self.router.keep_priced(every, who, model, operation)
+            targets = self.router.keep_priced_targets(every, who, model, operation)
         # Exclude channels that cannot edit images; other limits are visible in the channel's capability.
         unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
         unused = dict.fromkeys(unable, _EDITS_REFUSED)
@@ -182,7 +182,7 @@ class RouteExplainer:
             measured=[
                 view
                 for key in target.state.keys
-                for view in list_measured(key, self.load_balancer.now)
+                for view in list_measured_models(key, self.load_balancer.now)
                 if view.model == target.model
             ],
         )
@@ -193,9 +193,9 @@ class RouteExplainer:
             return held if channel.status == "active" else "disabled"
         if not channel.serves(caller.key.group):
             return f"only for the groups {', '.join(channel.groups)}"
-        serving = {serves.name for serves, _ in self.catalog.list_serving(model)}
+        serving = {serves.name for serves, _ in self.catalog.list_serving_channels(model)}
         if channel.name not in serving:
-            error = self.catalog.find_synced(channel).error if self.catalog.find_offer(channel) is None else None
+            error = self.catalog.find_sync_status(channel).error if self.catalog.find_offer(channel) is None else None
             return (
                 "does not offer the model" if error is None else f"failing: its list of models is not known ({error})"
             )

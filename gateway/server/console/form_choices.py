@@ -46,7 +46,7 @@ class Choices:
     def list_groups(self, kind: ModelKind) -> list[tuple[str, list[str]]]:
         """Return the models of ``kind`` with a title in English. The model for a first try comes first."""
         model_ids = list(self.models[kind])
-        first = find_preferred(model_ids)
+        first = find_preferred_model(model_ids)
         sorted_models = [first, *(name for name in model_ids if name != first)] if first else []
         return [(_TITLES[kind], sorted_models)]
 
@@ -95,7 +95,7 @@ def find_kind(name: str, usd_per_image: float = 0) -> ModelKind:
     return "images" if usd_per_image else "chat"
 
 
-def find_preferred(names: Sequence[str]) -> str | None:
+def find_preferred_model(names: Sequence[str]) -> str | None:
     """Return the model for a first try; None if there are no models. The demo's models come last."""
     names = [name for name in names if not name.startswith("demo-")] or names
     for pattern in _PREFERRED_MODELS:

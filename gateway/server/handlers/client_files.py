@@ -158,7 +158,7 @@ async def post_upload(request: web.Request) -> web.Response:
 async def post_part(request: web.Request) -> web.Response:
     """``POST /v1/uploads/{id}/parts``: add a part."""
     services = request.app[SERVICES].files
-    upload = await services.uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
+    upload = await services.uploads.find_pending_upload(request.match_info["id"], request[CALLER].account.id)
     received_file = services.files.receive()
     try:
         find_file(await _read_form(request, received_file, MAX_PART_BYTES), "data")
@@ -172,7 +172,7 @@ async def complete_upload(request: web.Request) -> web.Response:
     """``POST /v1/uploads/{id}/complete``: join the parts into a file."""
     uploads = request.app[SERVICES].files.uploads
     completion = parse_completion(await read_json(request))
-    upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
+    upload = await uploads.find_pending_upload(request.match_info["id"], request[CALLER].account.id)
     file = await uploads.complete(upload, completion.part_ids, completion.md5)
     return _answer(request, build_upload(upload, "completed", file))
 
@@ -180,7 +180,7 @@ async def complete_upload(request: web.Request) -> web.Response:
 async def cancel_upload(request: web.Request) -> web.Response:
     """``POST /v1/uploads/{id}/cancel``: cancel an upload."""
     uploads = request.app[SERVICES].files.uploads
-    upload = await uploads.find_pending(request.match_info["id"], request[CALLER].account.id)
+    upload = await uploads.find_pending_upload(request.match_info["id"], request[CALLER].account.id)
     await uploads.cancel(upload)
     return _answer(request, build_upload(upload, "cancelled"))
 

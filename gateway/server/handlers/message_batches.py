@@ -6,7 +6,7 @@ from aiohttp import web
 from gateway.domain.batch import MESSAGES_PREFIX, Batch, BatchFilter
 from gateway.domain.client_file import is_client_id
 from gateway.errors import InvalidRequest, NotFound
-from gateway.formats.batches.anthropic import build_deleted, build_message_batch, build_page, parse_requests
+from gateway.formats.batches.anthropic import build_deletion, build_message_batch, build_page, parse_requests
 from gateway.server.anthropic_headers import parse_anthropic_headers
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
@@ -71,7 +71,7 @@ async def delete_message_batch(request: web.Request) -> web.Response:
     """``DELETE /v1/messages/batches/{id}``: delete a batch that has ended, with its results."""
     batch = await _find_batch(request)
     await request.app[SERVICES].batches.delete(batch)
-    return LargeResponse(request, orjson.dumps(build_deleted(batch.id)), {"Content-Type": "application/json"})
+    return LargeResponse(request, orjson.dumps(build_deletion(batch.id)), {"Content-Type": "application/json"})
 
 
 async def _find_batch(request: web.Request) -> Batch:

@@ -16,7 +16,7 @@ from gateway.formats.chat.responses.response_to_stream import build_whole
 from gateway.formats.chat.responses.responses import parse_responses_inference
 from gateway.large_work import run_by_size
 from gateway.memory_budget import Loan
-from gateway.routing.kept_responses import make_missing
+from gateway.routing.kept_responses import make_response_not_found
 from gateway.routing.provider_response import ask_provider
 from gateway.server.background_responses import cancel_kept_response, find_kept_response, read_kept_response
 from gateway.server.context import CALLER, SERVICES
@@ -41,7 +41,7 @@ async def get_response(request: web.Request) -> web.Response:
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
     loan = Loan(request.app[SERVICES].memory)
-    kept_response = await _find_kept(request, loan)
+    kept_response = await _find_kept_response(request, loan)
     if kept_response is None:
         body = await _ask_owner(request)
     else:
@@ -60,7 +60,7 @@ async def get_input_items(request: web.Request) -> web.Response:
         raise InvalidRequest(f"'limit' must be a whole number from 1 to {MAX_PAGE_ROWS}", param="limit")
     if order not in {"asc", "desc"}:
         raise InvalidRequest("'order' must be 'asc' or 'desc'", param="order")
-    kept_response = await _find_kept(request)
+    kept_response = await _find_kept_response(request)
     if kept_response is None:
         query = urlencode([(name, request.query[name]) for name in _FORWARDED_PARAMETERS if name in request.query])
         return LargeResponse(request, await _ask_owner(request, subpath=f"/input_items?{query}"), _JSON_HEADERS)
@@ -88,7 +88,11 @@ async def get_input_items(request: web.Request) -> web.Response:
 
 async def delete_response(request: web.Request) -> web.Response:
     """``DELETE /v1/responses/{id}``: delete the response."""
-    services, kept_response, response_id = request.app[SERVICES], await _find_kept(request), request.match_info["id"]
+    services, kept_response, response_id = (
+        request.app[SERVICES],
+        await _find_kept_response(request),
+        request.match_info["id"],
+    )
     if kept_response is None:
         answer_body = await _ask_owner(request, "DELETE")
         await services.routing.response_owners.forget(response_id)
@@ -101,13 +105,13 @@ async def delete_response(request: web.Request) -> web.Response:
 async def cancel_response(request: web.Request) -> web.Response:
     """``POST /v1/responses/{id}/cancel``: cancel a background response."""
     loan = Loan(request.app[SERVICES].memory)
-    kept_response = await _find_kept(request, loan)
+    kept_response = await _find_kept_response(request, loan)
     if kept_response is not None:
         return LargeResponse(request, cancel_kept_response(request.app[SERVICES], kept_response), _JSON_HEADERS, loan)
     return LargeResponse(request, await _ask_owner(request, "POST", subpath="/cancel"), _JSON_HEADERS)
 
 
-async def _find_kept(request: web.Request, loan: Loan | None = None) -> KeptResponse | None:
+async def _find_kept_response(request: web.Request, loan: Loan | None = None) -> KeptResponse | None:
     return await find_kept_response(request.app[SERVICES], request.match_info["id"], request[CALLER].account.id, loan)
 
 
@@ -119,7 +123,7 @@ async def _ask_owner(
     owner = await services.routing.response_owners.find(response_id, caller.account.id)
     channel = None if owner is None else _find_channel(request, owner.channel)
     if channel is None:
-        raise make_missing(response_id)
+        raise make_response_not_found(response_id)
     async with services.billing.quota.enter(caller):
         now_s = int(services.clock())
         return await ask_provider(services.client, channel, response_id, method, below=subpath, now_s=now_s)

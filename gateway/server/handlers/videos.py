@@ -13,7 +13,7 @@ from gateway.domain.video import VideoFilter, VideoJob, find_poll_after_ms, is_v
 from gateway.error_status import STATUS
 from gateway.errors import ClientDisconnected, InvalidRequest, NotFound, ProviderError
 from gateway.formats.videos.backend import Variant
-from gateway.formats.videos.openai import build_deleted, build_video, build_videos
+from gateway.formats.videos.openai import build_deletion, build_video, build_videos
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.handlers.video_create import POLL_AFTER_HEADER
@@ -89,7 +89,7 @@ async def delete_video(request: web.Request) -> web.Response:
     await services.videos.jobs.remove(job)
     if job.media_id is not None:
         await services.videos.content.remove(job.media_id)
-    return _answer(request, build_deleted(job.id))
+    return _answer(request, build_deletion(job.id))
 
 
 async def get_content(request: web.Request) -> web.StreamResponse:

@@ -13,7 +13,7 @@ import pytest
 from gateway.billing.quota import build_start
 from gateway.cluster.credit.node_credit import _Orphans
 from gateway.cluster.credit.orphans import OrphanWorker
-from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned
+from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned_nodes
 from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal
 from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter
@@ -208,9 +208,9 @@ async def test_a_living_node_keeps_its_leases_and_an_unknown_one_is_none(store: 
         await end_orphans(left.database, "b", "release", now_s)
     with pytest.raises(NotFound):
         await end_orphans(left.database, "c", "release", now_s)
-    assert await list_orphaned(left.database, 0) == ["a"]
+    assert await list_orphaned_nodes(left.database, 0) == ["a"]
     assert await end_orphans(left.database, "a", "release", now_s) >= 400
-    assert await list_orphaned(left.database, 0) == []
+    assert await list_orphaned_nodes(left.database, 0) == []
     assert await store.connection.fetchval("SELECT state FROM nodes WHERE id = 'a'") == "gone"
     await left.stop()
 

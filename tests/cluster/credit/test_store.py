@@ -134,7 +134,7 @@ async def test_rows_are_posted_once_with_their_commit(cluster: Cluster) -> None:
     await cluster.ledger.post_again([row(5, id="req_3"), row(3, id="req_4")])
     for balance in (KEY, ACCOUNT):
         assert (await cluster.find(balance) or {})["posted"] == 28
-    assert await cluster.ledger.find_stored(["req_1", "req_9"]) == {"req_1"}
+    assert await cluster.ledger.find_stored_ids(["req_1", "req_9"]) == {"req_1"}
 
 
 async def test_what_a_node_brings_after_newer_rows_were_deleted_is_charged_unless_it_was_stored(
@@ -254,7 +254,7 @@ async def test_missing_balances_are_made_of_what_is_stored(cluster: Cluster) -> 
         f"{owner} 1: its limit is not enforced, it has no balance" for owner in ("account", "key")
     ]
     assert cluster.database.credit is not None
-    await cluster.database.write(cluster.database.credit.open_missing)
+    await cluster.database.write(cluster.database.credit.open_missing_balances)
     assert await list_problems(cluster) == []
     assert [(await cluster.find(each) or {})["settled"] for each in (KEY, ACCOUNT)] == [20, 20]
 
@@ -289,7 +289,7 @@ async def test_rows_are_not_stored_without_their_posting(cluster: Cluster) -> No
     )
     with pytest.raises(StoreUnavailable):
         await cluster.ledger.post([row(20, id="req_1")])
-    assert await cluster.ledger.find_stored(["req_1"]) == set()
+    assert await cluster.ledger.find_stored_ids(["req_1"]) == set()
 
 
 async def test_figures_are_those_of_the_period_and_without_a_limit_of_all_time(cluster: Cluster) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cluster.journal.kept_journal import RETENTION_S, KeptJournal, read_ended
+from gateway.cluster.journal.kept_journal import RETENTION_S, KeptJournal, read_ended_requests
 from gateway.storage.journal import RequestJournal
 from tests.support.request_records import make_row
 
@@ -20,7 +20,11 @@ class Clock:
 def find_kept(journal: KeptJournal) -> list[str]:
     """The ids of the rows that the store has had, each once."""
     return sorted(
-        {row.id.removeprefix("req_") for path in journal.keep_all() for row in journal.select_stored(read_ended(path))}
+        {
+            row.id.removeprefix("req_")
+            for path in journal.keep_all()
+            for row in journal.select_stored(read_ended_requests(path))
+        }
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from gateway.billing.recovery import interrupt
 from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.store import PostgresCredit
-from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned
+from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned_nodes
 from gateway.cluster.journal import request_notes
 from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
@@ -298,10 +298,10 @@ async def test_what_a_dead_node_has_begun_is_interrupted_and_what_it_may_still_c
     assert (await cluster.left.find_nodes(), await cluster.list_notes()) == ([], [])
     assert await cluster.list_nodes() == {A: ("gone", 2 * max(0, kept - COST)), B: ("live", 0)}
     if kept:
-        assert await list_orphaned(cluster.database, 0) == [A]
+        assert await list_orphaned_nodes(cluster.database, 0) == [A]
         await end_orphans(cluster.database, A, on_crash, NOON)
         await cluster.check(charged=COST)
-    assert await list_orphaned(cluster.database, 0) == []
+    assert await list_orphaned_nodes(cluster.database, 0) == []
 
 
 async def test_a_node_without_a_disk_that_leaves_nothing_is_not_missed(cluster: Cluster, writer: NoteWriter) -> None:
@@ -347,7 +347,7 @@ async def test_a_node_that_was_cut_off_replaces_what_was_recorded_for_it(
     await cluster.end(A, "live")
     cluster.speak_for(A)
     later = row(1, settled_ms=NOON_MS + 86_400_000)
-    assert await cluster.ledger.find_stored(["req_1", "req_2"]) == set(), "their true rows are still to be posted"
+    assert await cluster.ledger.find_stored_ids(["req_1", "req_2"]) == set(), "their true rows are still to be posted"
     for _ in range(2):
         await cluster.ledger.post([later, row(3)])
     rows = await cluster.list_rows()

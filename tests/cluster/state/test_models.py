@@ -101,10 +101,10 @@ async def test_a_failure_is_known_to_all_and_takes_no_model_away(database: Datab
     assert await leader.ask(INTERVAL_S) == 1
     for node in (other, await cluster.start(UP)):
         assert await node.follow() == ["m"]
-        assert node.services.catalog.find_synced(UP).error == "It is broken."
+        assert node.services.catalog.find_sync_status(UP).error == "It is broken."
     leader.services.vendors.lists["up"] = ("m", "n")
     await leader.ask(INTERVAL_S)
-    assert (await other.follow(), other.services.catalog.find_synced(UP).error) == (["m", "n"], None)
+    assert (await other.follow(), other.services.catalog.find_sync_status(UP).error) == (["m", "n"], None)
 
 
 async def test_a_list_read_twice_counts_an_absence_once(database: Database) -> None:

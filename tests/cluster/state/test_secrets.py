@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from gateway.cluster.membership.session import NodeSession
-from gateway.cluster.state.secrets import SHARED_SECRETS, check_shared, share_secrets
+from gateway.cluster.state.secrets import SHARED_SECRETS, check_shared_secrets, share_secrets
 from gateway.domain.node import Node
 from gateway.errors import StoreUnavailable
 from gateway.storage.data_folder import SECRETS, DataFolder, DataFolderDamaged
@@ -105,7 +105,7 @@ async def test_a_node_that_does_not_fit_neither_migrates_nor_registers(
 
     async def start(folder: DataFolder, master_key: bytes) -> None:
         address = Address(url, "0123456789abcdef")
-        check = partial(check_shared, folder=folder, database=address.name, master_key=master_key)
+        check = partial(check_shared_secrets, folder=folder, database=address.name, master_key=master_key)
         await open_address(address, NodeSession(address, Node("0123456789abcdef"), lambda _: None), check, None)
 
     observer = await asyncpg.connect(url)

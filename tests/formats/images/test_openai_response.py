@@ -14,7 +14,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.images.openai import parse_images_inference
-from gateway.formats.images.openai_response import build_answer, build_completed
+from gateway.formats.images.openai_response import build_answer, build_completed_stream
 from gateway.formats.wire import sse
 from tests.support.corrupt_json import spoilt
 from tests.support.image_providers import draw
@@ -82,7 +82,7 @@ def test_a_image_that_is_not_there_in_that_form_is_the_providers_fault(image: Im
 def test_whatever_is_told_the_answer_is_one(reported: Any) -> None:
     images = Images((BOTH,), USED, reported if isinstance(reported, dict) else {})
     check(build_answer(images, "b64_json", created_s=7))
-    read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
+    read_events(build_completed_stream(images, CALL, 7), ImageGenCompletedEvent)
 
 
 def read_events(raw: bytes, kind: Any) -> list[Any]:
@@ -97,7 +97,9 @@ def read_events(raw: bytes, kind: Any) -> list[Any]:
 
 
 def test_a_stream_has_an_event_a_image_and_says_what_was_used_once() -> None:
-    first, last = read_events(build_completed(Images((BOTH, BOTH), USED, REPORTED), CALL, 7), ImageGenCompletedEvent)
+    first, last = read_events(
+        build_completed_stream(Images((BOTH, BOTH), USED, REPORTED), CALL, 7), ImageGenCompletedEvent
+    )
     assert first.usage.total_tokens == first.usage.input_tokens_details.text_tokens == 0
     assert last.usage.model_dump() == DETAILS
     assert {first.b64_json, last.b64_json} == {B64}
@@ -106,7 +108,7 @@ def test_a_stream_has_an_event_a_image_and_says_what_was_used_once() -> None:
 
 
 def test_what_nobody_told_is_as_it_was_asked_for() -> None:
-    (event,) = read_events(build_completed(Images((Image(B64),)), CALL, 7), ImageGenCompletedEvent)
+    (event,) = read_events(build_completed_stream(Images((Image(B64),)), CALL, 7), ImageGenCompletedEvent)
     assert (event.background, event.quality, event.size, event.output_format) == ("auto", "low", "64x32", "png")
     assert event.usage.total_tokens == 0
 
@@ -122,21 +124,21 @@ def test_what_nobody_told_is_as_it_was_asked_for() -> None:
 )
 def test_a_images_own_bytes_say_what_it_is(head: bytes, reported: str | None, name: str) -> None:
     images = Images((Image(base64.b64encode(head).decode()),), reported={"output_format": reported})
-    (event,) = read_events(build_completed(images, CALL, 7), ImageGenCompletedEvent)
+    (event,) = read_events(build_completed_stream(images, CALL, 7), ImageGenCompletedEvent)
     assert event.output_format == name
 
 
 def test_an_edits_stream_is_one_of_edits() -> None:
-    (event,) = read_events(build_completed(Images((Image(B64),)), EDIT, 7), ImageEditCompletedEvent)
+    (event,) = read_events(build_completed_stream(Images((Image(B64),)), EDIT, 7), ImageEditCompletedEvent)
     assert event.type == "image_edit.completed"
 
 
 @given(st.text(max_size=100))
 def test_what_is_no_base64_is_still_told(data: str) -> None:
-    (event,) = read_events(build_completed(Images((Image(data),)), CALL, 7), ImageGenCompletedEvent)
+    (event,) = read_events(build_completed_stream(Images((Image(data),)), CALL, 7), ImageGenCompletedEvent)
     assert event.b64_json == data
 
 
 def test_a_stream_cannot_have_an_address() -> None:
     with pytest.raises(ProviderBadResponse):
-        build_completed(Images((Image(url=URL),)), CALL, 7)
+        build_completed_stream(Images((Image(url=URL),)), CALL, 7)

@@ -15,7 +15,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import NO_USAGE, Usage, UsageDetails
 from gateway.errors import ImageBlocked, ProviderBadResponse, ProviderError
 from gateway.formats.images.openai import ESTIMATED_IMAGE_TOKENS, parse_images_inference
-from gateway.formats.images.openai_response import build_completed
+from gateway.formats.images.openai_response import build_completed_stream
 from gateway.formats.images.openai_stream import ImagesPassthrough, build_whole
 from gateway.formats.stream import JsonOrStream, StreamTransform
 from gateway.formats.usage.prompt_tokens import estimate_prompt
@@ -276,7 +276,7 @@ def test_a_whole_answer_to_a_call_for_a_stream_is_told_as_one() -> None:
     raw = orjson.dumps(WHOLE)
     out, error, usage = run(transform, raw[:9], raw[9:])
     reported = {"created": 5, "quality": "high", "usage": USAGE}
-    assert out == build_completed(Images((Image(B64),), usage, reported), CALL, 5)
+    assert out == build_completed_stream(Images((Image(B64),), usage, reported), CALL, 5)
     assert (error, usage) == (None, Usage(50, 272, 0, "upstream", images=1, details=UsageDetails(image_input=40)))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.model_description import ModelDescription, list_known
+from gateway.domain.model_description import ModelDescription, list_known_properties
 from gateway.formats.model_lists.listed_description import parse_description, parse_tokens
 from tests.support.table_rows import table_rows
 
@@ -148,7 +148,7 @@ FIELDS = sorted({field for item, _ in CASES.values() for field in item})
 def test_a_providers_fields_are_understood(name: str) -> None:
     item, expected = CASES[name]
     description = parse_description(item)
-    assert (list_known(description) if description else {}) == expected
+    assert (list_known_properties(description) if description else {}) == expected
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), JSON))

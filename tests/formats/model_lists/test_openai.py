@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gateway.domain.model_description import UNDESCRIBED, ModelDescription
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
-from gateway.formats.model_lists.openai import build_described, build_models, parse_models
+from gateway.formats.model_lists.openai import build_described_model, build_models, parse_models
 from tests.support.table_rows import table_rows
 
 NOW = 1_750_000_000
@@ -32,7 +32,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 
 
 def write(models: list[ModelInfo]) -> bytes:
-    return build_models(build_described(model, UNDESCRIBED, None) for model in models)
+    return build_models(build_described_model(model, UNDESCRIBED, None) for model in models)
 
 
 def read(raw: bytes) -> list[ModelInfo]:
@@ -47,13 +47,13 @@ def test_what_we_write_a_gateway_in_front_of_us_reads_back(models: list[ModelInf
 def test_a_model_is_written_in_the_shape_of_the_convention() -> None:
     model = ModelInfo("m", 5, "vendor", absences=1)
     written = {"id": "m", "object": "model", "created": 5, "owned_by": "vendor"}
-    assert orjson.loads(build_described(model, UNDESCRIBED, None)) == written
+    assert orjson.loads(build_described_model(model, UNDESCRIBED, None)) == written
     assert orjson.loads(write([model, model])) == {"object": "list", "data": [written, written]}
     assert orjson.loads(write([])) == {"object": "list", "data": []}
 
 
 def test_what_is_known_of_a_model_stands_beside_the_fields_of_the_convention() -> None:
-    described = build_described(
+    described = build_described_model(
         ModelInfo("m", 5, "vendor"), ModelDescription("chat", 9, features=("tools",)), {"prompt": "0"}
     )
     assert orjson.loads(described) == {

@@ -114,7 +114,7 @@ def test_build_videos_names_the_ends_of_a_page() -> None:
 
 
 def test_build_deleted_says_what_is_deleted() -> None:
-    assert videos.build_deleted("video_1") == {"id": "video_1", "object": "video.deleted", "deleted": True}
+    assert videos.build_deletion("video_1") == {"id": "video_1", "object": "video.deleted", "deleted": True}
 
 
 # ---- requests to providers

@@ -60,12 +60,12 @@ def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None
 
 
 def test_what_is_tried_first_answers_fast_and_costs_little() -> None:
-    assert form_choices.find_preferred(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
-    assert form_choices.find_preferred(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
-    assert form_choices.find_preferred(["demo-chat"]) == "demo-chat"
-    assert form_choices.find_preferred(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
-    assert form_choices.find_preferred(["b", "a"]) == "b"
-    assert form_choices.find_preferred([]) is None
+    assert form_choices.find_preferred_model(["claude-opus-4-5", "gpt-5", "gpt-5-mini"]) == "gpt-5-mini"
+    assert form_choices.find_preferred_model(["demo-chat", "demo-mini", "gpt-5"]) == "gpt-5"
+    assert form_choices.find_preferred_model(["demo-chat"]) == "demo-chat"
+    assert form_choices.find_preferred_model(["gemini-2.5-flash", "gemini-2.5-pro"]) == "gemini-2.5-flash"
+    assert form_choices.find_preferred_model(["b", "a"]) == "b"
+    assert form_choices.find_preferred_model([]) is None
 
 
 @given(st.sets(st.sampled_from(["connect", "connect 2", "connect 3", "first"])))

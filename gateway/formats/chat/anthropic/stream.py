@@ -17,7 +17,7 @@ from gateway.errors import ProviderBadResponse, ProviderError
 from gateway.formats.chat import model as chat
 from gateway.formats.chat.anthropic import response
 from gateway.formats.chat.anthropic.content_blocks import Block, ContentBlockBuilder
-from gateway.formats.errors.openai import NO_REASON, ErrorBody, Secrets, build_reported, parse_error_value
+from gateway.formats.errors.openai import NO_REASON, ErrorBody, Secrets, build_reported_error, parse_error_value
 from gateway.formats.wire import sse
 
 MAX_HELD_BYTES = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     try:
         value = orjson.loads(payload)
     except orjson.JSONDecodeError as error:
-        value = _load_refused(payload, error)
+        value = _load_refused_json(payload, error)
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "content_block_start":  # it may contain a tool's whole input, whose digits must stay exact
         value = exact_json.load_exactly(payload, value)
@@ -50,9 +50,9 @@ def parse_event(event: bytes, payload: bytes) -> tuple[str, object]:
     return (names[-1].decode(errors="replace") if names else ""), value
 
 
-def _load_refused(payload: bytes, error: orjson.JSONDecodeError) -> object:
+def _load_refused_json(payload: bytes, error: orjson.JSONDecodeError) -> object:
     try:
-        return exact_json.load_refused(payload, error)
+        return exact_json.load_refused_json(payload, error)
     except orjson.JSONDecodeError:
         return None
 
@@ -60,7 +60,7 @@ def _load_refused(payload: bytes, error: orjson.JSONDecodeError) -> object:
 def parse_error_event(value: object, secrets: Secrets) -> ProviderError:
     """Convert the data of an ``error`` event into an exception."""
     error = parse_error_value(value, secrets)
-    return build_reported(ErrorBody(NO_REASON) if error is None else error)
+    return build_reported_error(ErrorBody(NO_REASON) if error is None else error)
 
 
 def is_end(last_bytes: bytes) -> bool:

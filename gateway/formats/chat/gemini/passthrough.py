@@ -15,7 +15,7 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderBadResponse
 from gateway.formats.chat.gemini.usage_metadata import attach_searches, parse_usage_metadata
-from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
+from gateway.formats.errors.openai import Secrets, build_reported_error, parse_error_value
 from gateway.formats.stream import PassthroughStream
 from gateway.formats.stream_tail import HeadTailBuffer
 from gateway.formats.usage.prompt_tokens import estimate_prompt, fill_counts
@@ -105,7 +105,7 @@ class GenerateContentPassthrough(PassthroughStream):
     def _record_error(self, value: object) -> bool:
         error = parse_error_value(value, self._secrets)
         if error is not None:
-            self.error = build_reported(error, "stream")
+            self.error = build_reported_error(error, "stream")
         return error is not None
 
     @property
@@ -209,7 +209,7 @@ def build_whole(raw: bytes, inference: InferenceRequest, secrets: Secrets = ()) 
 def _parse_chunk(value: object, secrets: Secrets) -> dict[str, Any]:
     error = parse_error_value(value, secrets)
     if error is not None:
-        raise build_reported(error, "answer")
+        raise build_reported_error(error, "answer")
     if not isinstance(value, dict):
         raise ProviderBadResponse("The provider's answer is not a JSON object")
     if not list_objects(value.get("candidates")) and not is_blocked(value):

@@ -18,7 +18,7 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.gemini.logprobs import parse_logprobs
 from gateway.formats.chat.gemini.usage_metadata import attach_searches, has_completion, parse_usage_metadata
 from gateway.formats.chat.openai.chunk_reader import MAX_CALLS
-from gateway.formats.errors.openai import Secrets, build_reported, mask, parse_error_value
+from gateway.formats.errors.openai import Secrets, build_reported_error, mask, parse_error_value
 from gateway.formats.wire import sse
 from gateway.formats.wire.fields import MAX_CHOICES
 from gateway.formats.wire.json_values import as_text
@@ -100,7 +100,7 @@ class GenerateContentParser:
             try:
                 value = orjson.loads(payload)
             except orjson.JSONDecodeError as error:
-                value = _load_refused(payload, error, is_last=is_last)
+                value = _load_refused_json(payload, error, is_last=is_last)
             text = self._answer.read_text(value)
             if text is not None:
                 return (text,)
@@ -125,9 +125,9 @@ class GenerateContentParser:
             yield from self._answer.read(value)
 
 
-def _load_refused(payload: bytes, error: orjson.JSONDecodeError, *, is_last: bool) -> Any:
+def _load_refused_json(payload: bytes, error: orjson.JSONDecodeError, *, is_last: bool) -> Any:
     try:
-        return exact_json.load_refused(payload, error)
+        return exact_json.load_refused_json(payload, error)
     except orjson.JSONDecodeError:
         message = _INCOMPLETE_STREAM if is_last else "The provider's stream has an event that is not JSON"
         raise ProviderBadResponse(message, phase="stream") from None
@@ -197,7 +197,7 @@ class _AnswerReader:
         """Yield the events of a chunk or an unstreamed answer. Raises ``ProviderError``."""
         error = parse_error_value(value, self._secrets)
         if error is not None:
-            raise build_reported(error, self._phase)
+            raise build_reported_error(error, self._phase)
         if not isinstance(value, dict):
             raise self._make_error("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))

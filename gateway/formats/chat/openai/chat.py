@@ -14,7 +14,7 @@ from gateway.domain.token_estimate import estimate_sample, estimate_text
 from gateway.domain.usage import MAX_TOKENS, Usage, attach_tier, parse_usage
 from gateway.errors import InvalidRequest, ProviderBadResponse, ProviderError
 from gateway.formats.chat.openai.odd_answers import CallRepairer, repair_answer
-from gateway.formats.errors.openai import Secrets, build_reported, mask, parse_error_value
+from gateway.formats.errors.openai import Secrets, build_reported_error, mask, parse_error_value
 from gateway.formats.errors.vendor import find_failure
 from gateway.formats.stream import PassthroughStream
 from gateway.formats.stream_tail import (
@@ -412,7 +412,7 @@ def _find_error(event: bytes, payload: bytes, secrets: Secrets) -> ProviderError
     error = parse_error_value(value, secrets)
     if error is None and sse.is_error_event(event):
         error = parse_error_value({"error": value or {"message": None}}, secrets)
-    return build_reported(error) if error else find_failure(as_object(value), secrets)
+    return build_reported_error(error) if error else find_failure(as_object(value), secrets)
 
 
 def _is_usage_frame(payload: bytes) -> bool:
@@ -464,7 +464,7 @@ def parse_answer_object(raw: bytes, secrets: Secrets = (), *, exact: bool = Fals
         value = exact_json.load_exactly(raw, value)
     error = parse_error_value(value, secrets) if value.get("error") else None
     if error is not None:
-        raise build_reported(error, "answer")
+        raise build_reported_error(error, "answer")
     if not value.get("choices") and (failure := find_failure(value, secrets)) is not None:
         raise failure
     return value
@@ -481,9 +481,9 @@ def _describe_invalid_answer(raw: bytes) -> str:
     return f"The provider's answer is not JSON: it returned HTML (200, {mask(excerpt)!r}); is the base URL right?"
 
 
-def _load_refused(raw: bytes, error: orjson.JSONDecodeError) -> Any:
+def _load_refused_json(raw: bytes, error: orjson.JSONDecodeError) -> Any:
     try:
-        return exact_json.load_refused(raw, error)
+        return exact_json.load_refused_json(raw, error)
     except orjson.JSONDecodeError:
         raise ProviderBadResponse(_describe_invalid_answer(raw)) from None
 
@@ -493,7 +493,7 @@ def parse_any_object(raw: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        value = _load_refused(raw, error)
+        value = _load_refused_json(raw, error)
     if not isinstance(value, dict):
         raise ProviderBadResponse("The provider's answer is not a JSON object")
     return value

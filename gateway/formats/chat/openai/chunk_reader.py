@@ -19,7 +19,7 @@ from gateway.formats.chat import model as chat
 from gateway.formats.chat.call_ids import find_unused_id
 from gateway.formats.chat.openai.content_parts import find_signature, split_data_url
 from gateway.formats.chat.openai.logprobs import parse_logprobs
-from gateway.formats.errors.openai import Secrets, build_reported, parse_error_value
+from gateway.formats.errors.openai import Secrets, build_reported_error, parse_error_value
 from gateway.formats.errors.vendor import find_failure
 from gateway.formats.wire.fields import MAX_CHOICES
 from gateway.formats.wire.json_values import as_object, as_text, list_objects
@@ -178,7 +178,7 @@ class ChunkParser:
             return
         error = parse_error_value({"error": value} if named_error and "error" not in value else value, self._secrets)
         if error is not None:
-            yield chat.StreamError(build_reported(error))
+            yield chat.StreamError(build_reported_error(error))
             return
         choices_field = value.get("choices")
         if not choices_field and (failure := find_failure(value, self._secrets)) is not None:

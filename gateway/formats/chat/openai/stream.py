@@ -75,7 +75,7 @@ class ChatStreamParser:
             value = orjson.loads(payload)
         except orjson.JSONDecodeError as error:
             try:
-                value = exact_json.load_refused(payload, error)
+                value = exact_json.load_refused_json(payload, error)
             except orjson.JSONDecodeError:
                 return (make_stream_error("The provider sent an event that is not JSON"),)
         if not raw_event.startswith(b"data:"):

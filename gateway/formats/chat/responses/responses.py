@@ -260,7 +260,7 @@ def _parse_failure(error: object, secrets: errors.Secrets, *, phase: str = "stre
     error_value = errors.parse_error_value({"error": error}, secrets) or _UNKNOWN_ERROR
     status = _STATUSES_BY_CODE.get(error_value.code or "") or _STATUSES_BY_CODE.get(error_value.type or "")
     if status is None:
-        return errors.build_reported(error_value, phase)
+        return errors.build_reported_error(error_value, phase)
     return errors.parse_provider_error(status, orjson.dumps({"error": attrs.asdict(error_value)}), secrets)
 
 
