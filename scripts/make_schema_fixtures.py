@@ -39,6 +39,8 @@ LARGE = 2**53 + 1
 SESSION = bytes([1] * 32)
 """The digest of the session, whose table came with the first migration."""
 VIDEO = "video_0123456789abcdef0123456789abcdef"
+DERIVED = {"alembic_version", "requests", "usage_days", "usage_hours", "subject_usage", "subject_counts"}
+"""Tables that a request fills, not ``list_rows``."""
 
 
 def list_rows() -> dict[str, list[Row]]:
@@ -177,6 +179,20 @@ def add_sums(tables: MetaData, connection: Connection, row: Row) -> None:
     for span, begin in ((1, hour), (24, hour // 24 * 24)):
         line = {"span": span, "hour": begin, "total_ms": row["total_ms"], **more, **sums}
         add_up(tables.tables["usage_hours"], connection, line)
+    if "subject_usage" in tables.tables and "end_user" in row:
+        add_subjects(tables, connection, row)
+
+
+def add_subjects(tables: MetaData, connection: Connection, row: Row) -> None:
+    """The part of a request in the sums of its user, its session and its tag."""
+    names = ("account_id", "key_id", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms")
+    sums = {name: row[name] for name in (*names, "saved_nanos")}
+    sums |= {"day": row["settled_ms"] // DAY_MS, "requests": 1, "failed": int(row["error_code"] is not None)}
+    subjects = [("session", "", row["session"]), ("tag", row["tags"], ""), ("user", "", row["end_user"])]
+    for kind, name, value in subjects:
+        add_up(tables.tables["subject_usage"], connection, {"kind": kind, "name": name, "value": value, **sums})
+        count = {"kind": kind, "name": name, "day": sums["day"], "distinct_values": 1, "max_values": 0}
+        add_up(tables.tables["subject_counts"], connection, count)
 
 
 def add_up(table: Table, connection: Connection, row: Row) -> None:
@@ -194,8 +210,7 @@ def fill(connection: Connection, number: int) -> None:
     tables.reflect(connection)
     rows = list_rows()
     for table in tables.sorted_tables:
-        derived = table.name in {"alembic_version", "requests", "usage_days", "usage_hours"}
-        if not derived and (table.name == "entries" or not connection.execute(table.select()).first()):
+        if table.name not in DERIVED and (table.name == "entries" or not connection.execute(table.select()).first()):
             for index, row in enumerate(rows.get(table.name, [{}])):
                 connection.execute(insert(table).values(complete(table, row, number + index)))
                 if table.name == "videos":

@@ -49,7 +49,7 @@ UNUSED = (
     "gateway.server.admin.accounts", "gateway.server.admin.handler", "gateway.server.background_responses",
     "gateway.server.console.page", "gateway.server.handlers.realtime", "gateway.server.handlers.videos",
     "gateway.server.openapi", "gateway.services.alerts", "gateway.storage.bucket", "gateway.storage.postgres",
-    "gateway.storage.valkey", "jinja2", "rich",
+    "gateway.storage.subject_bounds", "gateway.storage.valkey", "jinja2", "rich",
     "sqlalchemy.orm",
 )  # fmt: skip
 """With all modules below them."""

@@ -2,9 +2,9 @@
 
 import attrs
 
-from gateway.domain.attribution import ANY_TAG, AttributionRules, UserStorage, find_tag_problem
+from gateway.domain.attribution import ANY_TAG, MAX_VALUES, AttributionRules, UserStorage, find_tag_problem
 from gateway.frozen import frozen
-from gateway.parsing import about, must
+from gateway.parsing import about, between, must
 
 _TAG_NAMES = must(
     "names of tags, of 1 to 64 letters, digits or _.-, or '*'",
@@ -32,6 +32,15 @@ class AttributionSection:
             'names of tags that are stored; "*": all of the header x-gateway-tags. Names listed here are read from the '
             "body's metadata, too",
             _TAG_NAMES,
+        ),
+    )
+
+    max_values: int = attrs.field(
+        default=MAX_VALUES,
+        metadata=about(
+            "users, sessions and values of each tag that have sums of their own on one day; further ones are summed as "
+            "other. A change applies from the next day on",
+            between(1, 1_000_000),
         ),
     )
 

@@ -21,6 +21,8 @@ MAX_SESSION_CHARS = 256
 MAX_TAG_CHARS = 64
 """Characters of a tag's name, and of its value."""
 MAX_TAGS = 8
+MAX_VALUES = 10_000
+"""The default of ``attribution.max_values``."""
 ANY_TAG = "*"
 """The entry of ``attribution.tags`` that allows all names in the header."""
 

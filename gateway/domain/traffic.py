@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal
 
+import attrs
+
 from gateway.answer_fields import Count
 from gateway.domain.request_log import RequestRecord, Verdict, has_failed
 from gateway.frozen import frozen
@@ -73,6 +75,12 @@ class TrafficLine:
     cost_nanos: int
     total_ms: int
     saved_nanos: int
+
+
+def add_lines(line: TrafficLine, other_line: TrafficLine, sign: Literal[1, -1] = 1) -> TrafficLine:
+    """Return ``line`` with the amounts of the other added, or subtracted with the sign -1."""
+    amounts = attrs.astuple(line)[1:], attrs.astuple(other_line)[1:]
+    return TrafficLine(line.label, *(amount + sign * other for amount, other in zip(*amounts, strict=True)))
 
 
 @frozen

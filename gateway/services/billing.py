@@ -61,6 +61,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     Raises ``StoreUnavailable``, ``DatabaseStartupError``.
     """
     options, storage = base.options, base.storage
+    storage.database.bound_subjects(lambda: base.live_config.config.attribution.max_values)
     ledger = LedgerRepository(storage.database, storage.unstorable, storage.notes)
     commit_delay_s = COMMIT_DELAY_S if storage.node is None else NODE_COMMIT_DELAY_S
     flusher = LedgerFlusher(storage.write_queue, ledger, storage.journal, commit_delay_s=commit_delay_s)

@@ -17,6 +17,7 @@ from gateway.storage.bulk import Inserts
 from gateway.storage.kept_changes import KeptChanges
 from gateway.storage.row_mapping import build_audit_row
 from gateway.storage.stored_credit import StoredCredit
+from gateway.storage.subject_sums import SubjectSums
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class Database(ABC):
         last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
         credit: updates credit leases with every write; None for a single gateway.
         kept: keeps the last changes for the time after a failover; None for a single gateway.
+        subjects: which users, sessions and tags have sums of their own.
     """
 
     kind: ClassVar[Literal["sqlite", "postgresql"]]
@@ -65,10 +67,15 @@ class Database(ABC):
         self.damage = ""
         self.credit: StoredCredit | None = None
         self.kept: KeptChanges | None = None
+        self.subjects = SubjectSums()
 
     def keep_changes(self, kept_changes: KeptChanges) -> None:
         """Also keep the changes from now on in ``kept_changes``."""
         self.kept = kept_changes
+
+    def bound_subjects(self, find_max_values: Callable[[], int]) -> None:
+        """From now on sum at most ``find_max_values()`` users, sessions and values of each tag a day."""
+        self.subjects = SubjectSums(find_max_values)
 
     def check_found(self, *, found: bool) -> None:
         """Raise ``StoreUnavailable`` if something may be missing only because the database was replaced."""

@@ -119,7 +119,8 @@ class LedgerRepository:
 
     async def _post(self, rows: Sequence[RequestRecord]) -> None:
         is_alone = self._notes is None and self._database.credit is None
-        if is_alone and await self._database.insert(partial(list_inserts, rows)):
+        subject_inserts = self._database.subjects.list_inserts(rows) if is_alone else None
+        if subject_inserts is not None and await self._database.insert(lambda: [*list_inserts(rows), *subject_inserts]):
             return
         try:
             await self._database.write_shared(lambda connection: self._insert(connection, rows))
@@ -182,7 +183,7 @@ class LedgerRepository:
     async def _insert(
         self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: StoredCredit | None = None
     ) -> None:
-        await post_rows(connection, rows)
+        await post_rows(connection, rows, self._database.subjects)
         await self._delete_notes(connection, rows)
         credit = credit or self._database.credit
         if credit is not None:
@@ -201,7 +202,7 @@ class LedgerRepository:
         if known_ids and self._database.credit is not None:
             contradicted = await find_contradicted_rows(connection, [row for row in rows if row.id in known_ids])
             if contradicted:
-                await reverse_rows(connection, contradicted)
+                await reverse_rows(connection, contradicted, self._database.subjects)
                 await self._database.credit.refund(connection, contradicted)
                 known_ids.difference_update(row.id for row in contradicted)
         new_rows: dict[str, RequestRecord] = {}

@@ -19,6 +19,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition, BulkInsert, Inserts
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
+from gateway.storage.subject_sums import SubjectSums
 
 MAX_LOOKED_UP = 500
 """Ids per statement, because databases limit the number of values in one."""
@@ -35,14 +36,15 @@ UNSTORABLE_MODEL = "(unstorable)"
 """The model in the charge for a refused row, since the name of its model may be the reason."""
 
 
-async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], subjects: SubjectSums) -> None:
     """Store rows and their charges in the current transaction. Raises ``IntegrityError`` if a row is stored already."""
     for table, values in list_inserts(rows):
         await table.run(connection, values)
+    await subjects.add(connection, rows)
 
 
 def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
-    """Return what ``post_rows`` inserts: the rows, their charges, and their part of every sum."""
+    """Return what ``post_rows`` inserts: the rows, their charges, and their part of every sum but those of subjects."""
     inserts: list[tuple[BulkInsert, list[tuple[Any, ...]]]] = [
         (_REQUESTS, list(map(request_values, rows))),
         (
@@ -59,7 +61,7 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
     return [(table, values) for table, values in inserts if values]
 
 
-async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> None:
+async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], subjects: SubjectSums) -> None:
     """Delete rows, and their part of every sum, in the current transaction. New entries reverse their charges."""
     await connection.execute(delete(requests).where(requests.c.id.in_([row.id for row in rows])))
     charges = [
@@ -73,6 +75,7 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
     if days:
         await _DAYS.run(connection, days)
     await _HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
+    await subjects.add(connection, rows, reverses=True)
 
 
 async def find_stored_ids(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:

@@ -31,11 +31,11 @@ from gateway.storage.schema_members import identities, links, members, passkeys,
 __all__ = (
     "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "channels", "deliveries", "entries", "files",
     "fingerprints", "identities", "kept_responses", "keys", "links", "members", "metadata", "passkeys",
-    "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions", "settings", "upload_parts",
-    "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
+    "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions", "settings", "subject_counts",
+    "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0032"
+REVISION = "0033"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -222,6 +222,39 @@ usage_hours = Table(
     sqlite_with_rowid=False,
 )
 """The sums of each hour (``span`` 1; UTC, hours since 1970) and each day (24; its first hour), refused requests too."""
+
+subject_usage = Table(
+    "subject_usage",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("day", INT, primary_key=True),
+    Column("value", Text, primary_key=True),
+    Column("account_id", BigInteger, primary_key=True),
+    Column("key_id", BigInteger, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("prompt_tokens", BigInteger, nullable=False),
+    Column("completion_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("cost_nanos", BigInteger, nullable=False),
+    Column("total_ms", BigInteger, nullable=False),
+    Column("saved_nanos", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""The sums of each day by user, session and tag (``name``). The empty value sums those beyond a day's bound."""
+
+subject_counts = Table(
+    "subject_counts",
+    metadata,
+    Column("kind", String(16), primary_key=True),
+    Column("name", String(64), primary_key=True),
+    Column("day", INT, primary_key=True),
+    Column("distinct_values", INT, nullable=False),
+    Column("max_values", INT, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""How many values have sums of their own, and how many may. The tag without a name counts the names of tags."""
 
 retired = Table(
     "retired",

@@ -193,8 +193,8 @@ class VideoRepository:
         """Store the request of a job. If the answer to ``create`` was lost, the request is stored as refused."""
         stored_rows = await connection.execute(select(requests).where(requests.c.id == row.id))
         if rows := [parse_request(stored_row).row for stored_row in stored_rows]:
-            await reverse_rows(connection, rows)
-        await post_rows(connection, [row])
+            await reverse_rows(connection, rows, self._database.subjects)
+        await post_rows(connection, [row], self._database.subjects)
         if self._database.credit is not None:
             await self._database.credit.finish_job(connection, job, row)
 

@@ -39,7 +39,8 @@ async def test_the_database_stores_a_batch_whole_or_not_at_all(database: Databas
 @SQLITE_ONLY
 async def test_a_commit_calls_the_thread_of_its_connection_once(database: Database) -> None:
     ledger = open_stores(database).ledger
-    await ledger.post([charge(1, 10)])
+    for name in ("new user", "known user"):
+        await ledger.post([charge(name, 10)])
     calls: list[str] = []
 
     def note(frame: FrameType, event: str, _arg: object) -> None:
@@ -54,7 +55,7 @@ async def test_a_commit_calls_the_thread_of_its_connection_once(database: Databa
     finally:
         sys.setprofile(before)
     assert calls.count("set_result") == 1, calls
-    assert len(await read_ids(open_stores(database).requests)) == 29
+    assert len(await read_ids(open_stores(database).requests)) == 30
     assert database.last_commit_ms is not None
 
 

@@ -11,7 +11,7 @@ from gateway.domain.account_spec import build_time
 from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
 from gateway.domain.request_log import Verdict
-from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine
+from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine, add_lines
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_json_schema, build_view
@@ -167,7 +167,7 @@ async def get_usage(request: AdminRequest) -> UsageReport:
         data=[
             build_view(UsageLine, line, **_build_label(line.label, axis_name, names)) for line in lines if line.label
         ],
-        total=build_view(UsageSums, reduce(_add, lines, _EMPTY_LINE)),
+        total=build_view(UsageSums, reduce(add_lines, lines, _EMPTY_LINE)),
     )
 
 
@@ -211,7 +211,7 @@ def _sum_by_provider(lines: Sequence[TrafficLine], channels: Iterable[Channel]) 
     sums: dict[str, TrafficLine] = {}
     for line in lines:
         label = line.label and providers.get(line.label, _UNKNOWN)
-        sums[label] = _add(sums.get(label, attrs.evolve(_EMPTY_LINE, label=label)), line)
+        sums[label] = add_lines(sums.get(label, attrs.evolve(_EMPTY_LINE, label=label)), line)
     return sorted(sums.values(), key=lambda line: (-line.cost_nanos, -line.requests, line.label))
 
 
@@ -279,8 +279,3 @@ def _format_times(traffic_filter: TrafficFilter, axis: TrafficAxis) -> tuple[str
 
 def _format_hour(hour: int) -> str:
     return build_time(hour * HOUR_MS // 1000)
-
-
-def _add(line: TrafficLine, other_line: TrafficLine) -> TrafficLine:
-    sums = map(int.__add__, attrs.astuple(line)[1:], attrs.astuple(other_line)[1:])
-    return TrafficLine(line.label, *sums)

@@ -281,6 +281,37 @@ CREATE TABLE settings (
 	PRIMARY KEY (path)
 );
 CREATE TABLE sqlite_sequence(name,seq);
+CREATE TABLE subject_counts (
+	kind VARCHAR(16) NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	day INTEGER NOT NULL, 
+	distinct_values INTEGER NOT NULL, 
+	max_values INTEGER NOT NULL, 
+	PRIMARY KEY (kind, name, day)
+)
+ WITHOUT ROWID
+
+;
+CREATE TABLE subject_usage (
+	kind VARCHAR(16) NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	day INTEGER NOT NULL, 
+	value TEXT NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	requests BIGINT NOT NULL, 
+	failed BIGINT NOT NULL, 
+	prompt_tokens BIGINT NOT NULL, 
+	completion_tokens BIGINT NOT NULL, 
+	cached_tokens BIGINT NOT NULL, 
+	cost_nanos BIGINT NOT NULL, 
+	total_ms BIGINT NOT NULL, 
+	saved_nanos BIGINT NOT NULL, 
+	PRIMARY KEY (kind, name, day, value, account_id, key_id)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE upload_parts (
 	id VARCHAR(64) NOT NULL, 
 	upload_id VARCHAR(64) NOT NULL, 
