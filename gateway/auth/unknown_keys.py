@@ -28,8 +28,8 @@ MAX_ADDRESSES = 10_000
 @attrs.define
 class _Window:
     until_s: float
-    unknown_keys: int = 0
-    delayed_requests: int = 0
+    unknown_key_count: int = 0
+    delayed_count: int = 0
 
 
 class UnknownKeys:
@@ -52,22 +52,22 @@ class UnknownKeys:
     async def delay_request(self, address: str | None) -> None:
         """Count an unknown key; return when its request may be answered. Raises ``RateLimited`` if too many wait."""
         window = self._find(find_subnet(address or ""))
-        window.unknown_keys += 1
-        if window.unknown_keys <= self.free_attempts:
+        window.unknown_key_count += 1
+        if window.unknown_key_count <= self.free_attempts:
             return
-        if window.delayed_requests >= MAX_DELAYED:
+        if window.delayed_count >= MAX_DELAYED:
             wait_s = max(1, math.ceil(window.until_s - self._clock()))
             raise RateLimited(f"Too many unknown API keys from your address: wait {wait_s} s", retry_after_s=wait_s)
-        window.delayed_requests += 1
+        window.delayed_count += 1
         try:
             await self._sleep(DELAY_S)
         finally:
-            window.delayed_requests -= 1
+            window.delayed_count -= 1
 
     def _find(self, network: str) -> _Window:
         now = self._clock()
         window = self._windows.get(network)
-        if window is None or (now >= window.until_s and not window.delayed_requests):
+        if window is None or (now >= window.until_s and not window.delayed_count):
             self._windows.pop(network, None)
             window = self._windows[network] = _Window(now + WINDOW_S)
             if len(self._windows) > MAX_ADDRESSES:

@@ -154,9 +154,9 @@ def _find_server(config: "Config") -> str:
     """Return the URL of a PostgreSQL database; empty if the database is a file. Raises ``CliError``."""
     if not config.store.is_postgres:
         return ""
-    from gateway.config.extras import list_missing
+    from gateway.config.extras import list_missing_extras
 
-    if missing := [problem for problem in list_missing(config) if problem.startswith("store.url")]:
+    if missing := [problem for problem in list_missing_extras(config) if problem.startswith("store.url")]:
         raise CliError(missing[0])
     return config.store.url
 

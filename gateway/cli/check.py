@@ -47,10 +47,10 @@ def check(context: admin_client.CliContext) -> None:
       gateway check
       gateway check --config new.toml
     """
-    from gateway.config.extras import list_missing
+    from gateway.config.extras import list_missing_extras
 
     try:
-        problems = list_missing(admin_client.load_file_config(context.config, context.environ).config)
+        problems = list_missing_extras(admin_client.load_file_config(context.config, context.environ).config)
     except admin_client.CliError as error:
         problems = error.message.splitlines()
     if problems:

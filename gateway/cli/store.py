@@ -133,16 +133,18 @@ def missing(source: str, other: str, since: str, export: Path | None, *, as_json
 def _find_missing_requests(source: str, other: str, since: str, export: Path | None) -> "MissingReport":
     from gateway.errors import InvalidRequest
     from gateway.server.query import parse_moment
-    from gateway.storage.copying.missing_requests import list_missing
+    from gateway.storage.copying.missing_requests import list_missing_requests
 
     try:
         since_ms = parse_moment({"since": since}, "since") or 0
     except InvalidRequest as error:
         raise CliError(str(error)) from None
     if export is None:
-        return asyncio.run(list_missing(source, other, since_ms, lambda _: None))
+        return asyncio.run(list_missing_requests(source, other, since_ms, lambda _: None))
     with export.open("x") as file:
-        return asyncio.run(list_missing(source, other, since_ms, lambda row: print(json.dumps(row), file=file)))
+        return asyncio.run(
+            list_missing_requests(source, other, since_ms, lambda row: print(json.dumps(row), file=file))
+        )
 
 
 def _print_missing_requests(report: "MissingReport") -> None:

@@ -55,7 +55,7 @@ class ChangeKeeper:
 
     async def keep_new_rows(self) -> None:
         """Keep the audit rows written since the last call. Raises ``StoreUnavailable``."""
-        rows = await self._repository.list_newest(self._newest_sequence)
+        rows = await self._repository.list_newest_rows(self._newest_sequence)
         since_ms = self._now_ms - ROW_RETENTION_MS
         for row in rows:
             self._kept_rows.setdefault(row.sequence, row)

@@ -38,6 +38,6 @@ class BuiltInPrices(Mapping[PriceKey, Price]):
             price = self._parsed[key] = attrs.evolve(parse_table(fields, PriceSpec).price(), built_in=True)
         return price
 
-    def list_free(self) -> Iterator[str | None]:
+    def list_free_providers(self) -> Iterator[str | None]:
         """Yield the provider of each free model, and None for a model that is free at every provider."""
         return (provider for (_, provider), line in self._lines.items() if line.endswith("free = true }"))

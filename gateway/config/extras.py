@@ -22,7 +22,7 @@ def describe_missing_extra(setting: str, extra: str) -> str:
     return f"{setting}: needs an extra that is not installed; install it with: {format_install_command(extra)}"
 
 
-def list_missing(config: Config) -> list[str]:
+def list_missing_extras(config: Config) -> list[str]:
     """Return an error message for each setting whose extra is not installed."""
     return [
         describe_missing_extra(setting, extra)

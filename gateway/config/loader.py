@@ -127,7 +127,7 @@ def read_shipped_prices() -> PriceList:
 def _read_shipped_prices(path: Path) -> PriceList:
     """Index the built-in prices, once per process."""
     prices = BuiltInPrices(path.read_text(encoding="utf-8"))
-    return PriceList(PriceLayer(prices, prices.list_free()))
+    return PriceList(PriceLayer(prices, prices.list_free_providers()))
 
 
 def read_words_file(config: Config) -> "WordList | None":

@@ -38,14 +38,14 @@ class DemoImageRequest:
     size: tuple[int, int] | None
     form: Literal["url", "b64_json"]
     stream: bool
-    partials: int
+    partial_count: int
     quality: str
-    sources: int = 0
+    source_count: int = 0
 
     def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
         """Return the token usage of ``images`` images. Input tokens are included only if ``first`` is true."""
         text = len(split_pieces(self.prompt)) if first else 0
-        input_tokens = _SOURCE_TOKENS * self.sources if first else 0
+        input_tokens = _SOURCE_TOKENS * self.source_count if first else 0
         output_tokens = images * size[0] * size[1] // _PIXELS_PER_TOKEN
         return {
             "input_tokens": text + input_tokens,
@@ -57,7 +57,7 @@ class DemoImageRequest:
 
 def parse_generation(body: object) -> DemoImageRequest:
     """Parse a JSON request for images. Raises ``RequestError`` for the first wrong field."""
-    return _parse(parse_fields(body, IMAGE_MODEL), sources=0)
+    return _parse(parse_fields(body, IMAGE_MODEL), source_count=0)
 
 
 def parse_edit(form: DemoForm) -> DemoImageRequest:
@@ -69,10 +69,10 @@ def parse_edit(form: DemoForm) -> DemoImageRequest:
     for number, source in enumerate(sources, 1):
         if not _IMAGE_PATTERN.match(_read_head(source)):
             raise RequestError(f"Image {number} in 'image' is not a PNG, JPEG or WebP.", param="image")
-    return _parse(fields, sources=len(sources))
+    return _parse(fields, source_count=len(sources))
 
 
-def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
+def _parse(fields: Json, *, source_count: int) -> DemoImageRequest:
     prompt = get_typed(fields, "prompt", str, default="")
     if not prompt.strip() or len(prompt) > _MAX_PROMPT_CHARS:
         raise RequestError(f"'prompt' must be a text of 1 to {_MAX_PROMPT_CHARS} characters.", param="prompt")
@@ -87,9 +87,9 @@ def _parse(fields: Json, *, sources: int) -> DemoImageRequest:
         size=_parse_size(fields),
         form="url" if get_choice(fields, "response_format", ("url", "b64_json")) == "url" else "b64_json",
         stream=get_typed(fields, "stream", bool, default=False),
-        partials=get_integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
+        partial_count=get_integer(fields, "partial_images", _MAX_PARTIALS, low=0) or 0,
         quality=get_choice(fields, "quality", _QUALITIES),
-        sources=sources,
+        source_count=source_count,
     )
 
 

@@ -95,7 +95,7 @@ class DemoImages:
         image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
         fields = {"created_at": int(time.time()), **_describe(drawing)}
         for index in range(image_request.count):
-            for number, bands in enumerate(_BANDS_BY_PARTIALS[image_request.partials]):
+            for number, bands in enumerate(_BANDS_BY_PARTIALS[image_request.partial_count]):
                 data = await self._draw(drawing, index, bands)
                 partial_fields = {"b64_json": b64encode(data).decode(), "partial_image_index": number}
                 yield build_event({"type": f"{kind}.partial_image", **partial_fields, **fields}, has_name=True)

@@ -43,7 +43,7 @@ class DemoChatRequest:
     tools: tuple[DemoTool, ...]
     must_call: bool
     parallel: bool
-    choices: int
+    choice_count: int
     limit: int | None
     stops: tuple[str, ...]
     stream: bool
@@ -84,7 +84,7 @@ def parse_chat(body: object) -> DemoChatRequest:
         tools=tools,
         must_call=must_call,
         parallel=get_typed(fields, "parallel_tool_calls", bool, default=True),
-        choices=get_integer(fields, "n", MAX_CHOICES) or 1,
+        choice_count=get_integer(fields, "n", MAX_CHOICES) or 1,
         limit=limit if limit is not None else get_integer(fields, "max_tokens", MAX_TOKENS),
         stops=parse_stops(fields.get("stop")),
         stream=get_typed(fields, "stream", bool, default=False),

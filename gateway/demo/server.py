@@ -140,7 +140,7 @@ class DemoResponse:
 
     @classmethod
     def create(cls, chat_request: DemoChatRequest) -> "DemoResponse":
-        answers = tuple(talk.build_answer(chat_request, index) for index in range(chat_request.choices))
+        answers = tuple(talk.build_answer(chat_request, index) for index in range(chat_request.choice_count))
         return cls(secrets.token_hex(12), int(time.time()), chat_request, answers)
 
     def build_completion(self) -> Json:

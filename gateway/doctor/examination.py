@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gateway.config.extras import list_missing
+from gateway.config.extras import list_missing_extras
 from gateway.config.loader import ConfigError, read_declared_config
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
@@ -30,7 +30,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
         yield from (Finding("settings", "problem", problem, fix) for problem in str(error).splitlines())
     config = file_config.config
     yield from check_maps(config)
-    for problem in list_missing(config):
+    for problem in list_missing_extras(config):
         yield Finding("settings", "problem", problem, "Install it where the gateway is installed, and restart")
     database = find_database(data, config.store.url)
     if not is_used(data) and (config.store.is_postgres or not database.exists()):

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.config.extras import list_missing
+from gateway.config.extras import list_missing_extras
 from gateway.config.schema import Config
 from gateway.doctor.finding import Finding
 from gateway.errors import StoreUnavailable
@@ -28,7 +28,7 @@ def check_media(config: Config) -> Iterator[Finding]:
             )
     elif isinstance(location, Path):
         yield _check_folder(location)
-    elif not any(problem.startswith("store.media_url") for problem in list_missing(config)):
+    elif not any(problem.startswith("store.media_url") for problem in list_missing_extras(config)):
         yield _check_bucket(location)
 
 

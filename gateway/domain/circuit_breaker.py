@@ -117,6 +117,8 @@ class CircuitBreaker:
     Attributes:
         trips: the number of trips since the breaker last stayed closed for ``ramp_s``.
         generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
+        failures: the number of failures in a row.
+        tries: the number of trials in progress.
         reason: a description of the last failure, for people.
         up_since: when the breaker last recovered; minus infinity if never.
         next_try_at: when another trial may start next to those in progress.

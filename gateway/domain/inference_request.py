@@ -31,8 +31,9 @@ class InferenceRequest:
     ``body`` is the parsed JSON; the provider's request is serialized from it, not from the bytes.
 
     Attributes:
+        choices: the number of requested answers.
         include_usage: whether the client itself asked for the usage event.
-        prompt_chars: the characters of text in the prompt, for an estimate.
+        prompt_chars: the number of characters of text in the prompt, for an estimate.
         max_prompt_tokens: an upper bound of the prompt's tokens; no token is shorter than a byte.
         max_output_tokens: the tokens reserved for one answer; 0 if an answer has none.
         max_cache_write_tokens: the part of ``max_prompt_tokens`` that may be written to a provider's cache, at

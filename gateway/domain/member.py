@@ -120,6 +120,7 @@ class Member:
         totp: the second factor's secret, encrypted; None if the member has none.
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
+        passkeys: the number of the member's passkeys.
     """
 
     id: int

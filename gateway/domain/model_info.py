@@ -15,7 +15,8 @@ ABSENCES_TO_DROP = 2
 class ModelInfo:
     """A model as a channel lists it. ``created_s`` is the provider's time, or of the first listing (Unix seconds).
 
-    ``description`` is what the provider's list says of it; None if that says nothing.
+    ``description`` is what the provider's list says of it; None if that says nothing. ``absences`` is the number of
+    successful listings in a row that lacked it.
     """
 
     id: str

@@ -129,6 +129,7 @@ class RequestRecord:
     Attributes:
         first_byte_ms: from the request's arrival to the first byte sent to the client; None if none was sent.
         settled_ms: the time of settlement, which decides the day on which the cost was spent.
+        attempts: the number of attempts; 0 if the request was never sent to a provider.
         overrun_nanos: the part of the cost above a limit.
         tried: the attempts (``parse_tried``) if there were several, or a route; otherwise empty, because the row has
             the result.

@@ -43,6 +43,7 @@ class WebhookDelivery:
         id: ``evt_…``; the same in every attempt, so that a receiver can discard duplicates.
         key_id: the API key that created the job; its secret signs.
         body: the exact body that is sent.
+        attempts: the number of attempts so far.
         due_ms: the time of the next attempt; None once the delivery has ended.
         owner: the process that handles the delivery, by a claim until ``lease_until_ms``.
     """

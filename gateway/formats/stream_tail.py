@@ -94,12 +94,12 @@ class StreamTail:
 
     Attributes:
         finished_count: number of finished choices.
-        sample_events: number of events in the sample.
+        sample_event_count: number of events in the sample.
         sample: a part of the stream's text.
     """
 
     finished_count: int
-    sample_events: int
+    sample_event_count: int
     sample: str
 
 

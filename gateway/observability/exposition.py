@@ -73,7 +73,7 @@ def list_request_families(metrics: RequestMetrics) -> Iterator[Metric]:
         tokens.add_metric((*labels, "cached"), total.cached_tokens)
         cost.add_metric(labels, total.cost_usd)
         saved.add_metric(labels, total.saved_usd)
-        retries.add_metric(labels, total.retries)
+        retries.add_metric(labels, total.retry_count)
     yield from (tokens, cost, saved, retries)
     yield _build_errors(metrics)
     yield from _list_latencies(metrics)
@@ -83,7 +83,7 @@ def _sum_outcomes(metrics: RequestMetrics) -> dict[tuple[str, str, str], Request
     totals: dict[tuple[str, str, str], RequestSums] = {}
     for (operation, model, channel, _), sums in metrics.sums.items():
         total = totals.setdefault((operation, model, channel), RequestSums())
-        total.retries += sums.retries
+        total.retry_count += sums.retry_count
         total.input_tokens += sums.input_tokens
         total.output_tokens += sums.output_tokens
         total.cached_tokens += sums.cached_tokens

@@ -53,7 +53,7 @@ class RequestSums:
     """The sums of one combination of labels."""
 
     requests: int = 0
-    retries: int = 0
+    retry_count: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -171,7 +171,7 @@ class RequestMetrics:
         sums.cost_nanos += record.cost_nanos
         sums.saved_nanos += record.saved_nanos
         if record.attempts > 1:
-            sums.retries += record.attempts - 1
+            sums.retry_count += record.attempts - 1
         if latencies is not None:
             latencies.observe(record)
         if record.error_code is not None:

@@ -202,7 +202,7 @@ class StepList(TargetList):
     def _find_longest_wait_s(self) -> float:
         """Return how long the open step may be waited for; infinity if no later step takes the cause ``queue``."""
         wait_s = self.route.steps[self._step].wait_s
-        return math.inf if wait_s is None or self._find_next({"queue"}) is None else wait_s
+        return math.inf if wait_s is None or self._find_next_step({"queue"}) is None else wait_s
 
     def _find_queue_cause(self) -> Cause | None:
         """Return ``queue`` if the request should not wait for the open step; None if it should wait there."""
@@ -277,13 +277,13 @@ class StepList(TargetList):
 
     def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
         cause = find_cause(error)
-        if cause is not None and self._find_next({cause}) is not None:  # the next step instead of a pause
+        if cause is not None and self._find_next_step({cause}) is not None:  # the next step instead of a pause
             return False
         return super()._may_repeat(failed, error)
 
     def _has_other(self, target: Target) -> bool:
         return super()._has_other(target) or (
-            self._attempts < self._max_attempts and self._find_next({"timeout"}) is not None
+            self._attempts < self._max_attempts and self._find_next_step({"timeout"}) is not None
         )
 
     @property
@@ -303,7 +303,7 @@ class StepList(TargetList):
 
     def _leave_step(self, causes: Iterable[Cause]) -> bool:
         """Open the next step that takes one of ``causes``. Return False, without a change, if there is none."""
-        following = self._find_next(set(causes))
+        following = self._find_next_step(set(causes))
         if following is None:
             return False
         if not self._failure_causes:
@@ -316,7 +316,7 @@ class StepList(TargetList):
         self._tried_channels, self._next_target, self._exceeded = self._unreachable, None, False
         return True
 
-    def _find_next(self, causes: set[Cause]) -> int | None:
+    def _find_next_step(self, causes: set[Cause]) -> int | None:
         """Return the next step that takes one of ``causes`` and has a target; None without one."""
         usable_steps, causes = {get_place(target).step for target in self.targets}, set(causes)
         for step in self._order[self._order.index(self._step) + 1 :]:

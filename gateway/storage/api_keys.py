@@ -58,7 +58,7 @@ class ApiKeyRepository:
         try:
             key_id = await self._database.write(work, audit)
         except IntegrityError as error:
-            raise _read_broken(error, key) from None
+            raise _read_constraint_error(error, key) from None
         return attrs.evolve(key, id=key_id)
 
     async def put_key(self, key: ApiKey, audit: AuditRow | None = None, *, original: ApiKey | None = None) -> None:
@@ -82,7 +82,7 @@ class ApiKeyRepository:
         try:
             await self._database.write(work, audit)
         except IntegrityError as error:
-            raise _read_broken(error, key) from None
+            raise _read_constraint_error(error, key) from None
 
     async def delete_key(self, key_id: int, audit: AuditRow | None = None) -> None:
         async def work(connection: AsyncConnection) -> None:
@@ -107,7 +107,7 @@ async def _check_digests(connection: AsyncConnection, key: ApiKey) -> None:
         raise Conflict(KEY_TAKEN, param="secret")
 
 
-def _read_broken(error: IntegrityError, key: ApiKey) -> GatewayError:
+def _read_constraint_error(error: IntegrityError, key: ApiKey) -> GatewayError:
     reason = describe_violation(error)
     if "foreign key" in reason:
         return NotFound(f"No account has the id {key.account_id}")

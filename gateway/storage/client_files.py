@@ -99,7 +99,7 @@ class ClientFileRepository:
             )
             if (await connection.execute(sent_bytes)).scalar_one() + upload_part.bytes > upload.bytes:
                 raise RequestTooLarge(f"The parts have more than the {upload.bytes} bytes of the upload", param="data")
-            await _check_pending(connection, upload)
+            await _check_pending_upload(connection, upload)
             await connection.execute(insert(upload_parts).values(attrs.asdict(upload_part)))
 
         await self._write(add)
@@ -109,7 +109,7 @@ class ClientFileRepository:
         """Replace the parts of a pending upload with its file. Raises ``Conflict`` if the upload has ended."""
 
         async def complete(connection: AsyncConnection) -> None:
-            await _check_pending(connection, upload)
+            await _check_pending_upload(connection, upload)
             await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
             completion = update(uploads).where(uploads.c.id == upload.id).values(status="completed", file_id=file.id)
             await connection.execute(completion)
@@ -121,7 +121,7 @@ class ClientFileRepository:
 
     async def end_upload(self, upload: ClientUpload, status: UploadStatus) -> None:
         async def end(connection: AsyncConnection) -> None:
-            await _check_pending(connection, upload)
+            await _check_pending_upload(connection, upload)
             await connection.execute(delete(upload_parts).where(upload_parts.c.upload_id == upload.id))
             await connection.execute(update(uploads).where(uploads.c.id == upload.id).values(status=status))
 
@@ -134,7 +134,7 @@ class ClientFileRepository:
             delete(uploads).where(uploads.c.expires_ms < uploads_before_ms)
         )
 
-    async def list_kept(self) -> set[str]:
+    async def list_kept_ids(self) -> set[str]:
         running_batches = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED_STATES)))
         ids = union_all(select(files.c.id), select(upload_parts.c.id), running_batches)
         return {row[0] for row in await self._database.read(ids)}
@@ -161,9 +161,9 @@ async def _check_room(connection: AsyncConnection, new_object: ClientFile | Clie
     joined_tables = upload_parts.join(uploads, uploads.c.id == upload_parts.c.upload_id)
     held_bytes = 0
     for sizes in (
-        select(_sum_counted(files.c.bytes)).where(files.c.account_id == new_object.account_id),
-        select(_sum_counted(uploads.c.bytes)).where(is_account, is_unexpired, uploads.c.status == "pending"),
-        select(_sum_counted(upload_parts.c.bytes)).select_from(joined_tables).where(is_account, ~is_unexpired),
+        select(_sum_counted_bytes(files.c.bytes)).where(files.c.account_id == new_object.account_id),
+        select(_sum_counted_bytes(uploads.c.bytes)).where(is_account, is_unexpired, uploads.c.status == "pending"),
+        select(_sum_counted_bytes(upload_parts.c.bytes)).select_from(joined_tables).where(is_account, ~is_unexpired),
     ):
         held_bytes += (await connection.execute(sizes)).scalar_one()
     if held_bytes + max(new_object.bytes, MIN_BYTES) > max_total_bytes:
@@ -172,11 +172,11 @@ async def _check_room(connection: AsyncConnection, new_object: ClientFile | Clie
         raise RequestTooLarge(f"The account's files may have {limit} MB together: delete some", param=param)
 
 
-def _sum_counted(size: Column[int]) -> ColumnElement[int]:
+def _sum_counted_bytes(size: Column[int]) -> ColumnElement[int]:
     return func.coalesce(func.sum(case((size < MIN_BYTES, MIN_BYTES), else_=size)), 0)
 
 
-async def _check_pending(connection: AsyncConnection, upload: ClientUpload) -> None:
+async def _check_pending_upload(connection: AsyncConnection, upload: ClientUpload) -> None:
     status_rows = await connection.execute(select(uploads.c.status).where(uploads.c.id == upload.id))
     if status_rows.scalar() != "pending":
         raise Conflict("The upload has ended", param="upload_id", should_retry=False)

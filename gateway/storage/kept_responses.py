@@ -126,12 +126,12 @@ class KeptResponseRepository:
     async def delete_response(self, response_id: str, now_ms: int) -> None:
         """Delete a response. Its row stays, hidden, while other responses continue it."""
         await self._database.change(update(_table).where(_table.c.id == response_id).values(expires_ms=now_ms))
-        await self._database.change(_delete_ended(now_ms).where(_table.c.id == response_id))
+        await self._database.change(_delete_ended_responses(now_ms).where(_table.c.id == response_id))
         if self._database.kept is not None:
             self._database.kept.keep("response", response_id, {"deleted": response_id, "deleted_ms": now_ms})
 
     async def sweep_responses(self, now_ms: int) -> int:
-        return await self._sweep(_delete_ended(now_ms))
+        return await self._sweep(_delete_ended_responses(now_ms))
 
     async def sum_account(self, account_id: int) -> int:
         total = func.coalesce(func.sum(_table.c.stored_bytes), 0)
@@ -144,7 +144,7 @@ class KeptResponseRepository:
         while (held_bytes := await self.sum_account(account_id)) > max_bytes:
             expiry_query = update(_table).where(_table.c.id.in_(oldest_ids)).values(expires_ms=now_ms)
             expired_count = await self._database.change(expiry_query)
-            deleted_count = await self._sweep(_delete_ended(now_ms).where(_table.c.account_id == account_id))
+            deleted_count = await self._sweep(_delete_ended_responses(now_ms).where(_table.c.account_id == account_id))
             if not expired_count and not deleted_count:
                 break
         return held_bytes
@@ -192,7 +192,7 @@ class KeptResponseRepository:
         return plaintext
 
 
-def _delete_ended(now_ms: int) -> Any:
+def _delete_ended_responses(now_ms: int) -> Any:
     later = _table.alias()
     return delete(_table).where(_table.c.expires_ms <= now_ms, ~exists().where(later.c.before_id == _table.c.id))
 

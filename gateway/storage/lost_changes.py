@@ -32,7 +32,7 @@ class LostChangeRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_newest(self, after_sequence: int) -> Sequence[AuditRow]:
+    async def list_newest_rows(self, after_sequence: int) -> Sequence[AuditRow]:
         """Return the audit rows after the sequence ``after_sequence``, and some before it."""
         newest_first = audit.c.sequence.desc()
         statement = (

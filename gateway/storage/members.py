@@ -102,7 +102,7 @@ class MemberRepository:
         try:
             return attrs.evolve(member, id=await self._database.write(add, audit))
         except IntegrityError as error:
-            raise _read_broken(error, member) from None
+            raise _read_constraint_error(error, member) from None
 
     async def put_member(
         self,
@@ -142,7 +142,7 @@ class MemberRepository:
         try:
             await self._database.write(update_member, audit)
         except IntegrityError as error:
-            raise _read_broken(error, changed_member) from None
+            raise _read_constraint_error(error, changed_member) from None
 
     async def delete_member(self, member_id: int, audit: AuditRow | None = None) -> None:
         """Delete a member with its sessions and links. Raises ``NotFound``, ``Conflict`` for the last administrator."""
@@ -270,7 +270,7 @@ async def _consume_link(connection: AsyncConnection, link: bytes | None) -> None
         raise NotFound(LINK_GONE)
 
 
-def _read_broken(error: IntegrityError, member: Member) -> Exception:
+def _read_constraint_error(error: IntegrityError, member: Member) -> Exception:
     if "foreign key" in describe_violation(error):
         return NotFound(f"No account has the id {member.account_id}")
     return Conflict(f"A member called {member.name!r} exists already", param="name")

@@ -44,8 +44,8 @@ def test_requests_are_summed_by_operation_model_channel_and_outcome() -> None:
     metrics = count(DONE, DONE, attrs.evolve(DONE, outcome="client_closed", attempts=3))
     done, left = metrics.sums["chat", "m", "up", "completed"], metrics.sums["chat", "m", "up", "client_closed"]
     assert (done.requests, done.input_tokens, done.output_tokens, done.cached_tokens) == (2, 20, 10, 8)
-    assert (done.cost_usd, done.retries) == (4.0, 0)
-    assert (left.requests, left.retries) == (1, 2)
+    assert (done.cost_usd, done.retry_count) == (4.0, 0)
+    assert (left.requests, left.retry_count) == (1, 2)
 
 
 def test_a_completed_stream_has_three_latencies() -> None:

@@ -36,7 +36,7 @@ async def test_unknown_keys_are_slowed_and_a_good_one_beside_them_works_at_once(
     for _, each in held:
         each.write(bad)
     async with asyncio.timeout(5):
-        while keys._find("127.0.0.1").delayed_requests < MAX_DELAYED:  # noqa: ASYNC110 - it has no event
+        while keys._find("127.0.0.1").delayed_count < MAX_DELAYED:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
     writer.write(bad)
     found = await read_answer(reader)

@@ -50,7 +50,7 @@ class MissingReport:
         return sum(key.charged_nanos for key in self.keys)
 
 
-async def list_missing(source: str, target: str, since_ms: int, write: Write) -> MissingReport:
+async def list_missing_requests(source: str, target: str, since_ms: int, write: Write) -> MissingReport:
     """Pass each request in ``source`` that ``target`` lacks to ``write``, with all its columns; return their sums.
 
     Both are URLs of PostgreSQL databases, and gateways may use them: each is read as of one moment, and nothing is

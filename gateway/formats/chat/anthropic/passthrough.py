@@ -129,7 +129,7 @@ class MessagesPassthrough(PassthroughStream):
         if self._buffer.is_whole:
             return estimate_text(tail.text)
         head = _parse_sample(self._buffer.head)
-        return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
+        return estimate_sample((head.text, tail.text), head.event_count + tail.event_count, self.events)
 
 
 @frozen
@@ -140,7 +140,7 @@ class _MessageSample:
         ends_block: whether the last event of the sample ends a block.
     """
 
-    events: int
+    event_count: int
     text: str
     ends_block: bool
 

@@ -150,12 +150,12 @@ class GenerateContentPassthrough(PassthroughStream):
         if self._buffer.is_whole:
             return estimate_text(tail.text)
         head = _parse_sample(self._buffer.head)
-        return estimate_sample((head.text, tail.text), head.events + tail.events, self.events)
+        return estimate_sample((head.text, tail.text), head.event_count + tail.event_count, self.events)
 
 
 @frozen
 class _ChunkSample:
-    events: int
+    event_count: int
     text: str
     usage: Usage | None
 

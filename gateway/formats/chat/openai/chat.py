@@ -397,8 +397,8 @@ class ChatPassthrough(PassthroughStream):
         if usage is not None and not tail.sample:
             return usage
         # An incomplete event may fill the tail and leave little to sample, so the head is sampled too.
-        head = parse_tail(buffer.head) if tail.sample_events < self.events and not buffer.is_whole else EMPTY_TAIL
-        event_count = tail.sample_events + head.sample_events
+        head = parse_tail(buffer.head) if tail.sample_event_count < self.events and not buffer.is_whole else EMPTY_TAIL
+        event_count = tail.sample_event_count + head.sample_event_count
         completion_tokens = estimate_sample((tail.sample, head.sample), event_count, self.events)
         return Usage(estimate_prompt(self._inference), completion_tokens, 0, "estimate")
 

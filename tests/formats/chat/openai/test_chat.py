@@ -205,7 +205,7 @@ def used(*events: bytes, prompt_chars: int = 0) -> Usage:
 
 def test_the_tail_says_what_finished() -> None:
     tail = parse_tail(b"".join(chat_events("a", "bc")))
-    assert (tail.finished_count, tail.sample, tail.sample_events) == (1, "abc", 4)
+    assert (tail.finished_count, tail.sample, tail.sample_event_count) == (1, "abc", 4)
 
 
 def test_a_first_event_that_was_cut_is_skipped() -> None:
@@ -215,7 +215,7 @@ def test_a_first_event_that_was_cut_is_skipped() -> None:
 
 
 def test_an_end_or_a_beginning_that_is_one_endless_event_says_nothing() -> None:
-    assert parse_tail(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1)).sample_events == 0
+    assert parse_tail(b"data: " + b"x" * (sse.MAX_EVENT_BYTES + 1)).sample_event_count == 0
 
 
 def test_every_choice_finishes_once() -> None:
