@@ -184,7 +184,10 @@ class AccountingService:
             problems = () if self._check_leases is None else await self._check_leases()
             return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, stored, problems)
         async with self._crediting, self._queue.writing:
-            return await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
+            limits, reservations = self._balances.limits, tuple(self._balances.reservations)
+            problems = [] if limits is None else await limits.list_problems(reservations)
+            report = await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
+            return {**report, "ok": report["ok"] and not problems, "problems": [*report["problems"], *problems]}
 
     def find_balance(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
         """Return the balance with the owner's quota, and the current day."""

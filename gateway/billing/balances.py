@@ -2,14 +2,19 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import attrs
 
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, parse_day, reserve_all
+from gateway.domain.balance import AnyBalance, Balance, Charge, Owner, Reservation, UtcDay, parse_day, reserve_all
 from gateway.domain.ledger import Spending
+from gateway.domain.request_log import RequestRecord
 from gateway.errors import QuotaExceeded, StoreUnavailable
+from gateway.request_context import RequestContext
+
+if TYPE_CHECKING:  # only if a limit is configured
+    from gateway.billing.limits import SpendingLimits
 
 
 class Balances:
@@ -22,6 +27,7 @@ class Balances:
         load_day: starts to load the current day's spending from the ledger, and calls ``confirm`` afterwards. If it is
             None, the balances are assumed to be complete for every day.
         existing: the ids of the existing keys and accounts; None while unknown.
+        limits: the limits beyond those of keys and accounts; None if there are none.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -31,10 +37,11 @@ class Balances:
         self._latest_day = self._day.number
         self._balances_by_owner: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
-        self._gone_balances: dict[Balance, int] = {}
+        self._gone_balances: dict[AnyBalance, int] = {}
         """The balances of deleted keys and accounts, with their owners' ids. Dropped once nothing is reserved."""
         self.reservations: set[Reservation] = set()
-        self._overdrafts: set[Balance] = set()
+        self._overdrafts: set[AnyBalance] = set()
+        self.limits: SpendingLimits | None = None
         self.load_day: Callable[[], None] | None = None
         self.existing: Mapping[Owner, Collection[int]] | None = None
 
@@ -134,16 +141,18 @@ class Balances:
         """
         self.existing = existing
         for owner, balances in self._balances_by_owner.items():
-            gone_balances = {balances[owner_id]: owner_id for owner_id in gone[owner] if owner_id in balances}
+            gone_balances: dict[AnyBalance, int] = {
+                balances[owner_id]: owner_id for owner_id in gone[owner] if owner_id in balances
+            }
             self._gone_balances |= gone_balances
             self._drop_idle(gone_balances)
 
-    def _drop_idle(self, balances: Iterable[Balance]) -> None:
+    def _drop_idle(self, balances: Iterable[AnyBalance]) -> None:
         held_balances = {balance for reservation in self.reservations for balance in reservation.balances}
-        dropped_balances = set()
+        dropped_balances = set[AnyBalance]()
         for balance in balances:
             owner_id = self._gone_balances.get(balance)
-            if owner_id is None or balance.held_nanos or balance in held_balances:
+            if owner_id is None or balance.held_nanos or balance in held_balances or not isinstance(balance, Balance):
                 continue
             del self._gone_balances[balance]
             if self.is_gone(balance.owner, owner_id):
@@ -161,10 +170,10 @@ class Balances:
         Does nothing here, because ``add_credit`` has counted the credit.
         """
 
-    def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
-        """Reserve ``nanos`` in the balances of the key and its account.
+    def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:
+        """Reserve ``nanos`` in the balances of the key and its account, and in those of limits for the request ``ctx``.
 
-        Return None if ``reserve`` has to be awaited instead, which only happens in a cluster.
+        Return None if ``reserve`` has to be awaited instead: in a cluster, and for new subjects of limits.
 
         Raises ``QuotaExceeded`` if a balance has too little left, ``StoreUnavailable`` while the day's spending is
         being loaded.
@@ -176,13 +185,23 @@ class Balances:
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
             pair = self._open(caller, day)
-        reservation = reserve_all(pair, nanos, day, now_s)
+        if self.limits is not None and ctx is not None:
+            reservation = self.limits.reserve_now(ctx, pair, nanos, day, now_s)
+            if reservation is None:
+                return None
+        else:
+            reservation = reserve_all(pair, nanos, day, now_s)
         self.reservations.add(reservation)
         return reservation
 
-    async def reserve(self, caller: Caller, nanos: int) -> Reservation:
-        """Reserve after ``reserve_now`` has returned None, which only happens in a cluster. Raises the same errors."""
-        raise NotImplementedError
+    async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
+        """Reserve after ``reserve_now`` has returned None. Raises the same errors."""
+        reservation = None
+        while reservation is None:
+            if self.limits is not None and ctx is not None:
+                await self.limits.load(ctx)
+            reservation = self.reserve_now(caller, nanos, ctx)
+        return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
         """Try to raise a reservation to ``nanos`` after ``reservation.extend``. Return whether this awaited the store.
@@ -195,7 +214,7 @@ class Balances:
             self._raise_exceeded(reservation, short_balances, nanos)
         return False
 
-    def _take_overdrafts(self, reservation: Reservation, short_balances: Collection[Balance]) -> bool:
+    def _take_overdrafts(self, reservation: Reservation, short_balances: Collection[AnyBalance]) -> bool:
         """Let only this reservation exceed ``short_balances``. Return False if another one may exceed any of them."""
         if not self._overdrafts.isdisjoint(short_balances):
             return False
@@ -207,7 +226,7 @@ class Balances:
         self._overdrafts.difference_update(reservation.overdrafts)
         reservation.overdrafts = ()
 
-    def _raise_exceeded(self, reservation: Reservation, short_balances: Collection[Balance], nanos: int) -> NoReturn:
+    def _raise_exceeded(self, reservation: Reservation, short_balances: Collection[AnyBalance], nanos: int) -> NoReturn:
         """Release a reservation and raise ``QuotaExceeded``, because ``short_balances`` cannot cover ``nanos``."""
         self.release(reservation)
         whole_balances = self._list_whole(short_balances)
@@ -221,7 +240,7 @@ class Balances:
             raise
         raise AssertionError
 
-    def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
+    def _list_whole(self, balances: Collection[AnyBalance]) -> list[AnyBalance]:
         """Return the whole balances, even if this process has only a part of them, as in a cluster."""
         return list(balances)
 
@@ -243,14 +262,23 @@ class Balances:
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self.day_at(now_s)
-        charge = reservation.settle(cost_nanos, day)
+        charge = reservation.settle(cost_nanos, day, now_s)
         if self._gone_balances:
             self._drop_idle(reservation.balances)
         return charge
 
-    def restore(self, account_id: int, key_id: int, nanos: int) -> Reservation:
-        """Reserve ``nanos`` regardless of quotas, as for a job that an earlier process has started."""
-        reservation = Reservation((self.find_balance("key", key_id), self.find_balance("account", account_id)), nanos)
+    def restore(
+        self, account_id: int, key_id: int, nanos: int, request: RequestContext | RequestRecord | None = None
+    ) -> Reservation:
+        """Reserve ``nanos`` regardless of quotas, as for a job that an earlier process has started.
+
+        ``request`` has the facts by which limits are found; without it, only key and account count.
+        """
+        pair = self.find_balance("key", key_id), self.find_balance("account", account_id)
+        if self.limits is None or request is None:
+            reservation = Reservation(pair, nanos)
+        else:
+            reservation = self.limits.make_reservation(request, pair, nanos, self._clock())
         for balance in reservation.balances:
             balance.restore(nanos, self.today)
         self.reservations.add(reservation)

@@ -108,7 +108,7 @@ class QuotaService:
         most, admitted, body, unit = 0, False, inference.body, OPERATIONS[inference.operation].known_unit
         varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # with the channel
         whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
-        reads = NO_READS if inference.plain else await _find_reads(caller, inference)
+        reads = NO_READS if inference.plain else await self._find_reads(caller, inference)
         buys_more = not inference.plain and (unit or not PRICED_REQUEST_FIELDS.isdisjoint(body))
         longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(body))
         for target in targets:
@@ -119,7 +119,9 @@ class QuotaService:
             most = max(most, cost)
             longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
         try:
-            ctx.reservation = reservation = self._balances.reserve_now(caller, most) or await self._reserve(ctx, most)
+            ctx.reservation = reservation = self._balances.reserve_now(caller, most, ctx) or await self._reserve(
+                ctx, most
+            )
             if longer and reservation.left_nanos is not None:
                 await self._extend(ctx, reservation, targets, reads)
             if subjects := caller.subjects:
@@ -147,7 +149,7 @@ class QuotaService:
         nanos = target.find_most(inference.need)
         admitted = False
         try:
-            ctx.reservation = self._balances.reserve_now(caller, nanos) or await self._reserve(ctx, nanos)
+            ctx.reservation = self._balances.reserve_now(caller, nanos, ctx) or await self._reserve(ctx, nanos)
             await self._raise_reservation(ctx, ctx.reservation, target.find_most(longest.need))
             if subjects := caller.subjects:
                 permit = await self._counters.take_part(subjects, estimate_tokens(inference.prompt_chars))
@@ -167,7 +169,7 @@ class QuotaService:
         self._write_queue.check_room()
         held = False
         try:
-            reservation = self._balances.reserve_now(ctx.caller, nanos) or await self._reserve(ctx, nanos)
+            reservation = self._balances.reserve_now(ctx.caller, nanos, ctx) or await self._reserve(ctx, nanos)
             held = True
             return reservation
         finally:
@@ -178,6 +180,8 @@ class QuotaService:
     async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
         """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller."""
         self._write_queue.check_room()
+        if self._balances.limits is not None:
+            self._balances.limits.check_held(ctx, reservation)
         admitted = False
         try:
             if subjects := ctx.caller.subjects:
@@ -201,7 +205,7 @@ class QuotaService:
         least = min(most, 1)  # refused if nothing is left
         admitted = False
         try:
-            ctx.reservation = self._balances.reserve_now(ctx.caller, least) or await self._reserve(ctx, least)
+            ctx.reservation = self._balances.reserve_now(ctx.caller, least, ctx) or await self._reserve(ctx, least)
             await self._raise_reservation(ctx, ctx.reservation, most)
             admitted = True
         finally:
@@ -211,9 +215,16 @@ class QuotaService:
     def admit_begun(self, ctx: RequestContext, channel: str) -> None:
         """Admit a request that the provider began by itself. Nothing more is reserved: an excess becomes an overrun."""
         if ctx.reservation is None:
-            ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0)
+            ctx.reservation = self._balances.restore(ctx.caller.account.id, ctx.caller.key.id, 0, ctx)
         with suppress(StoreUnavailable):  # refusing would be useless: the provider already works on the request
             self._journal.start_soon(build_start(ctx, channel, 0))
+
+    async def _find_reads(self, caller: Caller, inference: InferenceRequest) -> ProviderReads:
+        """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a limit."""
+        limited = caller.capped or self._balances.limits is not None
+        if not limited or not OPERATIONS[inference.operation].prompt:
+            return NO_READS
+        return await run_in_thread(find_reads, inference) if inference.large else find_reads(inference)
 
     async def _extend(
         self, ctx: RequestContext, reservation: Reservation, targets: Sequence[Target], reads: ProviderReads
@@ -232,7 +243,7 @@ class QuotaService:
 
     async def _reserve(self, ctx: RequestContext, nanos: int) -> Reservation:
         """Reserve ``nanos`` after asking the database. ``ctx`` gets the reservation before any check raises."""
-        ctx.reservation = reservation = await self._balances.reserve(ctx.caller, nanos)
+        ctx.reservation = reservation = await self._balances.reserve(ctx.caller, nanos, ctx)
         self._check_again(ctx)
         return reservation
 
@@ -335,13 +346,6 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
-
-
-async def _find_reads(caller: Caller, inference: InferenceRequest) -> ProviderReads:
-    """Return the content a provider reads in addition to a request's text; ``NO_READS`` without a quota."""
-    if not OPERATIONS[inference.operation].prompt or not (caller.key.quota.capped or caller.account.quota.capped):
-        return NO_READS
-    return await run_in_thread(find_reads, inference) if inference.large else find_reads(inference)
 
 
 def find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:

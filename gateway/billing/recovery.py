@@ -22,14 +22,16 @@ async def recover(
     *,
     on_crash: OnCrash | None,
     now_ms: int,
+    list_charges: Callable[[RequestRecord], str] = lambda _: "",
 ) -> None:
     """Store the unfinished requests. Rows that are already stored do not change. Raises ``StoreUnavailable``.
 
     A request that had ended is charged its cost. Any other one was interrupted: ``on_crash`` decides whether its
     reservation is released or charged. If ``on_crash`` is None, the request stays in the journal for a later decision.
+    ``list_charges`` returns the ``limit_charges`` of an interrupted row.
     """
     rows = [
-        leftover.row if leftover.ended else interrupt(leftover.row, now_ms, is_charged=on_crash == "charge")
+        leftover.row if leftover.ended else _interrupt(leftover.row, now_ms, on_crash, list_charges)
         for leftover in leftovers
         if leftover.ended or on_crash is not None
     ]
@@ -39,6 +41,15 @@ async def recover(
     journal.forget([row.id for row in rows])
     log_interrupted(rows)
     log.info("journal_recovered", rows=len(rows), interrupted=sum(row.outcome == "interrupted" for row in rows))
+
+
+def _interrupt(
+    row: RequestRecord, now_ms: int, on_crash: OnCrash | None, list_charges: Callable[[RequestRecord], str]
+) -> RequestRecord:
+    interrupted = interrupt(row, now_ms, is_charged=on_crash == "charge")
+    if not interrupted.cost_nanos:
+        return interrupted
+    return attrs.evolve(interrupted, limit_charges=list_charges(interrupted))
 
 
 async def load_balances(

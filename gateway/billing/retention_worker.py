@@ -1,7 +1,7 @@
 """Deletes old request rows and old traffic sums in small steps, because other writers have to wait."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -29,6 +29,7 @@ class RetentionWorker:
         write_queue: rows that are not stored yet. No row is deleted while it fails: a row whose commit was not
             confirmed is written again, which must find the stored one.
         keep_days: returns how long rows are kept; 0: forever.
+        retire_limits: deletes sums of limits that are old at a time in Unix seconds; returns their number.
         clock: returns Unix seconds. If the newest record is older, age is counted from that record.
     """
 
@@ -40,12 +41,14 @@ class RetentionWorker:
         clock: Callable[[], float],
         *,
         pause_s: float = PAUSE_S,
+        retire_limits: Callable[[float], Awaitable[int]] | None = None,
     ) -> None:
         self._retirement = retirement
         self._write_queue = write_queue
         self._keep_days = keep_days
         self._clock = clock
         self._pause_s = pause_s
+        self._retire_limits = retire_limits
 
     async def run(self) -> None:
         await asyncio.sleep(FIRST_DELAY_S)
@@ -61,6 +64,8 @@ class RetentionWorker:
             now_ms = now_ms if newest_ms is None else min(now_ms, newest_ms)
             rows = await self._retire_requests(now_ms - keep_days * _DAY_MS) if keep_days else 0
             rows += await self._retire_hours(now_ms // HOUR_MS - RETENTION_HOURS)
+            if self._retire_limits is not None:
+                rows += await self._retire_limits(now_ms / 1000)
         except StoreUnavailable as error:
             log.warning("requests_not_retired", error=error.message)
             return

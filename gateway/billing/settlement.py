@@ -43,6 +43,7 @@ CLIENT_CLOSED_STATUS = 499
 """The recorded status if the client disconnected before the answer. No client ever receives this status."""
 MAX_SERVED_CHARS = 200
 NOTHING_CHARGED = Charge(0, 0)
+_NO_HOLD = Reservation((), 0)
 _STATUS: Mapping[Outcome, int] = {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS}
 
 
@@ -187,19 +188,19 @@ def build_record(
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
     units = usage.details is not None or usage.written_tokens or usage.size
-    reserved = ctx.reservation.nanos if ctx.reservation is not None else 0
+    hold = ctx.reservation or _NO_HOLD
     # Positional, because passing this many keyword arguments takes twice as long as building the record.
     return RequestRecord(
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id, account.name, key.id, key.name, model, channel),
         *(status, outcome, error.public_code if error else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
-        *(reserved, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
+        *(hold.nanos, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000)),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
         *((ctx.shadow_route or ctx.route) if place is None else place.route.name, ctx.shadow_route != ""),
         _find_saved(paid, usage) if usage.cached_tokens or units else 0,
-        *ctx.attribution,
+        *(*ctx.attribution, hold.limit_charges),
     )
 
 

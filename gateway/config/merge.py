@@ -9,9 +9,21 @@ from typing import Any
 
 import attrs
 
+from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.price_spec import GroupSpec, PriceSpec
-from gateway.config.schema import Config
-from gateway.domain.setting import Setting, Source, find_group, is_price, is_route, name_price, name_route, name_setting
+from gateway.config.schema import NO_CLUSTER_LIMITS, Config
+from gateway.domain.setting import (
+    Setting,
+    Source,
+    find_group,
+    is_limit,
+    is_price,
+    is_route,
+    name_limit,
+    name_price,
+    name_route,
+    name_setting,
+)
 from gateway.frozen import frozen
 from gateway.parsing import ValidationErrors, join_path, parse_table
 from gateway.routing.route_spec import RouteSpec
@@ -39,10 +51,11 @@ class EffectiveConfig:
     """The configuration in effect: file, environment and stored settings merged.
 
     Attributes:
-        config: includes stored settings and groups; its prices and routes are those of the file only.
+        config: includes stored settings and groups; its prices, routes and limits are those of the file only.
         sources: the source of each setting, by path; defaults are left out.
         prices: the stored prices.
         routes: the stored routes.
+        limits: the stored limits that the file does not declare.
         ignored: why a stored setting is ignored, by path.
     """
 
@@ -50,6 +63,7 @@ class EffectiveConfig:
     sources: Mapping[str, Source]
     prices: tuple[PriceSpec, ...]
     routes: tuple[RouteSpec, ...]
+    limits: tuple[LimitSpec, ...]
     ignored: Mapping[str, str]
     declared: FileConfig
     stored: Stored
@@ -86,12 +100,14 @@ def merge_stored_settings(declared: FileConfig, stored: Stored = _NOTHING_STORED
     groups = _parse_groups(config, stored, ignored)
     prices = tuple(price for path in stored if is_price(path) for price in _parse_price(path, stored[path], ignored))
     routes = tuple(route for path in stored if is_route(path) for route in _parse_route(path, stored[path], ignored))
+    limits = tuple(limit for path in stored if is_limit(path) for limit in _parse_limit(path, config, stored, ignored))
     paths = (name_setting(section, key) for section, values in overrides.items() for key in values)
     return EffectiveConfig(
         attrs.evolve(config, **parts, group=(*config.group, *groups)),
         {**declared.sources, **{path: "console" for path in paths if path not in ignored}},
         prices,
         routes,
+        limits,
         ignored,
         declared,
         stored,
@@ -103,7 +119,9 @@ def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, s
     sections: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
         section, _, key = path.partition(".")
-        if find_group(path) is not None or is_price(path) or is_route(path) or path in declared.sources:
+        if find_group(path) is not None or is_price(path) or is_route(path) or is_limit(path):
+            continue
+        if path in declared.sources:
             continue
         if section in EDITABLE and hasattr(declared.config, section):
             sections.setdefault(section, {})[key] = value
@@ -163,6 +181,24 @@ def _parse_route(path: str, value: Any, ignored: dict[str, str]) -> list[RouteSp
         ignored[path] = "expected the route that its path names"
         return []
     return specs
+
+
+def _parse_limit(path: str, config: Config, stored: Stored, ignored: dict[str, str]) -> list[LimitSpec]:
+    """Return a stored limit, unless the file declares one of its name."""
+    specs = _parse_item(path, stored[path], LimitSpec, ignored)
+    if specs and name_limit(specs[0].name) != path:
+        ignored[path] = "expected the limit that its path names"
+        return []
+    if specs and config.cluster.enabled:
+        ignored[path] = NO_CLUSTER_LIMITS
+        return []
+    declared_names = {limit.name for limit in config.limit}
+    if specs and specs[0].raises is not None:
+        raised = specs[0].raises
+        if raised not in declared_names and name_limit(raised) not in stored:
+            ignored[path] = f"raises: expected the name of a limit, not {raised!r}"
+            return []
+    return [spec for spec in specs if spec.name not in declared_names]
 
 
 def _parse_item(path: str, value: Any, kind: type[Any], ignored: dict[str, str]) -> list[Any]:

@@ -14,6 +14,7 @@ import structlog
 from gateway.auth.accounts import AccountService
 from gateway.auth.declared import declare
 from gateway.billing.abandoned import Abandoned
+from gateway.billing.limit_spec import LimitSpec
 from gateway.config.certificate import Certificate, CertificateError, ServerCertificate
 from gateway.config.diff import describe_channels, describe_items, describe_section
 from gateway.config.loader import ConfigError, read_prices, read_words_file
@@ -86,6 +87,11 @@ def build_routes(effective: EffectiveConfig) -> Mapping[str, Route]:
     return {spec.name: spec.route() for spec in (*effective.routes, *effective.config.route)}
 
 
+def build_limits(effective: EffectiveConfig) -> list[LimitSpec]:
+    """Return the limits in force: those of the file, and stored ones."""
+    return [*effective.config.limit, *effective.limits]
+
+
 @attrs.define
 class LiveConfig:
     """The configuration in effect. Services get its methods, so a reload applies immediately.
@@ -93,12 +99,14 @@ class LiveConfig:
     Attributes:
         hash_key: the key of the hashes under which end users may be stored; equal on all nodes.
         attribution: what is stored of the end users, sessions and tags of requests.
+        followers: called with each configuration that is put into effect after the first.
     """
 
     effective: EffectiveConfig
     words: "WordList | None"
     hash_key: bytes = attrs.field(repr=False)
     attribution: AttributionRules = attrs.field(init=False)
+    followers: list[Callable[[EffectiveConfig], object]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.adopt(self.effective)
@@ -107,6 +115,8 @@ class LiveConfig:
         """Put another configuration into effect."""
         self.effective = effective
         self.attribution = effective.config.attribution.rules(self.hash_key)
+        for follow in self.followers:
+            follow(effective)
 
     @property
     def config(self) -> Config:
@@ -359,13 +369,15 @@ def _describe_changes(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     for name, _ in list_sections(after):
         if name not in AT_START:
             lines += [f"{line} changed" for line in _describe_section(name, before, after)]
-    for name in ("group", "account", "model", "route"):
+    for name in ("group", "account", "model", "route", "limit"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))
     lines += _describe_keys(before, after)
     if (before.price, was.prices) != (after.price, now.prices):
         lines.append("prices changed")
     if was.routes != now.routes:
         lines.append("stored routes changed")
+    if was.limits != now.limits:
+        lines.append("stored limits changed")
     return lines
 
 

@@ -12,6 +12,7 @@ import attrs
 
 from gateway.auth.sign_in_provider import SignInProvider
 from gateway.billing.abandoned import Abandoned
+from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.attribution_schema import AttributionSection
@@ -71,6 +72,7 @@ def _is_day(value: str) -> bool:
 
 _DAY = must("a day such as 2027-01-31", _is_day)
 _NOTHING: Mapping[str, str] = {}
+NO_CLUSTER_LIMITS = "expected no [[limit]] in a cluster: its nodes do not share limits yet, and would let too much pass"
 
 
 @frozen
@@ -430,6 +432,7 @@ class Config:
     price: tuple[PriceSpec, ...] = ()
     model: tuple[ModelSection, ...] = ()
     route: tuple[RouteSpec, ...] = ()
+    limit: tuple[LimitSpec, ...] = ()
     sign_in: tuple[SignInProvider, ...] = ()
     alert: tuple[AlertSpec, ...] = ()
 
@@ -442,6 +445,8 @@ class Config:
             yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
+        if self.cluster.enabled and self.limit:
+            yield "limit", NO_CLUSTER_LIMITS
 
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:
@@ -450,7 +455,7 @@ class Config:
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        for what in ("channel", "group", "account", "model", "route", "sign_in", "alert"):
+        for what in ("channel", "group", "account", "model", "route", "limit", "sign_in", "alert"):
             yield from _find_repeated_tables(tables, what, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
         yield from _find_repeated_tables(
@@ -467,6 +472,21 @@ class Config:
                 yield f"{where}.account", f"expected the name of an [[account]], not {owner!r}"
             if "secret" not in table:
                 yield f"{where}.secret", "expected a value; this key is required"
+        yield from _find_limit_problems(tables)
+
+
+def _find_limit_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the limits that name keys or limits which the file does not have."""
+    key_names = {str(key.get("name")) for _, key in _list_tables(tables, "key")}
+    own_limits = {str(limit.get("name")) for _, limit in _list_tables(tables, "limit") if "raises" not in limit}
+    for where, table in _list_tables(tables, "limit"):
+        keys = table.get("keys")
+        unknown_keys = [key for key in keys if isinstance(key, str) and key not in key_names] if keys else []
+        if unknown_keys:
+            yield f"{where}.keys", f"expected names of [[key]], not {unknown_keys[0]!r}"
+        raised = table.get("raises")
+        if isinstance(raised, str) and raised not in own_limits:
+            yield f"{where}.raises", f"expected the name of a [[limit]], not {raised!r}"
 
 
 def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -6,7 +6,7 @@ reservations; ``spent + held <= limit + credit + overrun``. A reservation is set
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, Protocol
 
 import attrs
 
@@ -115,6 +115,41 @@ class PeriodWindow:
 
 
 Owner = Literal["key", "account"]
+
+
+class AnyBalance(Protocol):
+    """What a reservation needs of a balance: that of a key, an account, or a subject of a limit.
+
+    Attributes:
+        held_nanos: the sum of the open reservations.
+    """
+
+    held_nanos: int
+
+    @property
+    def leased(self) -> bool: ...
+
+    def find_room(self, day: UtcDay) -> int | None: ...
+
+    def find_balance(self, day: UtcDay) -> int | None: ...
+
+    def find_reset(self, day: UtcDay) -> int | None: ...
+
+    def restore(self, nanos: int, day: UtcDay) -> None: ...
+
+    def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int: ...
+
+    def name_limit(self) -> str:
+        """Name the limit and its owner for the caller, without an article."""
+        ...
+
+    def describe_spending(self, day: UtcDay) -> str:
+        """Return what a refusal says at its end; empty for nothing."""
+        ...
+
+    def find_status(self, day: UtcDay) -> int:
+        """Return the HTTP status of a refusal."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -227,6 +262,16 @@ class Balance:
         room = self.find_room(day)
         return None if room is None else room + self.held_nanos
 
+    def name_limit(self) -> str:
+        return f"{self.quota.period} quota of {'this API key' if self.owner == 'key' else 'the account'}"
+
+    def describe_spending(self, day: UtcDay) -> str:  # noqa: ARG002 - a limit's balance needs it
+        return ""
+
+    def find_status(self, day: UtcDay) -> int:
+        is_permanent = self.find_reset(day) is None
+        return self.quota.status or (_FORBIDDEN if is_permanent else _TOO_MANY_REQUESTS)
+
     def _recount_overrun(self) -> None:
         """Recompute the overrun after the limit has changed."""
         self._capped_counter.overrun_nanos = 0
@@ -262,16 +307,18 @@ class Reservation:
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
         max_cost_nanos: the most that is charged, because a quote has promised it; None: no more than the cost.
+        limit_charges: what the cost counts for beside key and account (``domain/limit.py``), once it is settled.
     """
 
-    balances: Sequence[Balance]
+    balances: Sequence[AnyBalance]
     nanos: int
     charge: Charge | None = None
     left_nanos: int | None = None
     extra_nanos: int = 0
     beyond: tuple[int, ...] = ()
-    overdrafts: Collection[Balance] = ()
+    overdrafts: Collection[AnyBalance] = ()
     max_cost_nanos: int | None = None
+    limit_charges: str = ""
 
     def extend(self, nanos: int) -> None:
         """Raise a new reservation to at most ``nanos`` in total, limited by the tightest balance."""
@@ -306,7 +353,7 @@ class Reservation:
             self.nanos -= reduction_nanos
             self.extra_nanos -= reduction_nanos
 
-    def list_short(self, nanos: int, day: UtcDay) -> list[Balance]:
+    def list_short(self, nanos: int, day: UtcDay) -> list[AnyBalance]:
         """Return the balances with too little left to reserve ``nanos`` in total."""
         missing_nanos = nanos - self.nanos
         credit_left = [(balance, balance.find_room(day)) for balance in self.balances]
@@ -320,7 +367,14 @@ class Reservation:
         for balance, extra_nanos in zip(self.balances, self.beyond, strict=True):
             balance.held_nanos += extra_nanos
 
-    def settle(self, cost_nanos: int, day: UtcDay) -> Charge:
+    def list_charges(self, now_s: float) -> str:  # noqa: ARG002 - limits have windows
+        """Return the ``limit_charges`` of a cost that will be settled at ``now_s``."""
+        return ""
+
+    def forget_windows(self) -> None:
+        """Let limits read their spending again: it is unknown for which windows the cost counts."""
+
+    def settle(self, cost_nanos: int, day: UtcDay, now_s: float = 0.0) -> Charge:  # noqa: ARG002 - limits have windows
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""
         if self.charge is None:
             overrun = 0
@@ -335,7 +389,9 @@ class Reservation:
         return self.charge
 
 
-def reserve_all(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> Reservation:
+def reserve_all(
+    balances: Sequence[AnyBalance], nanos: int, day: UtcDay, now_s: float, make: type[Reservation] = Reservation
+) -> Reservation:
     """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the balance whose period ends last."""
     left_nanos: int | None = None
     if nanos:
@@ -347,10 +403,10 @@ def reserve_all(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: flo
                 left_nanos = room - nanos if left_nanos is None else min(left_nanos, room - nanos)
         for balance in balances:
             balance.held_nanos += nanos
-    return Reservation(balances, nanos, None, left_nanos)
+    return make(balances, nanos, None, left_nanos)
 
 
-def _find_last_to_reset(balances: Sequence[Balance], nanos: int, day: UtcDay) -> Balance:
+def _find_last_to_reset(balances: Sequence[AnyBalance], nanos: int, day: UtcDay) -> AnyBalance:
     """Return, of the balances with less than ``nanos`` left, the one whose period ends last. There must be one."""
     available = [(balance, balance.find_room(day)) for balance in balances]
     return max(
@@ -359,30 +415,27 @@ def _find_last_to_reset(balances: Sequence[Balance], nanos: int, day: UtcDay) ->
     )
 
 
-def _find_reset_s(balance: Balance, day: UtcDay) -> float:
+def _find_reset_s(balance: AnyBalance, day: UtcDay) -> float:
     reset = balance.find_reset(day)
     return float("inf") if reset is None else reset
 
 
-def _make_quota_error(balances: Sequence[Balance], nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
+def _make_quota_error(balances: Sequence[AnyBalance], nanos: int, day: UtcDay, now_s: float) -> QuotaExceeded:
     balance = _find_last_to_reset(balances, nanos, day)
-    quota = balance.quota
-    owner_text = "this API key" if balance.owner == "key" else "the account"
     available_nanos = balance.find_balance(day) or 0
-    message = f"The {quota.period} quota of {owner_text} is used up"
+    message = f"The {balance.name_limit()} is used up"
     if available_nanos > 0:
         in_use = min(balance.held_nanos, available_nanos)
         held_text = f", ${usd(in_use)} of it held for running requests" if in_use else ""
         message = (
-            f"The {quota.period} quota of {owner_text} does not cover this request: it may cost up to ${usd(nanos)}, "
+            f"The {balance.name_limit()} does not cover this request: it may cost up to ${usd(nanos)}, "
             f"and ${usd(available_nanos)} is left{held_text}"
         )
     free_nanos = [nanos for nanos in (candidate.find_room(day) for candidate in balances) if nanos is not None]
     reset = balance.find_reset(day)
-    status = quota.status or (_FORBIDDEN if reset is None else _TOO_MANY_REQUESTS)
     return QuotaExceeded(
-        message,
-        status=status,
+        message + balance.describe_spending(day),
+        status=balance.find_status(day),
         retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
         room_nanos=min(free_nanos),
     )

@@ -145,6 +145,7 @@ class RequestRecord:
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
         saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
             cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
+        limit_charges: what the cost counts for beside key and account (``domain/limit.py``); empty for nothing.
     """
 
     id: str
@@ -190,6 +191,7 @@ class RequestRecord:
     end_user: str = ""
     session: str = ""
     tags: str = ""
+    limit_charges: str = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:

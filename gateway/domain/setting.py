@@ -16,15 +16,16 @@ PriceSource = Literal["console", "file", "shipped"]
 SettingType = Literal["text", "integer", "number", "boolean", "list", "choice"]
 
 MAX_PATH_CHARS = 128
-_GROUP_SECTION, _PRICE_SECTION, _ROUTE_SECTION = "group", "price", "route"
+_GROUP_SECTION, _PRICE_SECTION, _ROUTE_SECTION, _LIMIT_SECTION = "group", "price", "route", "limit"
 
 
 @frozen
 class Setting:
     """One stored setting.
 
-    ``path`` is like ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, ``price@openai/gpt-*`` at one provider, or
-    ``route/fast``. ``value`` is JSON: a group's table without the name, or the whole table of a price or a route.
+    ``path`` is like ``routing.retry_ratio``, ``group/vip``, ``price/gpt-*``, ``price@openai/gpt-*`` at one provider,
+    ``route/fast`` or ``limit/each user``. ``value`` is JSON: a group's table without the name, or the whole table of a
+    price, a route or a limit.
     ``changed_ms`` is the time of the last change, in Unix milliseconds.
     """
 
@@ -56,6 +57,16 @@ def name_route(name: str) -> str:
 def is_route(path: str) -> bool:
     """Return whether a path is of a route."""
     return path.startswith(f"{_ROUTE_SECTION}/")
+
+
+def name_limit(name: str) -> str:
+    """Return the path of a limit."""
+    return f"{_LIMIT_SECTION}/{name}"
+
+
+def is_limit(path: str) -> bool:
+    """Return whether a path is of a limit."""
+    return path.startswith(f"{_LIMIT_SECTION}/")
 
 
 def find_group(path: str) -> str | None:

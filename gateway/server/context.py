@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.billing.accounting import AccountingService
     from gateway.billing.balances import Balances
     from gateway.billing.flush_worker import LedgerFlusher
+    from gateway.billing.live_limits import LiveLimits
     from gateway.billing.quota import QuotaService
     from gateway.billing.quotes import Holds
     from gateway.billing.settlement import Settlement
@@ -155,6 +156,7 @@ class BillingServices:
         shared_limits: counts rate limits together with other gateways; None if this process counts on its own.
         ledger_check: reconciles balances regularly while this node leads its cluster; None for a single process.
         open_holds: returns what is held for quoted requests; made by the first quote.
+        limits: the limits beyond those of keys and accounts.
     """
 
     balances: Balances
@@ -168,6 +170,7 @@ class BillingServices:
     shared_limits: SharedRateLimiter | None
     ledger_check: LedgerCheck | None
     open_holds: CreatedOnce[Holds]
+    limits: LiveLimits
 
 
 @frozen

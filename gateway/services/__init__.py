@@ -388,7 +388,13 @@ def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> 
 def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     storage = services.storage
     repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
-    worker = RetentionWorker(repository, storage.write_queue, keep_days, storage.retention_clock.now)
+    worker = RetentionWorker(
+        repository,
+        storage.write_queue,
+        keep_days,
+        storage.retention_clock.now,
+        retire_limits=services.billing.limits.retire,
+    )
     jobs.start("retire_requests", storage.deployment.run_once(worker.run))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:

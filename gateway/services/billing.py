@@ -10,9 +10,11 @@ from sqlalchemy import select
 from gateway.billing.accounting import AccountingService
 from gateway.billing.balances import Balances
 from gateway.billing.flush_worker import COMMIT_DELAY_S, NODE_COMMIT_DELAY_S, LedgerFlusher
+from gateway.billing.live_limits import LiveLimits
 from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import load_balances, recover
 from gateway.billing.settlement import Settlement
+from gateway.config.reload import build_limits
 from gateway.deferred import CreatedOnce, defer_function
 from gateway.domain.account import Caller
 from gateway.domain.balance import Owner
@@ -45,6 +47,7 @@ class OpenedLedger:
         reservations: the reservations of open video jobs.
         ended_requests: settled records for the metrics, which remove them.
         credit: the leases of this node of a cluster; None for a single gateway.
+        limits: the limits beyond those of keys and accounts.
     """
 
     balances: Balances
@@ -53,6 +56,7 @@ class OpenedLedger:
     reservations: JobReservations
     ended_requests: deque[RequestRecord]
     credit: "NodeCredit | None"
+    limits: LiveLimits
 
 
 async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger:
@@ -69,7 +73,11 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     if credit is not None:
         stack.push_async_callback(credit.close)
     stack.push_async_callback(flusher.finish)
-    balances = await _recover(options, storage, ledger, credit)
+    limits = LiveLimits(storage.database, storage.write_queue, options.clock)
+    limits.replace(build_limits(base.live_config.effective))
+    base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
+    balances = await _recover(options, storage, ledger, credit, limits)
+    limits.attach(balances)
     storage.journal.renew()
     ended_requests: deque[RequestRecord] = deque()
     reservations = JobReservations(
@@ -86,7 +94,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
         balances, ledger, storage.write_queue, clock=options.clock, jobs=reservations, check_leases=check_leases
     )
     stack.push_async_callback(accounting.close)
-    return OpenedLedger(balances, accounting, flusher, reservations, ended_requests, credit)
+    return OpenedLedger(balances, accounting, flusher, reservations, ended_requests, credit, limits)
 
 
 def open_billing(
@@ -118,11 +126,16 @@ def open_billing(
         shared_limits=shared_limits,
         ledger_check=None if ledger.credit is None else _make_check(ledger.accounting),
         open_holds=holds,
+        limits=ledger.limits,
     )
 
 
 async def _recover(
-    options: AppOptions, storage: StorageServices, ledger: LedgerRepository, credit: "NodeCredit | None"
+    options: AppOptions,
+    storage: StorageServices,
+    ledger: LedgerRepository,
+    credit: "NodeCredit | None",
+    limits: LiveLimits,
 ) -> Balances:
     """Store the records that an earlier process left behind, and return the balances.
 
@@ -134,7 +147,7 @@ async def _recover(
     leftovers = journal.leftovers
 
     def post_left() -> Awaitable[None]:
-        return recover(leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms)
+        return recover(leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms, list_charges=limits.list_charges)
 
     if credit is None:
         await _recover_alone(options, storage.database, post_left)

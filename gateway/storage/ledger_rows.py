@@ -57,8 +57,19 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
         ),
         (_DAYS, _sum_up_days(rows)),
         (_HOURS, [(*group_key, *sums) for group_key, sums in sum_rows(rows).items()]),
+        *_list_limit_inserts(rows),
     ]
     return [(table, values) for table, values in inserts if values]
+
+
+def _list_limit_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[BulkInsert, list[tuple[Any, ...]]]]:
+    """Return by what the costs of rows count for limits; with the sign -1, what takes it back."""
+    limited_rows = [row for row in rows if row.limit_charges and row.cost_nanos]
+    if not limited_rows:
+        return []
+    from gateway.storage.limit_counters import ADD_SPENT, list_additions  # noqa: PLC0415 - only if there are limits
+
+    return [(ADD_SPENT, list_additions(limited_rows, sign))]
 
 
 async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], subjects: SubjectSums) -> None:
@@ -76,6 +87,8 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
         await _DAYS.run(connection, days)
     await _HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
     await subjects.add(connection, rows, reverses=True)
+    for table, values in _list_limit_inserts(rows, -1):
+        await table.run(connection, values)
 
 
 async def find_stored_ids(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:
@@ -103,6 +116,8 @@ async def post_charge(connection: AsyncConnection, row: RequestRecord) -> bool:
     await _CHARGES.run(connection, [(row.settled_ms, "charge", *owner, row.cost_nanos, row.id)])
     await _DAYS.run(connection, [(day_of(row), *owner, UNSTORABLE_MODEL, 1, 0, 0, 0, row.cost_nanos)])
     await _RETIRED.run(connection, [(*owner, 1, row.cost_nanos, -1)])
+    for table, values in _list_limit_inserts([row]):
+        await table.run(connection, values)
     return True
 
 

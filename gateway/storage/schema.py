@@ -30,12 +30,13 @@ from gateway.storage.schema_members import identities, links, members, passkeys,
 
 __all__ = (
     "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "channels", "deliveries", "entries", "files",
-    "fingerprints", "identities", "kept_responses", "keys", "links", "members", "metadata", "passkeys",
-    "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions", "settings", "subject_counts",
-    "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
+    "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links", "members", "metadata",
+    "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions", "settings",
+    "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts",
+    "videos",
 )  # fmt: skip
 
-REVISION = "0033"
+REVISION = "0034"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -151,6 +152,7 @@ requests = Table(
     Column("session", Text, nullable=False, server_default=text("''")),
     Column("tags", Text, nullable=False, server_default=text("''")),
     Column("queued_ms", INT, nullable=False, server_default=text("0")),
+    Column("limit_charges", Text, nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),
@@ -267,6 +269,17 @@ retired = Table(
     sqlite_with_rowid=False,
 )
 """The costs of each key's deleted old rows, and when the last was settled: none of them is charged again."""
+
+limit_counters = Table(
+    "limit_counters",
+    metadata,
+    Column("counter", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("start_s", BigInteger, primary_key=True),
+    Column("spent_nanos", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""What the subjects of limits have spent, by the starts of windows or slices; written with the summed rows."""
 
 audit = Table(
     "audit",

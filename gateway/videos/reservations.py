@@ -63,7 +63,7 @@ class JobReservations:
         self._open_counts[job.account_id] += 1
 
     def restore(self, job: VideoJob) -> None:
-        self.add(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos))
+        self.add(job, self._balances.restore(job.account_id, job.key_id, job.held_nanos, job.receipt))
 
     async def create(self, job: VideoJob, reservation: Reservation, max_jobs: int) -> None:
         """Store a new job, and keep its reservation until the job ends.
@@ -118,9 +118,12 @@ class JobReservations:
     ) -> bool:
         """Store the end of a job with its charge; return False if the job had ended. Raises ``StoreUnavailable``."""
         async with self._write_queue.writing:  # a reconciliation sees end and charge, or neither
+            settled_s, reservation = record.settled_ms / 1000, self._reservations.get(job.id)
+            if reservation is not None and record.cost_nanos:
+                record = attrs.evolve(record, limit_charges=reservation.list_charges(settled_s))
             is_finished = await self.store.finish(job, record, delivery, audit)
             if is_finished:
-                self._settle(job, record.cost_nanos)
+                self._settle(job, record.cost_nanos, settled_s)
             elif job.id in self._reservations:  # an earlier commit succeeded, but its answer was lost
                 stored_job = await self.store.find(job.id)
                 self._settle(
@@ -157,10 +160,13 @@ class JobReservations:
             self._last_open = await self.store.count_open()
         return self._last_open
 
-    def _settle(self, job: VideoJob, cost_nanos: int) -> None:
+    def _settle(self, job: VideoJob, cost_nanos: int, settled_s: float | None = None) -> None:
+        """Settle a reservation; without ``settled_s`` (Unix seconds) it is unknown in which windows the cost counts."""
         reservation = self._remove(job)
         if reservation is not None:
-            self._balances.settle(reservation, cost_nanos, self.clock())
+            self._balances.settle(reservation, cost_nanos, self.clock() if settled_s is None else settled_s)
+            if settled_s is None:
+                reservation.forget_windows()
 
     def _remove(self, job: VideoJob) -> Reservation | None:
         reservation = self._reservations.pop(job.id, None)

@@ -26,6 +26,7 @@ from gateway.formats.chat.anthropic.request import parse_messages_inference
 from gateway.formats.chat.openai.chat import parse_chat_inference
 from gateway.formats.chat.openai.completions import parse_completions_inference
 from gateway.formats.chat.responses.responses import parse_responses_inference
+from gateway.request_context import RequestContext
 from gateway.storage.journal import RequestJournal
 from tests.support.billing_services import (
     NANO_A_TOKEN,
@@ -62,10 +63,10 @@ class Remote(Balances):
             self._cut()
         return what == self.what
 
-    def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
+    def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:  # noqa: ARG002
         return None if self.what == "credit" else super().reserve_now(caller, nanos)
 
-    async def reserve(self, caller: Caller, nanos: int) -> Reservation:
+    async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:  # noqa: ARG002
         self.wait("credit")
         held = super().reserve_now(caller, nanos)
         assert held is not None

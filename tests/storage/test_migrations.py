@@ -213,5 +213,8 @@ async def test_an_ending_of_a_former_version_becomes_an_outcome(
     database = await open_database(f"sqlite:///{tmp_path / 'former.db'}")
     (found,) = await RequestLogRepository(database).list_requests(RequestFilter(), 9)
     await database.close()
-    of_later_schemas: dict[str, Any] = {**dict.fromkeys(("route", "end_user", "session", "tags"), ""), "queued_ms": 0}
+    of_later_schemas: dict[str, Any] = {
+        **dict.fromkeys(("route", "end_user", "session", "tags", "limit_charges"), ""),
+        "queued_ms": 0,
+    }
     assert found.row == make_row("one", error_code=error_code, outcome=outcome, **of_later_schemas)

@@ -43,6 +43,7 @@ ROW = RequestRecord(
     session="run-42",
     tags="feature=search,team=web",
     queued_ms=6,
+    limit_charges='[["each user|user|day|UTC","3:u-17",1749945600]]',
 )
 """Its cost is no float's, and its hold is as large as they come."""
 

@@ -7,9 +7,10 @@ from typing import cast
 from gateway.billing.balances import Balances
 from gateway.cluster.credit.keeper import CreditKeeper
 from gateway.domain.account import Caller
-from gateway.domain.balance import Balance, Charge, Owner, Reservation, UtcDay, reserve_all
+from gateway.domain.balance import AnyBalance, Balance, Charge, Owner, Reservation, UtcDay, reserve_all
 from gateway.domain.leased_balance import LeasedBalance, is_low
 from gateway.errors import StoreUnavailable
+from gateway.request_context import RequestContext
 
 BalancePair = tuple[LeasedBalance, LeasedBalance]
 
@@ -24,14 +25,14 @@ class LeasedBalances(Balances):
     def _knows(self, day: UtcDay) -> bool:  # noqa: ARG002 - the store knows every day
         return True
 
-    def reserve_now(self, caller: Caller, nanos: int) -> Reservation | None:
+    def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:  # noqa: ARG002 - no limits on nodes
         now_s = self._clock()
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
         return self._reserve_locally(self._find_pair(caller), nanos, day, now_s)
 
-    async def reserve(self, caller: Caller, nanos: int) -> Reservation:
+    async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:  # noqa: ARG002 - no limits on nodes
         """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``."""
         pair = self._find_pair(caller)
 
@@ -114,7 +115,7 @@ class LeasedBalances(Balances):
         )
         super()._end_overdrafts(reservation)
 
-    def _list_whole(self, balances: Collection[Balance]) -> list[Balance]:
+    def _list_whole(self, balances: Collection[AnyBalance]) -> list[AnyBalance]:
         return [balance.describe(self._day) if isinstance(balance, LeasedBalance) else balance for balance in balances]
 
     def check(self, caller: Caller) -> None:

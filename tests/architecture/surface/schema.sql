@@ -151,6 +151,16 @@ CREATE TABLE keys (
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
 );
+CREATE TABLE limit_counters (
+	counter TEXT NOT NULL, 
+	subject TEXT NOT NULL, 
+	start_s BIGINT NOT NULL, 
+	spent_nanos BIGINT NOT NULL, 
+	PRIMARY KEY (counter, subject, start_s)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE links (
 	digest BLOB NOT NULL, 
 	kind VARCHAR(16) NOT NULL, 
@@ -243,7 +253,7 @@ CREATE TABLE requests (
 	images INTEGER DEFAULT '0' NOT NULL, 
 	duration_ms INTEGER DEFAULT '0' NOT NULL, 
 	characters INTEGER DEFAULT '0' NOT NULL, 
-	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, end_user TEXT DEFAULT '' NOT NULL, session TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, queued_ms INTEGER DEFAULT 0 NOT NULL, 
+	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, end_user TEXT DEFAULT '' NOT NULL, session TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, queued_ms INTEGER DEFAULT 0 NOT NULL, limit_charges TEXT DEFAULT '' NOT NULL, 
 	UNIQUE (id)
 );
 CREATE TABLE response_owners (

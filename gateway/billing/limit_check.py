@@ -1,0 +1,71 @@
+"""Checks limits: their balances against reservations and counters, and the counters against the stored requests."""
+
+from collections.abc import Iterable
+from itertools import zip_longest
+
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.balance import Reservation
+from gateway.domain.limit import LimitCharge
+from gateway.domain.limit_balance import LimitBalance, LimitBook
+from gateway.domain.limit_window import find_kept_since
+from gateway.storage.limit_counters import LimitCounters, sum_charges
+
+
+async def list_problems(
+    books: Iterable[LimitBook],
+    reservations: Iterable[Reservation],
+    counters: LimitCounters,
+    queue: WriteQueue,
+    now_s: float,
+) -> list[str]:
+    """Return what does not agree. The caller holds ``queue.writing``."""
+    # All copies must be of the same moment, so nothing awaits until they are made.
+    problems = _check_balances(books, reservations)
+    memory = {
+        (book.counter, balance.subject, balance.start_s): balance.spent_nanos
+        for book in books
+        for balance in book.balances.values()
+        if balance.complete and not book.rolling_s
+    }
+    waiting = sum_charges(queue.list_rows())
+    stored = await counters.list_all()
+    for charge, nanos in memory.items():
+        known = stored.get(charge, 0) + waiting.get(charge, 0)
+        if nanos != known:
+            problems.append(f"{_name(charge)}: {nanos} spent, its counters say {known} (nano-USD)")
+    rows = await counters.recompute()
+    for charge in sorted(stored.keys() | rows.spent.keys()):
+        counter, _, start_s = charge
+        if start_s >= find_kept_since(counter, now_s) and (not rows.is_partial or start_s * 1000 >= rows.oldest_ms):
+            counted, nanos = stored.get(charge, 0), rows.spent.get(charge, 0)
+            if counted != nanos:
+                problems.append(f"{_name(charge)}: {counted} counted, its requests say {nanos} (nano-USD)")
+    return problems
+
+
+def _check_balances(books: Iterable[LimitBook], reservations: Iterable[Reservation]) -> list[str]:
+    reserved: dict[int, int] = {}
+    for reservation in reservations:
+        for balance, beyond_nanos in zip_longest(reservation.balances, reservation.beyond, fillvalue=0):
+            reserved[id(balance)] = reserved.get(id(balance), 0) + reservation.nanos + beyond_nanos
+    problems = []
+    for book in books:
+        for balance in book.balances.values():
+            charge = (book.counter, balance.subject, balance.start_s)
+            held_nanos = reserved.get(id(balance), 0)
+            if balance.held_nanos != held_nanos:
+                problems.append(f"{_name(charge)}: {balance.held_nanos} held, its holds say {held_nanos} (nano-USD)")
+            if _is_exceeded(book, balance):
+                problems.append(f"{_name(charge)}: more is spent and held than its cap and its overrun allow")
+    return problems
+
+
+def _is_exceeded(book: LimitBook, balance: LimitBalance) -> bool:
+    if book.cap_nanos is None or not balance.complete or balance.start_s != book.start_s:
+        return False
+    return balance.spent_nanos + balance.held_nanos > book.cap_nanos + balance.overrun_nanos
+
+
+def _name(charge: LimitCharge) -> str:
+    counter, subject, start_s = charge
+    return f"limit {counter.partition('|')[0]!r}, {subject}, from {start_s}"

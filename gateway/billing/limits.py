@@ -1,0 +1,263 @@
+"""The limits beyond those of keys and accounts, and the balances of their subjects.
+
+A request is matched once: the limits that can concern its key are known in advance, and its end user, session, tags and
+model name the subjects. Their balances join those of the key and its account in one reservation.
+
+A subject's balance comes into being with its first request. What the subject has spent is then read from the counters
+in the database, and from the rows that wait to be stored. Both are copied while no row moves from one to the other.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+import structlog
+
+from gateway.billing.limit_check import list_problems
+from gateway.billing.write_queue import WriteQueue
+from gateway.domain.balance import AnyBalance, Balance, Reservation, UtcDay, reserve_all
+from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, parse_charges
+from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation
+from gateway.domain.limit_window import NEVER_S, find_kept_since
+from gateway.domain.request_log import RequestRecord
+from gateway.errors import QuoteNotValid, StoreUnavailable
+from gateway.frozen import quick_frozen
+from gateway.request_context import QUOTE_HEADER, RequestContext
+from gateway.storage.limit_counters import LimitCounters
+
+_MAX_CACHED_KEYS = 100_000
+_Facts = tuple[str, tuple[str, str, str]]
+"""The model that a request names, and its end user, session and tags."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@quick_frozen
+class _KeyRule:
+    """A limit that can concern a key.
+
+    Attributes:
+        prefix: what its subjects begin with.
+        is_whole: whether that is the subject of every request.
+        detail: the glob of models, or the name of the tag and ``=``.
+    """
+
+    book: LimitBook
+    kind: SubjectKind
+    prefix: str
+    is_whole: bool
+    detail: str
+
+
+class SpendingLimits:
+    """The limits in force and their balances.
+
+    Args:
+        counters: what subjects have spent, in the database.
+        queue: settled requests that are not in the database yet.
+        clock: Unix seconds.
+    """
+
+    def __init__(self, counters: LimitCounters, queue: WriteQueue, clock: Callable[[], float]) -> None:
+        self._counters = counters
+        self._queue = queue
+        self._clock = clock
+        self._books: dict[str, LimitBook] = {}
+        self._in_force: list[LimitBook] = []
+        self._rules: dict[tuple[int, str], tuple[_KeyRule, ...]] = {}
+        self._next_end_s: float = NEVER_S
+        self._wanted: dict[LimitBalance, None] = {}
+        self._loading: asyncio.Task[None] | None = None
+        self._running: set[asyncio.Task[None]] = set()
+        self.limits: tuple[Limit, ...] = ()
+
+    def replace(self, limits: Sequence[Limit]) -> None:
+        """Put ``limits`` into force. Running requests keep their reservations, and what they cost is counted."""
+        now_s = self._clock()
+        self.limits = tuple(limits)
+        used_books = {counter: book for counter, book in self._books.items() if _is_used(book)}
+        books: dict[str, LimitBook] = {}
+        for limit in limits:
+            if limit.cap_nanos is not None and limit.raises is None:
+                raises = [other for other in limits if other.raises == limit.name]
+                book = self._books.get(limit.counter) or LimitBook(limit, now_s)
+                book.set_limit(limit, raises, now_s)
+                books[book.counter] = book
+        self._books = used_books | books
+        self._find_in_force(now_s)
+
+    def _find_in_force(self, now_s: float) -> None:
+        counters = {limit.counter for limit in self.limits if limit.raises is None and not limit.has_ended(now_s)}
+        self._in_force = [book for counter, book in self._books.items() if counter in counters]
+        ends = [limit.until_s for limit in self.limits if limit.until_s is not None and limit.until_s > now_s]
+        self._next_end_s = min(ends, default=NEVER_S)
+        self._rules = {}
+
+    def reserve_now(
+        self, ctx: RequestContext, pair: tuple[Balance, Balance], nanos: int, day: UtcDay, now_s: float
+    ) -> Reservation | None:
+        """Reserve ``nanos`` in ``pair`` and in the balances of the request's limits, or in none.
+
+        Return None if the spending of a subject has to be read first: ``load`` does that. Raises ``QuotaExceeded``.
+        """
+        balances = self._find_balances_of(ctx, now_s)
+        for balance in balances:
+            if not balance.complete:
+                return None
+        reservation = reserve_all((*pair, *balances), nanos, day, now_s, LimitReservation)
+        if isinstance(reservation, LimitReservation):
+            reservation.use(balances)
+        return reservation
+
+    def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:
+        """Raise ``QuoteNotValid`` if a quote's ``reservation`` was made under other limits than its request's."""
+        balances = self._find_balances_of(ctx, self._clock())
+        held_balances = reservation.limit_balances if isinstance(reservation, LimitReservation) else ()
+        if set(balances) != set(held_balances):
+            raise QuoteNotValid(f"{QUOTE_HEADER}: the quote was made for another user, session or tag, or other limits")
+
+    def make_reservation(
+        self, request: RequestContext | RequestRecord, pair: tuple[Balance, Balance], nanos: int, now_s: float
+    ) -> LimitReservation:
+        """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
+        balances = self._find_balances_of(request, now_s)
+        all_balances: tuple[AnyBalance, ...] = (*pair, *balances)
+        reservation = LimitReservation(all_balances, nanos)
+        reservation.use(balances)
+        return reservation
+
+    def list_charges(self, row: RequestRecord) -> str:
+        """Return the ``limit_charges`` of a row whose request was interrupted by the end of its process."""
+        now_s = row.settled_ms / 1000
+        return build_charges(
+            [
+                (balance.book.counter, balance.subject, balance.book.start_s)
+                for balance in self._find_balances_of(row, now_s)
+            ]
+        )
+
+    async def load(self, ctx: RequestContext) -> None:
+        """Read what the subjects of a request have spent. Raises ``StoreUnavailable``."""
+        balances = [balance for balance in self._find_balances_of(ctx, self._clock()) if not balance.complete]
+        if not balances:
+            return
+        for balance in balances:
+            balance.users += 1  # it stays in memory
+            self._wanted[balance] = None
+        try:
+            if self._loading is None:
+                self._loading = task = asyncio.get_running_loop().create_task(self._load_wanted())
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            await asyncio.shield(self._loading)
+        finally:
+            for balance in balances:
+                balance.users -= 1
+
+    async def _load_wanted(self) -> None:
+        """Read the spending of all wanted balances. Requests that come meanwhile start the next round."""
+        async with self._queue.writing:
+            self._loading, wanted, self._wanted = None, list(self._wanted), {}
+            if self._queue.failing:  # it may be stored or not what waits
+                raise StoreUnavailable("What was spent under a limit cannot be read at the moment", retry_after_s=1)
+            books: defaultdict[LimitBook, dict[str, LimitBalance]] = defaultdict(dict)
+            for balance in wanted:
+                books[balance.book][balance.subject] = balance
+            for book, balances in books.items():
+                since_s = book.start_s - book.rolling_s
+                spent = await self._counters.list_spent(book.counter, list(balances), since_s)
+                self._add_waiting(spent, book, since_s)
+                for subject, balance in balances.items():
+                    balance.adopt(spent.get(subject, {}), since_s)
+
+    def _add_waiting(self, spent: dict[str, dict[int, int]], book: LimitBook, since_s: int) -> None:
+        """Add the rows that wait to be stored."""
+        for row in self._queue.list_rows():
+            if row.limit_charges and row.cost_nanos:
+                for counter, subject, start_s in parse_charges(row.limit_charges):
+                    if counter == book.counter and start_s >= since_s:
+                        sums = spent.setdefault(subject, {})
+                        sums[start_s] = sums.get(start_s, 0) + row.cost_nanos
+
+    def _find_balances_of(self, request: RequestContext | RequestRecord, now_s: float) -> Sequence[LimitBalance]:
+        if isinstance(request, RequestContext):
+            key, account_id = request.caller.key, request.caller.account.id
+            return self._find_balances(
+                key.id, key.name, account_id, (request.inference.model, request.attribution), now_s
+            )
+        row = request
+        facts = row.model, (row.end_user, row.session, row.tags)
+        return self._find_balances(row.key_id, row.key_name, row.account_id, facts, now_s)
+
+    def _find_balances(
+        self, key_id: int, key_name: str, account_id: int, facts: _Facts, now_s: float
+    ) -> Sequence[LimitBalance]:
+        """Return the balances of a request's subjects, in the windows of ``now_s``."""
+        if now_s >= self._next_end_s:
+            self._find_in_force(now_s)
+        rules = self._rules.get((key_id, key_name))
+        if rules is None:
+            rules = self._list_rules(key_id, key_name, account_id)
+        balances = []
+        for rule in rules:
+            subject = rule.prefix if rule.is_whole else _find_subject(rule, facts)
+            if subject is None:
+                continue
+            book = rule.book
+            if not book.start_s <= now_s < book.end_s:
+                book.begin(now_s)
+            balance = book.balances.pop(subject, None)
+            if balance is None:
+                balance = book.open(subject)
+            else:
+                book.balances[subject] = balance  # the most recently used one is the last
+            if balance.start_s != book.start_s:
+                balance.move()
+            balances.append(balance)
+        return balances
+
+    def _list_rules(self, key_id: int, key_name: str, account_id: int) -> tuple[_KeyRule, ...]:
+        if len(self._rules) >= _MAX_CACHED_KEYS:
+            self._rules = {}
+        rules = []
+        for book in self._in_force:
+            limit = book.limit
+            if limit.counts_key(key_name):
+                prefix = str(key_id) if limit.kind == "key" else str(account_id)
+                if limit.kind in {"user", "session", "tag"}:
+                    prefix += ":"
+                detail = f"{limit.detail}=" if limit.kind == "tag" else limit.detail
+                rules.append(_KeyRule(book, limit.kind, prefix, limit.kind in {"key", "account"}, detail))
+        self._rules[key_id, key_name] = listed = tuple(rules)
+        return listed
+
+    def list_books(self) -> list[LimitBook]:
+        """Return the books of the limits in force, and of former ones that running requests use."""
+        return list(self._books.values())
+
+    async def list_problems(self, reservations: Iterable[Reservation]) -> list[str]:
+        """Return what does not agree in balances, counters and requests. The caller holds ``queue.writing``."""
+        return await list_problems(self.list_books(), reservations, self._counters, self._queue, self._clock())
+
+    async def retire(self, now_s: float) -> int:
+        """Delete old sums; return their number. Raises ``StoreUnavailable``."""
+        return sum(
+            [
+                await self._counters.delete_before(counter, find_kept_since(counter, now_s))
+                for counter in await self._counters.list_counters()
+            ]
+        )
+
+
+def _find_subject(rule: _KeyRule, facts: _Facts) -> str | None:
+    """Return the subject that a request belongs to; None if it belongs to none of this limit."""
+    model, (end_user, session, tags) = facts
+    if rule.kind == "model":
+        return rule.prefix if fnmatchcase(model, rule.detail) else None
+    name = end_user if rule.kind == "user" else session if rule.kind == "session" else find_tag_value(tags, rule.detail)
+    return rule.prefix + name if name else None
+
+
+def _is_used(book: LimitBook) -> bool:
+    return any(balance.users for balance in book.balances.values())

@@ -1,0 +1,126 @@
+"""Limits: what a subject may spend, ask or use in a window. Pure: no clock, no I/O.
+
+A subject is one of the things that a limit counts apart: a key, an account, an end user, a session, a tag's value, or
+the models of an account. Subjects are texts that begin with the id of an account, or are the id of a key: the user
+``u-17`` of account 3 is not the user ``u-17`` of account 4.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+import attrs
+import orjson
+
+from gateway.domain.limit_window import Window, parse_window
+from gateway.domain.price import usd
+from gateway.frozen import frozen
+
+SubjectKind = Literal["key", "account", "user", "session", "tag", "model"]
+SUBJECT_KINDS: tuple[SubjectKind, ...] = ("key", "account", "user", "session", "tag", "model")
+KINDS_WITH_DETAIL: tuple[SubjectKind, ...] = ("tag", "model")
+"""Kinds that name something: ``tag:team``, ``model:gpt-5*``."""
+
+
+@frozen
+class Limit:
+    """A limit for each of its subjects.
+
+    Attributes:
+        name: its identity.
+        kind: what a subject is; ``detail`` is the name of the tag, or the glob of models.
+        keys: names of the keys whose requests count; empty: all keys.
+        cap_nanos: what a subject may spend in a window, in nano-USD; None: no limit of money.
+        window: the window that the cap is for, in the time zone ``timezone`` (IANA).
+        rpm: requests per minute; None: no limit. So is ``tpm``, tokens per minute.
+        soft: the share of the cap from which on the limit is reported; None: never.
+        status: the HTTP status of a refusal; None: 429, and 403 if the window never ends.
+        until_s: when the limit ends, in Unix seconds; None: never.
+        raises: the limit whose cap and rates are raised by those of this one; None: this is a limit of its own.
+        max_subjects: how many subjects are kept in memory; the least recently used are dropped.
+    """
+
+    name: str
+    kind: SubjectKind = "key"
+    detail: str = ""
+    keys: tuple[str, ...] = ()
+    cap_nanos: int | None = None
+    window: Window = attrs.field(factory=lambda: parse_window("month"))
+    rpm: int | None = None
+    tpm: int | None = None
+    soft: float | None = None
+    status: Literal[403, 429] | None = None
+    until_s: int | None = None
+    raises: str | None = None
+    max_subjects: int = 100_000
+    timezone: str = "UTC"
+
+    @property
+    def of(self) -> str:
+        """What a subject is, as it is written: ``user``, ``tag:team``."""
+        return f"{self.kind}:{self.detail}" if self.detail else self.kind
+
+    @property
+    def counter(self) -> str:
+        """The name of what is counted. A limit with another subject, window or time zone counts anew."""
+        return f"{self.name}|{self.of}|{self.window.text}|{self.timezone}"
+
+    def build_zone(self) -> ZoneInfo:
+        return ZoneInfo(self.timezone)
+
+    def has_ended(self, now_s: float) -> bool:
+        return self.until_s is not None and now_s >= self.until_s
+
+    def counts_key(self, key_name: str) -> bool:
+        return not self.keys or key_name in self.keys
+
+    def format_cap(self, cap_nanos: int) -> str:
+        """Describe a cap for people: ``$1 per day``."""
+        return f"${usd(cap_nanos)} {self.window.about}"
+
+    def format_subject(self, subject: str) -> str:
+        """Describe a subject for its caller, who knows its account: ``the user 'u-17'``."""
+        if self.kind == "key":
+            return "this API key"
+        if self.kind == "account":
+            return "the account"
+        if self.kind == "model":
+            return f"the account for models {self.detail}"
+        value = subject.partition(":")[2]
+        return f"{self.detail}={value}" if self.kind == "tag" else f"the {self.kind} {value!r}"
+
+
+@frozen
+class SubjectFacts:
+    """What decides to which subjects a request belongs."""
+
+    account_id: int
+    key_id: int
+    key_name: str
+    model: str
+    end_user: str = ""
+    session: str = ""
+    tags: str = ""
+
+
+LimitCharge = tuple[str, str, int]
+"""What a cost counts for: a counter, a subject of it, and the start of its window or slice in Unix seconds."""
+
+
+def build_charges(charges: Sequence[LimitCharge]) -> str:
+    """Return charges as a request's record has them; empty if there are none."""
+    return orjson.dumps(charges).decode() if charges else ""
+
+
+def parse_charges(text: str) -> list[LimitCharge]:
+    """Parse the result of ``build_charges``."""
+    return [(counter, subject, start_s) for counter, subject, start_s in orjson.loads(text)] if text else []
+
+
+def find_tag_value(tags: str, start: str) -> str | None:
+    """Return the value of a tag in a record's ``tags``; ``start`` is the tag's name and ``=``. None without the tag."""
+    if tags:
+        for tag in tags.split(","):
+            if tag.startswith(start):
+                return tag[len(start) :]
+    return None

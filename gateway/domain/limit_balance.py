@@ -1,0 +1,305 @@
+"""The balances of a limit's subjects, and reservations that hold amounts in them. Nano-USD, without a clock.
+
+A ``LimitBalance`` has what ``Reservation`` uses of ``Balance``: a reservation of a request with limits simply has more
+balances. There may be a hundred thousand of them, so each is small: the limit's ``LimitBook`` has what they share.
+
+A balance is complete if it knows what its subject has spent in the book's present window. Only complete balances may be
+reserved from. The spending of any other is read from the database first, and ``adopt`` replaces what it counted.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import attrs
+
+from gateway.domain.balance import Charge, Reservation, UtcDay
+from gateway.domain.limit import Limit, LimitCharge, build_charges
+from gateway.domain.limit_window import NEVER_S
+from gateway.domain.price import usd
+
+_FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
+
+
+class LimitBook:
+    """A limit, the present window, and the balances of the limit's subjects, the least recently used first.
+
+    Attributes:
+        counter: the name of what is counted (``Limit.counter``).
+        cap_nanos: what each subject may spend in a window, with the limits that raise it; None: no limit.
+        raised_by: the limits that raise the cap.
+        start_s: the start of the window; of the present slice if the window is rolling.
+        end_s: until when ``start_s`` and ``cap_nanos`` hold.
+        window_end_s: the end of the window or slice.
+    """
+
+    __slots__ = (
+        "balances", "cap_nanos", "counter", "end_s", "limit", "raised_by", "rolling_s", "start_s", "window_end_s",
+        "zone",
+    )  # fmt: skip
+
+    def __init__(self, limit: Limit, now_s: float) -> None:
+        self.counter = limit.counter
+        self.balances: dict[str, LimitBalance] = {}
+        self.rolling_s = limit.window.rolling_s
+        self.zone: ZoneInfo = limit.build_zone()
+        self.start_s, self.cap_nanos = -1, limit.cap_nanos
+        self.set_limit(limit, (), now_s)
+
+    def set_limit(self, limit: Limit, raised_by: Sequence[Limit], now_s: float) -> None:
+        """Put another version of the limit into force. What is reserved and spent stays."""
+        self.limit, self.raised_by = limit, tuple(raised_by)
+        self.begin(now_s)
+
+    def begin(self, now_s: float) -> None:
+        """Begin the window that ``now_s`` is in, and find the cap. What exceeds a lowered cap becomes an overrun."""
+        former_start_s, former_cap = self.start_s, self.cap_nanos
+        self.start_s, self.window_end_s = self.limit.window.find(now_s, self.zone)
+        ends = [raise_.until_s for raise_ in self.raised_by if raise_.until_s is not None and raise_.until_s > now_s]
+        self.end_s = min(self.window_end_s, *ends) if ends else self.window_end_s
+        self.cap_nanos = self.limit.cap_nanos
+        if self.cap_nanos is not None:
+            self.cap_nanos += sum(raise_.cap_nanos or 0 for raise_ in self.raised_by if not raise_.has_ended(now_s))
+        if self.start_s == former_start_s and self.cap_nanos != former_cap:
+            for balance in self.balances.values():
+                balance.recount_overrun()
+
+    def open(self, subject: str) -> "LimitBalance":
+        """Return the balance of a subject, which is the most recently used one then."""
+        balances = self.balances
+        balance = balances.pop(subject, None)
+        if balance is None:
+            if len(balances) >= self.limit.max_subjects:
+                self._drop_unused()
+            balance = RollingBalance(self, subject) if self.rolling_s else LimitBalance(self, subject)
+        balances[subject] = balance
+        return balance
+
+    def _drop_unused(self) -> None:
+        """Drop the least recently used balances that no request uses: one, or a hundredth of many."""
+        number, unused = 1 + self.limit.max_subjects // 100, []
+        for subject, balance in self.balances.items():
+            if not balance.users:
+                unused.append(subject)
+                if len(unused) == number:
+                    break
+        for subject in unused:
+            del self.balances[subject]
+
+
+class LimitBalance:
+    """The balance of one subject.
+
+    Attributes:
+        users: the requests that have a reservation with this balance, or wait for its spending.
+        start_s: the window that ``spent_nanos`` and ``overrun_nanos`` are of.
+        complete: whether ``spent_nanos`` is known.
+        known_s: the latest window with spending: later windows have none. Unknown before ``adopt``.
+    """
+
+    __slots__ = (
+        "book", "complete", "held_nanos", "known_s", "overrun_nanos", "spent_nanos", "start_s", "subject", "users",
+    )  # fmt: skip
+
+    def __init__(self, book: LimitBook, subject: str) -> None:
+        self.book = book
+        self.subject = subject
+        self.held_nanos = self.users = self.spent_nanos = self.overrun_nanos = 0
+        self.start_s = -1
+        self.known_s = NEVER_S
+        self.complete = False
+
+    @property
+    def leased(self) -> bool:
+        return False
+
+    def move(self) -> None:
+        """Move to the book's window. The balance is complete if nothing can have been spent there yet."""
+        self.start_s = self.book.start_s
+        self.spent_nanos = self.overrun_nanos = 0
+        self.complete = self.start_s > self.known_s
+        if self.complete:
+            self.known_s = self.start_s
+            self._record_overrun()
+
+    def adopt(self, spent_by_start: Mapping[int, int], since_s: int) -> None:
+        """Set what the subject has spent, by window or slice, from ``since_s`` on; what was counted here included."""
+        start_s = self.book.start_s
+        if start_s < since_s:  # the clock was set back since: it is not known
+            self.start_s = -1
+            return
+        self.start_s, self.spent_nanos, self.overrun_nanos = start_s, spent_by_start.get(start_s, 0), 0
+        self.known_s, self.complete = max(start_s, *spent_by_start, start_s), True
+        self._record_overrun()
+
+    def forget(self) -> None:
+        """Let the spending be read again: it is unknown in which window a cost was counted."""
+        self.complete, self.known_s = False, NEVER_S
+
+    def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
+        """Return the amount that may still be reserved, in nano-USD; None if there is no limit. It can be negative."""
+        book = self.book
+        if self.start_s != book.start_s:
+            self.move()
+        cap = book.cap_nanos
+        if cap is None:
+            return None
+        return cap - self.spent_nanos - self.held_nanos if self.complete else min(0, -self.held_nanos)
+
+    def find_balance(self, day: UtcDay) -> int | None:
+        """Return the unspent part of the limit, reservations included, in nano-USD; None if there is no limit."""
+        room = self.find_room(day)
+        return None if room is None else room + self.held_nanos
+
+    def find_reset(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
+        """Return when something spent no longer counts, in Unix seconds; None: never."""
+        return None if self.book.window_end_s == NEVER_S else self.book.window_end_s
+
+    def restore(self, nanos: int, day: UtcDay) -> None:  # noqa: ARG002 - the book has the window
+        """Reserve ``nanos`` in any case. An excess over the limit becomes an overrun."""
+        if self.start_s != self.book.start_s:
+            self.move()
+        self.held_nanos += nanos
+        self._record_overrun()
+
+    def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:  # noqa: ARG002 - the book has the window
+        """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the new overrun."""
+        if self.start_s != self.book.start_s:
+            self.move()
+        self.held_nanos -= held_nanos
+        self._spend(cost_nanos)
+        return self._record_overrun() if cost_nanos > held_nanos else 0
+
+    def _spend(self, nanos: int) -> None:
+        self.spent_nanos += nanos
+
+    def recount_overrun(self) -> None:
+        """Compute the overrun after the cap has changed."""
+        if self.start_s == self.book.start_s:
+            self.overrun_nanos = 0
+            self._record_overrun()
+
+    def _record_overrun(self) -> int:
+        """Record and return the excess over the limit that is not recorded as overrun yet."""
+        cap = self.book.cap_nanos
+        if cap is None or not self.complete:
+            return 0
+        excess = max(0, self.spent_nanos + self.held_nanos - cap - self.overrun_nanos)
+        self.overrun_nanos += excess
+        return excess
+
+    def name_limit(self) -> str:
+        book = self.book
+        cap_text = "" if book.cap_nanos is None else f" ({book.limit.format_cap(book.cap_nanos)})"
+        return f"limit {book.limit.name!r} of {book.limit.format_subject(self.subject)}{cap_text}"
+
+    def describe_spending(self, day: UtcDay) -> str:
+        """Say what is spent, and when some of that no longer counts."""
+        reset_s = self.find_reset(day)
+        text = f"; ${usd(self.spent_nanos)} is spent"
+        return text if reset_s is None else f"{text}, and it resets at {datetime.fromtimestamp(reset_s, UTC):%FT%TZ}"
+
+    def find_status(self, day: UtcDay) -> int:
+        """Return the HTTP status of a refusal."""
+        is_permanent = self.find_reset(day) is None
+        return self.book.limit.status or (_FORBIDDEN if is_permanent else _TOO_MANY_REQUESTS)
+
+
+class RollingBalance(LimitBalance):
+    """The balance of one subject in a rolling window.
+
+    ``spent_by_slice`` is by the slices' starts. Slices count until the window has passed their ends, so at any moment
+    at least the window's whole length counts, and at most a slice more. ``known_s`` is the earliest window that is
+    known.
+    """
+
+    __slots__ = ("spent_by_slice",)
+
+    def __init__(self, book: LimitBook, subject: str) -> None:
+        super().__init__(book, subject)
+        self.spent_by_slice: dict[int, int] = {}
+
+    def move(self) -> None:
+        start_s, held_overrun = self.book.start_s, self.overrun_nanos
+        self.complete = start_s >= self.known_s
+        self.start_s = start_s
+        if not self.complete:
+            self.spent_nanos = self.overrun_nanos = 0
+            return
+        self._count(start_s)
+        excess = self.spent_nanos + self.held_nanos - (self.book.cap_nanos or 0)
+        self.overrun_nanos = max(0, min(held_overrun, excess))
+        self._record_overrun()
+
+    def adopt(self, spent_by_start: Mapping[int, int], since_s: int) -> None:
+        start_s = self.book.start_s
+        if start_s - self.book.rolling_s < since_s:
+            self.start_s = -1
+            return
+        self.spent_by_slice = dict(sorted(spent_by_start.items()))
+        self.start_s, self.overrun_nanos, self.complete = start_s, 0, True
+        self._count(start_s)
+        self._record_overrun()
+
+    def find_reset(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
+        first_s = min(self.spent_by_slice, default=self.book.start_s)
+        return first_s + self.book.rolling_s + self.book.limit.window.slice_s
+
+    def _spend(self, nanos: int) -> None:
+        self.spent_nanos += nanos
+        if nanos:
+            self.spent_by_slice[self.start_s] = self.spent_by_slice.get(self.start_s, 0) + nanos
+
+    def _count(self, start_s: int) -> None:
+        """Sum up the slices that count at ``start_s``, and drop earlier ones."""
+        first_s = start_s - self.book.rolling_s
+        self.spent_by_slice = {slice_s: nanos for slice_s, nanos in self.spent_by_slice.items() if slice_s >= first_s}
+        self.spent_nanos = sum(nanos for slice_s, nanos in self.spent_by_slice.items() if slice_s <= start_s)
+        self.known_s = start_s
+
+
+@attrs.define(eq=False)
+class LimitReservation(Reservation):
+    """A reservation of a request with limits. ``limit_balances`` are the last of ``balances``."""
+
+    limit_balances: Sequence[LimitBalance] = ()
+
+    def use(self, limit_balances: Sequence[LimitBalance]) -> None:
+        """Keep the balances in memory until the reservation is settled."""
+        self.limit_balances = limit_balances
+        for balance in limit_balances:
+            balance.users += 1
+
+    def list_charges(self, now_s: float) -> str:
+        """Return what a cost settled at ``now_s`` counts for, as the request's record has it."""
+        begin_windows((balance.book for balance in self.limit_balances), now_s)
+        return build_charges([_build_charge(balance) for balance in self.limit_balances])
+
+    def forget_windows(self) -> None:
+        for balance in self.limit_balances:
+            balance.forget()
+
+    def settle(self, cost_nanos: int, day: UtcDay, now_s: float = 0.0) -> Charge:
+        if self.charge is None:
+            for balance in self.limit_balances:
+                balance.users -= 1
+                book = balance.book
+                if not book.start_s <= now_s < book.end_s:
+                    book.begin(now_s)
+            self.charge = super().settle(cost_nanos, day, now_s)
+            if self.charge.cost_nanos:
+                self.limit_charges = build_charges(
+                    [(balance.book.counter, balance.subject, balance.book.start_s) for balance in self.limit_balances]
+                )
+        return self.charge
+
+
+def begin_windows(books: Iterable[LimitBook], now_s: float) -> None:
+    """Move books to the windows of ``now_s``."""
+    for book in books:
+        if not book.start_s <= now_s < book.end_s:
+            book.begin(now_s)
+
+
+def _build_charge(balance: LimitBalance) -> LimitCharge:
+    return balance.book.counter, balance.subject, balance.book.start_s

@@ -1,0 +1,110 @@
+"""What the subjects of limits have spent: sums by window or slice, written in the commit of the rows they count."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import delete, func, select
+
+from gateway.domain.limit import LimitCharge, parse_charges
+from gateway.domain.request_log import RequestRecord
+from gateway.frozen import frozen
+from gateway.storage.bulk import BulkAddition
+from gateway.storage.database import Database
+from gateway.storage.schema import limit_counters, requests, retired
+
+MAX_LOOKED_UP = 500
+"""Subjects per statement."""
+_ROWS_PER_STEP = 5_000
+
+ADD_SPENT = BulkAddition(limit_counters, ("spent_nanos",))
+
+
+def list_additions(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[Any, ...]]:
+    """Return the rows for ``ADD_SPENT`` by which the costs of ``rows`` count; with the sign -1, no longer count."""
+    # All writers use the same order, so that no two of them deadlock in PostgreSQL.
+    return [(*charge, sign * nanos) for charge, nanos in sorted(sum_charges(rows).items())]
+
+
+def sum_charges(rows: Iterable[RequestRecord]) -> dict[LimitCharge, int]:
+    """Return the sums of the costs of ``rows`` by what they count for."""
+    sums: defaultdict[LimitCharge, int] = defaultdict(int)
+    for row in rows:
+        if row.limit_charges and row.cost_nanos:
+            for charge in parse_charges(row.limit_charges):
+                sums[charge] += row.cost_nanos
+    return sums
+
+
+@frozen
+class CountedRows:
+    """What the stored requests have spent, by what that counts for.
+
+    ``is_partial`` says that requests were deleted. ``oldest_ms`` is then when the oldest of those that are left was
+    settled, in Unix milliseconds: sums of windows that began earlier are too low.
+    """
+
+    spent: Mapping[LimitCharge, int]
+    is_partial: bool
+    oldest_ms: int
+
+
+class LimitCounters:
+    """The table of counters."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_spent(self, counter: str, subjects: Sequence[str], since_s: int) -> dict[str, dict[int, int]]:
+        """Return what ``subjects`` have spent by the starts of windows or slices, from ``since_s`` on."""
+        spent: dict[str, dict[int, int]] = {}
+        table = limit_counters.c
+        for first in range(0, len(subjects), MAX_LOOKED_UP):
+            statement = select(table.subject, table.start_s, table.spent_nanos).where(
+                table.counter == counter,
+                table.subject.in_(subjects[first : first + MAX_LOOKED_UP]),
+                table.start_s >= since_s,
+            )
+            for row in await self._database.read(statement):
+                spent.setdefault(row.subject, {})[int(row.start_s)] = int(row.spent_nanos)
+        return spent
+
+    async def delete_before(self, counter: str, before_s: int) -> int:
+        """Delete the sums of windows or slices that began before ``before_s`` and end; return their number."""
+        return await self._database.change(
+            delete(limit_counters).where(
+                limit_counters.c.counter == counter, limit_counters.c.start_s.between(1, before_s - 1)
+            )
+        )
+
+    async def list_counters(self) -> list[str]:
+        """Return the names of all counters with sums."""
+        return [row.counter for row in await self._database.read(select(limit_counters.c.counter).distinct())]
+
+    async def list_all(self) -> dict[LimitCharge, int]:
+        """Return all sums."""
+        return {
+            (row.counter, row.subject, int(row.start_s)): int(row.spent_nanos)
+            for row in await self._database.read_long(select(limit_counters))
+        }
+
+    async def recompute(self) -> "CountedRows":
+        """Return the sums according to the stored requests."""
+        sums: defaultdict[LimitCharge, int] = defaultdict(int)
+        table, after = requests.c, 0
+        ((oldest_ms,),) = await self._database.read_long(select(func.min(table.settled_ms)))
+        is_partial = bool(await self._database.read(select(retired.c.key_id).limit(1)))
+        while True:
+            statement = (
+                select(table.sequence, table.limit_charges, table.cost_nanos)
+                .where(table.sequence > after, table.limit_charges != "", table.cost_nanos > 0)
+                .order_by(table.sequence)
+                .limit(_ROWS_PER_STEP)
+            )
+            rows = list(await self._database.read_long(statement))
+            for row in rows:
+                for charge in parse_charges(row.limit_charges):
+                    sums[charge] += int(row.cost_nanos)
+            if len(rows) < _ROWS_PER_STEP:
+                return CountedRows(sums, is_partial, int(oldest_ms or 0))
+            after = rows[-1].sequence

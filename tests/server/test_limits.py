@@ -1,0 +1,178 @@
+"""Limits of users, sessions, tags and models: who is refused, what the refusal says, and what a restart knows."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.loader import ConfigError, read_config
+from gateway.domain.price import NANOS_PER_USD
+from gateway.server.context import SERVICES
+from tests.support.fault_scene import until
+from tests.support.gateway import HELLO, KEY, RunningGateway, channel, start_gateway
+from tests.support.gateway_process import write_toml
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.started_gateways import StartGateway
+
+PRICES = [{"model": "*", "usd_per_call": 0.01}]
+KEYS = {"test": KEY, "other": "sk-another-key-of-the-caller"}
+EACH_USER = {"name": "each user", "of": "user", "usd": 0.05, "window": "lifetime", "status": 429}
+
+
+def furnish(up: ScriptedUpstream, *limits: dict[str, Any], **config: Any) -> dict[str, Any]:
+    return {
+        "channel": [channel(up.base_url, models=["m", "m2", "other"])],
+        "price": PRICES,
+        "limit": [*limits],
+        **config,
+    }
+
+
+async def send(gateway: RunningGateway, headers: dict[str, str] | None = None, **fields: Any) -> tuple[int, Any]:
+    async with gateway.post({**HELLO, **fields}, headers=headers or {}) as response:
+        return response.status, await response.json()
+
+
+async def count_answers(
+    gateway: RunningGateway, calls: int, headers: dict[str, str] | None = None, **fields: Any
+) -> int:
+    """How many of ``calls`` at once are answered, when those that were refused for running ones have asked again."""
+    answered, asked = 0, calls
+    while asked:
+        results = await asyncio.gather(*(send(gateway, headers, **fields) for _ in range(asked)))
+        statuses = Counter([status for status, _ in results])
+        answered, asked = answered + statuses[200], statuses[429] if statuses[200] else 0
+    return answered
+
+
+async def test_each_user_spends_the_whole_limit_and_no_more(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(furnish(up, EACH_USER))
+        users = [f"u{number}" for number in range(6)]
+        assert await asyncio.gather(*(count_answers(gateway, 12, user=user) for user in users)) == [5] * 6
+        assert (await send(gateway))[0] == 200, "without a user, no limit of users"
+        status, body = await send(gateway, user="u1")
+        assert (status, body["error"]["code"]) == (429, "insufficient_quota")
+        assert (
+            "The limit 'each user' of the user 'u1' ($0.05 in all) is used up; $0.05 is spent"
+            in body["error"]["message"]
+        )
+        assert len(up.received) == 31
+        await gateway.check_books()
+
+
+@pytest.mark.parametrize(
+    ("limit", "counted", "free"),
+    [
+        ({"of": "session"}, {"headers": {"x-gateway-session": "s1"}}, {"user": "u1"}),
+        ({"of": "tag:t"}, {"headers": {"x-gateway-tags": "a=b, t=web"}}, {"headers": {"x-gateway-tags": "a=web"}}),
+        ({"of": "model:m*"}, {"model": "m2"}, {"model": "other"}),
+        ({"of": "user", "keys": ["other"]}, None, {"user": "u1"}),
+        ({"of": "user", "keys": ["test", "other"]}, {"user": "u1"}, {}),
+        ({"of": "key"}, {}, None),
+        ({"of": "account", "window": "rolling:7d"}, {"model": "m"}, None),
+        ({"of": "user", "until": "2020-01-01"}, None, {"user": "u1"}),
+    ],
+    ids=lambda value: str(value)[:24],
+)  # fmt: skip
+async def test_a_limit_counts_its_subjects(
+    gateway_with: StartGateway, limit: dict[str, Any], counted: dict[str, Any] | None, free: dict[str, Any] | None
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        keys = [{"name": name, "account": "acme", "secret": secret} for name, secret in KEYS.items()]
+        accounts = [{"name": "acme"}]
+        gateway = await gateway_with(furnish(up, {**EACH_USER, **limit}, key=keys, account=accounts))
+        if counted is not None:
+            assert await count_answers(gateway, 7, **counted) == 5
+            assert (await send(gateway, **counted))[0] == 429
+        if free is not None:
+            assert await count_answers(gateway, 7, **free) == 7
+
+
+async def test_the_strictest_of_several_limits_is_named(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        limits = [{**EACH_USER, "name": f"limit {cents}", "usd": cents / 100} for cents in (4, 2, 3)]
+        gateway = await gateway_with(furnish(up, *limits))
+        assert await count_answers(gateway, 4, user="u1") == 2
+        assert "The limit 'limit 2' of the user 'u1'" in (await send(gateway, user="u1"))[1]["error"]["message"]
+        await gateway.check_books()
+
+
+async def test_a_restart_knows_what_was_spent(tmp_path: Path, template_path: Path) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        config = furnish(up, EACH_USER, {**EACH_USER, "name": "rolling", "usd": 0.04, "window": "rolling:24h"})
+        for answered in (3, 1, 0):
+            gateway = await start_gateway(tmp_path / "kept", template_path, config)
+            try:
+                assert [(await send(gateway, user="u1"))[0] for _ in range(3)].count(200) == answered
+                assert (await send(gateway, user="u2"))[0] == 200
+                await gateway.check_books()
+            finally:
+                await gateway.close()
+
+
+async def test_limits_change_while_requests_run(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(furnish(up, EACH_USER))
+        limits = gateway.app[SERVICES].billing.limits
+        (spec,) = gateway.app[SERVICES].live_config.config.limit
+        calls = [asyncio.create_task(send(gateway, user="u1")) for _ in range(4)]
+        await until(lambda: len(up.received) > 0)
+        limits.replace([])
+        assert gateway.app[SERVICES].billing.balances.limits is None
+        assert [status for status, _ in await asyncio.gather(*calls)] == [200] * 4
+        assert await count_answers(gateway, 7, user="u1") == 7, "what is spent without the limit does not count"
+        limits.replace([spec])
+        assert await count_answers(gateway, 7, user="u1") == 1, "what was reserved under the limit does"
+        await gateway.check_books()
+
+
+async def test_the_audit_finds_what_was_changed_in_the_counters(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(furnish(up, EACH_USER))
+        gateway.audited = False
+        await send(gateway, user="u1")
+        services = gateway.app[SERVICES]
+        await services.billing.flusher.store_waiting()
+        await services.storage.database.write(
+            lambda connection: connection.exec_driver_sql("UPDATE limit_counters SET spent_nanos = spent_nanos + 1")
+        )
+        report = await services.billing.accounting.reconcile()
+        nanos = NANOS_PER_USD // 100
+        assert report["problems"] == [
+            f"limit 'each user', 1:u1, from 0: {nanos} spent, its counters say {nanos + 1} (nano-USD)",
+            f"limit 'each user', 1:u1, from 0: {nanos + 1} counted, its requests say {nanos} (nano-USD)",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "path", "expected"),
+    [
+        ({"of": "person"}, "limit[0].of", "expected key, account, user, session, tag:NAME or model:GLOB"),
+        ({"window": "fortnight"}, "limit[0].window", "expected hour, 5h, day"),
+        ({"timezone": "Berlin"}, "limit[0].timezone", "expected an IANA time zone"),
+        ({"keys": ["nobody"]}, "limit[0].keys", "expected names of [[key]], not 'nobody'"),
+        ({"raises": "nothing"}, "limit[0].raises", "expected the name of a [[limit]], not 'nothing'"),
+        ({"usd": None}, "limit[0].usd", "expected an amount"),
+    ],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_a_wrong_limit_is_refused_with_its_field(
+    tmp_path: Path, limit: dict[str, Any], path: str, expected: str
+) -> None:
+    fields = {name: value for name, value in {**EACH_USER, **limit}.items() if value is not None}
+    file = tmp_path / "gateway.toml"
+    file.write_text(write_toml({"limit": [fields]}))
+    with pytest.raises(ConfigError) as refusal:
+        read_config(file, {})
+    assert any(f"{path}: {expected}" in problem for problem in refusal.value.problems), refusal.value.problems
+
+
+def test_nodes_refuse_limits_that_they_would_not_hold(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    store = {"url": "postgresql://a@b/c", "master_key": "0" * 64}
+    file.write_text(write_toml({"limit": [EACH_USER], "cluster": {"enabled": True}, "store": store}))
+    with pytest.raises(ConfigError, match=r"limit: expected no \[\[limit\]\] in a cluster"):
+        read_config(file, {})
