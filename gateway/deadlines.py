@@ -21,8 +21,8 @@ class Deadline(Protocol):
 
     due_at: float
 
-    def expire(self, now: float) -> None:
-        """Handle the expiry at ``now`` (loop time): leave the timer, or set another ``due_at``."""
+    def expire(self, now_s: float) -> None:
+        """Handle the expiry at ``now_s`` (loop time): leave the timer, or set another ``due_at``."""
         ...
 
 
@@ -57,15 +57,15 @@ class DeadlineTimer:
 
     def _check(self) -> None:
         self._handle, self.fires_at = None, NEVER
-        now = asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
         try:
-            for deadline in [deadline for deadline in self._deadlines if deadline.due_at <= now]:
+            for deadline in [deadline for deadline in self._deadlines if deadline.due_at <= now_s]:
                 if deadline in self._deadlines:
-                    deadline.expire(now)
+                    deadline.expire(now_s)
         finally:  # an error in one deadline must not stop the others
             due_at = min((deadline.due_at for deadline in self._deadlines), default=NEVER)
             if due_at < NEVER:
-                self._arm(max(due_at, now + GAP_S * len(self._deadlines)))
+                self._arm(max(due_at, now_s + GAP_S * len(self._deadlines)))
 
 
 class Timeout:
@@ -90,7 +90,7 @@ class Timeout:
         # 3.13 the cancellation would then interrupt the task's next wait, wherever that is.
         asyncio.get_running_loop().call_soon(self.expire, self.due_at)
 
-    def expire(self, now: float) -> None:  # noqa: ARG002 - the protocol's signature
+    def expire(self, now_s: float) -> None:  # noqa: ARG002 - the protocol's signature
         self._timer.leave(self)
         if self._task is not None and not self._has_expired:
             self._has_expired = True

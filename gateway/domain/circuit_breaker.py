@@ -89,13 +89,13 @@ class _Counts:
     calls_before: int = 0
     failures_before: int = 0
 
-    def add(self, now: float, half_s: float, *, failed: bool) -> None:
-        age = now - self.started
+    def add(self, now_s: float, half_s: float, *, failed: bool) -> None:
+        age = now_s - self.started
         if age >= half_s:
             is_next_period = age < 2 * half_s
             self.calls_before, self.failures_before = (self.calls, self.failures) if is_next_period else (0, 0)
             self.calls = self.failures = 0
-            self.started = self.started + half_s if is_next_period else now
+            self.started = self.started + half_s if is_next_period else now_s
         self.calls += 1
         self.failures += failed
 
@@ -138,51 +138,58 @@ class CircuitBreaker:
     provider_pause_until: float = _FOREVER_AGO
     _counts: _Counts = attrs.field(factory=_Counts, init=False)
 
-    def wait_s(self, now: float) -> float | None:
+    def wait_s(self, now_s: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
         if self.state == "closed":
             return 0.0
         if self.state == "half_open":
-            return None if now < self.next_try_at else 0.0
-        return max(0.0, self.until - now)
+            return None if now_s < self.next_try_at else 0.0
+        return max(0.0, self.until - now_s)
 
-    def share(self, now: float, rules: BreakerSettings) -> float:
+    def share(self, now_s: float, rules: BreakerSettings) -> float:
         """Return the share of its usual requests that the channel should get, from ``MIN_SHARE`` to 1."""
-        age = now - self.up_since
+        age = now_s - self.up_since
         return 1.0 if age >= rules.ramp_s else max(MIN_SHARE, age / rules.ramp_s)
 
-    def start_attempt(self, now: float) -> int:
+    def start_attempt(self, now_s: float) -> int:
         """Start a request after ``wait_s`` returned 0. Return the generation, to be passed back with the result."""
         if self.state == "open":
             self._move("rested")
             self.tries = 0
         if self.state == "half_open":
             self.tries += 1
-            self.next_try_at = now + TRIAL_S
+            self.next_try_at = now_s + TRIAL_S
         return self.generation
 
-    def record_success(self, generation: int, now: float, rules: BreakerSettings) -> None:
+    def record_success(self, generation: int, now_s: float, rules: BreakerSettings) -> None:
         if generation != self.generation:
             return
         self.failures = 0
         if self.state == "half_open":
-            self.up_since = now
+            self.up_since = now_s
             self._counts = _Counts()
             self._move("answered")
         elif self.state == "closed":  # no transition
             counts, half_s = self._counts, rules.window_s / 2
-            if now - counts.started < half_s:  # the fast path of ``add``, inlined
+            if now_s - counts.started < half_s:  # the fast path of ``add``, inlined
                 counts.calls += 1
             else:
-                counts.add(now, half_s, failed=False)
+                counts.add(now_s, half_s, failed=False)
         else:
             return
-        if self.trips and now - self.up_since >= rules.ramp_s:
+        if self.trips and now_s - self.up_since >= rules.ramp_s:
             self.trips = 0
             self.reason = None
 
     def record_failure(
-        self, generation: int, now: float, rules: BreakerSettings, *, reason: str, rng: float, streak: int | None = None
+        self,
+        generation: int,
+        now_s: float,
+        rules: BreakerSettings,
+        *,
+        reason: str,
+        rng: float,
+        streak: int | None = None,
     ) -> bool:
         """Record the failure of a request that started in ``generation``. Return whether it trips the breaker.
 
@@ -196,17 +203,17 @@ class CircuitBreaker:
             self._counts.forget_success()
         self.reason = reason
         self.failures += 1
-        self._counts.add(now, rules.window_s / 2, failed=True)
+        self._counts.add(now_s, rules.window_s / 2, failed=True)
         # One failure is enough right after a recovery.
         needed_failures = 1 if self.trips else rules.failures
         if self.state == "closed" and self.failures < needed_failures and not self._counts.is_bad(rules):
             self._move("failed")
             return False
-        self.trip(now, rules, reason=reason, rng=rng)
+        self.trip(now_s, rules, reason=reason, rng=rng)
         return True
 
     def trip(
-        self, now: float, rules: BreakerSettings, *, reason: str, rng: float, provider_retry_after_s: float = 0.0
+        self, now_s: float, rules: BreakerSettings, *, reason: str, rng: float, provider_retry_after_s: float = 0.0
     ) -> None:
         """Open the breaker for the longer of cooldown and ``provider_retry_after_s``, at most ``max_cooldown_s``."""
         self._move("tripped")
@@ -217,9 +224,9 @@ class CircuitBreaker:
         self._counts = _Counts()
         own_pause_s = min(rules.cooldown_s * 2 ** min(self.trips - 1, 30), rules.max_own_pause_s, rules.max_cooldown_s)
         own_pause_s *= 1 + JITTER * (2 * rng - 1)
-        self.until = now + min(max(own_pause_s, provider_retry_after_s), rules.max_cooldown_s)
-        self.tripped_at = now
-        self.provider_pause_until = now + min(provider_retry_after_s, rules.max_cooldown_s)
+        self.until = now_s + min(max(own_pause_s, provider_retry_after_s), rules.max_cooldown_s)
+        self.tripped_at = now_s
+        self.provider_pause_until = now_s + min(provider_retry_after_s, rules.max_cooldown_s)
 
     def abandon(self, generation: int) -> None:
         """End a request of ``generation`` without a result: its client disconnected. Another trial may then start."""
@@ -229,11 +236,11 @@ class CircuitBreaker:
         if not self.tries:
             self._move("abandoned")
 
-    def recover(self, now: float) -> None:
+    def recover(self, now_s: float) -> None:
         """Close an open breaker after a successful probe, with a reduced share. Does not reset ``trips``."""
         if self.state == "open":
             self._move("recovered")
-            self.up_since = now
+            self.up_since = now_s
 
     def _move(self, event: BreakerEvent) -> None:
         self.state = TRANSITIONS[self.state, event]

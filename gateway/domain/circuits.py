@@ -52,9 +52,9 @@ class Circuit:
     last_trial_account: int | None = None
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
-    def get_own(self, account: int) -> CircuitBreaker:
-        """Return the breaker of ``account``. Create it if needed; with ``MAX_ACCOUNTS``, an old breaker is dropped."""
-        own_breaker = self.accounts.get(account)
+    def get_own(self, account_id: int) -> CircuitBreaker:
+        """Return the breaker of an account. Create it if needed; with ``MAX_ACCOUNTS``, an old breaker is dropped."""
+        own_breaker = self.accounts.get(account_id)
         if own_breaker is None:
             if len(self.accounts) >= MAX_ACCOUNTS:
                 dropped_account = next(
@@ -63,31 +63,31 @@ class Circuit:
                 dropped_account = next(iter(self.accounts)) if dropped_account is None else dropped_account
                 del self.accounts[dropped_account]
                 self.prompts.pop(dropped_account, None)
-            own_breaker = self.accounts[account] = CircuitBreaker()
+            own_breaker = self.accounts[account_id] = CircuitBreaker()
         return own_breaker
 
-    def record_prompt(self, account: int, prompt: int | None) -> bool:
+    def record_prompt(self, account_id: int, prompt: int | None) -> bool:
         """Record the prompt of a failed request.
 
         Return whether to ignore the failure as a repetition. Every ``SAME_PROMPTS_PER_FAILURE``-th repetition counts.
         """
-        earlier_prompt, repetitions = self.prompts.pop(account, (None, 0))
+        earlier_prompt, repetitions = self.prompts.pop(account_id, (None, 0))
         if prompt is None:
             return False
         repetitions = repetitions + 1 if prompt == earlier_prompt else 0
-        self.prompts[account] = prompt, repetitions
+        self.prompts[account_id] = prompt, repetitions
         return repetitions % SAME_PROMPTS_PER_FAILURE != 0
 
-    def count_cooling_down(self, now: float) -> int:
+    def count_cooling_down(self, now_s: float) -> int:
         """Return the number of accounts whose breaker is in its cooldown."""
-        return sum(breaker.state == "open" and breaker.until > now for breaker in self.accounts.values())
+        return sum(breaker.state == "open" and breaker.until > now_s for breaker in self.accounts.values())
 
-    def is_idle(self, now: float, keep_s: float) -> bool:
+    def is_idle(self, now_s: float, keep_s: float) -> bool:
         """Return whether the circuit may be dropped: its failures and cooldowns are long past."""
         end_times = [breaker.until for breaker in (self.shared, *self.accounts.values()) if breaker.state != "closed"]
         if end_times:
-            return now > max(end_times) + FORGET_S and now > self.failed_at + FORGET_S
-        return now > self.failed_at + keep_s
+            return now_s > max(end_times) + FORGET_S and now_s > self.failed_at + FORGET_S
+        return now_s > self.failed_at + keep_s
 
 
 @attrs.define(eq=False)
@@ -164,100 +164,107 @@ class Circuits(dict[EndpointKey, Circuit]):
         """Return whether any breaker may delay such a request."""
         return endpoint_key in self or ALL_ENDPOINTS in self
 
-    def list_breakers(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
-        """Return the breakers that a request of ``account`` must pass, without the shared breaker of the channel."""
+    def list_breakers(self, endpoint_key: EndpointKey, account_id: int) -> list[CircuitBreaker]:
+        """Return the breakers that a request of ``account_id`` must pass, without the shared breaker of the channel."""
         breakers = []
         if (circuit := self.get(endpoint_key)) is not None:
             breakers.append(circuit.shared)
-            if (own_breaker := circuit.accounts.get(account)) is not None:
+            if (own_breaker := circuit.accounts.get(account_id)) is not None:
                 breakers.append(own_breaker)
         if (channel_circuit := self.get(ALL_ENDPOINTS)) is not None and (
-            own_breaker := channel_circuit.accounts.get(account)
+            own_breaker := channel_circuit.accounts.get(account_id)
         ) is not None:
             breakers.append(own_breaker)
         return breakers
 
-    def wait_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
+    def wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
         if not self.has_breaker(endpoint_key):
             return 0.0
         max_pause_s = 0.0
-        for breaker in self.list_breakers(endpoint_key, account):
-            wait = breaker.wait_s(now)
+        for breaker in self.list_breakers(endpoint_key, account_id):
+            wait = breaker.wait_s(now_s)
             if wait is None:
                 return None
             max_pause_s = max(max_pause_s, wait)
         return max_pause_s
 
-    def find_share(self, endpoint_key: EndpointKey, account: int, now: float, rules: BreakerSettings) -> float:
+    def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
         """Return the share of its usual requests that a circuit should get, up to 1; less after a recovery."""
-        return min((breaker.share(now, rules) for breaker in self.list_breakers(endpoint_key, account)), default=1.0)
+        return min(
+            (breaker.share(now_s, rules) for breaker in self.list_breakers(endpoint_key, account_id)), default=1.0
+        )
 
-    def start_attempt(self, endpoint_key: EndpointKey, account: int, now: float, *, as_trial: bool) -> StartedAttempt:
+    def start_attempt(
+        self, endpoint_key: EndpointKey, account_id: int, now_s: float, *, as_trial: bool
+    ) -> StartedAttempt:
         """Start a request. With ``as_trial`` False, the request ignores open breakers and does not count as a trial."""
-        breakers = self.list_breakers(endpoint_key, account)
+        breakers = self.list_breakers(endpoint_key, account_id)
         return StartedAttempt(
             [
-                (breaker, breaker.start_attempt(now) if as_trial and breaker.state != "closed" else breaker.generation)
+                (
+                    breaker,
+                    breaker.start_attempt(now_s) if as_trial and breaker.state != "closed" else breaker.generation,
+                )
                 for breaker in breakers
             ]
         )
 
-    def find_streak(self, endpoint_key: EndpointKey, account: int) -> tuple[int, int]:
-        """Return the number of failures in a row: of all accounts, and of ``account``."""
+    def find_streak(self, endpoint_key: EndpointKey, account_id: int) -> tuple[int, int]:
+        """Return the number of failures in a row: of all accounts, and of ``account_id``."""
         circuit = self.get(endpoint_key)
         if circuit is None:
             return 0, 0
-        own_breaker = circuit.accounts.get(account)
+        own_breaker = circuit.accounts.get(account_id)
         return circuit.shared.failures, own_breaker.failures if own_breaker else 0
 
     def record_success(
-        self, endpoint_key: EndpointKey, account: int, attempt: StartedAttempt, now: float, rules: BreakerSettings
+        self, endpoint_key: EndpointKey, account_id: int, attempt: StartedAttempt, now_s: float, rules: BreakerSettings
     ) -> bool:
-        self.answered_at = now
+        self.answered_at = now_s
         has_ended = False
-        for breaker in self.list_breakers(endpoint_key, account):
+        for breaker in self.list_breakers(endpoint_key, account_id):
             generation = attempt.find_generation(breaker)
             if generation != breaker.generation:
                 continue
             has_ended |= breaker.state != "closed"
-            breaker.recover(now)  # only matters if the request was sent despite a cooldown
-            breaker.record_success(generation, now, rules)
+            breaker.recover(now_s)  # only matters if the request was sent despite a cooldown
+            breaker.record_success(generation, now_s, rules)
         if (circuit := self.get(endpoint_key)) is not None:
-            circuit.prompts.pop(account, None)
+            circuit.prompts.pop(account_id, None)
         return has_ended
 
     def record_failure(
-        self, endpoint_key: EndpointKey, account: int, attempt: StartedAttempt, failure: Failure
+        self, endpoint_key: EndpointKey, account_id: int, attempt: StartedAttempt, failure: Failure
     ) -> CircuitBreaker | None:
         """Record a failure. Return the breaker with the widest scope that it trips, or None."""
         circuit = self._get_circuit(endpoint_key)
-        own_breaker = circuit.get_own(account)
+        own_breaker = circuit.get_own(account_id)
         if attempt.find_generation(own_breaker) != own_breaker.generation or own_breaker.state == "open":
             return None
         circuit.failed_at = failure.at
-        if circuit.record_prompt(account, failure.prompt) and own_breaker.state == "closed":
+        if circuit.record_prompt(account_id, failure.prompt) and own_breaker.state == "closed":
             return None
         is_first_failure = not (own_breaker.failures or own_breaker.trips or (failure.streak and failure.streak[1]))
         tripped = own_breaker if failure.count_for_account(own_breaker) else None
-        if self._count_for_all(circuit, account, attempt, failure, is_first_failure=is_first_failure):
+        if self._count_for_all(circuit, account_id, attempt, failure, is_first_failure=is_first_failure):
             tripped = circuit.shared
         if tripped is None:
             return None
-        return self._trip_whole(account, failure) or tripped
+        return self._trip_whole(account_id, failure) or tripped
 
     def _count_for_all(
-        self, circuit: Circuit, account: int, attempt: StartedAttempt, failure: Failure, *, is_first_failure: bool
+        self, circuit: Circuit, account_id: int, attempt: StartedAttempt, failure: Failure, *, is_first_failure: bool
     ) -> bool:
         shared = circuit.shared
         if attempt.find_generation(shared) != shared.generation or shared.state == "open":
             return False
         if shared.state == "half_open":
             if (
-                circuit.last_trial_account == account
+                circuit.last_trial_account == account_id
             ):  # an account's repeated failed trials must not lengthen the wait for all
                 shared.trips = max(0, shared.trips - 1)
-            circuit.last_trial_account = account
+            circuit.last_trial_account = account_id
             failure.trip(shared)
             return True
         if circuit.count_cooling_down(failure.at) >= MIN_ACCOUNTS_TO_TRIP:
@@ -265,11 +272,11 @@ class Circuits(dict[EndpointKey, Circuit]):
             return True
         return is_first_failure and failure.count_for_all(shared)
 
-    def _trip_whole(self, account: int, failure: Failure) -> CircuitBreaker | None:
-        """Trip the whole channel or key if several kinds of request failed for ``account`` without a success since."""
+    def _trip_whole(self, account_id: int, failure: Failure) -> CircuitBreaker | None:
+        """Trip the whole channel or key if several kinds of request failed for the account without a success since."""
         kinds = set()
         for endpoint_key, circuit in self.items():
-            known_breaker = circuit.accounts.get(account)
+            known_breaker = circuit.accounts.get(account_id)
             if (
                 endpoint_key != ALL_ENDPOINTS
                 and circuit.failed_at > self.answered_at
@@ -280,7 +287,7 @@ class Circuits(dict[EndpointKey, Circuit]):
         if len(kinds) < self._kinds_to_trip:
             return None
         circuit = self._get_circuit(ALL_ENDPOINTS)
-        own_breaker = circuit.get_own(account)
+        own_breaker = circuit.get_own(account_id)
         if own_breaker.state == "open":
             return None
         circuit.failed_at = failure.at
@@ -295,12 +302,12 @@ class Circuits(dict[EndpointKey, Circuit]):
         for breaker, generation in attempt.generations:
             breaker.abandon(generation)
 
-    def end_cooldowns(self, now: float) -> None:
+    def end_cooldowns(self, now_s: float) -> None:
         """End every cooldown: the next request is a trial."""
         for circuit in self.values():
             for breaker in (circuit.shared, *circuit.accounts.values()):
                 if breaker.state == "open":
-                    breaker.until = min(breaker.until, now)
+                    breaker.until = min(breaker.until, now_s)
 
     @property
     def no_failure_since_success(self) -> bool:
@@ -314,15 +321,15 @@ class Circuits(dict[EndpointKey, Circuit]):
             if endpoint_key != ALL_ENDPOINTS and circuit.shared.state != "closed":
                 entries.append((endpoint_key, None, circuit.shared))
             entries += [
-                (endpoint_key, account, breaker)
-                for account, breaker in circuit.accounts.items()
+                (endpoint_key, account_id, breaker)
+                for account_id, breaker in circuit.accounts.items()
                 if breaker.state != "closed"
             ]
         return entries
 
-    def tidy(self, now: float, keep_s: float) -> None:
+    def tidy(self, now_s: float, keep_s: float) -> None:
         """Drop idle circuits. ``keep_s`` is how long a failure is remembered that tripped no breaker."""
-        for endpoint_key in [endpoint_key for endpoint_key, circuit in self.items() if circuit.is_idle(now, keep_s)]:
+        for endpoint_key in [endpoint_key for endpoint_key, circuit in self.items() if circuit.is_idle(now_s, keep_s)]:
             del self[endpoint_key]
 
     def _get_circuit(self, endpoint_key: EndpointKey) -> Circuit:

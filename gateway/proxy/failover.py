@@ -292,9 +292,9 @@ class Attempts:
         return is_allowed
 
 
-def mark_failed(attempt: Attempt, error: GatewayError, now: float) -> None:
-    """Set the outcome of an attempt that failed before its first byte. ``now`` is loop time."""
-    took_s = now - attempt.began_at
+def mark_failed(attempt: Attempt, error: GatewayError, now_s: float) -> None:
+    """Set the outcome of an attempt that failed before its first byte. ``now_s`` is loop time."""
+    took_s = now_s - attempt.began_at
     attempt.pending = attempt.pending and could_have_processed(error, took_s)
     place = attempt.target.place
     attempt.failure = FailedAttempt(

@@ -106,15 +106,15 @@ class StreamTimeouts:
             waited, what = self.event_at + self._timeouts.idle_s, "The provider stopped sending events"
         return (waited, what) if waited <= total else (total, "The provider took too long to finish")
 
-    def expire(self, now: float) -> None:
+    def expire(self, now_s: float) -> None:
         """Give up if a timeout has expired, or send a comment if one is due; then set the next deadline."""
         due, what = self._deadline()
-        if now >= due:
+        if now_s >= due:
             self.stop()
             self._give_up(ProviderTimeout(what, phase="stream"))
             return
-        if self.written_at is not None and now >= self.written_at + KEEPALIVE_AFTER_S:
-            self.written_at = now
+        if self.written_at is not None and now_s >= self.written_at + KEEPALIVE_AFTER_S:
+            self.written_at = now_s
             self._keep_alive()
         self.set_timer()
 
@@ -390,16 +390,16 @@ class OpenStream:
         transform, timeouts = self._transform, self._timeouts
         before = transform.events
         out = transform.feed(data)
-        now = self._time()
+        now_s = self._time()
         if transform.events != before:
-            timeouts.event_at = now
+            timeouts.event_at = now_s
             if not before:
                 self._provider.record_first([out])
         else:
             self._provider.check_noise()
         if not out:
             return transform.closed or self._provider.is_heavy
-        timeouts.written_at = now
+        timeouts.written_at = now_s
         if transform.closed:
             self._last += out
             return True

@@ -60,10 +60,10 @@ class ConversationMemory:
     def __len__(self) -> int:
         return len(self._homes)
 
-    def find(self, key: ConversationKey, now: float, keeps_s: float) -> Home | None:
+    def find(self, key: ConversationKey, now_s: float, keeps_s: float) -> Home | None:
         """Return the home of a conversation. None if it is new, or forgotten."""
         home = self._homes.get(key)
-        return home if home is not None and now - home.at < keeps_s else None
+        return home if home is not None and now_s - home.at < keeps_s else None
 
     def store(self, key: ConversationKey, home: Home, keeps_s: float) -> None:
         """Remember a conversation's home, and forget a few that are too old or too many."""
@@ -96,7 +96,7 @@ def keep_conversation(
     """Let a request go where its conversation was answered last, if it belongs to one."""
     balancer = targets.load_balancer
     settings = balancer.settings
-    key = find_conversation(targets.account, inference, headers, settings.affinity)
+    key = find_conversation(targets.account_id, inference, headers, settings.affinity)
     if key is not None:
         continues = isinstance(key[1], str) or has_earlier_turn(inference)
         affinity = Affinity(memory, key, balancer.now, settings.affinity_s, continues=continues)
@@ -109,17 +109,17 @@ class Affinity:
     A first message is remembered, and goes anywhere: thousands of requests may begin alike. Only a request with an
     earlier answer in its history, or with a name from its client, goes to the conversation's home (``continues``).
 
-    ``key``: of the conversation. ``now`` and ``keeps_s``: see ``ConversationMemory``.
+    ``key``: of the conversation. ``now_s`` and ``keeps_s``: see ``ConversationMemory``.
     """
 
     def __init__(
-        self, memory: ConversationMemory, key: ConversationKey, now: float, keeps_s: float, *, continues: bool
+        self, memory: ConversationMemory, key: ConversationKey, now_s: float, keeps_s: float, *, continues: bool
     ) -> None:
         self.continues = continues
         self._memory = memory
         self._key = key
         self._keeps_s = keeps_s
-        self._home = memory.find(key, now, keeps_s)
+        self._home = memory.find(key, now_s, keeps_s)
 
     @property
     def is_new(self) -> bool:
@@ -146,27 +146,27 @@ class Affinity:
         """Return the candidates with their conversations as their load: weights hold over conversations."""
         return [attrs.evolve(candidate, running=self._memory.count(candidate.name)) for candidate in candidates]
 
-    def note_started(self, attempt: Attempt, now: float) -> None:
+    def note_started(self, attempt: Attempt, now_s: float) -> None:
         """Remember the first attempt of a new conversation: its next request may come before the answer."""
         home = self._home
         if home is None:
             attempt.affinity = "new"
-            self._store(attempt, now)
+            self._store(attempt, now_s)
         elif self.continues:
             used_target = attempt.channel, attempt.slot.key, attempt.target.model
             attempt.affinity = "kept" if used_target == (home.channel, home.key, home.model) else "moved"
 
-    def note_answered(self, attempt: Attempt, now: float) -> None:
+    def note_answered(self, attempt: Attempt, now_s: float) -> None:
         """Remember who has answered."""
-        self._store(attempt, now)
+        self._store(attempt, now_s)
 
-    def _store(self, attempt: Attempt, now: float) -> None:
-        home = Home(attempt.channel, attempt.slot.key, attempt.target.model, now)
+    def _store(self, attempt: Attempt, now_s: float) -> None:
+        home = Home(attempt.channel, attempt.slot.key, attempt.target.model, now_s)
         self._memory.store(self._key, home, self._keeps_s)
 
 
 def find_conversation(
-    account: int, inference: InferenceRequest, headers: Mapping[str, str], mode: AffinityMode
+    account_id: int, inference: InferenceRequest, headers: Mapping[str, str], mode: AffinityMode
 ) -> ConversationKey | None:
     """Return the key of a request's conversation.
 
@@ -177,10 +177,10 @@ def find_conversation(
         return None
     session = find_session(headers, inference.body)
     if session:
-        return account, session
+        return account_id, session
     if mode == "header":
-        return None if inference.affinity_key is None else (account, inference.affinity_key)
-    return account, hash_conversation(inference)
+        return None if inference.affinity_key is None else (account_id, inference.affinity_key)
+    return account_id, hash_conversation(inference)
 
 
 def has_earlier_turn(inference: InferenceRequest) -> bool:

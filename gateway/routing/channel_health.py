@@ -101,17 +101,17 @@ def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
 
 def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: AccountNames) -> Fields:
     """Return the live state of a channel and its keys as fields of an answer. ``names`` are account names."""
-    now, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
-    wait, reason, circuits = breaker.wait_s(now), breaker.reason, _build_circuits(state.list_tripped(), now, names)
+    now_s, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
+    wait, reason, circuits = breaker.wait_s(now_s), breaker.reason, _build_circuits(state.list_tripped(), now_s, names)
     if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
         wait = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0].reason
-    share = round(breaker.share(now, rules), 2)
+    share = round(breaker.share(now_s, rules), 2)
     has_failed_test = _has_failed_test(state)
     unheard = state.channel.held_reason if state.channel.held and state.test is None else None
     keys = [
         _build_key(
-            key, number, now, names, (key.test_error if has_failed_test or key.test_refused else None) or unheard
+            key, number, now_s, names, (key.test_error if has_failed_test or key.test_refused else None) or unheard
         )
         for number, key in enumerate(state.keys, 1)
         if key.key
@@ -172,13 +172,13 @@ def _describe_failures(state: ChannelState) -> str | None:
     return f"{failure_count} of the last {count} requests failed"
 
 
-def _build_key(key: KeyState, number: int, now: float, names: AccountNames, error: str | None) -> ChannelKeyView:
+def _build_key(key: KeyState, number: int, now_s: float, names: AccountNames, error: str | None) -> ChannelKeyView:
     """Describe a key. A rejected key is reported as not closed until a request with it succeeds.
 
     ``error``: why its last test failed, or why the channel has been held since before the start.
     """
-    tripped_circuits = _build_circuits(key.circuits.list_tripped(), now, names)
-    state, wait, reason = key.breaker.state, key.breaker.wait_s(now), key.breaker.reason
+    tripped_circuits = _build_circuits(key.circuits.list_tripped(), now_s, names)
+    state, wait, reason = key.breaker.state, key.breaker.wait_s(now_s), key.breaker.reason
     if error and state == "closed":
         state, reason = "open", error
     if state == "closed" and tripped_circuits and not key.circuits.no_failure_since_success:
@@ -190,27 +190,27 @@ def _build_key(key: KeyState, number: int, now: float, names: AccountNames, erro
         cooldown_s=round(wait or 0.0, 1),
         reason=reason,
         circuits=tripped_circuits,
-        limited_models=sorted(model for model, hit in key.rate_limit_hits.items() if hit.ends_at > now),
-        measured=list_measured_models(key, now),
+        limited_models=sorted(model for model, hit in key.rate_limit_hits.items() if hit.ends_at > now_s),
+        measured=list_measured_models(key, now_s),
     )
 
 
-def list_measured_models(key: KeyState, now: float) -> list[PerformanceView]:
+def list_measured_models(key: KeyState, now_s: float) -> list[PerformanceView]:
     """Describe what was measured of at most ``MOST_CIRCUITS`` models at a key."""
     return [
-        _build_performance(model, performance, now)
+        _build_performance(model, performance, now_s)
         for model, performance in sorted(key.measured.items())[:MOST_CIRCUITS]
-        if performance.failed_share.find(now) is not None
+        if performance.failed_share.find(now_s) is not None
     ]
 
 
-def _build_performance(model: str, performance: "Performance", now: float) -> PerformanceView:
-    first_s, answer_s = performance.first_event_s.find(now), performance.answer_s.find(now)
-    tokens_per_s, nanos = performance.tokens_per_s.find(now), performance.nanos_per_token.find(now)
-    failed_share, cached_share = performance.failed_share.find(now), performance.cached_share.find(now)
+def _build_performance(model: str, performance: "Performance", now_s: float) -> PerformanceView:
+    first_s, answer_s = performance.first_event_s.find(now_s), performance.answer_s.find(now_s)
+    tokens_per_s, nanos = performance.tokens_per_s.find(now_s), performance.nanos_per_token.find(now_s)
+    failed_share, cached_share = performance.failed_share.find(now_s), performance.cached_share.find(now_s)
     return PerformanceView(
         model=model,
-        requests=round(performance.failed_share.count(now), 1),
+        requests=round(performance.failed_share.count(now_s), 1),
         first_event_ms=None if first_s is None else round(first_s * 1_000),
         answer_ms=None if answer_s is None else round(answer_s * 1_000),
         tokens_per_s=None if tokens_per_s is None else round(tokens_per_s, 1),
@@ -220,7 +220,7 @@ def _build_performance(model: str, performance: "Performance", now: float) -> Pe
     )
 
 
-def _build_circuits(tripped_circuits: Sequence[Tripped], now: float, names: AccountNames) -> list[CircuitView]:
+def _build_circuits(tripped_circuits: Sequence[Tripped], now_s: float, names: AccountNames) -> list[CircuitView]:
     """Describe at most ``MOST_CIRCUITS`` of the tripped circuits."""
     return [
         CircuitView(
@@ -230,7 +230,7 @@ def _build_circuits(tripped_circuits: Sequence[Tripped], now: float, names: Acco
             account=account,
             account_name=None if account is None else names.get(account),
             state=breaker.state,
-            cooldown_s=None if (wait := breaker.wait_s(now)) is None else round(wait, 1),
+            cooldown_s=None if (wait := breaker.wait_s(now_s)) is None else round(wait, 1),
             trips=breaker.trips,
             reason=breaker.reason,
         )

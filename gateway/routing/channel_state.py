@@ -108,32 +108,32 @@ class KeyState:
             self.templates.clear()
         self.templates[kind] = template
 
-    def wait_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
+    def wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
         """Return the seconds until the key may be used, ignoring rate limits. None while a trial runs."""
-        wait = self.breaker.wait_s(now)
+        wait = self.breaker.wait_s(now_s)
         if wait is None or not self.circuits:
             return wait
-        kind_s = self.circuits.wait_s(endpoint_key, account, now)
+        kind_s = self.circuits.wait_s(endpoint_key, account_id, now_s)
         return None if kind_s is None else max(wait, kind_s)
 
-    def find_limit_s(self, model: str, account: int, now: float) -> float:
-        """Return the seconds until the provider's rate limit on ``model`` for ``account`` ends; 0 without a limit."""
+    def find_limit_s(self, model: str, account_id: int, now_s: float) -> float:
+        """Return the seconds until the provider's rate limit on ``model`` for an account ends; 0 without a limit."""
         hit = self.rate_limit_hits.get(model)
-        if hit is None or hit.account_id not in {None, account}:
+        if hit is None or hit.account_id not in {None, account_id}:
             return 0.0
-        if hit.ends_at <= now:
+        if hit.ends_at <= now_s:
             del self.rate_limit_hits[model]
             return 0.0
-        return hit.ends_at - now
+        return hit.ends_at - now_s
 
-    def record_limit(self, model: str, account: int, until: float, now: float) -> None:
-        """Record a rate limit until ``until``: for ``account``, or if another account has it already, for all."""
+    def record_limit(self, model: str, account_id: int, until: float, now_s: float) -> None:
+        """Record a rate limit until ``until``: for ``account_id``, or if another account has it already, for all."""
         earlier_hit = self.rate_limit_hits.pop(model, None)
-        if earlier_hit is not None and earlier_hit.ends_at > now:
+        if earlier_hit is not None and earlier_hit.ends_at > now_s:
             until = max(until, earlier_hit.ends_at)
-            limited_account_id = account if earlier_hit.account_id == account else None
+            limited_account_id = account_id if earlier_hit.account_id == account_id else None
         else:
-            limited_account_id = account
+            limited_account_id = account_id
         self.rate_limit_hits[model] = ProviderRateLimitHit(until, limited_account_id)
         if len(self.rate_limit_hits) > MOST_LIMITED:
             del self.rate_limit_hits[next(iter(self.rate_limit_hits))]
@@ -193,11 +193,11 @@ class ChannelState:
     def _make_circuits(self) -> Circuits:
         return Circuits(self.breaker, kinds_to_trip=SEVERAL_MODELS, kind_index=1)
 
-    def replace(self, channel: Channel, now: float) -> None:
+    def replace(self, channel: Channel, now_s: float) -> None:
         """Replace the channel's configuration. Keys keep their state unless they or the headers have changed."""
         before, after = self.channel.rpm, channel.rpm
         if before is not None and after is not None:
-            self.tat = change_limit(self.tat, before, after, now)
+            self.tat = change_limit(self.tat, before, after, now_s)
         self.keys = list_keys(channel, self.keys if channel.headers == self.channel.headers else ())
         self.channel = channel
         self.missing = frozenset()
@@ -222,13 +222,13 @@ class ChannelState:
             ticket.wake()
         return self.running != before
 
-    def dismiss_blocked(self, now: float) -> None:
+    def dismiss_blocked(self, now_s: float) -> None:
         """Send away those who wait for what they cannot get soon: a circuit has opened, or a key is rejected."""
         if self.queue is not None:
             blocked_tickets = [
                 ticket
                 for ticket in self.queue.tickets
-                if self.find_obstacle_beyond_places(ticket.endpoint_key, ticket.account, now) is not None
+                if self.find_obstacle_beyond_places(ticket.endpoint_key, ticket.account, now_s) is not None
             ]
             self.queue.dismiss(blocked_tickets)
 
@@ -264,44 +264,46 @@ class ChannelState:
         """Return whether a low-priority request may pass the queue, if there is one."""
         return self.queue is None or self.queue.may_start(model, self.running, is_batch=True)
 
-    def find_obstacle(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
+    def find_obstacle(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
-        for wait in (self.breaker.wait_s(now), self.circuits.wait_s(endpoint_key, account, now)):
+        for wait in (self.breaker.wait_s(now_s), self.circuits.wait_s(endpoint_key, account_id, now_s)):
             if wait is None:
                 return "recovering", TRIAL_WAIT_S
             if wait > 0:
                 return "cooling_down", wait
-        return self._find_limit(endpoint_key, now) or self._find_key_trouble(endpoint_key, account, now)
+        return self._find_limit(endpoint_key, now_s) or self._find_key_trouble(endpoint_key, account_id, now_s)
 
     def find_obstacle_beyond_places(
-        self, endpoint_key: EndpointKey, account: int, now: float
+        self, endpoint_key: EndpointKey, account_id: int, now_s: float
     ) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable although a place is free; None if only a place is missing."""
-        obstacle = self.find_obstacle(endpoint_key, account, now)
+        obstacle = self.find_obstacle(endpoint_key, account_id, now_s)
         if obstacle is None or obstacle[0] != "full":
             return obstacle
-        return self._find_rate_limit(now) or self._find_key_trouble(endpoint_key, account, now)
+        return self._find_rate_limit(now_s) or self._find_key_trouble(endpoint_key, account_id, now_s)
 
-    def _find_limit(self, endpoint_key: EndpointKey, now: float) -> tuple[Obstacle, float] | None:
+    def _find_limit(self, endpoint_key: EndpointKey, now_s: float) -> tuple[Obstacle, float] | None:
         max_concurrency, queue = self.channel.max_concurrency, self.queue
         if queue is not None and not queue.may_start(endpoint_key[1], self.running):
             return "full", queue.estimate_wait_s()
         if max_concurrency is not None and self.running >= max_concurrency:
             return "full", FULL_WAIT_S
-        return None if self.channel.rpm is None else self._find_rate_limit(now)
+        return None if self.channel.rpm is None else self._find_rate_limit(now_s)
 
-    def _find_rate_limit(self, now: float) -> tuple[Obstacle, float] | None:
+    def _find_rate_limit(self, now_s: float) -> tuple[Obstacle, float] | None:
         rpm = self.channel.rpm
-        if rpm is not None and (wait := wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now)):
+        if rpm is not None and (wait := wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now_s)):
             return "rate", wait
         return None
 
-    def _find_key_trouble(self, endpoint_key: EndpointKey, account: int, now: float) -> tuple[Obstacle, float] | None:
+    def _find_key_trouble(
+        self, endpoint_key: EndpointKey, account_id: int, now_s: float
+    ) -> tuple[Obstacle, float] | None:
         kind: Obstacle = "keys"
         nearest = math.inf
         for key in self.keys:
-            limit_s = key.find_limit_s(endpoint_key[1], account, now)
-            wait = key.wait_s(endpoint_key, account, now)
+            limit_s = key.find_limit_s(endpoint_key[1], account_id, now_s)
+            wait = key.wait_s(endpoint_key, account_id, now_s)
             if not limit_s:
                 if wait == 0.0:
                     return None
@@ -309,51 +311,51 @@ class ChannelState:
             nearest = min(nearest, max(limit_s, TRIAL_WAIT_S if wait is None else wait))
         return kind, nearest
 
-    def find_share(self, endpoint_key: EndpointKey, account: int, now: float, rules: BreakerSettings) -> float:
+    def find_share(self, endpoint_key: EndpointKey, account_id: int, now_s: float, rules: BreakerSettings) -> float:
         """Return the share of its usual requests that the channel should get while it warms up."""
-        share = self.breaker.share(now, rules)
-        return min(share, self.circuits.find_share(endpoint_key, account, now, rules)) if self.circuits else share
+        share = self.breaker.share(now_s, rules)
+        return min(share, self.circuits.find_share(endpoint_key, account_id, now_s, rules)) if self.circuits else share
 
     def find_affected_account(self, endpoint_key: EndpointKey) -> int:
         """Return an account for which this model is rate limited, or tripped since the last success; 0 without one."""
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             tripped = [] if circuits.no_failure_since_success else circuits.list_tripped()
-            for tripped_endpoint, account, _ in tripped:
-                if account is not None and tripped_endpoint in {endpoint_key, ALL_ENDPOINTS}:
-                    return account
+            for tripped_endpoint, account_id, _ in tripped:
+                if account_id is not None and tripped_endpoint in {endpoint_key, ALL_ENDPOINTS}:
+                    return account_id
         hits = (key.rate_limit_hits.get(endpoint_key[1]) for key in self.keys)
         return next((hit.account_id or 0 for hit in hits if hit is not None), 0)
 
-    def list_failing(self, endpoint_key: EndpointKey, account: int) -> list[CircuitBreaker]:
+    def list_failing(self, endpoint_key: EndpointKey, account_id: int) -> list[CircuitBreaker]:
         """Return the channel's own circuit breakers that are not "closed" for this model."""
-        breakers = [self.breaker, *self.circuits.list_breakers(endpoint_key, account)]
+        breakers = [self.breaker, *self.circuits.list_breakers(endpoint_key, account_id)]
         return [breaker for breaker in breakers if breaker.state != "closed"]
 
-    def find_insisting_s(self, endpoint_key: EndpointKey, account: int, now: float) -> float | None:
+    def find_insisting_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
         """Return the seconds until a request may be sent despite failures; None if it may not."""
-        if not self.offered or self._find_limit(endpoint_key, now) is not None:
+        if not self.offered or self._find_limit(endpoint_key, now_s) is not None:
             return None
-        if all(key.find_limit_s(endpoint_key[1], account, now) for key in self.keys):
+        if all(key.find_limit_s(endpoint_key[1], account_id, now_s) for key in self.keys):
             return None
-        own_s = wait_s(self._insisting_of.get(account, 0.0), _INSISTING_RATE, 1, now)
-        return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now))
+        own_s = wait_s(self._insisting_of.get(account_id, 0.0), _INSISTING_RATE, 1, now_s)
+        return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now_s))
 
-    def note_insisting(self, account: int, now: float) -> None:
-        self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now)
-        self._insisting_of[account] = spend(self._insisting_of.pop(account, 0.0), INSISTING_RPM, 1, now)
+    def note_insisting(self, account_id: int, now_s: float) -> None:
+        self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now_s)
+        self._insisting_of[account_id] = spend(self._insisting_of.pop(account_id, 0.0), INSISTING_RPM, 1, now_s)
         if len(self._insisting_of) > MOST_INSISTING:
             del self._insisting_of[next(iter(self._insisting_of))]
 
     def pick_key(
-        self, endpoint_key: EndpointKey, account: int, now: float, preferred_key: KeyState | None = None
+        self, endpoint_key: EndpointKey, account_id: int, now_s: float, preferred_key: KeyState | None = None
     ) -> KeyState:
         """Return ``preferred_key`` if available, else the next available key, or the one with the shortest wait."""
         if (
             preferred_key is not None
             and preferred_key in self.keys
-            and preferred_key.wait_s(endpoint_key, account, now) == 0.0
+            and preferred_key.wait_s(endpoint_key, account_id, now_s) == 0.0
         ):
-            is_free = not preferred_key.find_limit_s(endpoint_key[1], account, now)
+            is_free = not preferred_key.find_limit_s(endpoint_key[1], account_id, now_s)
             if is_free:
                 return preferred_key
         count, turn = len(self.keys), self.turn
@@ -361,8 +363,8 @@ class ChannelState:
         for step in range(count):
             number = (turn + step) % count
             key = self.keys[number]
-            wait = key.wait_s(endpoint_key, account, now)
-            wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(endpoint_key[1], account, now))
+            wait = key.wait_s(endpoint_key, account_id, now_s)
+            wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(endpoint_key[1], account_id, now_s))
             if wait < nearest:
                 nearest, best_index = wait, number
             if not wait:
@@ -381,8 +383,8 @@ class ChannelState:
         heard_s = self.circuits.answered_at + HEARD_S
         tripped_states = {
             endpoint_key[1]: breaker.state
-            for endpoint_key, account, breaker in self.list_tripped()
-            if account is None or self.circuits[endpoint_key].failed_at > heard_s
+            for endpoint_key, account_id, breaker in self.list_tripped()
+            if account_id is None or self.circuits[endpoint_key].failed_at > heard_s
         }
         if ALL_ENDPOINTS[1] in tripped_states:
             return tripped_states[ALL_ENDPOINTS[1]]
@@ -391,29 +393,29 @@ class ChannelState:
             return "closed"
         return "open" if "open" in tripped_states.values() else "half_open"
 
-    def may_be_healthy(self, now: float) -> bool:
+    def may_be_healthy(self, now_s: float) -> bool:
         """Return whether its circuit breakers allow any request."""
         if self.breaker.state != "closed":
-            return not self.breaker.wait_s(now)
-        return self.state != "open" or any(breaker.until <= now for *_, breaker in self.list_tripped())
+            return not self.breaker.wait_s(now_s)
+        return self.state != "open" or any(breaker.until <= now_s for *_, breaker in self.list_tripped())
 
-    def is_probe_due(self, now: float, interval_s: float) -> bool:
+    def is_probe_due(self, now_s: float, interval_s: float) -> bool:
         """Return whether an open channel is to be probed, after ``interval_s`` and the provider's ``Retry-After``."""
         if self.breaker.state == "open":
             tripped_breakers = [self.breaker]
         else:
             tripped_breakers = [breaker for *_, breaker in self.list_tripped() if breaker.state == "open"]
-        if not tripped_breakers or now < self.probed_at + interval_s:
+        if not tripped_breakers or now_s < self.probed_at + interval_s:
             return False
         return any(
-            now >= tripped_breaker.tripped_at + interval_s and now >= tripped_breaker.provider_pause_until
+            now_s >= tripped_breaker.tripped_at + interval_s and now_s >= tripped_breaker.provider_pause_until
             for tripped_breaker in tripped_breakers
         )
 
-    def tidy(self, now: float, keep_s: float) -> None:
+    def tidy(self, now_s: float, keep_s: float) -> None:
         for circuits in (self.circuits, *(key.circuits for key in self.keys)):
             if circuits:
-                circuits.tidy(now, keep_s)
+                circuits.tidy(now_s, keep_s)
 
 
 class SharedLimits(Protocol):
@@ -445,7 +447,7 @@ class ChannelSlot:
     state: ChannelState
     key: KeyState
     endpoint_key: EndpointKey
-    account: int
+    account_id: int
     retry: bool
     generation: int
     key_generation: int

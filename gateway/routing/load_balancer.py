@@ -159,8 +159,8 @@ class LoadBalancer:
 
     @property
     def any_open(self) -> bool:
-        now = self._clock()
-        return any(state.offered and state.may_be_healthy(now) for state in self.channels.values())
+        now_s = self._clock()
+        return any(state.offered and state.may_be_healthy(now_s) for state in self.channels.values())
 
     @property
     def now(self) -> float:
@@ -182,7 +182,7 @@ class LoadBalancer:
         self,
         state: ChannelState,
         endpoint_key: EndpointKey,
-        account: int,
+        account_id: int,
         *,
         retry: bool,
         insisting: bool = False,
@@ -193,10 +193,10 @@ class LoadBalancer:
         ``insisting`` uses the channel despite its failures, and ``retry`` counts the request as a retry.
         ``preferred_key`` is used if it is available; None stands for any key.
         """
-        now, rpm = self._clock(), state.channel.rpm
-        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account, now, preferred_key)
+        now_s, rpm = self._clock(), state.channel.rpm
+        key = state.keys[0] if len(state.keys) == 1 else state.pick_key(endpoint_key, account_id, now_s, preferred_key)
         if rpm is not None:
-            state.tat = spend(state.tat, rpm, 1, now)
+            state.tat = spend(state.tat, rpm, 1, now_s)
         state.running += 1
         self.running += 1
         self.changes += 1
@@ -205,15 +205,15 @@ class LoadBalancer:
         if retry:
             self.retrying += 1
         elif insisting:
-            state.note_insisting(account, now)
+            state.note_insisting(account_id, now_s)
         breaker, keys, tries = state.breaker, key.breaker, not insisting
-        generation = breaker.start_attempt(now) if tries and breaker.state != "closed" else breaker.generation
-        key_generation = keys.start_attempt(now) if tries and keys.state != "closed" else keys.generation
-        slot = ChannelSlot(state, key, endpoint_key, account, retry, generation, key_generation, now, insisting)
+        generation = breaker.start_attempt(now_s) if tries and breaker.state != "closed" else breaker.generation
+        key_generation = keys.start_attempt(now_s) if tries and keys.state != "closed" else keys.generation
+        slot = ChannelSlot(state, key, endpoint_key, account_id, retry, generation, key_generation, now_s, insisting)
         if state.circuits:
-            slot.started = state.circuits.start_attempt(endpoint_key, account, now, as_trial=tries)
+            slot.started = state.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=tries)
         if key.circuits:
-            slot.key_started = key.circuits.start_attempt(endpoint_key, account, now, as_trial=tries)
+            slot.key_started = key.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=tries)
         return slot
 
     def enter_queue(self, state: ChannelState, ticket: "Ticket") -> bool:
@@ -244,22 +244,22 @@ class LoadBalancer:
 
     def record_success(self, slot: ChannelSlot) -> None:
         """Record that the provider has begun to answer. The attempt no longer counts against the retry budget."""
-        now = self._clock()
+        now_s = self._clock()
         if slot.retry:
             slot.retry = False
             self.retrying -= 1
-        slot.first_byte_ms = round((now - slot.began) * 1000)
+        slot.first_byte_ms = round((now_s - slot.began) * 1000)
         state, key = slot.state, slot.key
         if state.breaker.state == "closed" and not state.circuits:  # the usual case, in fewer calls
             slot.streak = (0, 0)
-            state.breaker.record_success(slot.generation, now, self.settings.rules)
+            state.breaker.record_success(slot.generation, now_s, self.settings.rules)
         else:
-            slot.streak = state.circuits.find_streak(slot.endpoint_key, slot.account) if state.circuits else (0, 0)
-            self._record_healthy(slot, now)
+            slot.streak = state.circuits.find_streak(slot.endpoint_key, slot.account_id) if state.circuits else (0, 0)
+            self._record_healthy(slot, now_s)
         if key.breaker.trips or key.circuits or key.test_error:  # otherwise nothing to record, see ``KeyState``
-            self._record_key_healthy(slot, now)
+            self._record_key_healthy(slot, now_s)
         if slot.performance is not None:
-            slot.performance.note_answered(now - slot.began, now, streams=slot.streams)
+            slot.performance.note_answered(now_s - slot.began, now_s, streams=slot.streams)
 
     def record_failure(self, slot: ChannelSlot, error: ProviderError, prompt: int | None = None) -> None:
         """Record a failure, before or after the first byte. ``prompt`` is a digest of the prompt."""
@@ -287,26 +287,26 @@ class LoadBalancer:
 
     def note_probe_answered(self, state: ChannelState, generation: int) -> None:
         """Record a successful probe that began in ``generation`` of the channel's circuit breaker."""
-        now = state.probed_at = self._clock()
+        now_s = state.probed_at = self._clock()
         if state.breaker.state == "open" and state.breaker.generation == generation:
-            state.breaker.recover(now)
+            state.breaker.recover(now_s)
             log.info("channel_recovered", channel=state.channel.name, reason="probe")
         if state.probe_failed:  # if no probe failed, a success says nothing about tripped models
             state.probe_failed = False
-            state.circuits.end_cooldowns(now)
+            state.circuits.end_cooldowns(now_s)
 
     def note_probe_failed(self, state: ChannelState, generation: int, error: ProviderError) -> None:
         """Record a failed probe that began in ``generation``. A cooldown that has ended is followed by a longer one."""
         self.changes += 1
-        breaker, now = state.breaker, self._clock()
-        state.probed_at, state.probe_failed = now, True
+        breaker, now_s = state.breaker, self._clock()
+        state.probed_at, state.probe_failed = now_s, True
         if (
             breaker.state == "open"
             and breaker.generation == generation
-            and (now >= breaker.until or error.provider_retry_after_s)
+            and (now_s >= breaker.until or error.provider_retry_after_s)
         ):
             breaker.trip(
-                now,
+                now_s,
                 self.settings.rules,
                 reason=error.message,
                 rng=self._rng(),
@@ -317,34 +317,36 @@ class LoadBalancer:
         for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
 
-    def _record_healthy(self, slot: ChannelSlot, now: float) -> None:
+    def _record_healthy(self, slot: ChannelSlot, now_s: float) -> None:
         state, rules = slot.state, self.settings.rules
         breaker = state.breaker
         was = breaker.state
         if was == "open" and breaker.generation == slot.generation:  # the request was sent despite the cooldown
-            breaker.recover(now)
-        breaker.record_success(slot.generation, now, rules)
+            breaker.recover(now_s)
+        breaker.record_success(slot.generation, now_s, rules)
         if was != breaker.state:
             log.info("channel_recovered", channel=state.channel.name)
         if state.circuits:
             started_attempt = slot.started or _NOTHING_BEGUN
-            if state.circuits.record_success(slot.endpoint_key, slot.account, started_attempt, now, rules):
+            if state.circuits.record_success(slot.endpoint_key, slot.account_id, started_attempt, now_s, rules):
                 log.info("circuit_recovered", channel=state.channel.name, model=slot.endpoint_key[1])
 
-    def _record_key_healthy(self, slot: ChannelSlot, now: float) -> None:
+    def _record_key_healthy(self, slot: ChannelSlot, now_s: float) -> None:
         key, rules = slot.key, self.settings.rules
         key.test_error = None
         if key.breaker.trips:
             if key.breaker.generation == slot.key_generation:
-                key.breaker.recover(now)
-            key.breaker.record_success(slot.key_generation, now, rules)
+                key.breaker.recover(now_s)
+            key.breaker.record_success(slot.key_generation, now_s, rules)
         if key.circuits:
-            key.circuits.record_success(slot.endpoint_key, slot.account, slot.key_started or _NOTHING_BEGUN, now, rules)
+            key.circuits.record_success(
+                slot.endpoint_key, slot.account_id, slot.key_started or _NOTHING_BEGUN, now_s, rules
+            )
 
     def _record_unreachable(self, slot: ChannelSlot, error: ProviderError) -> None:
-        now, breaker = self._clock(), slot.state.breaker
-        if breaker.record_failure(slot.generation, now, self.settings.rules, reason=error.message, rng=self._rng()):
-            self._log_tripped(slot, breaker, now)
+        now_s, breaker = self._clock(), slot.state.breaker
+        if breaker.record_failure(slot.generation, now_s, self.settings.rules, reason=error.message, rng=self._rng()):
+            self._log_tripped(slot, breaker, now_s)
 
     def _record_failing(self, slot: ChannelSlot, error: ProviderError, prompt: int | None) -> None:
         rules = self.settings.rules
@@ -358,33 +360,33 @@ class LoadBalancer:
             prompt=prompt if error.may_be_prompt else None,
         )
         circuits = slot.state.circuits
-        tripped = circuits.record_failure(slot.endpoint_key, slot.account, slot.started or _NOTHING_BEGUN, failure)
+        tripped = circuits.record_failure(slot.endpoint_key, slot.account_id, slot.started or _NOTHING_BEGUN, failure)
         if tripped is not None:
             self._log_tripped(slot, tripped, failure.at)
 
-    def _log_tripped(self, slot: ChannelSlot, breaker: CircuitBreaker, now: float) -> None:
-        state, cooldown_s = slot.state, round(breaker.until - now, 1)
+    def _log_tripped(self, slot: ChannelSlot, breaker: CircuitBreaker, now_s: float) -> None:
+        state, cooldown_s = slot.state, round(breaker.until - now_s, 1)
         if breaker is state.breaker:
             log.warning("channel_tripped", channel=state.channel.name, error=breaker.reason, cooldown_s=cooldown_s)
             return
-        endpoint_key, account = next(
-            (endpoint_key, account)
-            for endpoint_key, account, tripped_breaker in state.list_tripped()
+        endpoint_key, account_id = next(
+            (endpoint_key, account_id)
+            for endpoint_key, account_id, tripped_breaker in state.list_tripped()
             if tripped_breaker is breaker
         )
         log.warning(
             "circuit_tripped",
             channel=state.channel.name,
             model=endpoint_key[1] or "all",
-            account=account,
+            account=account_id,
             error=breaker.reason,
             cooldown_s=cooldown_s,
         )
 
     def _limit_key(self, slot: ChannelSlot, error: ProviderError) -> None:
-        now, rules, model = self._clock(), self.settings.rules, slot.endpoint_key[1]
+        now_s, rules, model = self._clock(), self.settings.rules, slot.endpoint_key[1]
         wait = min(error.provider_retry_after_s or rules.cooldown_s, rules.max_cooldown_s)
-        slot.key.record_limit(model, slot.account, now + wait, now)
+        slot.key.record_limit(model, slot.account_id, now_s + wait, now_s)
         log.warning("key_limited", channel=slot.state.channel.name, model=model, cooldown_s=round(wait, 1))
 
     def _record_key_refused(self, slot: ChannelSlot, error: ProviderError) -> None:
@@ -395,12 +397,12 @@ class LoadBalancer:
             cooldown_s=min(REFUSED_S, rules.cooldown_s),
             max_cooldown_s=min(rules.max_cooldown_s, rules.cooldown_s * KEY_COOLDOWNS),
         )
-        now = self._clock()
+        now_s = self._clock()
         if key.breaker.state == "half_open" and key.breaker.generation == slot.key_generation:
-            key.breaker.trip(now, rules, reason=error.message, rng=self._rng())
-        failure = Failure(now, rules, error.message, self._rng())
+            key.breaker.trip(now_s, rules, reason=error.message, rng=self._rng())
+        failure = Failure(now_s, rules, error.message, self._rng())
         tripped = key.circuits.record_failure(
-            slot.endpoint_key, slot.account, slot.key_started or _NOTHING_BEGUN, failure
+            slot.endpoint_key, slot.account_id, slot.key_started or _NOTHING_BEGUN, failure
         )
         if tripped is None:
             return
@@ -411,7 +413,7 @@ class LoadBalancer:
             model=None if tripped is key.breaker else slot.endpoint_key[1],
             error=error.message,
             reason=f"key {number} of {len(slot.state.keys)}",
-            cooldown_s=round(tripped.until - now, 1),
+            cooldown_s=round(tripped.until - now_s, 1),
         )
 
     def release(self, slot: ChannelSlot) -> None:

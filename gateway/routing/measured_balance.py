@@ -71,7 +71,7 @@ class MeasuredBalance:
         balance: BalanceStrategy,
         rng: tuple[float, float],
         *,
-        now: float,
+        now_s: float,
         streams: bool,
     ) -> Target | None:
         """Choose a target by ``balance``; None without candidates. ``rng`` has two random numbers from 0 to below 1."""
@@ -79,7 +79,7 @@ class MeasuredBalance:
             return None
         place = balance, candidates[0].what.endpoint_key[1]
         pick = partial(
-            pick_by_measurements, partial(_score, balance=balance, now=now, streams=streams), self._last.get(place)
+            pick_by_measurements, partial(_score, balance=balance, now_s=now_s, streams=streams), self._last.get(place)
         )
         target = choose(candidates, None, rng, pick=pick)
         if target is not None:
@@ -118,32 +118,36 @@ def pick_by_measurements(
     return lower_candidate if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
 
 
-def compute_score(performances: Sequence[Performance], balance: BalanceStrategy, now: float, *, streams: bool) -> Score:
+def compute_score(
+    performances: Sequence[Performance], balance: BalanceStrategy, now_s: float, *, streams: bool
+) -> Score:
     """Return the score of a channel from the measurements of its keys. ``streams`` is for a streamed request."""
-    failed_share = _merge([performance.failed_share for performance in performances], now) or 0.0
+    failed_share = _merge([performance.failed_share for performance in performances], now_s) or 0.0
     success_share = max(1 - failed_share, MIN_SUCCESS_SHARE)
     if balance == "throughput":
-        rate = _merge([performance.tokens_per_s for performance in performances], now)
+        rate = _merge([performance.tokens_per_s for performance in performances], now_s)
         return Score(None if rate is None else 1 / max(rate, _MIN_S), success_share)
     if balance == "cost":
-        nanos = _merge([performance.nanos_per_token for performance in performances], now)
+        nanos = _merge([performance.nanos_per_token for performance in performances], now_s)
         return Score(None if nanos is None else max(nanos, MIN_NANOS_PER_TOKEN), success_share)
     waits = [performance.first_event_s if streams else performance.answer_s for performance in performances]
-    wait_s = _merge(waits, now)
+    wait_s = _merge(waits, now_s)
     return Score(None if wait_s is None else max(wait_s, _MIN_S), success_share)
 
 
-def _merge(ratios: Sequence[DecayingRatio], now: float) -> float | None:
+def _merge(ratios: Sequence[DecayingRatio], now_s: float) -> float | None:
     """Return the mean of the known ratios, each by its number of observations. None if none is known."""
     weighted_ratios = [
-        (ratio, ratio_average.count(now)) for ratio_average in ratios if (ratio := ratio_average.find(now)) is not None
+        (ratio, ratio_average.count(now_s))
+        for ratio_average in ratios
+        if (ratio := ratio_average.find(now_s)) is not None
     ]
     total = sum(weight for _, weight in weighted_ratios)
     return sum(ratio * weight for ratio, weight in weighted_ratios) / total if weighted_ratios else None
 
 
-def _score(candidate: Candidate[Target], balance: BalanceStrategy, now: float, *, streams: bool) -> Score:
+def _score(candidate: Candidate[Target], balance: BalanceStrategy, now_s: float, *, streams: bool) -> Score:
     target = candidate.what
     keys = target.state.keys
     performances = [key.measured[target.model] for key in keys if target.model in key.measured]
-    return compute_score(performances, balance, now, streams=streams)
+    return compute_score(performances, balance, now_s, streams=streams)

@@ -30,21 +30,21 @@ class DecayingRatio:
     requests: float = 0.0
     at: float = 0.0
 
-    def add(self, numerator: float, denominator: float, now: float) -> None:
-        """Add an observation at ``now``, in seconds of a monotonic clock. A time before the last one counts as that."""
-        decay: float = _HALF ** (1 / HALF_LIFE_REQUESTS + max(0.0, now - self.at) / HALF_LIFE_S)
+    def add(self, numerator: float, denominator: float, now_s: float) -> None:
+        """Add an observation at ``now_s``, of a monotonic clock. A time before the last one counts as that."""
+        decay: float = _HALF ** (1 / HALF_LIFE_REQUESTS + max(0.0, now_s - self.at) / HALF_LIFE_S)
         self.numerator = self.numerator * decay + numerator
         self.denominator = self.denominator * decay + denominator
         self.requests = self.requests * decay + 1
-        self.at = max(now, self.at)
+        self.at = max(now_s, self.at)
 
-    def count(self, now: float) -> float:
+    def count(self, now_s: float) -> float:
         """Return how many observations are left, each with its weight."""
-        return float(self.requests * _HALF ** (max(0.0, now - self.at) / HALF_LIFE_S))
+        return float(self.requests * _HALF ** (max(0.0, now_s - self.at) / HALF_LIFE_S))
 
-    def find(self, now: float) -> float | None:
+    def find(self, now_s: float) -> float | None:
         """Return the ratio; None if it is unknown, or too old."""
-        if self.denominator <= 0 or self.count(now) < MIN_REQUESTS:
+        if self.denominator <= 0 or self.count(now_s) < MIN_REQUESTS:
             return None
         return self.numerator / self.denominator
 
@@ -69,21 +69,21 @@ class Performance:
     cached_share: DecayingRatio = attrs.field(factory=DecayingRatio)
     nanos_per_token: DecayingRatio = attrs.field(factory=DecayingRatio)
 
-    def note_answered(self, waited_s: float, now: float, *, streams: bool) -> None:
+    def note_answered(self, waited_s: float, now_s: float, *, streams: bool) -> None:
         """Add the first event of a stream (``streams``), or a complete answer, after ``waited_s`` seconds."""
-        self.failed_share.add(0, 1, now)
-        (self.first_event_s if streams else self.answer_s).add(waited_s, 1, now)
+        self.failed_share.add(0, 1, now_s)
+        (self.first_event_s if streams else self.answer_s).add(waited_s, 1, now_s)
 
-    def note_failed(self, now: float) -> None:
+    def note_failed(self, now_s: float) -> None:
         """Add a failed attempt."""
-        self.failed_share.add(1, 1, now)
+        self.failed_share.add(1, 1, now_s)
 
-    def note_end(self, usage: Usage, cost_nanos: int, took_s: float, now: float) -> None:
+    def note_end(self, usage: Usage, cost_nanos: int, took_s: float, now_s: float) -> None:
         """Add a completed answer, which took ``took_s`` seconds from the request to its end."""
         if usage.completion_tokens:
-            self.tokens_per_s.add(usage.completion_tokens, took_s, now)
+            self.tokens_per_s.add(usage.completion_tokens, took_s, now_s)
         if usage.prompt_tokens:
-            self.cached_share.add(min(usage.cached_tokens, usage.prompt_tokens), usage.prompt_tokens, now)
+            self.cached_share.add(min(usage.cached_tokens, usage.prompt_tokens), usage.prompt_tokens, now_s)
         tokens = usage.prompt_tokens + usage.completion_tokens
         if tokens:
-            self.nanos_per_token.add(cost_nanos, tokens, now)
+            self.nanos_per_token.add(cost_nanos, tokens, now_s)

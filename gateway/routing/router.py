@@ -106,14 +106,14 @@ class Router:
             targets = self._keep_available(targets, caller)
         targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
         state = inference, self.load_balancer
-        account, session = caller.account.id, inference.affinity_key
-        affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account}:{session}"
+        account_id, session = caller.account.id, inference.affinity_key
+        affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account_id}:{session}"
         if options and options[0].place is not None:
             steps: TargetList = _make_step_list(
-                targets, *state, options=options, account=account, affinity_key=affinity_key, graded=graded
+                targets, *state, options=options, account_id=account_id, affinity_key=affinity_key, graded=graded
             )
             return steps
-        return TargetList(targets, *state, account=account, affinity_key=affinity_key, graded=graded)
+        return TargetList(targets, *state, account_id=account_id, affinity_key=affinity_key, graded=graded)
 
     def find_route_name(self, model: str) -> str:
         """Return ``model`` if it is the name of a route, else an empty text."""
@@ -127,8 +127,10 @@ class Router:
 
     def _keep_available(self, targets: list[Target], caller: Caller) -> list[Target]:
         """Keep the channels that could count tokens now. Without one the gateway estimates."""
-        now, account = self.load_balancer.now, caller.account.id
-        return [target for target in targets if target.state.find_obstacle(target.endpoint_key, account, now) is None]
+        now_s, account_id = self.load_balancer.now, caller.account.id
+        return [
+            target for target in targets if target.state.find_obstacle(target.endpoint_key, account_id, now_s) is None
+        ]
 
     def explain(
         self, error: ProviderError, caller: Caller, inference: InferenceRequest, target: Target

@@ -49,7 +49,7 @@ class StepList(TargetList):
         load_balancer: LoadBalancer,
         *,
         options: Sequence[Target],
-        account: int = 0,
+        account_id: int = 0,
         affinity_key: str | None = None,
         graded: bool = False,
         pinned: bool = False,
@@ -60,7 +60,7 @@ class StepList(TargetList):
             draw_models(targets, affinity_key, load_balancer.draw_random()[0]),
             inference,
             load_balancer,
-            account=account,
+            account_id=account_id,
             affinity_key=affinity_key,
             graded=graded,
             max_attempts=route.max_attempts or default_attempts,
@@ -153,9 +153,9 @@ class StepList(TargetList):
         """
         before = self.targets
         super().leave_room()
-        now = self.load_balancer.now
+        now_s = self.load_balancer.now
         open_now = [target for target in before if get_place(target).step == self._step]
-        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account, now) for target in open_now]
+        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account_id, now_s) for target in open_now]
         is_down = all(obstacle is not None and obstacle[0] in AFTER_FAILURES for obstacle in obstacles)
         if not is_down and all(get_place(target).step != self._step for target in self.targets):
             self.targets = before
@@ -195,9 +195,9 @@ class StepList(TargetList):
         self._waited_steps.add(self._step)
 
     def find_wait_s(self) -> float:
-        now, wait_s = self.load_balancer.now, self._find_longest_wait_s()
-        since = self._waits_since.setdefault(self._step, now)
-        return min(since + wait_s, math.inf if self._ends_at is None else self._ends_at) - now
+        now_s, wait_s = self.load_balancer.now, self._find_longest_wait_s()
+        since = self._waits_since.setdefault(self._step, now_s)
+        return min(since + wait_s, math.inf if self._ends_at is None else self._ends_at) - now_s
 
     def _find_longest_wait_s(self) -> float:
         """Return how long the open step may be waited for; infinity if no later step takes the cause ``queue``."""
@@ -333,9 +333,9 @@ class StepList(TargetList):
         return {get_place(target).step for target in self.targets}.intersection(later)
 
     def _find_obstacle_cause(self) -> Cause:
-        now = self.load_balancer.now
+        now_s = self.load_balancer.now
         obstacles = (
-            target.state.find_obstacle(target.endpoint_key, self.account, now)
+            target.state.find_obstacle(target.endpoint_key, self.account_id, now_s)
             for target in self.targets
             if get_place(target).step == self._step
         )
@@ -405,7 +405,7 @@ def make_step_list(
     load_balancer: LoadBalancer,
     *,
     options: Sequence[Target],
-    account: int,
+    account_id: int,
     affinity_key: str | None,
     graded: bool,
 ) -> TargetList:
@@ -416,7 +416,7 @@ def make_step_list(
             targets,
             inference,
             load_balancer,
-            account=account,
+            account_id=account_id,
             affinity_key=affinity_key,
             graded=graded,
             max_attempts=route.max_attempts or 0,
@@ -425,14 +425,14 @@ def make_step_list(
         return target_list
     fitting = keep_fitting_targets(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
-        return TargetList((), inference, load_balancer, account=account)
+        return TargetList((), inference, load_balancer, account_id=account_id)
     remixes = inference.video is not None and inference.video.remix_of is not None
     return StepList(
         fitting,
         inference,
         load_balancer,
         options=options,
-        account=account,
+        account_id=account_id,
         affinity_key=affinity_key,
         graded=graded,
         pinned=remixes or bool(inference.channel),

@@ -44,8 +44,8 @@ class Conversation(Protocol):
     def find_target(self, targets: Sequence[Target]) -> Target | None: ...
     def find_key(self, state: ChannelState) -> KeyState | None: ...
     def count_conversations(self, candidates: Sequence[Candidate[Target]]) -> Sequence[Candidate[Target]]: ...
-    def note_started(self, attempt: Attempt, now: float) -> None: ...
-    def note_answered(self, attempt: Attempt, now: float) -> None: ...
+    def note_started(self, attempt: Attempt, now_s: float) -> None: ...
+    def note_answered(self, attempt: Attempt, now_s: float) -> None: ...
 
 
 class TargetList:
@@ -76,7 +76,7 @@ class TargetList:
         inference: InferenceRequest,
         load_balancer: LoadBalancer,
         *,
-        account: int = 0,
+        account_id: int = 0,
         affinity_key: str | None = None,
         graded: bool = False,
         max_attempts: int = 0,
@@ -84,7 +84,7 @@ class TargetList:
         self.targets = targets
         self._inference = inference
         self.load_balancer = load_balancer
-        self.account = account
+        self.account_id = account_id
         self._sticky = affinity_key
         self._graded = graded
         self.has_choice = len(targets) > 1 or (bool(targets) and len(targets[0].state.keys) > 1)
@@ -139,12 +139,12 @@ class TargetList:
 
     def _may_wait_for(self, target: Target) -> bool:
         """Return whether the channel lacks nothing but a place, and its queue has room."""
-        state, now = target.state, self.load_balancer.now
+        state, now_s = target.state, self.load_balancer.now
         if state.queue is None or not state.offered or state.channel.name in self._tried_channels:
             return False
         if not state.queue.has_room(is_batch=self._patient) or self._is_open(target):
             return False
-        return state.find_obstacle_beyond_places(target.endpoint_key, self.account, now) is None
+        return state.find_obstacle_beyond_places(target.endpoint_key, self.account_id, now_s) is None
 
     @property
     def low_priority(self) -> bool:
@@ -329,8 +329,8 @@ class TargetList:
     @property
     def busy(self) -> bool:
         """Whether any channel is available, or unavailable only because it is full or rate limited."""
-        now = self.load_balancer.now
-        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account, now) for target in self.targets]
+        now_s = self.load_balancer.now
+        obstacles = [target.state.find_obstacle(target.endpoint_key, self.account_id, now_s) for target in self.targets]
         return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in obstacles)
 
     def keep_conversation(self, affinity: "Conversation", name: str) -> None:
@@ -369,7 +369,7 @@ class TargetList:
             return self._take(target, identity.id, identity.now_s)
         if (
             next_target is None
-            or next_target.state.find_insisting_s(next_target.endpoint_key, self.account, self.load_balancer.now)
+            or next_target.state.find_insisting_s(next_target.endpoint_key, self.account_id, self.load_balancer.now)
             is None
         ):
             return None
@@ -386,18 +386,18 @@ class TargetList:
 
     def _pick(self, targets: Sequence[Target]) -> Target:
         balancer = self.load_balancer
-        now, rules, account = balancer.now, balancer.settings.rules, self.account
+        now_s, rules, account_id = balancer.now, balancer.settings.rules, self.account_id
         affinity = self.affinity
         if affinity is not None and (home := affinity.find_target(targets)) is not None:
             return home
         candidates = [
-            _build_candidate(target, target.state.find_share(target.endpoint_key, account, now, rules))
+            _build_candidate(target, target.state.find_share(target.endpoint_key, account_id, now_s, rules))
             for target in targets
         ]
         balance = self.preferred or self.balance
         if balance != "weight" and (self._sticky is None or (affinity is not None and not affinity.continues)):
             rng, stream = balancer.draw_random(), self._inference.stream
-            measured = balancer.measure().choose(candidates, balance, rng, now=now, streams=stream)
+            measured = balancer.measure().choose(candidates, balance, rng, now_s=now_s, streams=stream)
             return measured or targets[0]
         if (
             affinity is not None and affinity.is_new and balancer.shared is None
@@ -413,7 +413,7 @@ class TargetList:
             return False
         if state.is_free(target.endpoint_key):
             return True
-        if not state.offered or state.find_obstacle(target.endpoint_key, self.account, self.load_balancer.now):
+        if not state.offered or state.find_obstacle(target.endpoint_key, self.account_id, self.load_balancer.now):
             return False
         return not self._patient or state.queue is None or state.may_start_batch(target.model)
 
@@ -421,11 +421,11 @@ class TargetList:
         """Return the seconds until the channel may be used despite its failures. None if it may not be used."""
         if self._patient:
             return None
-        now, state = self.load_balancer.now, target.state
-        obstacle = state.find_obstacle(target.endpoint_key, self.account, now)
+        now_s, state = self.load_balancer.now, target.state
+        obstacle = state.find_obstacle(target.endpoint_key, self.account_id, now_s)
         if obstacle is None or obstacle[0] not in AFTER_FAILURES:
             return None
-        return state.find_insisting_s(target.endpoint_key, self.account, now)
+        return state.find_insisting_s(target.endpoint_key, self.account_id, now_s)
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
         retry = self._attempts > 0
@@ -434,7 +434,7 @@ class TargetList:
         slot = balancer.acquire(
             target.state,
             target.endpoint_key,
-            self.account,
+            self.account_id,
             retry=retry,
             insisting=insisting,
             preferred_key=preferred_key,
@@ -482,10 +482,10 @@ class TargetList:
 
     def _find_reason(self) -> errors.NoHealthyChannel:
         """Return the error for a request that no channel takes now: 429 if all are rate limited, otherwise 503."""
-        now = self.load_balancer.now
+        now_s = self.load_balancer.now
         waits, obstacles = [], set()
         for target in self.targets:
-            obstacle = target.state.find_obstacle(target.endpoint_key, self.account, now)
+            obstacle = target.state.find_obstacle(target.endpoint_key, self.account_id, now_s)
             if obstacle is not None:
                 obstacles.add(obstacle[0])
                 insisting_s = self._find_insisting_s(target)

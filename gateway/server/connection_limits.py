@@ -152,8 +152,8 @@ class ConnectionLimiter:
         Return whether any connection was idle. If none was, return False for the next ``FUTILE_WINDOW_S`` seconds, too,
         without looking for one.
         """
-        now = self._clock()
-        if now < self._futile_until.get(network, now):
+        now_s = self._clock()
+        if now_s < self._futile_until.get(network, now_s):
             return False
         candidates = [
             connection
@@ -161,7 +161,7 @@ class ConnectionLimiter:
             if network is None or connection_network == network
         ]
         ranked_connections = [
-            (rank, connection) for connection in candidates if (rank := _rank(connection, now)) is not None
+            (rank, connection) for connection in candidates if (rank := _rank(connection, now_s)) is not None
         ]
         most_closed = max(1, int(len(ranked_connections) * CLOSED_SHARE))
         idlest_connections = heapq.nsmallest(most_closed, ranked_connections, key=lambda pair: pair[0])
@@ -169,7 +169,7 @@ class ConnectionLimiter:
         if not idlest_connections:
             if len(self._futile_until) >= MAX_FUTILE_NETWORKS:
                 self._futile_until.clear()
-            self._futile_until[network] = now + FUTILE_WINDOW_S
+            self._futile_until[network] = now_s + FUTILE_WINDOW_S
         return bool(idlest_connections)
 
     def _close(self, connections: Iterable[LimitedConnection]) -> None:
@@ -180,9 +180,9 @@ class ConnectionLimiter:
             self._log_limit()
 
     def _log_limit(self) -> None:
-        now = self._clock()
-        if now >= self._logged_at + LOG_EVERY_S:
-            self._logged_at = now
+        now_s = self._clock()
+        if now_s >= self._logged_at + LOG_EVERY_S:
+            self._logged_at = now_s
             log.warning(
                 "connection_limit_reached",
                 running=len(self._open_connections),
@@ -193,12 +193,12 @@ class ConnectionLimiter:
             )
 
 
-def _rank(connection: LimitedConnection, now: float) -> tuple[int, float] | None:
+def _rank(connection: LimitedConnection, now_s: float) -> tuple[int, float] | None:
     """Return the closing rank of a connection, the lowest is closed first; None to keep the connection."""
     since = connection.idle_since
     if since is None:
         since = connection.unauthenticated_since
-        return None if since is None or now - since < CROWDED_FIRST_REQUEST_TIMEOUT_S else (4, since)
+        return None if since is None or now_s - since < CROWDED_FIRST_REQUEST_TIMEOUT_S else (4, since)
     if not connection.served:
-        return (0 if now - since >= CROWDED_FIRST_REQUEST_TIMEOUT_S else 2), since
-    return (1 if now - since >= CROWDED_FIRST_REQUEST_TIMEOUT_S else 3), since
+        return (0 if now_s - since >= CROWDED_FIRST_REQUEST_TIMEOUT_S else 2), since
+    return (1 if now_s - since >= CROWDED_FIRST_REQUEST_TIMEOUT_S else 3), since

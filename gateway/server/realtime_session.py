@@ -280,9 +280,9 @@ class RealtimeSession:
         timeouts, services = self._attempt.timeouts, self._active.services
         while True:
             await asyncio.sleep(TICK_S)
-            now = self._loop.time()
-            self._billing.drop_refused_responses(now - REFUSED_S)
-            self._check_frames(now)
+            now_s = self._loop.time()
+            self._billing.drop_refused_responses(now_s - REFUSED_S)
+            self._check_frames(now_s)
             try:
                 services.auth.api_keys.refresh(self._active.context.caller)
             except errors.GatewayError as gateway_error:
@@ -297,19 +297,19 @@ class RealtimeSession:
             if not self._billing.busy:
                 if not services.drain.open:
                     self._request_end(SessionEnd(WSCloseCode.SERVICE_RESTART, "the gateway shuts down"))
-                elif now - self._received_at > IDLE_S:
+                elif now_s - self._received_at > IDLE_S:
                     self._request_end(SessionEnd(WSCloseCode.GOING_AWAY, "the session was idle"))
-            elif not self._sending and now - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
+            elif not self._sending and now_s - self._answered_at > max(timeouts.first_byte_s, timeouts.idle_s):
                 timeout_error = errors.ProviderTimeout("The provider took too long to answer", phase="stream")
                 self._request_end(SessionEnd(WSCloseCode.INTERNAL_ERROR, "", "failed", timeout_error))
 
-    def _check_frames(self, now: float) -> None:
-        if self._meters.client.update_progress(now):
+    def _check_frames(self, now_s: float) -> None:
+        if self._meters.client.update_progress(now_s):
             message = f"A large frame was not complete, and read by the provider, within {FRAME_S:.0f} seconds"
             self._request_end(
                 SessionEnd(WSCloseCode.POLICY_VIOLATION, "slow frame", "refused", errors.InvalidRequest(message))
             )
-        if self._meters.provider.update_progress(now) and not self._sending:
+        if self._meters.provider.update_progress(now_s) and not self._sending:
             timeout_error = errors.ProviderTimeout(
                 f"The provider did not complete a large frame in {FRAME_S:.0f} seconds", phase="stream"
             )

@@ -168,7 +168,7 @@ class Connection(asyncio.Protocol):
         self.waiting_bytes = 0
         self._close()
 
-    def expire(self, now: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
+    def expire(self, now_s: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
         self.due_at = NEVER
         if self.busy and not self._ending:
             phase = "body" if self.framing.headed else "headers"

@@ -96,7 +96,7 @@ def perform(waits: Sequence[float] = (), failures: int = 0, ends: Sequence[tuple
 
 
 def test_scores() -> None:
-    score = partial(compute_score, now=0.0)
+    score = partial(compute_score, now_s=0.0)
     quick = perform([0.5, 0.5], ends=[(Usage(10, 100), 110)])
     assert score([quick], "latency", streams=True).amount == pytest.approx(0.5)
     assert score([quick], "latency", streams=False).amount is None

@@ -107,26 +107,26 @@ class ActiveRequestsFeed:
                 self._snapshots.pop(scope, None)
                 self._other_views.pop(scope, None)
 
-    async def ask_others(self, scope: int | None, now: float) -> tuple[str, ...]:
+    async def ask_others(self, scope: int | None, now_s: float) -> tuple[str, ...]:
         """Query the other nodes, at most once per tick. Return the ids of the nodes that did not answer."""
         if self._ask is None:
             return ()
         async with self._query_lock:
             view = self._other_views.get(scope)
-            if view is None or now - view.at >= self.tick_s * EARLY_SHARE:
-                view = OthersView(now)
+            if view is None or now_s - view.at >= self.tick_s * EARLY_SHARE:
+                view = OthersView(now_s)
                 with suppress(StoreUnavailable):  # the list of nodes is unavailable
                     calls, view.unanswered = await self._ask(scope)
                     view.calls = read_answer(list[RunningRequest], calls)
                 self._other_views[scope] = view
         return view.unanswered
 
-    def snapshot(self, scope: int | None, now: float) -> ActivityView:
-        """Return the last snapshot, or a new one if it is older than a tick. ``now`` is loop time."""
+    def snapshot(self, scope: int | None, now_s: float) -> ActivityView:
+        """Return the last snapshot, or a new one if it is older than a tick. ``now_s`` is loop time."""
         snapshot = self._snapshots.get(scope)
-        if snapshot is not None and now - snapshot.at < self.tick_s * EARLY_SHARE:
+        if snapshot is not None and now_s - snapshot.at < self.tick_s * EARLY_SHARE:
             return snapshot
-        calls = list_running(self._running, scope, now)
+        calls = list_running(self._running, scope, now_s)
         if scope in self._other_views:
             calls = merge_calls(calls, self._other_views[scope].calls)
         self.taken += 1
@@ -134,20 +134,23 @@ class ActiveRequestsFeed:
         if snapshot is None or state != snapshot.state:
             number = 1 if snapshot is None else snapshot.number + 1
             data = orjson.dumps(calls, default=write_answer).decode()
-            self._snapshots[scope] = ActivityView(now, number, state, data)
+            self._snapshots[scope] = ActivityView(now_s, number, state, data)
         else:
-            snapshot.at = now
+            snapshot.at = now_s
         return self._snapshots[scope]
 
 
-def list_running(active: ActiveRequests, scope: int | None, now: float) -> list[RunningRequest]:
-    """Return this node's active requests of the account ``scope``, or of all accounts; ``now`` is loop time."""
+def list_running(active: ActiveRequests, scope: int | None, now_s: float) -> list[RunningRequest]:
+    """Return this node's active requests of the account ``scope``, or of all accounts; ``now_s`` is loop time."""
     return [
-        _build_running_request(call, now, active.node, with_details=scope is None) for call in active.list_calls(scope)
+        _build_running_request(call, now_s, active.node, with_details=scope is None)
+        for call in active.list_calls(scope)
     ]
 
 
-def _build_running_request(call: ActiveRequest, now: float, node: str | None, *, with_details: bool) -> RunningRequest:
+def _build_running_request(
+    call: ActiveRequest, now_s: float, node: str | None, *, with_details: bool
+) -> RunningRequest:
     """Return the request as JSON shows it. With ``with_details`` it has what only administrators see."""
     ctx, inference = call.context, call.context.parsed
     return RunningRequest(
@@ -158,7 +161,7 @@ def _build_running_request(call: ActiveRequest, now: float, node: str | None, *,
         operation=ctx.operation,
         stream=inference.stream if inference else False,
         started_at=build_time(ctx.started_ms // 1000),
-        running_ms=round((now - ctx.started_at) * 1000),
+        running_ms=round((now_s - ctx.started_at) * 1000),
         phase=find_phase(ctx),
         channel=ctx.attempts[-1].channel.name if with_details and ctx.attempts else None,
         attempts=len(ctx.attempts),

@@ -231,18 +231,18 @@ class _ChannelStatus:
     may_insist: bool
 
     @classmethod
-    def of(cls, target: Target, account: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
+    def of(cls, target: Target, account_id: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
         """Return the current state. Account 0 (no account) gets the state that the latest request observed."""
         state, now = target.state, load_balancer.now
-        account = account or state.find_affected_account(target.endpoint_key)
-        obstacle = state.find_obstacle(target.endpoint_key, account, now)
+        account_id = account_id or state.find_affected_account(target.endpoint_key)
+        obstacle = state.find_obstacle(target.endpoint_key, account_id, now)
         may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
         return cls(
             target,
             obstacle,
-            state.list_failing(target.endpoint_key, account),
-            state.find_share(target.endpoint_key, account, now, load_balancer.settings.rules),
-            may_insist and state.find_insisting_s(target.endpoint_key, account, now) is not None,
+            state.list_failing(target.endpoint_key, account_id),
+            state.find_share(target.endpoint_key, account_id, now, load_balancer.settings.rules),
+            may_insist and state.find_insisting_s(target.endpoint_key, account_id, now) is not None,
         )
 
     @property
