@@ -46,7 +46,7 @@ class DemoUpstream:
         self._api_key = secrets.token_urlsafe(32)
         self._runner: web.AppRunner | None = None
         self._closers: tuple[Callable[[], None], ...] = ()
-        self._streams = 0
+        self._stream_count = 0
 
     @property
     def base_url(self) -> str:
@@ -112,11 +112,11 @@ class DemoUpstream:
         response = DemoResponse.create(chat_request)
         if not chat_request.stream:
             return build_reply(response.build_completion())
-        self._streams += 1
+        self._stream_count += 1
         try:
             return await self._stream(request, response)
         finally:
-            self._streams -= 1
+            self._stream_count -= 1
 
     async def _stream(self, request: web.Request, provider_response: "DemoResponse") -> web.StreamResponse:
         response = web.StreamResponse(headers=EVENT_STREAM)

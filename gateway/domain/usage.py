@@ -160,7 +160,7 @@ def parse_usage(fields: object, *, completes: bool = False) -> Usage | None:
         if len(fields) == _PLAIN_FIELD_COUNT and "completion_tokens" in fields:
             return Usage(prompt, completion, 0, "upstream")
     else:
-        completion = min(completion + _find_separate_reasoning(fields, prompt + completion), MAX_TOKENS)
+        completion = min(completion + _find_separate_reasoning_tokens(fields, prompt + completion), MAX_TOKENS)
     prompt_details: Any = fields.get("prompt_tokens_details")
     details = prompt_details if isinstance(prompt_details, dict) else _EMPTY_DETAILS
     cached: int | None = None
@@ -269,7 +269,7 @@ def attach_details(usage: Usage, details: Mapping[str, Any]) -> Usage:
     return attrs.evolve(usage, details=attrs.evolve(usage.details or NO_USAGE_DETAILS, **counts))
 
 
-def _find_separate_reasoning(reported_usage: Mapping[str, Any], counted_tokens: int) -> int:
+def _find_separate_reasoning_tokens(reported_usage: Mapping[str, Any], counted_tokens: int) -> int:
     """Return the reasoning tokens that the total includes and ``counted_tokens`` does not. 0 if both include them."""
     details = reported_usage.get("completion_tokens_details")
     reasoning = parse_count(details.get("reasoning_tokens")) if isinstance(details, dict) else None

@@ -251,7 +251,7 @@ class _PartialFile:
         self._missing_block: int | None = None
         self._size = size
         self._position = 0
-        self._reads = 0
+        self._read_count = 0
 
     def take_missing(self) -> int | None:
         block_number, self._missing_block = self._missing_block, None
@@ -271,9 +271,9 @@ class _PartialFile:
         return position
 
     def read(self, size: int) -> bytes:
-        self._reads += 1
+        self._read_count += 1
         end = min(self._position + size, self._size)
-        if self._missing_block is not None or self._reads > MAX_READS or not 0 <= size <= MAX_READ_BYTES:
+        if self._missing_block is not None or self._read_count > MAX_READS or not 0 <= size <= MAX_READ_BYTES:
             raise _MissingBytesError
         pieces = []
         while self._position < end:

@@ -88,7 +88,7 @@ class ChannelService:
         self._note_listing = note_listing
         self._demo = demo
         self._demo_mode: DemoMode = "auto"
-        self._demo_calls = 0
+        self._demo_call_count = 0
         self._demo_used_s: float | None = None
 
     async def declare(self, channels: Iterable[Channel]) -> None:
@@ -167,9 +167,9 @@ class ChannelService:
         )
         state = None if demo is None else self._load_balancer.channels.get(demo.name)
         calls = 0 if state is None else state.calls
-        if calls > self._demo_calls:
+        if calls > self._demo_call_count:
             self._demo_used_s = now_s
-        self._demo_calls = calls
+        self._demo_call_count = calls
         return self._demo_used_s is not None and now_s - self._demo_used_s < DEMO_STAYS_S
 
     async def review_demo(self) -> None:

@@ -132,9 +132,9 @@ class StepList(TargetList):
         if isinstance(error, StaleConnection) and not self._risks_double_media(error):
             self._max_attempts += 1  # the same step gets the request again, and every later one keeps its attempt
             is_free = True
-        if (is_free or self._attempts < self._step_attempts) and super().prepare_retry(failed, error):
+        if (is_free or self._attempt_count < self._step_attempts) and super().prepare_retry(failed, error):
             return True
-        if self._attempts >= self._max_attempts or self._risks_double_media(error):
+        if self._attempt_count >= self._max_attempts or self._risks_double_media(error):
             return False
         return self._leave_step(self._failure_causes)
 
@@ -283,7 +283,7 @@ class StepList(TargetList):
 
     def _has_other(self, target: Target) -> bool:
         return super()._has_other(target) or (
-            self._attempts < self._max_attempts and self._find_next_step({"timeout"}) is not None
+            self._attempt_count < self._max_attempts and self._find_next_step({"timeout"}) is not None
         )
 
     @property

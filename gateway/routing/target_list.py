@@ -92,7 +92,7 @@ class TargetList:
         self._insisting = False
         self._ranked_at = 0
         self._tried_channels: tuple[str, ...] = ()
-        self._attempts = 0
+        self._attempt_count = 0
         self._max_attempts = max_attempts or load_balancer.settings.max_attempts
         self._sends_once = False
         self._next_target: Target | None = None
@@ -192,7 +192,7 @@ class TargetList:
 
         A channel with a queue stays: the request waits there until other gateways have released a place.
         """
-        self._attempts -= 1
+        self._attempt_count -= 1
         if attempt.slot.state.queue is None or self._wait_is_over:
             self._tried_channels += (attempt.channel.name,)
         else:
@@ -201,12 +201,12 @@ class TargetList:
     def prepare_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
         """Prepare another attempt after ``failed``, which is released. Return False if ``error`` is the answer."""
         if isinstance(error, errors.UnsupportedByProvider):  # nothing was sent, so the next attempt is no retry
-            self._attempts -= 1
+            self._attempt_count -= 1
             if isinstance(error, errors.EndpointMissing):
                 return self._prepare_other_endpoint(failed)
         elif isinstance(error, errors.OutputLimitExceeded):
             return self._prepare_lower_limit(failed, error.limit)
-        elif not error.retryable or self._attempts >= self._max_attempts:
+        elif not error.retryable or self._attempt_count >= self._max_attempts:
             return False
         # A stale connection is no failure of the channel, which gets the request again over a new connection.
         self._sends_once = isinstance(error, StaleConnection)
@@ -243,7 +243,7 @@ class TargetList:
         sent_limit = failed.output_limit or self._inference.allowed_output
         if self._lowered is not None or 0 < sent_limit <= limit:
             return False
-        self._attempts -= 1
+        self._attempt_count -= 1
         self._next_target = self._lowered = failed.target
         self._limit = limit
         return True
@@ -428,7 +428,7 @@ class TargetList:
         return state.find_insisting_s(target.endpoint_key, self.account_id, now_s)
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
-        retry = self._attempts > 0
+        retry = self._attempt_count > 0
         balancer, affinity = self.load_balancer, self.affinity
         preferred_key = None if affinity is None else affinity.find_key(target.state)
         slot = balancer.acquire(
@@ -439,7 +439,7 @@ class TargetList:
             insisting=insisting,
             preferred_key=preferred_key,
         )
-        self._attempts += 1
+        self._attempt_count += 1
         if balancer.measured_balance is not None:
             balancer.measured_balance.measure(slot, target.model, streams=self._inference.stream)
         inference, several = self._inference, None
@@ -474,7 +474,7 @@ class TargetList:
 
     def _has_other(self, target: Target) -> bool:
         """Return whether another channel could serve the request if this channel fails."""
-        if self._attempts >= self._max_attempts:
+        if self._attempt_count >= self._max_attempts:
             return False
         return any(
             other_target.state is not target.state and self._is_open(other_target) for other_target in self.targets

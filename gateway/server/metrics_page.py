@@ -56,7 +56,7 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     yield from _list_channels(services.routing.load_balancer)
     if storage.node is not None:
         check = services.billing.ledger_check
-        yield from list_node_families(storage.node.figures, 0 if check is None else check.problems)
+        yield from list_node_families(storage.node.figures, 0 if check is None else check.problem_count)
 
 
 def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ class SubscriberLimit:
         self._open_streams: Counter[int | None] = Counter()
 
     @contextmanager
-    def join(self, account_id: int | None) -> Iterator[None]:
+    def hold_stream(self, account_id: int | None) -> Iterator[None]:
         if self._open_streams[account_id] >= self._max_streams:
             raise RateLimited(f"The account follows {self._max_streams} {self._noun} already", retry_after_s=5)
         self._open_streams[account_id] += 1

@@ -17,7 +17,7 @@ from gateway.server.context import StorageServices
 from gateway.storage.data_folder import DATABASE, JOURNAL, TIMELINE, UNSTORABLE, check_database_present, find_database
 from gateway.storage.database import Database
 from gateway.storage.identity import check_secrets
-from gateway.storage.integrity_check import check_before_start
+from gateway.storage.integrity_check import check_integrity
 from gateway.storage.journal import RequestJournal
 from gateway.storage.open import open_database
 from gateway.storage.retention import RetentionRepository
@@ -108,7 +108,7 @@ async def _open_database(options: AppOptions) -> Database:
                 log.warning(
                     "store_file_missing", path=str(companion_path), reason="what only this file recorded is lost"
                 )
-    await check_before_start(path, CRASH_CHECK_TIMEOUT_S if folder.killed else CHECK_TIMEOUT_S)
+    await check_integrity(path, CRASH_CHECK_TIMEOUT_S if folder.killed else CHECK_TIMEOUT_S)
     if not options.config.store.url:
         folder.private_file(DATABASE)
     return await open_database(f"sqlite:///{path}")

@@ -18,7 +18,7 @@ _FOREIGN_PROBLEM = "is the database of another program"
 _CHECK_PRAGMAS = ("quick_check", "integrity_check")
 
 
-async def check_before_start(path: Path, within_s: float) -> None:
+async def check_integrity(path: Path, within_s: float) -> None:
     """Raise ``DatabaseStartupError`` if ``path`` belongs to another program, or damage is found in time.
 
     Pages are checked first, then whether indexes agree with their tables. If the file cannot be opened for another

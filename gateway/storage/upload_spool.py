@@ -216,13 +216,13 @@ class _Disk:
     reuse its number.
     """
 
-    __slots__ = ("_descriptor", "_is_closed", "_lock", "_share", "_users")
+    __slots__ = ("_descriptor", "_is_closed", "_lock", "_share", "_user_count")
 
     def __init__(self, share: SpoolQuota) -> None:
         self._share = share
         self._descriptor: int | None = None
         self._lock = threading.Lock()
-        self._users = 0
+        self._user_count = 0
         self._is_closed = False
 
     def write(self, data: bytes, offset: int) -> None:
@@ -243,7 +243,7 @@ class _Disk:
     def close(self) -> None:
         """Close the file as soon as no thread uses it."""
         with self._lock:
-            is_idle = not self._is_closed and not self._users
+            is_idle = not self._is_closed and not self._user_count
             self._is_closed = True
         if is_idle:
             _close_aside(self._descriptor)
@@ -262,12 +262,12 @@ class _Disk:
         with self._lock:
             if self._is_closed:
                 raise ValueError(_CLOSED_ERROR)
-            self._users += 1
+            self._user_count += 1
 
     def _leave(self) -> None:
         with self._lock:
-            self._users -= 1
-            last = self._is_closed and not self._users
+            self._user_count -= 1
+            last = self._is_closed and not self._user_count
         if last:
             _close(self._descriptor)
 

@@ -148,7 +148,7 @@ class WebhookWorker:
     async def _deliver(self, delivery: WebhookDelivery) -> None:
         """Make one attempt or postpone it, then store the delivery."""
         host = self._hosts.setdefault((delivery.account_id, _find_host(delivery.url)), _Host())
-        host.deliveries += 1
+        host.delivery_count += 1
         try:
             if await host.enter(SLOT_WAIT_S * self._wait_scale):
                 delivery = await self._send(delivery, host)
@@ -156,7 +156,7 @@ class WebhookWorker:
                 delivery = host.postpone(delivery, self._now_ms())
             await self._store_outcome(delivery)
         finally:
-            host.deliveries -= 1
+            host.delivery_count -= 1
 
     async def _send(self, delivery: WebhookDelivery, host: "_Host") -> WebhookDelivery:
         try:
@@ -190,7 +190,9 @@ class WebhookWorker:
 
     def _forget_hosts(self) -> None:
         now_ms = self._now_ms()
-        for name in [name for name, host in self._hosts.items() if not host.deliveries and host.next_turn_ms <= now_ms]:
+        for name in [
+            name for name, host in self._hosts.items() if not host.delivery_count and host.next_turn_ms <= now_ms
+        ]:
             del self._hosts[name]
 
     def _now_ms(self) -> int:
@@ -206,7 +208,7 @@ class _Host:
     """
 
     def __init__(self) -> None:
-        self.deliveries = 0
+        self.delivery_count = 0
         self.last_duration_ms = 0
         self.next_turn_ms = 0
         self._slots = asyncio.Semaphore(MAX_PER_HOST)

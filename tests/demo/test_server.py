@@ -274,12 +274,12 @@ async def test_a_client_that_leaves_stops_the_stream_at_once() -> None:
     async with openai.AsyncOpenAI(base_url=upstream.base_url, api_key=upstream.api_key) as client:
         stream = await client.chat.completions.create(**ASK, stream=True)
         await anext(aiter(stream))
-        assert upstream._streams == 1
+        assert upstream._stream_count == 1
         await stream.close()
         for _ in range(50):
-            if upstream._streams:
+            if upstream._stream_count:
                 await asyncio.sleep(0.005)
-        assert upstream._streams == 0
+        assert upstream._stream_count == 0
     await upstream.stop()
 
 
@@ -294,7 +294,7 @@ async def test_stopping_does_not_wait_for_a_slow_stream() -> None:
             await upstream.stop()
         with pytest.raises(aiohttp.ClientError):
             await response.read()
-    assert upstream._streams == 0
+    assert upstream._stream_count == 0
 
 
 async def test_there_is_an_address_only_while_it_runs() -> None:

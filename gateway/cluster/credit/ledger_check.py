@@ -17,11 +17,11 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerCheck:
-    """Reconciles regularly and reports ``problems``, without correcting them; 0 while another node runs the check."""
+    """Reconciles regularly and counts the problems, without correcting them; 0 while another node runs the check."""
 
     def __init__(self, reconcile: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         self._reconcile = reconcile
-        self.problems = 0
+        self.problem_count = 0
 
     async def run(self) -> None:
         try:
@@ -30,7 +30,7 @@ class LedgerCheck:
                 await self.check()
                 await asyncio.sleep(CHECK_INTERVAL_S)
         finally:
-            self.problems = 0  # the new leader reports the differences
+            self.problem_count = 0  # the new leader reports the differences
 
     async def check(self) -> None:
         try:
@@ -38,6 +38,6 @@ class LedgerCheck:
         except StoreUnavailable as error:
             log.warning("ledger_not_checked", error=error.message)
             return
-        self.problems = len(problems)
+        self.problem_count = len(problems)
         if problems:
             log.error("ledger_incorrect", failures=len(problems), reason="; ".join(problems[:MAX_SHOWN_PROBLEMS]))

@@ -55,7 +55,7 @@ class LimitSender:
         self._wake = asyncio.Event()
         self._state: Literal["new", "reached", "lost"] = "new"
         self._is_late = False
-        self._late_answers = 0
+        self._late_answer_count = 0
         self._linger_timer: asyncio.TimerHandle | None = None
         self.away = True
 
@@ -96,8 +96,8 @@ class LimitSender:
         except (StoreUnavailable, TimeoutError) as error:
             self._switch_to_local(str(error) or "no connection in time")
             return False
-        self._late_answers = 0
-        return await self._send() and not self._late_answers
+        self._late_answer_count = 0
+        return await self._send() and not self._late_answer_count
 
     async def _send_while_reached(self) -> None:
         self.away = False
@@ -113,7 +113,7 @@ class LimitSender:
             if not await self._send():
                 return
             _check_cancelled()
-            if self._late_answers >= _MAX_LATE_ANSWERS:
+            if self._late_answer_count >= _MAX_LATE_ANSWERS:
                 self._switch_to_local("its answers are late")
                 return
 
@@ -131,7 +131,7 @@ class LimitSender:
             return False
         finally:
             timer.cancel()
-        self._late_answers = self._late_answers + 1 if self._is_late else 0
+        self._late_answer_count = self._late_answer_count + 1 if self._is_late else 0
         self._work.deliver(answer)
         if self._state == "reached":
             self.away = False

@@ -60,7 +60,7 @@ def _find_format(inference: InferenceRequest) -> str:
     return inference.body.get("response_format") or "mp3"
 
 
-_TRANSCRIPT_FIELDS = ("diarize", "num_speakers", "tag_audio_events", "seed")
+_TRANSCRIPTION_FIELDS = ("diarize", "num_speakers", "tag_audio_events", "seed")
 """ElevenLabs' own fields, which clients may send."""
 
 
@@ -70,7 +70,7 @@ def build_form(inference: InferenceRequest, model: str) -> Form:
     fields: Body = {"model_id": model, "timestamps_granularity": "word", "tag_audio_events": False}
     fields |= {
         name: inference.body[name]
-        for name in (*_TRANSCRIPT_FIELDS, "temperature")
+        for name in (*_TRANSCRIPTION_FIELDS, "temperature")
         if inference.body.get(name) is not None
     }
     if inference.body.get("language"):

@@ -39,14 +39,14 @@ class ImageTask:
         host: the vendor's server that has the task; None for the channel's own server.
     """
 
-    __slots__ = ("_id", "_invalid_polls", "_path_prefix", "_wait_s", "ended", "host")
+    __slots__ = ("_id", "_invalid_poll_count", "_path_prefix", "_wait_s", "ended", "host")
 
     def __init__(self, base_path: str, first_wait_s: float, *, separator: str = "/") -> None:
         self._path_prefix = f"{base_path}{separator}"
         self.host: str | None = None
         self._wait_s = first_wait_s
         self._id: str | None = None
-        self._invalid_polls = 0
+        self._invalid_poll_count = 0
         self.ended = False
 
     def parse_object(self, raw: bytes) -> dict[str, Any] | None:
@@ -58,11 +58,11 @@ class ImageTask:
         try:
             value = parse_any_object(raw)
         except ProviderBadResponse:
-            self._invalid_polls += 1
-            if self._id is None or self._invalid_polls > MAX_INVALID_POLLS:
+            self._invalid_poll_count += 1
+            if self._id is None or self._invalid_poll_count > MAX_INVALID_POLLS:
                 raise
             return None
-        self._invalid_polls = 0
+        self._invalid_poll_count = 0
         return value
 
     def follow(self, task_id: object) -> ProviderRequest:

@@ -45,7 +45,16 @@ class SseSplitter:
         noise: total bytes of events without data, counted by the code that parses the events.
     """
 
-    __slots__ = ("_buffer", "_commas", "_containers", "_is_lf_only", "_limit", "_lines", "has_pending", "noise")
+    __slots__ = (
+        "_buffer",
+        "_comma_count",
+        "_container_count",
+        "_is_lf_only",
+        "_limit",
+        "_line_count",
+        "has_pending",
+        "noise",
+    )
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self.has_pending = False
@@ -53,7 +62,7 @@ class SseSplitter:
         self._limit = limit
         self._is_lf_only = True  # whether every line so far ended in LF
         self._buffer = bytearray()
-        self._lines = self._containers = self._commas = 0
+        self._line_count = self._container_count = self._comma_count = 0
 
     @property
     def held_bytes(self) -> int:
@@ -97,7 +106,7 @@ class SseSplitter:
     def take(self) -> bytes:
         data, self._buffer = bytes(self._buffer), bytearray()
         self.has_pending = False
-        self._lines = self._containers = self._commas = 0
+        self._line_count = self._container_count = self._comma_count = 0
         return data
 
     def _append(self, data: bytes) -> int:
@@ -122,10 +131,10 @@ class SseSplitter:
         return -1
 
     def _check_counts(self, data: bytes) -> None:
-        self._lines += data.count(b"\n") + data.count(b"\r")
-        self._containers += data.count(b"{") + data.count(b"[")
-        self._commas += data.count(b",")
-        if self._lines > MAX_LINES or self._containers > MAX_CONTAINERS or self._commas > MAX_VALUES:
+        self._line_count += data.count(b"\n") + data.count(b"\r")
+        self._container_count += data.count(b"{") + data.count(b"[")
+        self._comma_count += data.count(b",")
+        if self._line_count > MAX_LINES or self._container_count > MAX_CONTAINERS or self._comma_count > MAX_VALUES:
             raise EventTooLong("The provider sent an event of too many parts")
 
 

@@ -74,7 +74,7 @@ async def get_running_events(request: AdminRequest) -> web.StreamResponse:
     """
     feed, actor = request.services.admin.active_feed, request.actor
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
-    with feed.following.join(actor.account_id), feed.watch(actor.scope):
+    with feed.following.hold_stream(actor.account_id), feed.watch(actor.scope):
         await response.prepare(request.http)
         try:
             async with response:

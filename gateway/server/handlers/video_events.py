@@ -28,7 +28,7 @@ async def get_events(request: web.Request) -> web.StreamResponse:
     services, caller = request.app[SERVICES], request[CALLER]
     job = await services.videos.jobs.get(request.match_info["id"], caller.account.id)
     response = EventSourceResponse(sep="\n", send_timeout=SEND_TIMEOUT_S)
-    with request.app[SUBSCRIBER_LIMIT].join(caller.account.id):
+    with request.app[SUBSCRIBER_LIMIT].hold_stream(caller.account.id):
         async with services.videos.notifier.listen(job.id) as job_changed:
             await response.prepare(request)
             try:

@@ -16,7 +16,7 @@ from gateway.server.admin.operation import AdminOperation
 from gateway.server.admin.routes import list_admin_operations
 from gateway.server.openapi.admin import build_admin, list_tags
 from gateway.server.openapi.attrs_schema import Schema
-from gateway.server.openapi.error_responses import build_error_responses, name_error_response
+from gateway.server.openapi.error_responses import build_error_responses, make_error_response_name
 from gateway.server.openapi.operation import OperationDoc, ResponseDoc, ref
 
 RIGHTS = "x-rights"
@@ -80,7 +80,7 @@ def build_operation(entry: OperationDoc) -> dict[str, Any]:
         "requestBody": _build_body(entry),
         "responses": {
             str(entry.answer.status): _build_answer(entry.answer),
-            **{str(status): ref(name_error_response(status), "responses") for status in sorted(entry.faults)},
+            **{str(status): ref(make_error_response_name(status), "responses") for status in sorted(entry.faults)},
         },
         "security": [] if anyone else [{"adminToken": []}, {"session": []}],
         RIGHTS: entry.rights,

@@ -80,12 +80,12 @@ def name_phrase(status: int) -> str:
     return _PHRASES[status]
 
 
-def name_error_response(status: int) -> str:
+def make_error_response_name(status: int) -> str:
     """Return the name of a status's error response under ``components.responses``."""
     return _PHRASES[status].title().replace(" ", "")
 
 
-_STATUSES = {name_error_response(status): status for status in _PHRASES}
+_STATUSES = {make_error_response_name(status): status for status in _PHRASES}
 
 
 def build_error_responses(used_names: Iterable[str]) -> dict[str, Schema]:

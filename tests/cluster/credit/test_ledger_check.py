@@ -19,7 +19,7 @@ async def test_differences_are_an_error_with_the_first_of_them() -> None:
     check = LedgerCheck(lambda: give(*"abcdefg"))
     with capture_logs() as lines:
         await check.check()
-    assert check.problems == 7
+    assert check.problem_count == 7
     (line,) = lines
     assert (line["event"], line["log_level"], line["failures"]) == ("ledger_incorrect", "error", 7)
     assert line["reason"] == "; ".join("abcdefg"[:MAX_SHOWN_PROBLEMS])
@@ -61,4 +61,4 @@ async def test_a_node_that_leads_no_more_reports_nothing() -> None:
     await asyncio.sleep(0)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert check.problems == 0
+    assert check.problem_count == 0

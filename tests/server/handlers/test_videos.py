@@ -414,12 +414,12 @@ def test_an_account_follows_so_many_jobs_and_no_more_until_it_leaves_one() -> No
     following = SubscriberLimit()
     with ExitStack() as stack:
         for _ in range(MAX_SUBSCRIBERS):
-            stack.enter_context(following.join(1))
-        with pytest.raises(RateLimited), following.join(1):
+            stack.enter_context(following.hold_stream(1))
+        with pytest.raises(RateLimited), following.hold_stream(1):
             pass
-        with following.join(2):
+        with following.hold_stream(2):
             pass
-    with following.join(1):
+    with following.hold_stream(1):
         pass
     assert following._open_streams == {}
 

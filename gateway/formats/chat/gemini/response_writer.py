@@ -39,6 +39,7 @@ MAX_HELD_BYTES = 16 * 1024 * 1024
 """The limit on buffered function calls in approximate bytes. They are buffered because the format has no deltas."""
 _FRAGMENT_BYTES = 64
 _CALL_BYTES = 1_024
+"""Approximate memory of a piece of arguments and of a function call, without their texts."""
 _FINISH_REASONS: dict[Reason, str] = {
     "stop": "STOP",
     "tool_calls": "STOP",
