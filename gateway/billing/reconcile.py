@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import Any, Protocol
 
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.balance import Balance, Owner, UtcDay
-from gateway.domain.ledger import ClusterAudit, KeyTotals, Spending, describe_overrun
+from gateway.domain.balance import DAY_S, Balance, Owner, UtcDay
+from gateway.domain.ledger import ClusterAudit, KeyTotals, Spending, SubjectTotals, describe_overrun
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
@@ -62,6 +63,7 @@ async def reconcile(
     )
     totals = await ledger.list_totals()
     problems += _compare_totals(totals)
+    problems += compare_subjects(await ledger.list_subject_totals())
     return {
         **_build_report(problems, overruns, totals),
         "purses": len(memory_sums),
@@ -78,6 +80,7 @@ async def reconcile_node(
 ) -> dict[str, Any]:
     """Return the report of a cluster node. ``open_holds`` and ``waiting_rows`` count only this node's."""
     all_problems = [*audit.problems, *problems, *_check_reservations(balances), *_compare_totals(audit.totals)]
+    all_problems += compare_subjects(audit.subject_totals)
     all_problems += [] if jobs is None else await _list_contradictions(jobs)
     held_nanos = sum(balance.held_nanos for _, balance in balances.list_balances("account"))
     return {
@@ -107,6 +110,18 @@ def _compare_totals(totals: Iterable[KeyTotals]) -> list[str]:
         f"of its days, {total.requests_nanos} in its requests (nano-USD)"
         for total in totals
         if not total.entries_nanos == total.usage_nanos == total.requests_nanos
+    ]
+
+
+def compare_subjects(totals: Iterable[SubjectTotals]) -> list[str]:
+    """Return a problem for each key and day whose users and unattributed requests do not sum up to its charges."""
+    return [
+        f"key {total.key_id}: {total.users_nanos} in the sums of users on "
+        f"{datetime.fromtimestamp(total.day * DAY_S, UTC):%Y-%m-%d}, {total.user_rows_nanos} in their requests, "
+        f"{total.unattributed_nanos} in requests without a user, "
+        f"{total.usage_nanos} in the sum of the day (nano-USD)"
+        for total in totals
+        if not total.is_correct
     ]
 
 

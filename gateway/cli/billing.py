@@ -14,12 +14,23 @@ from gateway.cli.options import Amount, Command, Day, client_command, limit_opti
 from gateway.cli.output import print_answer
 from gateway.cli.output_billing import print_audit, print_credit, print_credits, print_forecasts, print_usage
 
-_AXES = ("day", "hour", "model", "key", "account", "channel", "provider")
+_AXES = ("day", "hour", "model", "key", "account", "channel", "provider", "user", "session", "tag:NAME")
 _MAX_DAYS = 3660
 _AUDIT_TIMEOUT_S = 600.0
 """Timeout of the ledger check, which reads every entry."""
 _NEGATIVE_AMOUNTS = {"ignore_unknown_options": True}
 """Settings of a command that let click parse ``-5`` as an amount, not as an option."""
+
+
+class _UsageAxis(click.ParamType[str]):
+    """What rows are grouped by: one of a few names, or a tag's with the prefix ``tag:``."""
+
+    name = "axis"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in _AXES and not value.startswith("tag:"):
+            self.fail(f"{value!r} is not one of {', '.join(_AXES)}", param, ctx)
+        return str(value)
 
 
 def add_credit_commands(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:
@@ -60,7 +71,9 @@ def add_credit_commands(group: click.Group, path: str, argument: Callable[[Comma
 
 
 @click.command(short_help="Show requests, tokens and cost over time.")
-@click.option("--by", type=click.Choice(_AXES), default="day", show_default=True, help="Group rows by this.")
+@click.option(
+    "--by", type=_UsageAxis(), default="day", show_default=True, help=f"Group rows by this: {', '.join(_AXES)}."
+)
 @click.option("--since", type=Day(), help="First day: 2027-01-31, yesterday or 7d.  [default: 30 days ago]")
 @click.option("--until", type=Day(), help="Last day.  [default: today]")
 @click.option("--days", type=click.IntRange(1, _MAX_DAYS), metavar="N", help="The last N days, instead of --since.")
@@ -75,16 +88,18 @@ def usage(
     """Show requests, tokens and cost, with a bar for each row's cost relative to the highest.
 
     Days and hours are UTC; by hour, the default is the last 24 hours. A request counts on the day on which it ended. If
-    all costs are 0, the bars show requests. Refused requests are counted and cost nothing. A narrow terminal shows
-    fewer columns; --json has them all. With --forecast, show the quotas of keys and accounts, and when each is reached
-    if the last seven weeks repeat; with less than a week of requests, if the current period goes on.
+    all costs are 0, the bars show requests. Refused requests are counted and cost nothing. By user, session and tag,
+    rows in brackets have the rest. A narrow terminal shows fewer columns; --json has them all. With --forecast, show
+    the quotas of keys and accounts, and when each is reached if the last seven weeks repeat; with less than a week of
+    requests, if the current period goes on.
 
     \b
     Examples:
       gateway usage
       gateway usage --by model --since 7d
-      gateway usage --by provider --days 30
       gateway usage --by key --since 2027-01-01 --until 2027-01-31 --account team
+      gateway usage --by user --key chat-app
+      gateway usage --by tag:team
       gateway usage --forecast --account team
       gateway usage --json
     """

@@ -37,6 +37,8 @@ _EMPTY_USAGE = {
     "cost_usd": 0.0,
     "saved_usd": 0.0,
 }
+_REMAINDERS = ("unlisted", "other", "unattributed")
+"""What usage by user, session or tag sums besides its lines."""
 CREDITS = (
     Column("TIME", "at"),
     Column("KIND", lambda credit: _KIND_LABELS[credit["kind"]]),
@@ -50,7 +52,11 @@ def print_usage(usage: Json) -> None:
     """Print a table of usage with a bar for each row and the total at the end."""
     from rich.console import Console
 
-    axis, lines, total = usage["by"], usage["data"], usage["total"]
+    axis, lines, total = usage["by"].partition(":")[0], usage["data"], usage["total"]
+    lines = [
+        *lines,
+        *({**rest, axis: f"({name})"} for name in _REMAINDERS if (rest := usage.get(name, {})).get("requests")),
+    ]
     period = f"{usage['since']} to {usage['until']} (UTC)"
     if not lines:
         click.echo(f"No usage from {period}.", err=True)

@@ -92,12 +92,42 @@ class KeyTotals:
 
 
 @frozen
+class SubjectTotals:
+    """The charges of a key on a day from each source, in nano-USD.
+
+    Attributes:
+        is_complete: retention has deleted no row of the key and day.
+        usage_nanos: the sum of the day.
+        users_nanos: the sums of its users.
+        user_rows_nanos: its requests with a user.
+        unattributed_nanos: its requests without a user.
+    """
+
+    day: int
+    account_id: int
+    key_id: int
+    is_complete: bool
+    usage_nanos: int
+    users_nanos: int
+    user_rows_nanos: int
+    unattributed_nanos: int
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether users and unattributed requests sum up to the key's day, as far as its rows are stored."""
+        if self.is_complete:
+            users_agree = self.users_nanos == self.user_rows_nanos
+            return users_agree and self.users_nanos + self.unattributed_nanos == self.usage_nanos
+        return self.user_rows_nanos <= self.users_nanos <= self.usage_nanos - self.unattributed_nanos
+
+
+@frozen
 class ClusterAudit:
     """A consistent audit of the data that the nodes of a cluster share.
 
     ``problems`` are differences between balances, leases, charges, credits and jobs. ``overruns`` are the limits that
     were exceeded. ``totals`` are the charges of each key. ``jobs`` is the number of unfinished jobs, and
-    ``held_nanos`` the sum of their reservations.
+    ``held_nanos`` the sum of their reservations. ``subject_totals`` are the charges of each key and day, by users.
     """
 
     problems: Sequence[str]
@@ -105,6 +135,7 @@ class ClusterAudit:
     totals: Sequence[KeyTotals]
     jobs: int
     held_nanos: int
+    subject_totals: Sequence[SubjectTotals] = ()
 
 
 def describe_overrun(owner: str, owner_id: int, nanos: int) -> str:

@@ -79,36 +79,6 @@ class SubjectUsage:
     other: TrafficLine
 
 
-@frozen
-class SubjectTotals:
-    """The charges of a key on a day from each source, in nano-USD.
-
-    Attributes:
-        is_complete: retention has deleted no row of the key and day.
-        usage_nanos: the sum of the day.
-        users_nanos: the sums of its users.
-        user_rows_nanos: its requests with a user.
-        unattributed_nanos: its requests without a user.
-    """
-
-    day: int
-    account_id: int
-    key_id: int
-    is_complete: bool
-    usage_nanos: int
-    users_nanos: int
-    user_rows_nanos: int
-    unattributed_nanos: int
-
-    @property
-    def is_correct(self) -> bool:
-        """Whether users and unattributed requests sum up to the key's day, as far as its rows are stored."""
-        if self.is_complete:
-            users_agree = self.users_nanos == self.user_rows_nanos
-            return users_agree and self.users_nanos + self.unattributed_nanos == self.usage_nanos
-        return self.user_rows_nanos <= self.users_nanos <= self.usage_nanos - self.unattributed_nanos
-
-
 def sum_subjects(rows: Iterable[RequestRecord]) -> Mapping[SubjectKey, Sums]:
     """Return the amounts to add to the sums of subjects, in a fixed order against deadlocks."""
     sums_by_key: dict[SubjectKey, Sums] = {}

@@ -109,5 +109,7 @@ def _open_history(
     database: Database, request_log: RequestLogRepository, api_keys: ApiKeyAuthenticator, routing: RoutingServices
 ) -> "RequestHistory":
     from gateway.server.admin.request_history import RequestHistory  # noqa: PLC0415 - with the first look at it
+    from gateway.storage.subject_usage import SubjectUsageRepository  # noqa: PLC0415 - as above
 
-    return RequestHistory(request_log, TrafficRepository(database), api_keys, routing.catalog, routing.router)
+    traffic, subjects = TrafficRepository(database), SubjectUsageRepository(database)
+    return RequestHistory(request_log, traffic, api_keys, routing.catalog, routing.router, subjects=subjects)

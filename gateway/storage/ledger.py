@@ -17,6 +17,7 @@ from gateway.domain.ledger import (
     KeyTotals,
     LedgerEntry,
     Spending,
+    SubjectTotals,
     UsageAxis,
     UsageFilter,
     UsageLine,
@@ -314,14 +315,23 @@ class LedgerRepository:
         """Return every key's charges according to each table, read in one statement."""
         return [_parse_totals(row) for row in await self._database.read_long(_TOTALS)]
 
+    async def list_subject_totals(self) -> Sequence[SubjectTotals]:
+        """Return the charges of each key and day: its users', those without a user, and all. Empty without users."""
+        from gateway.storage.subject_usage import SUBJECT_TOTALS, parse_totals  # noqa: PLC0415 - only to verify
+
+        return parse_totals(await self._database.read_long(SUBJECT_TOTALS))
+
     async def audit_cluster(self) -> ClusterAudit | None:
         """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
         if self._database.credit is None:
             return None
-        problems, overruns, open_jobs = await self._database.credit.list_problems([_TOTALS, _SUM_OPEN_JOBS])
-        jobs: Row[Any] = open_jobs[1][0]
-        totals = [_parse_totals(row) for row in open_jobs[0]]
-        return ClusterAudit(problems, overruns, totals, int(jobs.number), int(jobs.held))
+        from gateway.storage.subject_usage import SUBJECT_TOTALS, parse_totals  # noqa: PLC0415 - only to verify
+
+        problems, overruns, (total_rows, (jobs,), subject_rows) = await self._database.credit.list_problems(
+            [_TOTALS, _SUM_OPEN_JOBS, SUBJECT_TOTALS]
+        )
+        totals, subject_totals = [_parse_totals(row) for row in total_rows], parse_totals(subject_rows)
+        return ClusterAudit(problems, overruns, totals, int(jobs.number), int(jobs.held), subject_totals)
 
 
 def _parse_totals(row: Row[Any]) -> KeyTotals:

@@ -1,18 +1,25 @@
 """Usage by end user, session and tag in the database."""
 
+from collections.abc import Iterable
 from functools import partial, reduce
+from typing import Any
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Row, Select, case, exists, func, literal, or_, select, union_all
 
+from gateway.domain.balance import DAY_S
+from gateway.domain.ledger import SubjectTotals
 from gateway.domain.subject_usage import OTHER, SubjectFilter, SubjectUsage
 from gateway.domain.traffic import SUMS, TrafficLine, add_lines
 from gateway.storage.database import Database
-from gateway.storage.schema import subject_usage
+from gateway.storage.ledger_rows import UNSTORABLE_MODEL
+from gateway.storage.schema import IS_NAMED, requests, retired, subject_usage, usage_days
 
 _COLUMNS = subject_usage.c
 _SUMMED = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for name in SUMS)
 
 
+_DAY_MS = DAY_S * 1000
+_AMOUNTS = ("usage", "users", "user_rows", "unattributed")
 _NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMS))
 
 
@@ -25,22 +32,18 @@ class SubjectUsageRepository:
     async def find_usage(self, subject_filter: SubjectFilter, max_lines: int) -> SubjectUsage:
         """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those without own sums."""
         conditions = _write_conditions(subject_filter)
-        is_other = (_COLUMNS.value == OTHER).label("is_other")
-        lines_query = (
-            select(_COLUMNS.value, *_SUMMED)
-            .where(*conditions, _COLUMNS.value != OTHER)
-            .group_by(_COLUMNS.value)
-            .order_by(func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value)
-            .limit(max_lines)
-        )
-        rows = await self._database.read_long(lines_query)
-        lines = tuple(TrafficLine(row[0], *map(int, row[1:])) for row in rows)
-        totals_query = select(is_other, *_SUMMED).where(*conditions).group_by(is_other)
-        totals = {
-            bool(row[0]): TrafficLine("", *map(int, row[1:])) for row in await self._database.read_long(totals_query)
-        }
-        rest = reduce(partial(add_lines, sign=-1), lines, totals.get(False, _NO_TRAFFIC))
-        return SubjectUsage(lines, rest, totals.get(True, _NO_TRAFFIC))
+        by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value
+        all_sums = [func.sum(func.sum(_COLUMNS[name])).over() for name in SUMS]  # in the same pass over the table
+        lines_query = select(_COLUMNS.value, *_SUMMED, *all_sums).where(*conditions, _COLUMNS.value != OTHER)
+        lines_query = lines_query.group_by(_COLUMNS.value).order_by(*by_cost).limit(max_lines)
+        days = range(subject_filter.since, subject_filter.until + 1)
+        other_query = select(*_SUMMED).where(*conditions, _COLUMNS.value == OTHER, _COLUMNS.day.in_(days))
+        rows, (other,) = await self._database.read_snapshot([lines_query, other_query])
+        end = 1 + len(SUMS)
+        lines = tuple(TrafficLine(row[0], *map(int, row[1:end])) for row in rows)
+        total = TrafficLine("", *map(int, rows[0][end:])) if rows else _NO_TRAFFIC
+        unlisted = reduce(partial(add_lines, sign=-1), lines, total)
+        return SubjectUsage(lines, unlisted, TrafficLine("", *map(int, other)))
 
 
 def _write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]]:
@@ -54,3 +57,54 @@ def _write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]
     if subject_filter.key_id is not None:
         conditions.append(_COLUMNS.key_id == subject_filter.key_id)
     return conditions
+
+
+def _sum_totals() -> Select[Any]:
+    """Select the charges of each key and day by each source. Without any user there are no rows, and none is read."""
+    rows, has_user = requests.c, IS_NAMED["end_user"]
+    has_users = or_(
+        exists(select(_COLUMNS.kind).where(_COLUMNS.kind == "user")),
+        exists(select(literal(1)).select_from(requests).where(has_user).correlate(None)),
+    )
+    days, cost = usage_days.c, usage_days.c.cost_nanos
+    is_unstorable = days.model == UNSTORABLE_MODEL
+    owner_and_day = (rows.settled_ms // _DAY_MS).label("day"), rows.account_id, rows.key_id
+    sources = [
+        _select_amounts((days.day, days.account_id, days.key_id), usage=cost, unattributed=case((is_unstorable, cost))),
+        _select_amounts((_COLUMNS.day, _COLUMNS.account_id, _COLUMNS.key_id), users=_COLUMNS.cost_nanos).where(
+            _COLUMNS.kind == "user"
+        ),
+        _select_amounts(
+            owner_and_day,
+            user_rows=case((rows.end_user != "", rows.cost_nanos)),
+            unattributed=case((rows.end_user == "", rows.cost_nanos)),
+        ).where(rows.cost_nanos > 0),
+    ]
+    amounts = union_all(*(source.where(has_users) for source in sources)).subquery()
+    owner = amounts.c.account_id, amounts.c.key_id
+    return (
+        select(amounts.c.day, *owner, retired.c.until_ms, *(func.sum(amounts.c[name]).label(name) for name in _AMOUNTS))
+        .select_from(amounts)
+        .outerjoin(retired, (retired.c.account_id == owner[0]) & (retired.c.key_id == owner[1]))
+        .group_by(amounts.c.day, *owner, retired.c.until_ms)
+        .order_by(amounts.c.day, *owner)
+    )
+
+
+def _select_amounts(owner_and_day: tuple[ColumnElement[Any], ...], **amounts: ColumnElement[Any]) -> Select[Any]:
+    zero = literal(0)
+    return select(*owner_and_day, *(func.coalesce(amounts.get(name, zero), 0).label(name) for name in _AMOUNTS))
+
+
+SUBJECT_TOTALS = _sum_totals()
+"""The rows of ``parse_totals``, read in one statement."""
+
+
+def parse_totals(rows: Iterable[Row[Any]]) -> list[SubjectTotals]:
+    """Return the charges of each key and day by each source."""
+    totals = []
+    for row in rows:
+        is_complete = row.until_ms is None or row.day > row.until_ms // _DAY_MS
+        amounts = [int(getattr(row, name)) for name in _AMOUNTS]
+        totals.append(SubjectTotals(row.day, row.account_id, row.key_id, is_complete, *amounts))
+    return totals

@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, select, text, update
 
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
-from gateway.billing.reconcile import CHECK_PAUSE_S
+from gateway.billing.reconcile import CHECK_PAUSE_S, compare_subjects
 from gateway.billing.settlement import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
@@ -40,7 +40,7 @@ from tests.support.billing_services import (
     unix,
 )
 from tests.support.gateway import make_template
-from tests.support.request_records import ROW
+from tests.support.request_records import ROW, make_row
 from tests.support.video_records import put_job
 
 DOLLAR = NANOS_PER_USD
@@ -481,3 +481,41 @@ async def test_the_audit_finds_what_was_changed_in_the_database(
     assert bool(found) is bool(reported)
     for problem in reported:
         assert any(line.startswith(problem) for line in found), found
+
+
+@pytest.mark.parametrize(
+    ("statement", "reported"),
+    [
+        ("SELECT 1", ""),
+        ("DELETE FROM subject_usage", "key 5: 0 in the sums of users on 2025-06-15, 9 in their requests, 4 in"),
+        ("UPDATE subject_usage SET cost_nanos = cost_nanos + 1 WHERE value = 'u-17'", "key 5: 10 in the sums of users"),
+        ("UPDATE subject_usage SET day = day + 1", "key 5: 0 in the sums of users on 2025-06-15"),
+        ("UPDATE subject_usage SET key_id = 6 WHERE kind = 'user'", "key 5: 0 in the sums of users on 2025-06-15"),
+        ("UPDATE requests SET end_user = '' WHERE id = 'req_1'", "key 5: 9 in the sums of users on 2025-06-15, 2 in"),
+        ("INSERT INTO retired VALUES (3, 5, 0, 0, 1750000000128)", ""),
+        (
+            "INSERT INTO retired VALUES (3, 5, 0, 0, 1749945600000); UPDATE subject_usage SET cost_nanos = 99",
+            "key 5: 1",
+        ),
+    ],
+)
+async def test_users_and_unattributed_requests_sum_up_to_the_day_of_their_key(
+    database: Database, statement: str, reported: str
+) -> None:
+    rows = [make_row(1, cost_nanos=7), make_row(2, cost_nanos=2, end_user="b"), make_row(3, cost_nanos=4, end_user="")]
+    ledger = LedgerRepository(database)
+    await ledger.post(rows)
+    for part in statement.split(";"):
+        await database.change(text(part))
+    problems = [total for total in await ledger.list_subject_totals() if not total.is_correct]
+    assert bool(problems) is bool(reported)
+    lines = compare_subjects(problems)
+    assert not reported or any(line.startswith(reported) for line in lines), lines
+
+
+async def test_without_users_nothing_is_compared(database: Database) -> None:
+    ledger = LedgerRepository(database)
+    await ledger.post([make_row(1, end_user="")])
+    assert await ledger.list_subject_totals() == []
+    await ledger.post([make_row(2)])
+    assert len(await ledger.list_subject_totals()) == 1

@@ -146,6 +146,17 @@ def test_a_key_without_money_is_refused_until_it_is_topped_up(server: Server) ->
 
 
 @pytest.mark.slow
+def test_usage_by_user_has_what_is_beyond_the_lines(server: Server) -> None:
+    report = server.ask("usage", "--by", "user", *JANUARY)
+    assert (report["by"], report["data"]) == ("user", [])
+    assert report["unattributed"]["requests"] == report["total"]["requests"] > 0
+    title, _, header, line, total = table(server, "usage", "--by", "tag:team", *JANUARY)
+    assert title.startswith("Usage from 2026-01-01")
+    assert [text.split()[0] for text in (header, line, total)] == ["TAG", "(unattributed)", "total"]
+    assert server.invoke("usage", "--by", "tag:", *JANUARY).exit_code == 1
+
+
+@pytest.mark.slow
 def test_credits_add_up_and_are_listed_newest_first(server: Server) -> None:
     server.ask("accounts", "add", "books", "--quota-usd", "10", "--quota-period", "monthly")
     reset = server.ask("accounts", "show", "books")["resets_at"]

@@ -32,6 +32,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
 from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
+from gateway.storage.subject_usage import SubjectUsageRepository
 from gateway.storage.traffic import TrafficRepository
 from tests.support.first_start import find_template
 from tests.support.gateway import make_template
@@ -167,6 +168,7 @@ class Repositories(  # type: ignore[misc]  # two of them have a _limit of their 
     Attributes:
         database: the database of all of them.
         traffic: its sums of traffic.
+        subjects: its sums of users, sessions and tags.
         audit_log: its audit log.
     """
 
@@ -176,4 +178,5 @@ class Repositories(  # type: ignore[misc]  # two of them have a _limit of their 
         ChannelRepository.__init__(self, self.database, SecretBox(bytes(32)))
         LedgerRepository.__init__(self, self.database)
         self.traffic = TrafficRepository(self.database)
+        self.subjects = SubjectUsageRepository(self.database)
         self.audit_log = AuditLogRepository(self.database)

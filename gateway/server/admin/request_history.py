@@ -14,6 +14,7 @@ from gateway.errors import Conflict, NotFound, RateLimited
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.router import Router
 from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.subject_usage import SubjectUsageRepository
 from gateway.storage.traffic import TrafficRepository
 
 PAGE_ROWS = 200
@@ -29,7 +30,7 @@ MAX_EXPORTS = 2
 
 
 class RequestHistory:
-    """Reads the request log and the traffic sums.
+    """Reads the request log, the traffic sums, and those of users, sessions and tags.
 
     ``retry_s`` is the time in seconds between two checks of a session that exports requests.
     """
@@ -41,9 +42,12 @@ class RequestHistory:
         directory: ApiKeyAuthenticator,
         catalog: ModelCatalog,
         router: Router,
+        *,
+        subjects: SubjectUsageRepository,
     ) -> None:
         self.log = log
         self.traffic = traffic
+        self.subjects = subjects
         self._catalog = catalog
         self._router = router
         self._api_keys = directory

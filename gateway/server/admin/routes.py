@@ -73,6 +73,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/audit", "server.admin.billing:get_audit", "administrator"),
     ("GET", "/usage", "server.admin.usage:get_usage", "viewer"),
     ("GET", "/usage/forecast", "server.admin.forecasts:list_forecasts", "viewer"),
+    ("GET", "/usage/export", "server.admin.usage:export_usage", "viewer"),
     ("GET", "/requests/facets", "server.admin.usage:get_facets", "viewer"),
     ("GET", "/requests/export", "server.admin.export:export_requests", "viewer"),
     ("GET", "/requests", "server.admin.requests:list_requests", "viewer"),

@@ -1,20 +1,24 @@
 """Admin API: sums of requests and costs, and the values to filter requests by."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Annotated, Literal, get_args
 
 import attrs
+from aiohttp import web
 
 from gateway.answer_fields import FIRST, OMITTED, Count, FieldSchema, Moment
 from gateway.domain.account_spec import build_time
+from gateway.domain.attribution import find_tag_problem
 from gateway.domain.channel import Channel
 from gateway.domain.member import Forbidden
 from gateway.domain.request_log import Verdict
+from gateway.domain.subject_usage import SubjectFilter, SubjectKind
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS, Facet, TrafficAxis, TrafficFilter, TrafficLine, add_lines
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_json_schema, build_view
+from gateway.server.admin.export import format_csv
 from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
 from gateway.server.admin.requests import STATUS_QUERY, parse_channel
@@ -26,6 +30,10 @@ _PROVIDER = "provider"
 _AXES: tuple[TrafficAxis, ...] = get_args(TrafficAxis)
 _ALL_AXES = (*_AXES, _PROVIDER)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_SUBJECT_KINDS: tuple[SubjectKind, ...] = get_args(SubjectKind)
+_SUBJECTS_LISTED, _MAX_SUBJECTS_LISTED = 1_000, 10_000
+_TAG_PREFIX = "tag:"
+_REMAINDERS = ("unlisted", "other", "unattributed")
 _OPERATOR_AXES = ("account", "channel", _PROVIDER)
 _UNKNOWN = "unknown"
 _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
@@ -57,7 +65,10 @@ class UsageSums:
 
 @frozen(kw_only=True)
 class UsageLine(UsageSums):
-    """The sums of one hour, day, model, key, account, status, channel or provider. Other labels are left out."""
+    """The sums of one hour, day, model, key, account, status, channel, provider, user, session or value of a tag.
+
+    Other labels are left out.
+    """
 
     day: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
     hour: Moment | None = attrs.field(default=None, metadata=_LABEL_METADATA)
@@ -69,6 +80,9 @@ class UsageLine(UsageSums):
     status: int | None = attrs.field(default=None, metadata=_LABEL_METADATA)
     channel: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
     provider: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    user: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    session: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
+    tag: str | None = attrs.field(default=None, metadata=_LABEL_METADATA)
 
 
 def _build_lines() -> s.Schema:
@@ -76,20 +90,27 @@ def _build_lines() -> s.Schema:
     schemas = build_json_schema(UsageLine)["properties"]
     labels = {"key": ("key", "key_id"), "account": ("account", "account_id")}
     sums = [field.name for field in attrs.fields(UsageSums)]
-    field_names = [(*sums, *labels.get(axis, (axis,))) for axis in _ALL_AXES]
+    field_names = [(*sums, *labels.get(axis, (axis,))) for axis in (*_ALL_AXES, *_SUBJECT_KINDS)]
     return s.array(s.either(*(s.record(**{name: schemas[name] for name in fields}) for fields in field_names)))
 
 
 @frozen(kw_only=True)
 class UsageReport:
-    """The usage by one axis."""
+    """The usage by one axis.
+
+    By user, session or tag the `total` has more than the lines: `unlisted` is the sum of those beyond `limit`, `other`
+    of those that have no sums of their own because a day had too many, and `unattributed` of requests without any.
+    """
 
     object: Literal["list"] = "list"
-    by: Annotated[str, FieldSchema(s.one_of(*_ALL_AXES))]
+    by: str
     since: str
     until: str
     data: Annotated[Sequence[UsageLine], FieldSchema(_build_lines())]
     total: UsageSums
+    unlisted: UsageSums | None = attrs.field(default=None, metadata=OMITTED)
+    other: UsageSums | None = attrs.field(default=None, metadata=OMITTED)
+    unattributed: UsageSums | None = attrs.field(default=None, metadata=OMITTED)
 
 
 @frozen
@@ -131,26 +152,60 @@ _FILTERS = (
 )
 
 
-@admin_operation(
-    query=(
-        Query("by", "The axis, by default day.", s.one_of(*_ALL_AXES)),
-        *_FILTERS,
-        Query("status", "Only this status (429).", s.COUNT),
-    )
+_USAGE_QUERIES = (
+    Query("by", f"{', '.join(_ALL_AXES)}, user, session, or tag:NAME for the values of a tag. The default is day."),
+    *_FILTERS,
+    Query("status", "Only this status (429).", s.COUNT),
+    Query(
+        "limit",
+        f"By user, session or tag: the number of lines, {_SUBJECTS_LISTED:,} by default, at most "
+        f"{_MAX_SUBJECTS_LISTED:,}.",
+        s.COUNT,
+    ),
 )
+
+
+@admin_operation(query=_USAGE_QUERIES)
 async def get_usage(request: AdminRequest) -> UsageReport:
-    """Sum all requests `by` day, hour, model, key, account, status, channel or provider.
+    """Sum all requests `by` day, hour, model, key, account, status, channel, provider, user, session or tag.
 
     `failed` counts the `requests` that were refused or failed. `total_ms` is the sum of their durations.
     `cached_tokens` are the part of `prompt_tokens` that providers read from their prompt caches, and `saved_usd` is the
     price of the same prompts without a cache minus what was charged. Writing to a cache can cost more than is saved;
     then it is negative. Times are whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour at
-    most 31 days are possible.
+    most 31 days are possible. By user, session and tag are whole days, of all models, channels and statuses.
     Requests without a known model, or without a channel, are in the `total` alone. By account, channel and provider is
     for administrators. A channel that is gone has the provider `unknown`.
     """
+    return await build_report(request)
+
+
+@admin_operation(query=_USAGE_QUERIES, media_type="text/csv")
+async def export_usage(request: AdminRequest) -> web.StreamResponse:
+    """Export the same sums as `GET /usage` as CSV (RFC 4180, with a header line).
+
+    By user, session and tag the column `line` tells the sums of `unlisted`, `other` and `unattributed` requests apart.
+    """
+    report = await build_report(request)
+    kind = report.by.partition(":")[0]
+    sums = [field.name for field in attrs.fields(UsageSums)]
+    parts = [("value", line) for line in report.data]
+    parts += [(name, line) for name in _REMAINDERS if (line := getattr(report, name)) is not None]
+    lines = [(part, getattr(line, kind, None) or "", *(getattr(line, name) for name in sums)) for part, line in parts]
+    headers = {"Content-Disposition": 'attachment; filename="usage.csv"', "Cache-Control": "no-store"}
+    return web.Response(
+        body=format_csv([("line", kind, *sums), *lines]), headers=headers, content_type="text/csv", charset="utf-8"
+    )
+
+
+async def build_report(request: AdminRequest) -> UsageReport:
+    """Build the report that the query of a request asks for."""
     await request.services.billing.flusher.store_waiting()
     axis_name = _parse_by(request)
+    kind, _, tag = axis_name.partition(":")
+    for subject_kind in _SUBJECT_KINDS:
+        if kind == subject_kind:
+            return await _report_subjects(request, subject_kind, tag)
     default: TrafficAxis = "channel"  # a provider's usage is the sum of its channels
     axis = next((axis for axis in _AXES if axis == axis_name), default)
     traffic_filter = await _parse_filter(request, by_hour=axis == "hour")
@@ -168,6 +223,33 @@ async def get_usage(request: AdminRequest) -> UsageReport:
             build_view(UsageLine, line, **_build_label(line.label, axis_name, names)) for line in lines if line.label
         ],
         total=build_view(UsageSums, reduce(add_lines, lines, _EMPTY_LINE)),
+    )
+
+
+async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -> UsageReport:
+    for name in ("model", "channel", "status"):
+        if name in request.query:
+            raise InvalidRequest(f"Usage by {kind} is not summed by {name}: leave '{name}' out", param=name)
+    limit = min(parse_number(request.query, "limit") or _SUBJECTS_LISTED, _MAX_SUBJECTS_LISTED)
+    traffic_filter = await _parse_filter(request)
+    since, until = traffic_filter.since // DAY_HOURS, -(-traffic_filter.until // DAY_HOURS)
+    traffic_filter = attrs.evolve(traffic_filter, since=since * DAY_HOURS, until=until * DAY_HOURS)
+    history = request.services.admin.history
+    usage = await history.subjects.find_usage(
+        SubjectFilter(kind, tag, since, until - 1, traffic_filter.account_id, traffic_filter.key_id), limit
+    )
+    total = reduce(add_lines, await history.traffic.list_traffic("account", traffic_filter), _EMPTY_LINE)
+    attributed = (*usage.lines, usage.unlisted, usage.other)
+    since_text, until_text = _format_times(traffic_filter, "day")
+    return UsageReport(
+        by=f"{kind}:{tag}" if tag else kind,
+        since=since_text,
+        until=until_text,
+        data=[build_view(UsageLine, line, **{kind: line.label}) for line in usage.lines],
+        total=build_view(UsageSums, total),
+        unlisted=build_view(UsageSums, usage.unlisted),
+        other=build_view(UsageSums, usage.other),
+        unattributed=build_view(UsageSums, reduce(partial(add_lines, sign=-1), attributed, total)),
     )
 
 
@@ -198,8 +280,9 @@ async def get_facets(request: AdminRequest) -> FacetsView:
 
 def _parse_by(request: AdminRequest) -> str:
     axis = request.query.get("by", "day")
-    if axis not in _ALL_AXES:
-        raise InvalidRequest(f"'by' must be one of {', '.join(_ALL_AXES)}", param="by")
+    is_tag = axis.startswith(_TAG_PREFIX) and find_tag_problem(axis.removeprefix(_TAG_PREFIX), "value") is None
+    if axis not in {*_ALL_AXES, "user", "session"} and not is_tag:
+        raise InvalidRequest(f"'by' must be one of {', '.join(_ALL_AXES)}, user, session or tag:NAME", param="by")
     if axis in _OPERATOR_AXES and request.actor.scope is not None:
         raise Forbidden(f"Only administrators see usage by {axis}", param="by", should_retry=False)
     return axis

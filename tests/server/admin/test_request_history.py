@@ -39,7 +39,7 @@ class Room:
         catalog.set_channels([UP])
         pricing = PricingPolicy(PriceList([DOLLAR, THEIRS]), {"vip": ONE_PPM // 2})
         router = Router(catalog, load_balancer, pricing, models=(), routes={})
-        self.history = RequestHistory(store, store.traffic, self.directory, catalog, router)
+        self.history = RequestHistory(store, store.traffic, self.directory, catalog, router, subjects=store.subjects)
 
     async def add_key(self, group: str | None) -> int:
         account = await self.store.add_account(Account(0, "acme"))
