@@ -72,6 +72,7 @@ ALONE: Mapping[str, str] = {
     "setup-done": "/setup",
     "join-cut-short": "/join",
     "join-gone": "/join#not-good",
+    "my-key-asked-for": "/my-key",
     "nothing-there": "/nothing-of-that-name",
 }
 OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes", "/routes")

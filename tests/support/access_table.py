@@ -491,6 +491,7 @@ OPEN: Mapping[str, int] = {
     "/console/sign-in/corp/callback": 404,
     "/console/setup": 200,
     "/console/join": 200,
+    "/console/my-key": 200,
     "/openapi.json": 200,
     "/docs": 200,
     "/help": 200,

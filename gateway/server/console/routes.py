@@ -40,6 +40,7 @@ _PAGES = (
     Page("/sign-in", "sign_in.html", mark("Sign in"), "server.console.sign_in:load_sign_in", None),
     Page("/setup", "setup.html", mark("Create the admin account"), "server.console.sign_in:load_setup", None),
     Page("/join", "join.html", mark("Accept your invitation"), "server.console.sign_in:load_join", None),
+    Page("/my-key", "my_key.html", mark("My key"), "server.console.my_key:load_my_key", None),
     Page("/connect", "connect.html", mark("Connect"), "server.console.connect:load_connect"),
     Page("/playground", "playground.html", mark("Playground"), "server.console.playground:load_playground", "member"),
     Page("/account", "account.html", mark("Your account"), "server.console.account:load_account"),
