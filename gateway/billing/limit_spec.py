@@ -59,6 +59,8 @@ class LimitSpec:
             "the time zone in which windows begin, such as Europe/Berlin", must("an IANA time zone", _is_timezone)
         ),
     )
+    rpm: int | None = attrs.field(default=None, metadata=about("requests per minute", between(1)))
+    tpm: int | None = attrs.field(default=None, metadata=about("tokens per minute", between(1)))
     status: Literal[403, 429] | None = attrs.field(
         default=None, metadata=about('the status of a refusal; default: 429, and 403 for window = "lifetime"')
     )
@@ -81,10 +83,10 @@ class LimitSpec:
         if self.raises is None and self.of is None:
             yield "of", "expected a value; this key is required"
         if self.raises is not None:
-            for name in ("of", "keys", "status"):
+            for name in ("of", "keys", "status", "rpm", "tpm"):
                 if getattr(self, name):
                     yield name, "expected no value: the limit that is raised has it"
-        if self.usd is None:
+        if self.usd is None and (self.raises is not None or not (self.rpm or self.tpm)):
             yield "usd", "expected an amount"
 
     def limit(self) -> "Limit":

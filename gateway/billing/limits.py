@@ -20,34 +20,48 @@ from gateway.domain.balance import AnyBalance, Balance, Reservation, UtcDay, res
 from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, parse_charges
 from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation
 from gateway.domain.limit_window import NEVER_S, find_kept_since
+from gateway.domain.rate_limit import Limits, RateLimitSubject
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import QuoteNotValid, StoreUnavailable
 from gateway.frozen import quick_frozen
 from gateway.request_context import QUOTE_HEADER, RequestContext
 from gateway.storage.limit_counters import LimitCounters
 
-_MAX_CACHED_KEYS = 100_000
+_MAX_CACHED = 10_000
+"""Keys, and sets of subjects."""
+_MAX_CACHED_MODELS = 1_000
 _Facts = tuple[str, tuple[str, str, str]]
 """The model that a request names, and its end user, session and tags."""
+_CallerSubjects = tuple[Sequence[RateLimitSubject], Sequence[RateLimitSubject]]
+"""The subjects of a caller, and the same with those of limits."""
 
 log = structlog.stdlib.get_logger(__name__)
 
 
 @quick_frozen
-class _KeyRule:
-    """A limit that can concern a key.
+class _SubjectRule:
+    """How the subjects of a limit are found among the requests of a key.
 
     Attributes:
         prefix: what its subjects begin with.
         is_whole: whether that is the subject of every request.
         detail: the glob of models, or the name of the tag and ``=``.
+        models: whether the glob matches, by the names of models that clients have sent.
     """
 
-    book: LimitBook
     kind: SubjectKind
     prefix: str
     is_whole: bool
     detail: str
+    models: dict[str, bool]
+
+
+@quick_frozen
+class _KeyRules:
+    """The limits that can concern a key: those of money, with their balances, and those of rates."""
+
+    spending: tuple[tuple[_SubjectRule, LimitBook], ...]
+    rates: tuple[tuple[_SubjectRule, Limit], ...]
 
 
 class SpendingLimits:
@@ -65,7 +79,8 @@ class SpendingLimits:
         self._clock = clock
         self._books: dict[str, LimitBook] = {}
         self._in_force: list[LimitBook] = []
-        self._rules: dict[tuple[int, str], tuple[_KeyRule, ...]] = {}
+        self._rules: dict[tuple[int, str], _KeyRules] = {}
+        self._subjects: dict[tuple[int | str, ...], _CallerSubjects] = {}
         self._next_end_s: float = NEVER_S
         self._wanted: dict[LimitBalance, None] = {}
         self._loading: asyncio.Task[None] | None = None
@@ -92,7 +107,7 @@ class SpendingLimits:
         self._in_force = [book for counter, book in self._books.items() if counter in counters]
         ends = [limit.until_s for limit in self.limits if limit.until_s is not None and limit.until_s > now_s]
         self._next_end_s = min(ends, default=NEVER_S)
-        self._rules = {}
+        self._rules, self._subjects = {}, {}
 
     def reserve_now(
         self, ctx: RequestContext, pair: tuple[Balance, Balance], nanos: int, day: UtcDay, now_s: float
@@ -101,13 +116,17 @@ class SpendingLimits:
 
         Return None if the spending of a subject has to be read first: ``load`` does that. Raises ``QuotaExceeded``.
         """
-        balances = self._find_balances_of(ctx, now_s)
+        caller = ctx.caller
+        key, facts = caller.key, (ctx.inference.model, ctx.attribution)
+        balances = self._find_balances(key.id, key.name, caller.account.id, facts, now_s)
         for balance in balances:
             if not balance.complete:
                 return None
         reservation = reserve_all((*pair, *balances), nanos, day, now_s, LimitReservation)
         if isinstance(reservation, LimitReservation):
-            reservation.use(balances)
+            reservation.limit_balances = balances  # ``use``, inlined
+            for balance in balances:
+                balance.users += 1
         return reservation
 
     def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:
@@ -200,11 +219,10 @@ class SpendingLimits:
         if rules is None:
             rules = self._list_rules(key_id, key_name, account_id)
         balances = []
-        for rule in rules:
+        for rule, book in rules.spending:
             subject = rule.prefix if rule.is_whole else _find_subject(rule, facts)
             if subject is None:
                 continue
-            book = rule.book
             if not book.start_s <= now_s < book.end_s:
                 book.begin(now_s)
             balance = book.balances.pop(subject, None)
@@ -217,20 +235,54 @@ class SpendingLimits:
             balances.append(balance)
         return balances
 
-    def _list_rules(self, key_id: int, key_name: str, account_id: int) -> tuple[_KeyRule, ...]:
-        if len(self._rules) >= _MAX_CACHED_KEYS:
+    def _list_rules(self, key_id: int, key_name: str, account_id: int) -> _KeyRules:
+        if len(self._rules) >= _MAX_CACHED:
             self._rules = {}
-        rules = []
-        for book in self._in_force:
-            limit = book.limit
-            if limit.counts_key(key_name):
-                prefix = str(key_id) if limit.kind == "key" else str(account_id)
-                if limit.kind in {"user", "session", "tag"}:
-                    prefix += ":"
-                detail = f"{limit.detail}=" if limit.kind == "tag" else limit.detail
-                rules.append(_KeyRule(book, limit.kind, prefix, limit.kind in {"key", "account"}, detail))
-        self._rules[key_id, key_name] = listed = tuple(rules)
-        return listed
+        now_s = self._clock()
+        rates = [
+            limit
+            for limit in self.limits
+            if (limit.rpm or limit.tpm) and not limit.raises and not limit.has_ended(now_s)
+        ]
+        self._rules[key_id, key_name] = rules = _KeyRules(
+            tuple(
+                [
+                    (_build_rule(book.limit, key_id, account_id), book)
+                    for book in self._in_force
+                    if book.limit.counts_key(key_name)
+                ]
+            ),
+            tuple([(_build_rule(limit, key_id, account_id), limit) for limit in rates if limit.counts_key(key_name)]),
+        )
+        return rules
+
+    def list_subjects(self, ctx: RequestContext) -> Sequence[RateLimitSubject]:
+        """Return the caller's rate-limited subjects, and those of limits for this request.
+
+        For the same subjects it is mostly the same object, as ``RateLimiter`` expects.
+        """
+        caller, key = ctx.caller, ctx.caller.key
+        if self._clock() >= self._next_end_s:
+            self._find_in_force(self._clock())
+        rules = self._rules.get((key.id, key.name)) or self._list_rules(key.id, key.name, caller.account.id)
+        if not rules.rates:
+            return caller.subjects
+        facts = ctx.inference.model, ctx.attribution
+        names = [
+            "" if (subject := rule.prefix if rule.is_whole else _find_subject(rule, facts)) is None else subject
+            for rule, _ in rules.rates
+        ]
+        cached = self._subjects.get((key.id, *names))
+        if cached is None or cached[0] is not caller.subjects:
+            if len(self._subjects) >= _MAX_CACHED:
+                self._subjects = {}
+            subjects = [
+                RateLimitSubject("limit", f"{limit.name}|{name}", Limits(limit.rpm, limit.tpm))
+                for (_, limit), name in zip(rules.rates, names, strict=True)
+                if name
+            ]
+            cached = self._subjects[key.id, *names] = caller.subjects, (*caller.subjects, *subjects)
+        return cached[1]
 
     def list_books(self) -> list[LimitBook]:
         """Return the books of the limits in force, and of former ones that running requests use."""
@@ -250,12 +302,26 @@ class SpendingLimits:
         )
 
 
-def _find_subject(rule: _KeyRule, facts: _Facts) -> str | None:
+def _build_rule(limit: Limit, key_id: int, account_id: int) -> _SubjectRule:
+    prefix = str(key_id) if limit.kind == "key" else str(account_id)
+    if limit.kind in {"user", "session", "tag"}:
+        prefix += ":"
+    detail = f"{limit.detail}=" if limit.kind == "tag" else limit.detail
+    return _SubjectRule(limit.kind, prefix, limit.kind in {"key", "account"}, detail, {})
+
+
+def _find_subject(rule: _SubjectRule, facts: _Facts) -> str | None:
     """Return the subject that a request belongs to; None if it belongs to none of this limit."""
     model, (end_user, session, tags) = facts
-    if rule.kind == "model":
-        return rule.prefix if fnmatchcase(model, rule.detail) else None
-    name = end_user if rule.kind == "user" else session if rule.kind == "session" else find_tag_value(tags, rule.detail)
+    kind = rule.kind
+    if kind == "model":
+        matches = rule.models.get(model)
+        if matches is None:
+            if len(rule.models) >= _MAX_CACHED_MODELS:
+                rule.models.clear()
+            matches = rule.models[model] = fnmatchcase(model, rule.detail)
+        return rule.prefix if matches else None
+    name = end_user if kind == "user" else session if kind == "session" else find_tag_value(tags, rule.detail)
     return rule.prefix + name if name else None
 
 

@@ -119,12 +119,12 @@ class QuotaService:
             most = max(most, cost)
             longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
         try:
-            ctx.reservation = reservation = self._balances.reserve_now(caller, most, ctx) or await self._reserve(
-                ctx, most
-            )
+            reservation = self._balances.reserve_now(caller, most, ctx) or await self._reserve(ctx, most)
+            ctx.reservation = reservation
             if longer and reservation.left_nanos is not None:
                 await self._extend(ctx, reservation, targets, reads)
-            if subjects := caller.subjects:
+            limits = self._balances.limits
+            if subjects := caller.subjects if limits is None else limits.list_subjects(ctx):
                 tokens = _count_tokens(inference)
                 permit = self._counters.take_now(subjects, tokens) or await self._counters.take(subjects, tokens)
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
@@ -151,7 +151,8 @@ class QuotaService:
         try:
             ctx.reservation = self._balances.reserve_now(caller, nanos, ctx) or await self._reserve(ctx, nanos)
             await self._raise_reservation(ctx, ctx.reservation, target.find_most(longest.need))
-            if subjects := caller.subjects:
+            limits = self._balances.limits
+            if subjects := caller.subjects if limits is None else limits.list_subjects(ctx):
                 permit = await self._counters.take_part(subjects, estimate_tokens(inference.prompt_chars))
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
             start = build_start(ctx, target.channel.name, nanos)
@@ -180,11 +181,12 @@ class QuotaService:
     async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
         """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller."""
         self._write_queue.check_room()
-        if self._balances.limits is not None:
-            self._balances.limits.check_held(ctx, reservation)
+        limits = self._balances.limits
+        if limits is not None:
+            limits.check_held(ctx, reservation)
         admitted = False
         try:
-            if subjects := ctx.caller.subjects:
+            if subjects := ctx.caller.subjects if limits is None else limits.list_subjects(ctx):
                 permit = await self._counters.take(subjects, _count_tokens(ctx.inference))
                 ctx.permit, ctx.rate_limits = permit, permit.limit_status
             ctx.reservation = reservation

@@ -189,7 +189,7 @@ def _parse_limit(path: str, config: Config, stored: Stored, ignored: dict[str, s
     if specs and name_limit(specs[0].name) != path:
         ignored[path] = "expected the limit that its path names"
         return []
-    if specs and config.cluster.enabled:
+    if specs and config.cluster.enabled and specs[0].usd is not None:
         ignored[path] = NO_CLUSTER_LIMITS
         return []
     declared_names = {limit.name for limit in config.limit}

@@ -72,7 +72,7 @@ def _is_day(value: str) -> bool:
 
 _DAY = must("a day such as 2027-01-31", _is_day)
 _NOTHING: Mapping[str, str] = {}
-NO_CLUSTER_LIMITS = "expected no [[limit]] in a cluster: its nodes do not share limits yet, and would let too much pass"
+NO_CLUSTER_LIMITS = "expected no usd in a cluster: its nodes do not share limits of money, and would let too much pass"
 
 
 @frozen
@@ -445,7 +445,7 @@ class Config:
             yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
-        if self.cluster.enabled and self.limit:
+        if self.cluster.enabled and any(limit.usd is not None for limit in self.limit):
             yield "limit", NO_CLUSTER_LIMITS
 
     @property

@@ -217,9 +217,12 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
 
 @frozen
 class RateLimitSubject:
-    """An account, a key or a channel, and its current limits. ``id`` is a number, or the name of a channel."""
+    """An account, a key, a channel or a limit's subject, and its current limits.
 
-    kind: Literal["key", "account", "channel"]
+    ``id`` is a number, the name of a channel, or the name of a limit, ``|`` and the subject.
+    """
+
+    kind: Literal["key", "account", "channel", "limit"]
     id: int | str
     limits: Limits
 
@@ -236,7 +239,9 @@ class LimitExceeded:
 
     @property
     def message(self) -> str:
-        owner_text = {"key": "This key's", "account": "The account's", "channel": "The channel's"}[self.subject.kind]
+        owner_text = {"key": "This key's", "account": "The account's", "channel": "The channel's"}.get(
+            self.subject.kind, f"The {str(self.subject.id).partition('|')[0]!r}"
+        )
         if self.what == "concurrent requests":
             limit_name = self.what if self.limit != 1 else self.what.removesuffix("s")
             return f"{owner_text} limit of {self.limit} {limit_name} is reached"
