@@ -95,7 +95,7 @@ class AccountService:
         return [self._show_account(account) for account in accounts]
 
     async def get_account(self, name: str, actor: Actor = OPERATOR) -> Fields:
-        return await self._read_account(await self.get_account_noun(name, actor))
+        return await self._read_account(await self.get_stored_account(name, actor))
 
     async def add_account(self, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         spec = parse_spec(fields, AccountSpec)
@@ -109,7 +109,7 @@ class AccountService:
         return await self._read_account(changed_account)
 
     async def _edit_account(self, name: str, fields: Fields, actor: Actor) -> Account:
-        account = await self.get_account_noun(name, actor)
+        account = await self.get_stored_account(name, actor)
         _check_editable(account.declared, f"account {name!r}")
         changed_account = parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
         self._check_groups(set(changed_account.groups) - set(account.groups), "groups")
@@ -125,7 +125,7 @@ class AccountService:
         the configuration file or has every active administrator.
         """
         async with self.change_lock:
-            account = await self.get_account_noun(name, actor)
+            account = await self.get_stored_account(name, actor)
             _check_editable(account.declared, f"account {name!r}")
             if confirm != name:
                 await self._check_unconfirmed(account, actor)
@@ -136,7 +136,7 @@ class AccountService:
     async def list_keys(self, actor: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
         """Return all keys, or the keys of one account, without secrets. Raises ``NotFound`` for the account."""
         if account is not None:
-            actor = attrs.evolve(actor, scope=(await self.get_account_noun(account, actor)).id)
+            actor = attrs.evolve(actor, scope=(await self.get_stored_account(account, actor)).id)
         keys = await self.register.keys.list_keys()
         names = {
             visible_account.id: visible_account.name for visible_account in await self.register.list_accounts(actor)
@@ -147,7 +147,7 @@ class AccountService:
         return [self._show_key(key, names[key.account_id], used_ms_by_key) for key in visible_keys]
 
     async def get_key(self, key_id: int, actor: Actor = OPERATOR) -> Fields:
-        key = await self.get_key_noun(key_id, actor)
+        key = await self.get_stored_key(key_id, actor)
         return await self._read_key(key, (await self.register.get_owner(key)).name)
 
     async def add_key(self, fields: Fields, actor: Actor = OPERATOR) -> Fields:
@@ -165,7 +165,7 @@ class AccountService:
             fields = {"account": account_name, **fields}
         spec = parse_spec(fields, KeySpec)
         async with self.change_lock:
-            account = await self.get_account_noun(spec.account, actor)
+            account = await self.get_stored_account(spec.account, actor)
             if actor.scope is not None:
                 await self._check_key_count(account)
                 if spec.group is None and account.groups:
@@ -190,12 +190,12 @@ class AccountService:
         return await self._read_key(changed_key, account.name)
 
     async def _edit_key(self, key_id: int, fields: Fields, actor: Actor) -> tuple[ApiKey, Account]:
-        key = await self.get_key_noun(key_id, actor)
+        key = await self.get_stored_key(key_id, actor)
         _check_editable(key.declared, f"key {key_id}")
         account = await self.register.get_owner(key)
         spec = parse_change(build_key_fields(key, account.name), fields, KeySpec)
         if actor.scope is not None:
-            await self.get_account_noun(spec.account, actor)
+            await self.get_stored_account(spec.account, actor)
         if spec.account != account.name or spec.secret is not None:
             raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
         self._check_key(spec, key, account, actor)
@@ -214,23 +214,23 @@ class AccountService:
         """
         overlap_s = parse_spec(fields, RotateSpec).overlap_h * 3_600
         async with self.change_lock:
-            key = await self.get_key_noun(key_id, actor)
+            key = await self.get_stored_key(key_id, actor)
             _check_editable(key.declared, f"key {key_id}")
             account, secret = await self.register.get_owner(key), make_secret()
-            rotated = attrs.evolve(
+            rotated_key = attrs.evolve(
                 key,
                 digest=self.directory.digest(secret),
                 last4=secret[-4:],
                 former_digest=key.digest if overlap_s else None,
                 former_until_s=int(self._clock()) + overlap_s if overlap_s else None,
             )
-            await self.register.put_key(key, rotated, account, actor, action="key.rotated")
+            await self.register.put_key(key, rotated_key, account, actor, action="key.rotated")
             await self.directory.reload()
-        return {**await self._read_key(rotated, account.name), "secret": secret}
+        return {**await self._read_key(rotated_key, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, actor: Actor = OPERATOR) -> None:
         async with self.change_lock:
-            key = await self.get_key_noun(key_id, actor)
+            key = await self.get_stored_key(key_id, actor)
             _check_editable(key.declared, f"key {key_id}")
             if actor.scope is not None:
                 check_deletable(key.locked)
@@ -296,10 +296,10 @@ class AccountService:
                 )
                 raise InvalidRequest(f"No channel or price group is called {group!r}; {explanation}", param=param)
 
-    async def get_account_noun(self, name: str, actor: Actor = OPERATOR) -> Account:
+    async def get_stored_account(self, name: str, actor: Actor = OPERATOR) -> Account:
         return await self.register.get_account(name, actor)
 
-    async def get_key_noun(self, key_id: int, actor: Actor = OPERATOR) -> ApiKey:
+    async def get_stored_key(self, key_id: int, actor: Actor = OPERATOR) -> ApiKey:
         return await self.register.get_key(key_id, actor)
 
     async def name_accounts(self) -> dict[int, str]:

@@ -220,13 +220,13 @@ def merge_requests(requested: Mapping[LeasedBalance, Sequence[int]], now_s: floa
     return credit_requests
 
 
-def describe_lease(balance: LeasedBalance, known_nanos: int, stored_nanos: int) -> list[str]:
+def describe_lease(balance: LeasedBalance, node_nanos: int, stored_nanos: int) -> list[str]:
     """Return the problems of a lease, given the outstanding amounts that the node knows and that the store has."""
     name, problems = f"{balance.owner} {balance.owner_id}", []
     if balance.room_nanos + balance.beyond_nanos < 0:
         problems.append(f"{name}: this node has reserved {-balance.room_nanos} more than its lease (nano-USD)")
-    if stored_nanos < known_nanos:
-        problems.append(f"{name}: this node has {known_nanos} outstanding, the store {stored_nanos} (nano-USD)")
+    if stored_nanos < node_nanos:
+        problems.append(f"{name}: this node has {node_nanos} outstanding, the store {stored_nanos} (nano-USD)")
     return problems
 
 

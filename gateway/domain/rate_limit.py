@@ -267,8 +267,9 @@ class RateLimiter(Protocol):
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         """Take one request, ``tokens`` tokens and one concurrent request from every subject, or nothing at all.
 
-        The subjects are distinct. Their limits apply from this request on: a bucket keeps its state
-        (``change_limit``), and a bucket whose limit was removed drains. Raises ``RateLimited`` with the longest wait.
+        The subjects are distinct. Their limits apply from this request on. When a limit changes, its bucket keeps its
+        state (``change_limit``); when it is removed, nothing more is taken, so the bucket drains. Raises
+        ``RateLimited`` with the longest wait.
         """
         ...
 

@@ -295,8 +295,12 @@ def _name_encoding(value: bytes) -> str:
 
 
 def _check_size(head: bytes) -> None:
-    fields = head.strip(b"\r\n").count(b"\r\n")
+    field_count = head.strip(b"\r\n").count(b"\r\n")
     # No field can be larger than the whole head, and few heads exceed that size.
     sizes = [len(name) + len(value) for name, value in _split(head)] if len(head) > MAX_FIELD_BYTES else []
-    if fields > MAX_FIELDS or max(sizes, default=0) > MAX_FIELD_BYTES or sum(sizes) + 4 * fields > MAX_HEAD_BYTES:
+    if (
+        field_count > MAX_FIELDS
+        or max(sizes, default=0) > MAX_FIELD_BYTES
+        or sum(sizes) + 4 * field_count > MAX_HEAD_BYTES
+    ):
         raise HttpParserError("More than a head may be")

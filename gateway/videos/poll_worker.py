@@ -188,9 +188,9 @@ class VideoPoller:
         self._working[job.id] = job.channel, job.state == "fetching"
         task = asyncio.get_running_loop().create_task(self._tracker.check(job))
         self._tasks[job.id] = task
-        task.add_done_callback(partial(self._end, job))
+        task.add_done_callback(partial(self._end_poll, job))
 
-    def _end(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
+    def _end_poll(self, job: VideoJob, task: "asyncio.Task[VideoJob | None]") -> None:
         """Queue the result of a task. A failed task is logged, and its job is polled again."""
         del self._tasks[job.id]
         if self._crowded:  # another job may be waiting for the place

@@ -138,9 +138,9 @@ class WebhookWorker:
         for delivery in deliveries:
             if delivery.id not in self._active_ids:  # else its claim expired before the store accepted its outcome
                 self._active_ids.add(delivery.id)
-                group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end, delivery.id))
+                group.create_task(self._deliver(delivery)).add_done_callback(partial(self._end_delivery, delivery.id))
 
-    def _end(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
+    def _end_delivery(self, delivery_id: str, _task: asyncio.Task[None]) -> None:
         # A callback, because a task cancelled before its first step runs no ``finally``.
         self._active_ids.discard(delivery_id)
         self._wake_event.set()  # there is room for another delivery

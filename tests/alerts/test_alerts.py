@@ -81,7 +81,7 @@ async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_
         key_id, balance = balances.list_balances("key")[0]
         spent = balance.find_counter(balances.today).spent_nanos
         assert spent > 0
-        key = await gateway.app[SERVICES].auth.accounts.get_key_noun(key_id)
+        key = await gateway.app[SERVICES].auth.accounts.get_stored_key(key_id)
         for percent, expected in ((79, []), (80, ["budget_80"]), (81, []), (100, ["budget_100"]), (101, [])):
             limit = -(-spent * 100 // percent) if percent < 100 else spent * 100 // percent
             quota = type(key.quota)(limit, "monthly")

@@ -102,7 +102,7 @@ async def test_what_is_another_accounts_is_not_there_in_the_same_words(scenario:
         ("key", scenario.theirs, lambda key_id: admin.edit_key(key_id, {"rpm": 5}, ada)),
         ("key", scenario.theirs, lambda key_id: admin.rotate_key(key_id, {}, ada)),
         ("key", scenario.theirs, lambda key_id: admin.delete_key(key_id, ada)),
-        ("key", scenario.theirs, lambda key_id: admin.get_key_noun(key_id, ada)),
+        ("key", scenario.theirs, lambda key_id: admin.get_stored_key(key_id, ada)),
         ("account", "other", lambda name: admin.get_account(name, ada)),
         ("account", "other", lambda name: admin.edit_account(name, {"rpm": 5}, ada)),
         ("account", "other", lambda name: admin.delete_account(name, ada)),
@@ -192,7 +192,7 @@ async def test_no_account_makes_every_change_of_a_key_slow_for_all(scenario: Acc
         assert (await admin.edit_key(scenario.mine, {"rpm": 7}, ada))[name] == long[name], (
             "what an operator has set stays"
         )
-    key = await admin.get_key_noun(scenario.mine)
+    key = await admin.get_stored_key(scenario.mine)
     for number in range(MAX_KEYS - 1):
         digest = number.to_bytes(32)
         await scenario.store.add_key(attrs.evolve(key, name=f"k{number}", digest=digest, models=(), allow_ips=()))

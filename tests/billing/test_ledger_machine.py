@@ -155,7 +155,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def get_owner(self, place: Place) -> Account | ApiKey:
         if place[0] == "key":
-            return self.do(self.accounts.get_key_noun(place[1]))
+            return self.do(self.accounts.get_stored_key(place[1]))
         return next(found for found in self.do(self.billing.disk.list_accounts()) if found.id == place[1])
 
     # accounts and keys

@@ -259,7 +259,7 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
             if person.role is not None:
                 member = await add_member(gateway, f"{person.account}-{person.role}", person.role, person.account)
                 people[person.name] = await open_session(gateway, member)
-        closed = await services.auth.accounts.get_account_noun(GONE)
+        closed = await services.auth.accounts.get_stored_account(GONE)
         await services.auth.accounts.register.accounts.put_account(attrs.evolve(closed, status="disabled"))
         await services.auth.accounts.reload()
         site = Site(gateway, video_id, job.receipt.id, partial(video_gateway.make, "a dog"))

@@ -107,7 +107,7 @@ class Site:
     async def make_key(self) -> str:
         """As a member made it: of one that an administrator has restricted a member is not rid."""
         accounts, fields = self.services.auth.accounts, {"name": self.name(), "account": OURS, "quota_usd": 5}
-        member = Actor("member", scope=(await accounts.get_account_noun(OURS)).id)
+        member = Actor("member", scope=(await accounts.get_stored_account(OURS)).id)
         return str((await accounts.add_key(fields, member))["id"])
 
     async def make_channel(self) -> str:

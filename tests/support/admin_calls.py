@@ -83,7 +83,7 @@ class AdminApi:
 async def expire_key(gateway: RunningGateway, key_id: int) -> None:
     """Let a key's end be in the past, which no client can ask for."""
     accounts = gateway.app[SERVICES].auth.accounts
-    key = await accounts.get_key_noun(key_id)
+    key = await accounts.get_stored_key(key_id)
     owner = await accounts.register.get_owner(key)
     await accounts.register.put_key(key, attrs.evolve(key, expires_s=1), owner, OPERATOR)
     await accounts.directory.reload()

@@ -15,7 +15,7 @@ PAGE = {CONSOLE_HEADER: "1", "Sec-Fetch-Site": "same-origin"}
 
 async def add_member(gateway: RunningGateway, name: str, role: Role = "member", account: str = "acme") -> Member:
     """A new member, whose passphrase are the frogs."""
-    home = await gateway.app[SERVICES].auth.accounts.get_account_noun(account)
+    home = await gateway.app[SERVICES].auth.accounts.get_stored_account(account)
     found: Member = await gateway.app[SERVICES].auth.sessions._members.add_member(
         Member(0, home.id, name, role, passphrase=KEPT)
     )

@@ -48,7 +48,7 @@ async def list_audit(request: AdminRequest) -> list[AuditView]:
     services, query = request.services, request.query
     account = query.get("account")
     log_filter = AuditFilter(
-        account_id=None if account is None else (await services.auth.accounts.get_account_noun(account)).id,
+        account_id=None if account is None else (await services.auth.accounts.get_stored_account(account)).id,
         actor=query.get("actor"),
         action=query.get("action"),
         before=parse_number(query, "before"),

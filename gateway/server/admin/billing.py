@@ -62,7 +62,7 @@ class Reconciliation:
 async def credit_account(request: AdminRequest) -> NewCreditView:
     """Add credit to an account, or set the amount that it has left."""
     services, fields = request.services, await read_change(request)
-    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request.actor)
+    account = await services.auth.accounts.get_stored_account(request.match_info["name"], request.actor)
     return NewCreditView(
         **await services.billing.accounting.credit(account, parse_spec(fields, CreditSpec), request.actor)
     )
@@ -72,7 +72,7 @@ async def credit_account(request: AdminRequest) -> NewCreditView:
 async def credit_key(request: AdminRequest) -> NewCreditView:
     """Add credit to an API key, or set the amount that it has left."""
     services, fields = request.services, await read_change(request)
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
+    key = await services.auth.accounts.get_stored_key(parse_key_id(request), request.actor)
     subject = f"{(await services.auth.accounts.name_accounts()).get(key.account_id, '')}/{key.name}"
     spec = parse_spec(fields, CreditSpec)
     return NewCreditView(**await services.billing.accounting.credit(key, spec, request.actor, subject=subject))
@@ -82,7 +82,7 @@ async def credit_key(request: AdminRequest) -> NewCreditView:
 async def list_account_credits(request: AdminRequest) -> list[CreditView]:
     """List the newest credits of an account."""
     services = request.services
-    account = await services.auth.accounts.get_account_noun(request.match_info["name"], request.actor)
+    account = await services.auth.accounts.get_stored_account(request.match_info["name"], request.actor)
     return [
         CreditView(**entry) for entry in await services.billing.accounting.list_credits(account, parse_limit(request))
     ]
@@ -92,7 +92,7 @@ async def list_account_credits(request: AdminRequest) -> list[CreditView]:
 async def list_key_credits(request: AdminRequest) -> list[CreditView]:
     """List the newest credits of an API key."""
     services = request.services
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
+    key = await services.auth.accounts.get_stored_key(parse_key_id(request), request.actor)
     return [CreditView(**entry) for entry in await services.billing.accounting.list_credits(key, parse_limit(request))]
 
 

@@ -43,7 +43,7 @@ async def parse_account(request: AdminRequest) -> int | None:
     name, actor = request.query.get("account"), request.actor
     if name is None:
         return actor.scope
-    return (await request.services.auth.accounts.get_account_noun(name, actor)).id
+    return (await request.services.auth.accounts.get_stored_account(name, actor)).id
 
 
 def parse_live(request: AdminRequest) -> bool:

@@ -180,7 +180,7 @@ async def list_deliveries(request: AdminRequest) -> list[DeliveryView]:
 async def get_webhook_secret(request: AdminRequest) -> WebhookSecret:
     """Get the secret that signs the webhooks of an API key."""
     services = request.services
-    key = await services.auth.accounts.get_key_noun(parse_key_id(request), request.actor)
+    key = await services.auth.accounts.get_stored_key(parse_key_id(request), request.actor)
     return WebhookSecret(secret=build_secret(services.videos.find_secret(key.id)))
 
 

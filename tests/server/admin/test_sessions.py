@@ -218,7 +218,7 @@ async def test_who_is_disabled_or_demoted_is_out_at_once(wire: Wire) -> None:
         assert status == 200, answer
         assert (await wire.page("GET", "/session", references[name]))[0] == 401
     invitations = wire.gateway.app[SERVICES].auth.invitations
-    other = await wire.gateway.app[SERVICES].auth.accounts.get_account_noun("other")
+    other = await wire.gateway.app[SERVICES].auth.accounts.get_stored_account("other")
     await invitations._accounts.put_account(attrs.evolve(other, status="disabled"))
     assert (await wire.page("GET", "/session", references["dan"]))[0] == 401
     status, answer = await wire.page("POST", "/session", None, {"name": "dan", "passphrase": FROGS})

@@ -362,7 +362,7 @@ async def look(gateway: RunningGateway, reference: str, path: str, status: int =
 async def sign_in(gateway: RunningGateway) -> str:
     """A viewer of the account ``acme``."""
     sessions, accounts = gateway.app[SERVICES].auth.sessions, gateway.app[SERVICES].auth.accounts
-    account = await accounts.get_account_noun("acme")
+    account = await accounts.get_stored_account("acme")
     member = await sessions._members.add_member(Member(0, account.id, "eve", "viewer"))
     return str((await sessions.open(member, Credential(member.passphrase, is_known=True), ClientInfo())).reference)
 

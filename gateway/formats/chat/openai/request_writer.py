@@ -189,7 +189,10 @@ def _build_format(response_format: chat.ResponseFormat | None) -> dict[str, Any]
 
 
 def _build_effort(request: chat.ChatRequest) -> str | None:
-    """Return the reasoning effort; a token budget becomes "none" or the nearest of ``_COMMON_EFFORTS``."""
+    """Return the reasoning effort; a token budget becomes "none" or the nearest of ``_COMMON_EFFORTS``.
+
+    None if the request sets neither.
+    """
     tokens = request.thinking_tokens
     if request.effort is not None or tokens is None:
         return request.effort
