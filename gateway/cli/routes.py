@@ -136,8 +136,8 @@ def edit_route(context: CliContext, name: str, **options: Any) -> None:
         before = await _find_route(admin, name)
         if not before:
             raise CliError(f"There is no route '{name}'; add it with: gateway routes add")
-        kept = {field: before[field] for field in _FIELDS}
-        return before, await admin.call("PUT", "routes", name, body={**kept, **fields})
+        kept_fields = {field: before[field] for field in _FIELDS}
+        return before, await admin.call("PUT", "routes", name, body={**kept_fields, **fields})
 
     before, after = run(context, work)
     before, after = ({**row, "step": output_routes.format_steps(row)} for row in (before, after))
@@ -210,8 +210,8 @@ def _read_route(file: Path, name: str) -> Json:
         table = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CliError(f"{file} cannot be read: {error}") from None
-    declared = table.get("route")
-    for route in declared if isinstance(declared, list) else ():
+    route_tables = table.get("route")
+    for route in route_tables if isinstance(route_tables, list) else ():
         if isinstance(route, dict) and route.get("name") == name:
             return {field: value for field, value in route.items() if field != "name"}
     raise CliError(f'{file} has no [[route]] with name = "{name}"')
@@ -219,5 +219,5 @@ def _read_route(file: Path, name: str) -> Json:
 
 async def _find_route(admin: AdminClient, name: str) -> Json:
     """Return the route in force; empty if there is none."""
-    listed = (await admin.get("routes"))["data"]
-    return next((route for route in listed if route["name"] == name and not route["overridden"]), {})
+    route_rows = (await admin.get("routes"))["data"]
+    return next((route for route in route_rows if route["name"] == name and not route["overridden"]), {})

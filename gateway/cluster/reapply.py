@@ -108,14 +108,16 @@ class Reapplication:
     async def _edit_key(self, row: AuditRow, detail: Fields) -> Fields:
         key, account = await self._find_key(row)
         self._record_new_name("key", key.id, detail)
-        stored = build_key_fields(key, account.name)
-        restrictions = find_restrictions(stored, detail)
+        stored_fields = build_key_fields(key, account.name)
+        restrictions = find_restrictions(stored_fields, detail)
         if not restrictions:
             return {}
-        spec = parse_change(stored, {name: value for name, value in restrictions.items() if name != "locked"}, KeySpec)
-        edited = attrs.evolve(spec.apply(key), locked=tuple(restrictions.get("locked", key.locked)))
-        applied_edits = {name: [stored[name], value] for name, value in restrictions.items()}
-        await self._keys.put_key(edited, self._audit(row, applied_edits), original=key)
+        spec = parse_change(
+            stored_fields, {name: value for name, value in restrictions.items() if name != "locked"}, KeySpec
+        )
+        edited_key = attrs.evolve(spec.apply(key), locked=tuple(restrictions.get("locked", key.locked)))
+        applied_edits = {name: [stored_fields[name], value] for name, value in restrictions.items()}
+        await self._keys.put_key(edited_key, self._audit(row, applied_edits), original=key)
         return applied_edits
 
     async def _rotate_key(self, row: AuditRow, _: Fields) -> Fields:
@@ -146,15 +148,15 @@ class Reapplication:
 
     async def _edit_account(self, row: AuditRow, detail: Fields) -> Fields:
         account = await self._find_account(row)
-        stored = build_account_fields(account)
-        restrictions = find_restrictions(stored, detail)
+        stored_fields = build_account_fields(account)
+        restrictions = find_restrictions(stored_fields, detail)
         if not restrictions:
             return {}
         if "status" in restrictions:
             await check_account_may_go(self._members, self._accounts, account.id)
-        applied_edits = {name: [stored[name], value] for name, value in restrictions.items()}
-        edited = parse_change(stored, restrictions, AccountSpec).apply(account)
-        await self._accounts.put_account(edited, self._audit(row, applied_edits), original=account)
+        applied_edits = {name: [stored_fields[name], value] for name, value in restrictions.items()}
+        edited_account = parse_change(stored_fields, restrictions, AccountSpec).apply(account)
+        await self._accounts.put_account(edited_account, self._audit(row, applied_edits), original=account)
         return applied_edits
 
     async def _delete_account(self, row: AuditRow, _: Fields) -> Fields:
@@ -185,8 +187,8 @@ class Reapplication:
         if not restrictions:
             return {}
         applied_edits = {name: [getattr(member, name), value] for name, value in restrictions.items()}
-        edited, audit = attrs.evolve(member, **restrictions), self._audit(row, applied_edits)
-        await self._members.put_member(member, edited, audit, end_sessions=True)
+        edited_member, audit = attrs.evolve(member, **restrictions), self._audit(row, applied_edits)
+        await self._members.put_member(member, edited_member, audit, end_sessions=True)
         return applied_edits
 
     async def _delete_member(self, row: AuditRow, _: Fields) -> Fields:
@@ -229,8 +231,8 @@ def _find_reason(row: AuditRow, applied_edits: Fields) -> str:
         return FORMER_PHRASE
     if not applied_edits:
         return FORMER_KEY if row.action == "key.rotated" else NOTHING_TO_REAPPLY
-    edited = row.action.endswith(".edited") and orjson.loads(row.detail).keys() - applied_edits.keys()
-    return OTHER_FIELDS_SKIPPED if edited else ""
+    has_other_fields = row.action.endswith(".edited") and orjson.loads(row.detail).keys() - applied_edits.keys()
+    return OTHER_FIELDS_SKIPPED if has_other_fields else ""
 
 
 def _drop_superseded_fields(row: AuditRow, later_rows: Sequence[AuditRow]) -> Fields:

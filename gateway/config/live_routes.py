@@ -24,12 +24,12 @@ class RouteService(StoredSettings):
     def list_routes(self) -> list[RouteView]:
         """List the routes by name. A stored route with the name of one in the file follows that one."""
         effective = self._live.effective
-        declared = [RouteView(spec.route(), "file") for spec in effective.config.route]
-        names = {view.route.name for view in declared}
+        declared_views = [RouteView(spec.route(), "file") for spec in effective.config.route]
+        names = {view.route.name for view in declared_views}
         stored_views = [
             RouteView(spec.route(), "console", in_force=spec.name not in names) for spec in effective.routes
         ]
-        return sorted((*declared, *stored_views), key=lambda view: (view.route.name, not view.in_force))
+        return sorted((*declared_views, *stored_views), key=lambda view: (view.route.name, not view.in_force))
 
     def get_route(self, name: str) -> RouteView:
         """Return the route in force. Raises ``NotFound``."""

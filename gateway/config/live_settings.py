@@ -72,10 +72,10 @@ class SettingsService(StoredSettings):
 
     def list_groups(self) -> list[GroupView]:
         effective = self._live.effective
-        declared = {group.name for group in effective.declared.config.group}
+        declared_names = {group.name for group in effective.declared.config.group}
         groups = [
             GroupView(
-                group.name, int(group.price_multiplier * ONE_PPM), "file" if group.name in declared else "console"
+                group.name, int(group.price_multiplier * ONE_PPM), "file" if group.name in declared_names else "console"
             )
             for group in effective.config.group
         ]
@@ -108,14 +108,16 @@ class SettingsService(StoredSettings):
         file = PriceList([spec.price() for spec in effective.config.price])
         console = PriceList([spec.price() for spec in effective.prices])
         before = PriceList(file, console)
-        shipped = [price for price in read_shipped_prices().list_prices() if _find_precedent(before, price) is None]
+        shipped_prices = [
+            price for price in read_shipped_prices().list_prices() if _find_precedent(before, price) is None
+        ]
         return [
             *(PriceView(price, "file", in_force=True) for price in file.list_prices()),
             *(
-                PriceView(each, "console", in_force=_find_precedent(file, each) is None)
-                for each in console.list_prices()
+                PriceView(console_price, "console", in_force=_find_precedent(file, console_price) is None)
+                for console_price in console.list_prices()
             ),
-            *(PriceView(price, "shipped", in_force=True) for price in shipped),
+            *(PriceView(price, "shipped", in_force=True) for price in shipped_prices),
         ]
 
     async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:
@@ -123,8 +125,8 @@ class SettingsService(StoredSettings):
         price, path = spec.price(), name_price(model, spec.provider)
         table = {name: value for name, value in fields.items() if value is not None} | {"model": model}
         async with self._reloader.changing:
-            declared = PriceList([spec.price() for spec in self._live.config.price])
-            if (first := _find_precedent(declared, price)) is not None:
+            file_prices = PriceList([spec.price() for spec in self._live.config.price])
+            if (first := _find_precedent(file_prices, price)) is not None:
                 raise Conflict(f"The configuration file has a price for {first.model!r}, which takes precedence")
             before = self._build_present_price(model, spec.provider)
             audit = self._build_audit(
@@ -177,9 +179,9 @@ class SettingsService(StoredSettings):
 
     def _find_stored_group(self, name: str) -> Fields | None:
         """Return the stored fields of a group, empty if the stored value is not a table; None if nothing is stored."""
-        stored, path = self._live.effective.stored, name_group(name)
-        value = stored.get(path)
-        return value if isinstance(value, dict) else {} if path in stored else None
+        stored_settings, path = self._live.effective.stored, name_group(name)
+        value = stored_settings.get(path)
+        return value if isinstance(value, dict) else {} if path in stored_settings else None
 
     def _build_present_price(self, model: str, provider: str | None) -> Fields:
         """Return the fields of the stored price, else of the matching built-in price; empty without either."""

@@ -151,9 +151,9 @@ def _apply_overrides(section: str, part: Any, overrides: Mapping[str, Any], igno
             problem_by_key = {key: what for key in overrides for where, what in error.problems if _is_about(where, key)}
             # A rule about two keys may name the key that is not stored: then any of the stored keys may be at fault.
             reason = "; ".join(f"{where}: {what}" for where, what in error.problems)
-            rejected = problem_by_key or dict.fromkeys(overrides, reason)
-            ignored.update({name_setting(section, key): what for key, what in rejected.items()})
-            overrides = {key: value for key, value in overrides.items() if key not in rejected}
+            rejected_overrides = problem_by_key or dict.fromkeys(overrides, reason)
+            ignored.update({name_setting(section, key): what for key, what in rejected_overrides.items()})
+            overrides = {key: value for key, value in overrides.items() if key not in rejected_overrides}
     return part
 
 

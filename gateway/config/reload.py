@@ -237,14 +237,14 @@ class Reloader:
         """
         router = self._router
         async with self._reloading, AsyncExitStack() as stack:
-            declared, words, renewed = await asyncio.to_thread(self._read_all)
+            file_config, words, new_certificate = await asyncio.to_thread(self._read_all)
             adoptions = self.adoptions
-            effective = merge_stored_settings(declared, parse_stored_settings(await self._settings.list_settings()))
+            effective = merge_stored_settings(file_config, parse_stored_settings(await self._settings.list_settings()))
             config = effective.config
-            changes = self._list_changes(effective, words, renewed)
+            changes = self._list_changes(effective, words, new_certificate)
             restart = _list_at_start(self._at_start, config)
             # The database first, because only it can fail. All later steps change memory.
-            async with self._source.declaring(declared.config):  # this may wait for the start of another node
+            async with self._source.declaring(file_config.config):  # this may wait for the start of another node
                 await declare(self._accounts, config.account, config.key)
             await stack.enter_async_context(self.changing)
             before = {channel.name: channel for channel in router.catalog.channels}
@@ -252,10 +252,10 @@ class Reloader:
             await self._channels.declare(build_channels(config))
             router.models, router.descriptions = build_models(config), build_descriptions(config)
             self._live.words = words
-            if renewed is not None and self._source.certificate is not None:
-                self._source.certificate.adopt(renewed)
+            if new_certificate is not None and self._source.certificate is not None:
+                self._source.certificate.adopt(new_certificate)
             if adoptions != self.adoptions:  # settings were changed meanwhile
-                effective = merge_stored_settings(declared, self._live.effective.stored)
+                effective = merge_stored_settings(file_config, self._live.effective.stored)
             self._adopt(effective)
             changed_channels = [channel for channel in router.catalog.channels if before.get(channel.name) != channel]
         earlier_names = {channel.name for channel in router.catalog.channels}
@@ -270,13 +270,13 @@ class Reloader:
         return {"changes": changes, "needs_restart": restart}
 
     def _list_changes(
-        self, effective: EffectiveConfig, words: "WordList | None", renewed: Certificate | None
+        self, effective: EffectiveConfig, words: "WordList | None", new_certificate: Certificate | None
     ) -> list[str]:
         changes = _describe_changes(self._live.effective, effective)
         if words is not self._live.words and effective.config.safety == self._live.config.safety:
             changes.append("the words of safety.words_file changed")
-        if renewed is not None:
-            changes.append(f"the certificate changed; it expires at {renewed.expires}")
+        if new_certificate is not None:
+            changes.append(f"the certificate changed; it expires at {new_certificate.expires}")
         return changes
 
     async def _record(self, by: Actor, changes: list[str]) -> None:
@@ -302,11 +302,11 @@ class Reloader:
     async def adopt_stored(self) -> None:
         while True:
             adoptions = self.adoptions
-            stored = parse_stored_settings(await self._settings.list_settings())
+            stored_settings = parse_stored_settings(await self._settings.list_settings())
             if adoptions == self.adoptions:  # else this node has meanwhile applied its own change
                 break
-        if stored != self._live.effective.stored:
-            effective = merge_stored_settings(self._live.effective.declared, stored)
+        if stored_settings != self._live.effective.stored:
+            effective = merge_stored_settings(self._live.effective.declared, stored_settings)
             self._adopt(effective)
             await self._channels.review_demo()
             log.info("settings_followed")
@@ -334,19 +334,19 @@ class Reloader:
         if self._source.read is None:
             raise Conflict("This gateway was started without a configuration that can be reloaded")
         try:
-            declared = self._source.read()
-            words = read_words_file(declared.config)
+            file_config = self._source.read()
+            words = read_words_file(file_config.config)
             certificate = self._source.certificate
-            renewed = None if certificate is None else certificate.read_changed_certificate()
+            new_certificate = None if certificate is None else certificate.read_changed_certificate()
         except CertificateError as error:
             raise InvalidRequest(str(error)) from None
         except ConfigError as error:
             raise InvalidRequest("\n".join(error.problems)) from None
-        if _declares_anything(self._live.config) and not _declares_anything(declared.config):
+        if _declares_anything(self._live.config) and not _declares_anything(file_config.config):
             raise InvalidRequest(
                 "Refused: the new configuration has no channels, keys or accounts. If intended, restart the gateway"
             )
-        return declared, words, renewed
+        return file_config, words, new_certificate
 
 
 def _declares_anything(config: Config) -> bool:

@@ -31,8 +31,8 @@ class StoredSettings:
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
         adoptions = self._reloader.adoptions
-        effective, stored = await self._merge(path, value), self._live.effective.stored
-        is_unchanged = path in stored and stored[path] == value  # no audit row if nothing changes
+        effective, stored_settings = await self._merge(path, value), self._live.effective.stored
+        is_unchanged = path in stored_settings and stored_settings[path] == value  # no audit row if nothing changes
         await self._store.put_setting(Setting(path, value, audit.at_ms), None if is_unchanged else audit)
         await self._reloader.adopt(effective, adoptions)
         log.info("setting_changed", path=path)
@@ -46,10 +46,10 @@ class StoredSettings:
 
     async def _merge(self, path: str, value: Any) -> EffectiveConfig:
         """Return the configuration with ``value`` (None removes it) at ``path``. Raises ``InvalidRequest``."""
-        stored = {**parse_stored_settings(await self._store.list_settings()), path: value}
+        stored_settings = {**parse_stored_settings(await self._store.list_settings()), path: value}
         if value is None:
-            del stored[path]
-        effective = merge_stored_settings(self._live.effective.declared, dict(sorted(stored.items())))
+            del stored_settings[path]
+        effective = merge_stored_settings(self._live.effective.declared, dict(sorted(stored_settings.items())))
         before = self._live.effective.ignored
         wrong_paths = [where for where in effective.ignored if where == path or where not in before]
         if wrong_paths:

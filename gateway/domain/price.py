@@ -355,8 +355,8 @@ class PriceLayer:
             if exact_price is not None:
                 return exact_price
         normalized = normalize_name(model)
-        spelled, released = self._spellings
-        for keys, name in (spelled, normalized), (released, split_release(normalized)[0]):
+        keys_by_name, keys_by_undated_name = self._spellings
+        for keys, name in (keys_by_name, normalized), (keys_by_undated_name, split_release(normalized)[0]):
             price = keys.get((name, provider)) or keys.get((name, None))
             if price is not None:
                 return self.prices[price[0]] if len(price) == 1 else max(map(self.prices.__getitem__, price), key=_rank)
@@ -376,15 +376,15 @@ class PriceLayer:
     @cached_property
     def _spellings(self) -> tuple[Mapping[PriceKey, list[PriceKey]], Mapping[PriceKey, list[PriceKey]]]:
         """The price keys of exact names, by normalized name and by normalized name without its date."""
-        spelled: dict[PriceKey, list[PriceKey]] = {}
-        released: dict[PriceKey, list[PriceKey]] = {}
+        keys_by_name: dict[PriceKey, list[PriceKey]] = {}
+        keys_by_undated_name: dict[PriceKey, list[PriceKey]] = {}
         for key in self.prices:
             model, provider = key
             if not is_glob(model):
                 name = normalize_name(model)
-                spelled.setdefault((name, provider), []).append(key)
-                released.setdefault((split_release(name)[0], provider), []).append(key)
-        return spelled, released
+                keys_by_name.setdefault((name, provider), []).append(key)
+                keys_by_undated_name.setdefault((split_release(name)[0], provider), []).append(key)
+        return keys_by_name, keys_by_undated_name
 
     @cached_property
     def _globs(self) -> Sequence[tuple[str | None, _Matcher, _Matcher, PriceKey]]:

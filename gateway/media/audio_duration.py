@@ -80,8 +80,8 @@ async def measure_audio(inference: InferenceRequest, rng: RandomSource = random.
     if not inference.files:
         return inference
     lengths = [await _measure_file(upload.spooled, rng) for upload in inference.files]
-    measured = zip(inference.files, lengths, strict=True)
-    files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in measured)
+    measured_uploads = zip(inference.files, lengths, strict=True)
+    files = tuple(attrs.evolve(upload, duration_ms=length.believed_ms) for upload, length in measured_uploads)
     sound_ms = min(sum(-(-length.bound_ms // _SECOND_MS) * _SECOND_MS for length in lengths), MAX_DURATION_MS)
     max_prompt_tokens = inference.max_prompt_tokens + audio.count_audio_tokens(sound_ms)
     return attrs.evolve(inference, files=files, sound_ms=sound_ms, max_prompt_tokens=max_prompt_tokens)

@@ -216,7 +216,11 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Attempt:
-        targets, last_failure, shared = self._ctx.target_list, self._last_failure, self._proxy.load_balancer.shared
+        targets, last_failure, shared_limits = (
+            self._ctx.target_list,
+            self._last_failure,
+            self._proxy.load_balancer.shared,
+        )
         if last_failure is not None and not await self._prepare_retry(*last_failure):
             raise StopAsyncIteration
         answer_id = self._ctx.id.removeprefix(ID_PREFIX)
@@ -236,7 +240,7 @@ class Attempts:
                     continue
             if attempt is None:
                 raise StopAsyncIteration
-            if shared is None or await self._acquire_shared(shared, attempt):
+            if shared_limits is None or await self._acquire_shared(shared_limits, attempt):
                 return attempt
 
     async def _await_place(self) -> Attempt | None:
@@ -274,12 +278,12 @@ class Attempts:
             proxy.waiting -= 1
         return not proxy.broken_off
 
-    async def _acquire_shared(self, shared: "SharedChannelLimits", attempt: Attempt) -> bool:
+    async def _acquire_shared(self, shared_limits: "SharedChannelLimits", attempt: Attempt) -> bool:
         """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the list."""
         proxy, is_allowed = self._proxy, False
         proxy.waiting += 1
         try:
-            is_allowed = await shared.acquire(attempt.slot)
+            is_allowed = await shared_limits.acquire(attempt.slot)
             if proxy.broken_off:
                 is_allowed = False
                 raise _make_shutdown_error()

@@ -59,4 +59,5 @@ async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list
             return None
 
     local_providers = [provider for provider in PROVIDERS.values() if provider.local_port not in {None, own_port}]
-    return [found for found in await asyncio.gather(*map(ask, local_providers)) if found is not None]
+    answers = await asyncio.gather(*map(ask, local_providers))
+    return [answer for answer in answers if answer is not None]

@@ -111,8 +111,8 @@ class KeptResponses:
     async def load(self, response: KeptResponse, loan: Loan) -> KeptResponse | None:
         """Return a response with its body, whose memory is borrowed with ``loan``. None if it is gone or unreadable."""
         async with self._loading:
-            loaded = await self._load([response], loan, items=False)
-        return loaded[0] if loaded else None
+            loaded_responses = await self._load([response], loan, items=False)
+        return loaded_responses[0] if loaded_responses else None
 
     async def load_items(self, response: KeptResponse, loan: Loan) -> list[Body]:
         """Return the input items of the conversation up to ``response``. Their memory is borrowed with ``loan``."""
@@ -163,8 +163,8 @@ class KeptResponses:
         async with self._loading:
             _borrow_memory(loan, responses, _ITEMS, "input", items=False)
             for group in _group_by_size(responses):
-                for loaded in await self._load(group, loan, items=False, taken=True):
-                    bodies_by_id |= await run_by_size(len(loaded.body), read_output, loaded.body)
+                for loaded_response in await self._load(group, loan, items=False, taken=True):
+                    bodies_by_id |= await run_by_size(len(loaded_response.body), read_output, loaded_response.body)
             # A repeated item is in memory once, but repeated in the provider's request.
             loan.take(await run_in_thread(measure_references, references, bodies_by_id), _ITEMS, "input")
         if loan.held > MAX_ON_LOOP or inference.large:
@@ -215,10 +215,10 @@ class KeptResponses:
         async with self._loading:
             _borrow_memory(loan, chain, _CONVERSATION, param, items=True)
             for group in _group_by_size(chain[::-1]):
-                loaded = await self._load(group, loan, items=True, taken=True)
-                if len(loaded) < len(group):
+                loaded_responses = await self._load(group, loan, items=True, taken=True)
+                if len(loaded_responses) < len(group):
                     raise make_response_not_found(last.id, param)
-                conversation += await run_in_thread(_read_turns, loaded, None if whole else last.id)
+                conversation += await run_in_thread(_read_turns, loaded_responses, None if whole else last.id)
         return conversation, len(chain)
 
     async def _load(
@@ -239,7 +239,7 @@ class KeptResponses:
             )
             loan.take(room, _CONVERSATION)
         try:
-            loaded = await self._store.load(responses, room, items=items)
+            loaded_responses = await self._store.load(responses, room, items=items)
         except DecryptionFailed as error:
             log.warning("response_unreadable", response_id=responses[0].id, error=str(error))
             return []
@@ -250,11 +250,11 @@ class KeptResponses:
             unmeasured_ids = {response.id for response in unmeasured_responses}
             sizes = [
                 estimate_memory(response.body) + estimate_memory(response.items)
-                for response in loaded
+                for response in loaded_responses
                 if response.id in unmeasured_ids
             ]
             loan.take(sum(sizes), _CONVERSATION)
-        return loaded
+        return loaded_responses
 
     async def _keep(
         self, response: KeptResponse, inference: InferenceRequest, turn: Turn | None, before: asyncio.Task[None] | None
@@ -337,10 +337,10 @@ def _group_by_size(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]
     return groups
 
 
-def _read_turns(loaded: Sequence[KeptResponse], last_id: str | None) -> list[Body]:
+def _read_turns(loaded_responses: Sequence[KeptResponse], last_id: str | None) -> list[Body]:
     """Return the input and output items of the loaded responses, except the output of ``last_id``."""
     items: list[Body] = []
-    for response in loaded:
+    for response in loaded_responses:
         items += exact_json.loads(response.items)
         if response.id != last_id:
             items += exact_json.loads(response.body)["output"]

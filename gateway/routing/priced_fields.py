@@ -110,8 +110,8 @@ def _check_target(
     target: Target, caller: Caller, inference: InferenceRequest, *, catalog: ModelCatalog, pricing: PricingPolicy
 ) -> Target:
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
-    passed = inference.operation == "generate_content" and wire == "gemini_generate"
-    if is_translated(inference.operation, wire) or (wire.partition("_")[0] in _BUILT and not passed):
+    is_passed_on = inference.operation == "generate_content" and wire == "gemini_generate"
+    if is_translated(inference.operation, wire) or (wire.partition("_")[0] in _BUILT and not is_passed_on):
         return target
     if inference.features and BETA in fields:
         _check_betas(target.channel, inference.features, inference.model)

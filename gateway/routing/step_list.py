@@ -120,19 +120,19 @@ class StepList(TargetList):
         numbers = [step + 1 for step in self._order]
         return sorted([*self.passed, *attempts], key=lambda attempt: numbers.index(attempt.step))
 
-    def prepare_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
+    def prepare_retry(self, failed_attempt: Attempt, error: errors.ProviderError) -> bool:
         cause = find_cause(error)
         if cause is None or self._is_late():
             return False
         self._failure_causes.add(cause)
         if cause == "credit" or error.phase == "connect":
-            self._unreachable += (failed.channel.name,)
+            self._unreachable += (failed_attempt.channel.name,)
         # Nothing was processed after these errors, so the attempt does not count.
         is_free = isinstance(error, errors.UnsupportedByProvider | errors.OutputLimitExceeded)
         if isinstance(error, StaleConnection) and not self._risks_double_media(error):
             self._max_attempts += 1  # the same step gets the request again, and every later one keeps its attempt
             is_free = True
-        if (is_free or self._attempt_count < self._step_attempts) and super().prepare_retry(failed, error):
+        if (is_free or self._attempt_count < self._step_attempts) and super().prepare_retry(failed_attempt, error):
             return True
         if self._attempt_count >= self._max_attempts or self._risks_double_media(error):
             return False
@@ -143,8 +143,8 @@ class StepList(TargetList):
         ahead = self._list_later() | {self._step}
         return [target for target in ranked if get_place(target).step in ahead]
 
-    def next(self, failed: Attempt) -> Attempt | None:
-        return None if self._is_late() else super().next(failed)
+    def next(self, failed_attempt: Attempt) -> Attempt | None:
+        return None if self._is_late() else super().next(failed_attempt)
 
     def leave_room(self) -> None:
         """Restrict a low-priority request as in the base class. A full step is waited for, and not passed over.
@@ -275,11 +275,11 @@ class StepList(TargetList):
     def _is_open(self, target: Target) -> bool:
         return get_place(target).step == self._step and super()._is_open(target)
 
-    def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
+    def _may_repeat(self, failed_attempt: Attempt, error: errors.ProviderError) -> bool:
         cause = find_cause(error)
         if cause is not None and self._find_next_step({cause}) is not None:  # the next step instead of a pause
             return False
-        return super()._may_repeat(failed, error)
+        return super()._may_repeat(failed_attempt, error)
 
     def _has_other(self, target: Target) -> bool:
         return super()._has_other(target) or (
@@ -360,9 +360,11 @@ def list_step_targets(router: "Router", route: Route, caller: Caller, operation:
                 for target in router.list_options(caller, share.model, operation)
                 if step.uses(target.channel.name)
             ]
-            priced = options if _may_be_unpriced(router, caller, operation) else [t for t in options if not t.unpriced]
-            targets += priced
-            unpriced += [share.model] if options and not priced else []
+            priced_targets = (
+                options if _may_be_unpriced(router, caller, operation) else [t for t in options if not t.unpriced]
+            )
+            targets += priced_targets
+            unpriced += [share.model] if options and not priced_targets else []
     if unpriced and not targets:
         router.pricing.check_priced(caller, unpriced[0])
     return targets

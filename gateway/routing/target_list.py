@@ -198,66 +198,74 @@ class TargetList:
         else:
             attempt.slot.state.queue.pause(SHARED_PAUSE_S)
 
-    def prepare_retry(self, failed: Attempt, error: errors.ProviderError) -> bool:
-        """Prepare another attempt after ``failed``, which is released. Return False if ``error`` is the answer."""
+    def prepare_retry(self, failed_attempt: Attempt, error: errors.ProviderError) -> bool:
+        """Prepare another attempt after a released one that failed. Return False if ``error`` is the answer."""
         if isinstance(error, errors.UnsupportedByProvider):  # nothing was sent, so the next attempt is no retry
             self._attempt_count -= 1
             if isinstance(error, errors.EndpointMissing):
-                return self._prepare_other_endpoint(failed)
+                return self._prepare_other_endpoint(failed_attempt)
         elif isinstance(error, errors.OutputLimitExceeded):
-            return self._prepare_lower_limit(failed, error.limit)
+            return self._prepare_lower_limit(failed_attempt, error.limit)
         elif not error.retryable or self._attempt_count >= self._max_attempts:
             return False
         # A stale connection is no failure of the channel, which gets the request again over a new connection.
         self._sends_once = isinstance(error, StaleConnection)
         if self._sends_once:
-            self._next_target = failed.target
+            self._next_target = failed_attempt.target
             return not self._risks_double_media(error)
         if isinstance(error, errors.ContextExceeded):  # two providers agree: trying a third is useless
             if self._exceeded:
                 return False
             self._exceeded = True
-        return self._prepare_next_channel(failed, error)
+        return self._prepare_next_channel(failed_attempt, error)
 
     def _risks_double_media(self, error: errors.ProviderError) -> bool:
         """Return whether the provider may have made media before the connection broke: another attempt costs twice."""
         return isinstance(error, StaleConnection) and self._inference.makes_media
 
-    def _prepare_next_channel(self, failed: Attempt, error: errors.ProviderError) -> bool:
+    def _prepare_next_channel(self, failed_attempt: Attempt, error: errors.ProviderError) -> bool:
         """Prepare an attempt on another channel, or again on the only one. Return False if neither is possible."""
         # A failure of one key says nothing about the channel's other keys: the next one gets a try.
-        if error.failure_scope not in {"key", "model"} or len(failed.slot.state.keys) == 1:
-            self._tried_channels += (failed.channel.name,)
+        if error.failure_scope not in {"key", "model"} or len(failed_attempt.slot.state.keys) == 1:
+            self._tried_channels += (failed_attempt.channel.name,)
         if self.is_open:
             return True
-        if self._may_repeat(failed, error):
-            self._next_target, self._repeated, self.pause_s = (failed.target, True, error.provider_retry_after_s or 0.0)
+        if self._may_repeat(failed_attempt, error):
+            self._next_target, self._repeated, self.pause_s = (
+                failed_attempt.target,
+                True,
+                error.provider_retry_after_s or 0.0,
+            )
         return self._next_target is not None
 
-    def _prepare_lower_limit(self, failed: Attempt, limit: int) -> bool:
+    def _prepare_lower_limit(self, failed_attempt: Attempt, limit: int) -> bool:
         """Prepare to resend the request to the same channel, once, with the output limit that its provider named.
 
         The provider has processed nothing, so the attempt does not count. Only a successful next attempt proves that
         the limit was the reason. Return False if the request is not resent.
         """
-        sent_limit = failed.output_limit or self._inference.allowed_output
+        sent_limit = failed_attempt.output_limit or self._inference.allowed_output
         if self._lowered is not None or 0 < sent_limit <= limit:
             return False
         self._attempt_count -= 1
-        self._next_target = self._lowered = failed.target
+        self._next_target = self._lowered = failed_attempt.target
         self._limit = limit
         return True
 
-    def _prepare_other_endpoint(self, failed: Attempt) -> bool:
+    def _prepare_other_endpoint(self, failed_attempt: Attempt) -> bool:
         """Prepare an attempt on another endpoint of the channel, or on another channel. Return False without one."""
-        self._next_target = _find_other_endpoint(failed.target, self._inference)
+        self._next_target = _find_other_endpoint(failed_attempt.target, self._inference)
         if self._next_target is None:
-            self._tried_channels += (failed.channel.name,)
+            self._tried_channels += (failed_attempt.channel.name,)
         return self.is_open
 
-    def _may_repeat(self, failed: Attempt, error: errors.ProviderError) -> bool:
+    def _may_repeat(self, failed_attempt: Attempt, error: errors.ProviderError) -> bool:
         """Return whether to retry on the only channel: once, and never media that may already have been made."""
-        if self._repeated or not failed.target.state.offered or (error.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S:
+        if (
+            self._repeated
+            or not failed_attempt.target.state.offered
+            or (error.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S
+        ):
             return False
         if isinstance(error, errors.ProviderRateLimited):
             return error.provider_retry_after_s is not None
@@ -285,12 +293,12 @@ class TargetList:
     def leave_room(self) -> None:
         """Restrict a low-priority request to healthy channels with spare places. Raises ``NoHealthyChannel``."""
         self._patient = True
-        shared = self.load_balancer.shared
+        shared_limits = self.load_balancer.shared
         with_room = [
             target
             for target in self.targets
             if (target.state.has_spare or target.state.queue is not None)
-            and (shared is None or shared.has_spare(target.state))
+            and (shared_limits is None or shared_limits.has_spare(target.state))
         ]
         if self.targets and not with_room:
             message = f"Every channel that serves the model {self._inference.model!r} is full, or nearly so"
@@ -355,12 +363,12 @@ class TargetList:
         """Whether another attempt can be made now, also in a later step of a route."""
         return self.is_open
 
-    def next(self, failed: Attempt) -> Attempt | None:
-        """Start the attempt after ``failed``. Return None if no channel can take the request any more."""
-        identity, next_target = failed.translator.identity, self._next_target
+    def next(self, failed_attempt: Attempt) -> Attempt | None:
+        """Start the attempt after ``failed_attempt``. Return None if no channel can take the request any more."""
+        identity, next_target = failed_attempt.translator.identity, self._next_target
         self._next_target, self.pause_s = None, 0.0
         if next_target is not None and (
-            next_target.endpoint is not failed.target.endpoint
+            next_target.endpoint is not failed_attempt.target.endpoint
             or (next_target is self._lowered and self._is_open(next_target))
         ):
             return self._take(next_target, identity.id, identity.now_s)
@@ -397,8 +405,8 @@ class TargetList:
         balance = self.preferred or self.balance
         if balance != "weight" and (self._sticky is None or (affinity is not None and not affinity.continues)):
             rng, stream = balancer.draw_random(), self._inference.stream
-            measured = balancer.measure().choose(candidates, balance, rng, now_s=now_s, streams=stream)
-            return measured or targets[0]
+            chosen_target = balancer.measure().choose(candidates, balance, rng, now_s=now_s, streams=stream)
+            return chosen_target or targets[0]
         if (
             affinity is not None and affinity.is_new and balancer.shared is None
         ):  # several gateways agree by the hash, without talking

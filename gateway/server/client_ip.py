@@ -15,8 +15,8 @@ _HOST_PATTERN = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?
 
 def find_client_ip(request: web.Request) -> str | None:
     """Return the address of the client, from ``X-Forwarded-For`` if a trusted proxy sent it; None if unknown."""
-    trusted = request.app[SERVICES].http.trusted_proxies
-    return find_address(find_peer(request), request.headers.getall("X-Forwarded-For", ()), trusted)
+    trusted_networks = request.app[SERVICES].http.trusted_proxies
+    return find_address(find_peer(request), request.headers.getall("X-Forwarded-For", ()), trusted_networks)
 
 
 def check_client_ip(request: web.Request, caller: Caller) -> None:

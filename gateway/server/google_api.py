@@ -66,8 +66,8 @@ def parse_method_path(path: str) -> tuple[str, Operation, ParseNamed] | None:
     match = _METHOD_PATH.fullmatch(path)
     if match is None:
         return None
-    found = [(operation, parse) for method, operation, parse in _METHODS if method == match["method"]]
-    return (match["model"], *found[0]) if found else None
+    methods = [(operation, parse) for method, operation, parse in _METHODS if method == match["method"]]
+    return (match["model"], *methods[0]) if methods else None
 
 
 def add_google_routes(api: web.Application) -> None:

@@ -213,11 +213,11 @@ async def get_model(request: web.Request) -> web.Response:
     if model != model.strip("/"):
         raise web.HTTPNotFound
     router, caller = request.app[SERVICES].routing.router, request[CALLER]
-    (described,) = await router.describe_models(caller, [router.get_model(caller, model)])
+    (described_model,) = await router.describe_models(caller, [router.get_model(caller, model)])
     if VERSION_HEADER in request.headers:
-        body = anthropic_models.build_model(described.listed, described.description)
+        body = anthropic_models.build_model(described_model.listed, described_model.description)
     else:
-        body = described.body
+        body = described_model.body
     return web.Response(body=body, content_type="application/json")
 
 

@@ -63,11 +63,11 @@ def _write_claim(table: Table, group: ColumnElement[object], is_claimable: Colum
     due_ms, sequence, lease_until_ms = table.c.due_ms, table.c.sequence, table.c.lease_until_ms
     by_age = (case((lease_until_ms <= _NOW, 1), else_=0), due_ms, sequence)
     rank = func.row_number().over(partition_by=group, order_by=by_age).label("place")
-    ranked = select(due_ms, sequence, lease_until_ms, rank).where(due_ms <= _NOW, is_claimable).subquery()
+    ranked_rows = select(due_ms, sequence, lease_until_ms, rank).where(due_ms <= _NOW, is_claimable).subquery()
     query = (
-        select(ranked.c.sequence)
-        .where(ranked.c.lease_until_ms <= _NOW, ranked.c.place <= bindparam("each"))
-        .order_by(ranked.c.place, ranked.c.due_ms, ranked.c.sequence)
+        select(ranked_rows.c.sequence)
+        .where(ranked_rows.c.lease_until_ms <= _NOW, ranked_rows.c.place <= bindparam("each"))
+        .order_by(ranked_rows.c.place, ranked_rows.c.due_ms, ranked_rows.c.sequence)
         .limit(bindparam("most"))
     )
     locked_rows = select(sequence).where(sequence.in_(query), _is_free(table)).with_for_update(skip_locked=True)

@@ -23,11 +23,13 @@ def _write_choice() -> Select[tuple[int]]:
     rank = func.row_number().over(
         partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
     )
-    ranked = select(due_ms, sequence, lease_until_ms, rank.label("place")).where(_IS_DUE).subquery()
+    ranked_deliveries = select(due_ms, sequence, lease_until_ms, rank.label("place")).where(_IS_DUE).subquery()
     return (
-        select(ranked.c.sequence)
-        .where(ranked.c.lease_until_ms <= bindparam("now_ms"), ranked.c.place <= bindparam("each"))
-        .order_by(ranked.c.place, ranked.c.due_ms, ranked.c.sequence)
+        select(ranked_deliveries.c.sequence)
+        .where(
+            ranked_deliveries.c.lease_until_ms <= bindparam("now_ms"), ranked_deliveries.c.place <= bindparam("each")
+        )
+        .order_by(ranked_deliveries.c.place, ranked_deliveries.c.due_ms, ranked_deliveries.c.sequence)
         .limit(bindparam("most"))
     )
 

@@ -100,10 +100,12 @@ def _parse(row: Any) -> ModelList:
     return ModelList(channel, provider, base_url, parsed, fetched_ms, error)
 
 
-def _describe(listed: ModelList, described_rows: ModelList | None) -> ModelList:
+def _describe(model_list: ModelList, description_list: ModelList | None) -> ModelList:
     """Return a list with the descriptions of its models, if they were stored with it."""
-    if listed.models is None or described_rows is None or described_rows.fetched_ms != listed.fetched_ms:
-        return listed
-    descriptions = {model.id: parse_description(orjson.loads(model.owned_by)) for model in described_rows.models or ()}
-    models = (attrs.evolve(model, description=descriptions.get(model.id)) for model in listed.models)
-    return attrs.evolve(listed, models=tuple(models))
+    if model_list.models is None or description_list is None or description_list.fetched_ms != model_list.fetched_ms:
+        return model_list
+    descriptions = {
+        model.id: parse_description(orjson.loads(model.owned_by)) for model in description_list.models or ()
+    }
+    models = (attrs.evolve(model, description=descriptions.get(model.id)) for model in model_list.models)
+    return attrs.evolve(model_list, models=tuple(models))

@@ -66,20 +66,23 @@ _MADE: Mapping[Modality, ModelKind] = {"image": "image", "video": "video"}
 def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
     """Return what an item of a list says; None if it says nothing."""
     architecture, meta, best = (_read_object(item.get(name)) for name in ("architecture", "meta", "top_provider"))
-    read, written = _read_modalities(item, architecture, "input"), _read_modalities(item, architecture, "output")
+    input_modalities, output_modalities = (
+        _read_modalities(item, architecture, "input"),
+        _read_modalities(item, architecture, "output"),
+    )
     capabilities = item.get("capabilities")
     if isinstance(capabilities, Mapping):
         capabilities = [name for name, value in capabilities.items() if _is_supported(value)]
     if isinstance(capabilities, list):
-        read = read or _parse_input_modalities(capabilities)
+        input_modalities = input_modalities or _parse_input_modalities(capabilities)
     elif item.get("type") == "vlm":
-        read = read or ("text", "image")
+        input_modalities = input_modalities or ("text", "image")
     description = ModelDescription(
-        _find_kind(item, written, capabilities),
+        _find_kind(item, output_modalities, capabilities),
         _read_first(item, _WINDOWS) or parse_tokens(meta.get("n_ctx")),
         _read_first(item, _LONGEST) or parse_tokens(best.get("max_completion_tokens")) or _read_anthropic_limit(item),
-        read,
-        written,
+        input_modalities,
+        output_modalities,
         _find_features(item, capabilities),
         _find_end(item),
     )
@@ -132,25 +135,27 @@ def _parse_input_modalities(capabilities: list[Any]) -> tuple[Modality, ...] | N
     return tuple(sort_modalities(names)) if len(names) > 1 else None
 
 
-def _find_kind(item: Mapping[str, Any], written: tuple[Modality, ...] | None, capabilities: object) -> ModelKind | None:
+def _find_kind(
+    item: Mapping[str, Any], output_modalities: tuple[Modality, ...] | None, capabilities: object
+) -> ModelKind | None:
     if item.get("kind") in KINDS:
         kind: ModelKind = item["kind"]
         return kind
-    named = item.get("type")
-    if isinstance(named, str) and named in _TYPES:
-        return _TYPES[named]
+    type_name = item.get("type")
+    if isinstance(type_name, str) and type_name in _TYPES:
+        return _TYPES[type_name]
     if isinstance(capabilities, list) and not _CHATS.isdisjoint(map(str, capabilities)):
         return "chat"
-    return _find_made(_read_object(item.get("architecture")), written)
+    return _find_made(_read_object(item.get("architecture")), output_modalities)
 
 
-def _find_made(architecture: Mapping[str, Any], written: tuple[Modality, ...] | None) -> ModelKind | None:
+def _find_made(architecture: Mapping[str, Any], output_modalities: tuple[Modality, ...] | None) -> ModelKind | None:
     """Return the kind that ``architecture`` tells; None if it tells none."""
     if architecture.get("output_modalities") == ["embeddings"]:
         return "embedding"
-    if not architecture or not written:
+    if not architecture or not output_modalities:
         return None
-    return "chat" if "text" in written else _MADE.get(written[0])
+    return "chat" if "text" in output_modalities else _MADE.get(output_modalities[0])
 
 
 def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Feature, ...] | None:
@@ -163,10 +168,10 @@ def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Featu
             features.append("caching")
         return sort_features(features)
     if isinstance(capabilities, list):
-        found = [_CAPABILITIES[name] for name in capabilities if isinstance(name, str) and name in _CAPABILITIES]
+        features = [_CAPABILITIES[name] for name in capabilities if isinstance(name, str) and name in _CAPABILITIES]
         if "max_input_tokens" in item:
-            found += _ALL_OF_ANTHROPIC
-        return sort_features(found) or None
+            features += _ALL_OF_ANTHROPIC
+        return sort_features(features) or None
     return None
 
 

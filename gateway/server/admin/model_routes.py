@@ -129,13 +129,13 @@ async def get_route(request: AdminRequest) -> RouteDetails:
     """Get a route, with the channels that serve each of its steps, and what they cost."""
     view = request.services.admin.routes.get_route(request.match_info["name"])
     routing = request.services.routing
-    served = [
+    served_models = [
         ServedModel(
             number, share.model, share.weight, [_build_serving_channel(routing, one, share.model) for one in channels]
         )
         for number, share, channels in _list_serving_channels(routing, view.route)
     ]
-    return RouteDetails(**_build_fields(request, view), served=served)
+    return RouteDetails(**_build_fields(request, view), served=served_models)
 
 
 @admin_operation(takes=RouteSpec, partly=True, change=True)
@@ -166,8 +166,8 @@ async def test_route(request: AdminRequest) -> list[StepTestResult]:
             results.append(StepTestResult(step=number, model=share.model, channel=None, ok=False, error=error, ms=None))
             continue
         first = max(channels, key=lambda channel: (channel.priority, channel.weight))
-        sent = await routing.channels.send_test(first, share.model)
-        results.append(_build_result(number, first, sent))
+        test_result = await routing.channels.send_test(first, share.model)
+        results.append(_build_result(number, first, test_result))
     return results
 
 
@@ -211,5 +211,12 @@ def _build_serving_channel(routing: RoutingServices, channel: Channel, model: st
     )
 
 
-def _build_result(step: int, channel: Channel, sent: RequestTestResult) -> StepTestResult:
-    return StepTestResult(step=step, model=sent.model, channel=channel.name, ok=sent.ok, error=sent.error, ms=sent.ms)
+def _build_result(step: int, channel: Channel, test_result: RequestTestResult) -> StepTestResult:
+    return StepTestResult(
+        step=step,
+        model=test_result.model,
+        channel=channel.name,
+        ok=test_result.ok,
+        error=test_result.error,
+        ms=test_result.ms,
+    )

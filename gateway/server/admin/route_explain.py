@@ -82,23 +82,23 @@ class RouteExplainer:
         """
         who = caller or UNRESTRICTED_CALLER
         route = self.router.routes.get(model)
-        found = NO_LINES if route is not None else self.list_channels(who, model, operation)
+        channel_lines = NO_LINES if route is not None else self.list_channels(who, model, operation)
         room = None if caller is None else self._find_room(caller)
         steps = None
         if route is not None:
             list_channels = partial(self.list_channels, who, operation=operation)
             steps = StepWalk(list_channels, operation, traits, _find_left(room)).explain(route)
-        refused = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
-        if steps is not None and isinstance(refused, InvalidRequest | NoHealthyChannel):
-            refused = None  # the request without content, or now: the steps have their reasons
-        served = found.served if steps is None else any(step.verdict == "first" for step in steps)
+        refusal = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
+        if steps is not None and isinstance(refusal, InvalidRequest | NoHealthyChannel):
+            refusal = None  # the request without content, or now: the steps have their reasons
+        served = channel_lines.served if steps is None else any(step.verdict == "first" for step in steps)
         return Explanation(
             model=model,
             operation=operation,
             key=None if caller is None else KeyName(caller.key.id, caller.key.name, caller.account.name),
-            served=refused is None and served,
-            refused=None if refused is None else Refusal(refused.code, refused.message),
-            channels=found.lines,
+            served=refusal is None and served,
+            refused=None if refusal is None else Refusal(refusal.code, refusal.message),
+            channels=channel_lines.lines,
             steps=steps,
             affinity=self._explain_affinity(who, [model] if route is None else route.models, operation),
             room=room,
@@ -122,10 +122,10 @@ class RouteExplainer:
             targets = self.router.keep_priced_targets(every, who, model, operation)
         # Exclude channels that cannot edit images; other limits are visible in the channel's capability.
         unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
-        unused = dict.fromkeys(unable, _EDITS_REFUSED)
+        unused_reasons = dict.fromkeys(unable, _EDITS_REFUSED)
         if step is not None:
-            unused |= {one.name: _NOT_IN_STEP for one in self.catalog.channels if not step.uses(one.name)}
-        targets = [target for target in targets if target.channel.name not in unused]
+            unused_reasons |= {one.name: _NOT_IN_STEP for one in self.catalog.channels if not step.uses(one.name)}
+        targets = [target for target in targets if target.channel.name not in unused_reasons]
         statuses = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in targets]
         usable = sorted((one for one in statuses if one.obstacle is None), key=_ChannelStatus.order)
         equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
@@ -137,11 +137,11 @@ class RouteExplainer:
         stuck = [one for one in statuses if one.obstacle is not None]
         tried = not usable and any(one.may_insist for one in stuck)
         lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
-        taken = {target.channel.name for target in targets}
+        used_names = {target.channel.name for target in targets}
         lines += [
-            _refuse(channel, unused.get(channel.name) or self._find_reason(channel, who, model, operation))
+            _refuse(channel, unused_reasons.get(channel.name) or self._find_reason(channel, who, model, operation))
             for channel in self.catalog.channels
-            if channel.name not in taken
+            if channel.name not in used_names
         ]
         obstacles = frozenset(one.obstacle[0] for one in stuck if one.obstacle is not None)
         return ChannelLines(lines, targets, obstacles, served=bool(usable) or tried or not targets)

@@ -68,25 +68,27 @@ class StepWalk:
     def explain(self, route: Route) -> list[ExplainedStep]:
         """Return all steps with their verdicts."""
         inference = _build_inference(route.name, self.operation, self.traits)
-        explained: list[ExplainedStep] = []
+        explained_steps: list[ExplainedStep] = []
         causes: set[Cause] = set()
-        taken = False
+        is_taken = False
         for number, step in enumerate(route.steps, 1):
             prospect = self._examine(number, step, inference)
-            if not taken and number > 1 and causes.isdisjoint(step.causes):
+            if not is_taken and number > 1 and causes.isdisjoint(step.causes):
                 reason = f"the steps before are left for {' and '.join(sorted(causes))}, which is not in its causes"
-                explained.append(prospect.explain("skipped", reason))
+                explained_steps.append(prospect.explain("skipped", reason))
             elif prospect.cause is not None:
-                explained.append(prospect.explain("skipped", prospect.reason))
+                explained_steps.append(prospect.explain("skipped", prospect.reason))
                 causes.add(prospect.cause)
             else:
-                explained.append(prospect.explain("next" if taken else "first", None))
-                taken = True
-        return explained
+                explained_steps.append(prospect.explain("next" if is_taken else "first", None))
+                is_taken = True
+        return explained_steps
 
     def _examine(self, number: int, step: RouteStep, inference: InferenceRequest) -> _Prospect:
-        found = [self.list_channels(share.model, step=step) for share in step.models]
-        costs = [target.find_reservation(inference) / NANOS_PER_USD for lines in found for target in lines.targets]
+        lines_by_model = [self.list_channels(share.model, step=step) for share in step.models]
+        costs = [
+            target.find_reservation(inference) / NANOS_PER_USD for lines in lines_by_model for target in lines.targets
+        ]
         mismatch = next(step.condition.list_mismatches(self.traits), None)
         cause: Cause | None = None
         reason = None
@@ -96,10 +98,10 @@ class StepWalk:
             cause, reason = "unsupported", mismatch
         elif self.left_usd is not None and min(costs) > self.left_usd:
             cause, reason = "budget", f"it may cost ${min(costs):.6g}, and ${self.left_usd:.6g} are left"
-        elif not any(lines.served and lines.targets for lines in found):
-            cause = find_obstacle_cause({obstacle for lines in found for obstacle in lines.obstacles})
+        elif not any(lines.served and lines.targets for lines in lines_by_model):
+            cause = find_obstacle_cause({obstacle for lines in lines_by_model for obstacle in lines.obstacles})
             reason = _WHY[cause]
-        return _Prospect(number, step, found, max(costs, default=None), cause, reason)
+        return _Prospect(number, step, lines_by_model, max(costs, default=None), cause, reason)
 
 
 def _build_inference(model: str, operation: Operation, traits: RequestTraits) -> InferenceRequest:
