@@ -63,6 +63,8 @@ def list_rows() -> dict[str, list[Row]]:
                 "allow_ips": [],
                 "declared": False,
                 "locked": [],
+                "end_user": "",
+                "tags": "",
                 **limits,
             }
             for number in (1, 2)

@@ -198,7 +198,8 @@ class LineRequest:
             inference = attrs.evolve(
                 inference, features=headers.get("anthropic-beta"), version=headers.get("anthropic-version")
             )
-        context.attribution = find_attribution({}, body, services.find_attribution_rules())
+        key = context.caller.key
+        context.attribution = find_attribution({}, body, services.find_attribution_rules(), key.user, key.tags)
         context.inference = await services.response_owners.prepare(
             inference, context.caller.account.id, context.id, context
         )

@@ -240,6 +240,15 @@ def key_options(command: Command) -> Command:
         ),
         click.option("--allow-ips", multiple=True, metavar="NETWORK,…", help="IP allowlist. May be repeated."),
         click.option("--webhook-url", metavar="URL", help="Called when a video job of this key ends."),
+        click.option("--user", metavar="NAME", help="End user of all its requests, whomever its callers name."),
+        click.option(
+            "--tag",
+            "tags",
+            multiple=True,
+            callback=_parse_pairs,
+            metavar="NAME=VALUE",
+            help="Tag of all its requests; replaces all previous ones. May be repeated.",
+        ),
     )
     return limit_options(add_time_options)
 

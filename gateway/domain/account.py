@@ -73,7 +73,8 @@ class ApiKey:
 
     ``webhook_url`` receives the end of each of the key's videos, unless the request names another URL.
     ``former_digest`` is the secret before the last rotation, valid until ``former_until_s``. ``locked`` are fields that
-    an administrator has set and members cannot change (``key_lock.py``).
+    an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end user and the
+    tags (``env=test,team=web``) of all its requests; empty if its callers name them.
     """
 
     id: int
@@ -94,6 +95,8 @@ class ApiKey:
     former_digest: bytes | None = attrs.field(default=None, repr=False)
     former_until_s: int | None = None
     locked: tuple[str, ...] = ()
+    user: str = ""
+    tags: str = ""
 
     @property
     def masked(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.account import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
+from gateway.domain.attribution import MAX_NAME_CHARS, MAX_TAG_CHARS, MAX_TAGS, build_tags, find_tag_problem, split_tags
 from gateway.domain.balance import Quota, QuotaPeriod
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.rate_limit import Limits
@@ -47,6 +48,15 @@ _REFERENCE = must("1 to 64 printable characters", lambda value: 0 < len(value) <
 _NOTE = must("at most 256 printable characters", lambda value: len(value) <= 256 and value.isprintable())  # noqa: PLR2004
 _WEB_URL = must(
     "a plain http or https URL without a user name", lambda value: find_webhook_problem(value, ("*",)) is None
+)
+_USER = must(
+    f"1 to {MAX_NAME_CHARS} printable characters",
+    lambda value: 0 < len(value) <= MAX_NAME_CHARS and value.isprintable() and value == value.strip(),
+)
+_TAGS = must(
+    f'at most {MAX_TAGS} tags such as team = "web"; names of 1 to {MAX_TAG_CHARS} letters, digits or _.-, values of 1 '
+    f"to {MAX_TAG_CHARS} printable characters without a comma",
+    lambda tags: len(tags) <= MAX_TAGS and not any(find_tag_problem(*tag) for tag in tags.items()),
 )
 _WORD_LIST = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _EXPIRY = must("a time from 1970 to 9998", _is_moment)
@@ -105,6 +115,8 @@ class KeySpec:
     quota_status: Literal[403, 429] | None = None
     status: Status = "active"
     webhook_url: str | None = attrs.field(default=None, metadata=_WEB_URL)
+    user: str | None = attrs.field(default=None, metadata=_USER)
+    tags: dict[str, str] = attrs.field(factory=dict, metadata=_TAGS)
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -119,6 +131,8 @@ class KeySpec:
             expires_s=None if self.expires_at is None else int(self.expires_at.timestamp()),
             allow_ips=self.allow_ips,
             webhook_url=self.webhook_url,
+            user=self.user or "",
+            tags=build_tags(self.tags.items()),
         )
 
 
@@ -173,6 +187,8 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "group": key.group,
         "allow_ips": list(key.allow_ips),
         "webhook_url": key.webhook_url,
+        "user": key.user or None,
+        "tags": dict(split_tags(key.tags)),
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

@@ -87,19 +87,26 @@ class AttributionRules:
     hash_key: bytes
 
 
-def find_attribution(headers: Mapping[str, str], body: Mapping[str, Any], rules: AttributionRules) -> Attribution:
-    """Return for whom a request was made. ``headers`` ignore case. Raises ``InvalidRequest`` for malformed tags."""
+def find_attribution(
+    headers: Mapping[str, str], body: Mapping[str, Any], rules: AttributionRules, key_user: str = "", key_tags: str = ""
+) -> Attribution:
+    """Return for whom a request was made. ``headers`` ignore case. Raises ``InvalidRequest`` for malformed tags.
+
+    ``key_user`` and ``key_tags`` are those of the API key; its caller does not override them.
+    """
     metadata = body.get("metadata")
     if not isinstance(metadata, dict):
         metadata = {}
     account, session = split_claude_code_user(metadata.get("user_id"))
-    user = "" if rules.users == "off" else _find_user(headers, body, account, reads_names=rules.reads_names)
+    user = ""
+    if rules.users != "off":
+        user = key_user or _find_user(headers, body, account, reads_names=rules.reads_names)
     if user and rules.users == "hash":
         user = f"hmac:{hmac.digest(rules.hash_key, user.encode('utf-8', 'replace'), hashlib.sha256).hex()[:32]}"
     return Attribution(
         _clean(user),
         _clean(find_session(headers, body) or session),
-        build_tags(_list_tags(headers.get(TAGS_HEADER), metadata, rules.tags)),
+        _add_tags(key_tags, _list_tags(headers.get(TAGS_HEADER), metadata, rules.tags)),
     )
 
 
@@ -158,9 +165,23 @@ def find_tag_problem(name: str, value: str) -> str | None:
     return None
 
 
+def split_tags(tags: str) -> list[tuple[str, str]]:
+    """Return the names and values of stored tags."""
+    return [(name, value) for name, _, value in (tag.partition("=") for tag in tags.split(","))] if tags else []
+
+
 def build_tags(tags: Iterable[tuple[str, str]]) -> str:
     """Return tags as they are stored: ``feature=search,team=web``."""
     return ",".join(f"{name}={value}" for name, value in sorted(tags))
+
+
+def _add_tags(key_tags: str, tags: list[tuple[str, str]]) -> str:
+    """Return the tags of a key and of a request as they are stored: the key's first, at most ``MAX_TAGS``."""
+    merged_tags = dict(split_tags(key_tags))
+    for name, value in tags:
+        if len(merged_tags) < MAX_TAGS:
+            merged_tags.setdefault(name, value)
+    return build_tags(merged_tags.items())
 
 
 def _find_user(headers: Mapping[str, str], body: Mapping[str, Any], account: str, *, reads_names: bool) -> str:

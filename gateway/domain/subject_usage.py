@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from gateway.domain.attribution import split_tags
 from gateway.domain.ledger import day_of
 from gateway.domain.request_log import RequestRecord, has_failed
 from gateway.domain.traffic import SUMS, Sums, TrafficLine, add_sums
@@ -95,7 +96,5 @@ def _list_subjects(row: RequestRecord) -> Iterator[tuple[SubjectKind, str, str]]
         yield "user", "", row.end_user
     if row.session:
         yield "session", "", row.session
-    if row.tags:
-        for tag in row.tags.split(","):
-            name, _, value = tag.partition("=")
-            yield "tag", name, value
+    for name, value in split_tags(row.tags):
+        yield "tag", name, value

@@ -83,13 +83,14 @@ class ActiveInference:
 
         Raises ``InvalidRequest`` for malformed tags.
         """
-        headers, inference = self.request.headers, self.context.inference
+        headers, inference, key = self.request.headers, self.context.inference, self.context.caller.key
         body = inference.body
         if inference.model in self.services.routing.router.routes:
             self.context.route = inference.model
         # Most requests name no user: these two look-ups run without a call of a Python function.
-        if not (FIELDS.isdisjoint(body) and HEADERS.isdisjoint(map(str.lower, headers))):
-            self.context.attribution = find_attribution(headers, body, self.services.live_config.attribution)
+        if key.user or key.tags or not (FIELDS.isdisjoint(body) and HEADERS.isdisjoint(map(str.lower, headers))):
+            rules = self.services.live_config.attribution
+            self.context.attribution = find_attribution(headers, body, rules, key.user, key.tags)
 
     async def note_body_read(self) -> None:
         """Check the caller again after the body, which may have taken minutes to arrive."""

@@ -99,6 +99,8 @@ def build_key_row(key: ApiKey) -> Values:
         "former_digest": key.former_digest,
         "former_until_s": key.former_until_s,
         "locked": list(key.locked),
+        "end_user": key.user,
+        "tags": key.tags,
         **_build_bounds(key.quota, key.limits),
     }
 
@@ -124,6 +126,8 @@ def parse_key(row: Row[Any]) -> ApiKey:
         former_digest=row.former_digest,
         former_until_s=row.former_until_s,
         locked=tuple(row.locked),
+        user=row.end_user,
+        tags=row.tags,
     )
 
 

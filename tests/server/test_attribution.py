@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.request_log import RequestRecord
+from gateway.server.context import SERVICES
 from tests.support.console_people import make_administrator
 from tests.support.gateway import HELLO, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
@@ -91,3 +92,41 @@ async def test_the_console_leads_from_a_request_to_all_of_its_user(standing_with
             assert second.id not in listing, link
         assert "<u&1>" not in page
         await ada.session.close()
+
+
+async def test_what_a_key_says_is_not_overridden_by_its_caller(gateway_with: StartGateway) -> None:
+    key = {
+        "name": "ci", "account": "acme", "secret": "sk-test-key-of-the-only-caller", "user": "ci",
+        "tags": {"team": "web", "env": "test"},
+    }  # fmt: skip
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        config = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "key": [key]}
+        gateway = await gateway_with(config)
+        caller = {"Authorization": f"Bearer {key['secret']}"}
+        await send(gateway, HELLO, caller)
+        await send(gateway, {**HELLO, "user": "u1"}, {**caller, "x-gateway-user": "u2", "session_id": "s1"})
+        await send(gateway, HELLO, {**caller, "x-gateway-tags": "team=app,feature=search"})
+        names = ",".join(f"t{number}=x" for number in range(8))
+        await send(gateway, HELLO, {**caller, "x-gateway-tags": names})
+        assert [read(row) for row in await gateway.rows(4)] == [
+            ("ci", "", "env=test,team=web"),
+            ("ci", "s1", "env=test,team=web"),
+            ("ci", "", "env=test,feature=search,team=web"),
+            ("ci", "", "env=test,t0=x,t1=x,t2=x,t3=x,t4=x,t5=x,team=web"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [({"user": ""}, "user"), ({"user": "x" * 129}, "user"), ({"tags": {"a b": "c"}}, "tags"),
+     ({"tags": {"a": "c,d"}}, "tags"), ({"tags": {f"t{number}": "x" for number in range(9)}}, "tags")],
+)  # fmt: skip
+async def test_a_users_name_and_tags_of_a_key_are_checked(
+    standing_with: StartGateway, fields: dict[str, Any], param: str
+) -> None:
+    gateway = await standing_with({})
+    headers = {"Authorization": f"Bearer {gateway.admin_token}"}
+    account = gateway.app[SERVICES].auth.accounts
+    (name,) = (await account.name_accounts()).values()
+    status, body = await send(gateway, {"name": "ci", "account": name, **fields}, headers, "/admin/v1/keys")
+    assert (status, body["error"]["param"]) == (400, param), body

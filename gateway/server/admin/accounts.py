@@ -1,6 +1,6 @@
 """Admin API: accounts and API keys. A member sees those of its own account."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import attrs
@@ -62,6 +62,8 @@ class KeyFields:
     group: str | None
     allow_ips: Sequence[str]
     webhook_url: str | None
+    user: str | None
+    tags: Mapping[str, str]
     locked: Sequence[str]
     declared: bool
     created_at: Moment

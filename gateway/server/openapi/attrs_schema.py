@@ -66,6 +66,8 @@ WORDS: Mapping[str, str] = {
     "image_output_usd_per_million": "The price of completion tokens that are images; null: as of output.",
     "reasoning_usd_per_million": "The price of reasoning that is counted beside the completion.",
     "tiers_served": "The factor of the price of tokens, by the service tier that the answer names.",
+    "KeySpec.user": "The end user of all its requests, whomever its callers name; null: as they name.",
+    "KeySpec.tags": "Tags of all its requests, such as `team: web`; its callers add others, and override none.",
     "usd_per_call": "The price of a request to the provider, whatever its length.",
     "usd_per_file_search": "The price of a search of files by the provider.",
     "usd_per_search": "The price of a search of the web by the provider, or of a rerank.",

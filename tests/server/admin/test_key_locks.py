@@ -29,6 +29,8 @@ SET: Mapping[str, Any] = {
     "burst": 2,
     "tpm": 500,
     "max_concurrency": 2,
+    "user": "ci",
+    "tags": {"team": "web"},
 }
 OTHERS: Mapping[str, Any] = {
     "status": "active",
@@ -42,6 +44,8 @@ OTHERS: Mapping[str, Any] = {
     "burst": 3,
     "tpm": 500_000,
     "max_concurrency": 200,
+    "user": "me",
+    "tags": {"team": "app"},
 }
 
 

@@ -1,7 +1,7 @@
 // Forms and buttons that call the admin API.
 //
 //   <form data-call="POST /admin/v1/keys" data-then="/console/keys/{id}">
-//     its fields become the body; data-as="number|list|json|bool|time|factors" says what of. In a PATCH those do that were
+//     its fields become the body; data-as="number|list|json|bool|time|factors|pairs" says what of. In a PATCH those do that were
 //     touched, and an empty one takes a setting back (null; with data-blank="omit" it stays); elsewhere all that are not
 //     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer, whose "continue_at" goes first); without it a "done"
 //     event carries the answer. A {name} in data-call is a field's value.
@@ -24,6 +24,11 @@ function readValue(field) {
       return Object.fromEntries(text.split(",").filter((part) => part.trim()).map((part) => {
         const [name, factor = ""] = part.split("=").map((one) => one.trim());
         return [name, factor === "" ? null : Number(factor)];
+      }));
+    case "pairs": // team=web, env=test
+      return Object.fromEntries(text.split(",").filter((part) => part.trim()).map((part) => {
+        const [name, ...rest] = part.split("=").map((one) => one.trim());
+        return [name, rest.join("=")];
       }));
     case "json":
       return text === "" ? null : JSON.parse(text);
