@@ -169,17 +169,17 @@ class ApiKeyAuthenticator:
         Raises ``InvalidApiKey`` if the key is gone, ``KeyDisabled`` or ``KeyExpired``.
         """
         if caller.key.id:
-            now = self._callers.get(caller.key.digest)
+            current_caller = self._callers.get(caller.key.digest)
         else:
             account = self._by_account.get(caller.account.id)
-            now = None if account is None else attrs.evolve(caller, account=account)
-        if now is None:
+            current_caller = None if account is None else attrs.evolve(caller, account=account)
+        if current_caller is None:
             raise InvalidApiKey("Unknown API key", should_retry=False)
         now_s = self._clock()
-        now.check_usable(now_s)
+        current_caller.check_usable(now_s)
         if caller.key.id:
             self._last_used_s[caller.key.id] = now_s
-        return now
+        return current_caller
 
 
 def _find_former(caller: Caller) -> Caller | None:

@@ -98,7 +98,10 @@ class AccountingService:
                 self._wholes.pop((owner, owner_id), None)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Read shared balances from the store for later results. No-op in a single process."""
+        """Read shared balances from the store for later results. No-op in a single process.
+
+        Raises ``StoreUnavailable``.
+        """
         figures = await self._ledger.find_figures([_find_balance_id(owner) for owner in owners])
         if figures is None:
             return

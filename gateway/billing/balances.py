@@ -209,7 +209,7 @@ class Balances:
         A single process has no more to give. If less than ``nanos`` is left, the request may exceed a limit, and each
         balance allows only one such request at a time. Raises ``QuotaExceeded`` if another one is running.
         """
-        short_balances = reservation.list_short(nanos, self.today)
+        short_balances = reservation.list_short_balances(nanos, self.today)
         if not self._take_overdrafts(reservation, short_balances):
             self._raise_exceeded(reservation, short_balances, nanos)
         return False
@@ -245,7 +245,10 @@ class Balances:
         return list(balances)
 
     def check(self, caller: Caller) -> None:
-        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations."""
+        """Raise ``QuotaExceeded`` if a balance is used up even without its reservations.
+
+        Raises ``StoreUnavailable`` while the day's spending is being loaded.
+        """
         now_s = self._clock()
         day = self._find_day(now_s)
         balances = [(balance, balance.find_balance(day)) for balance in self._open(caller, day)]

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil
 
 from gateway.answer_fields import Count
-from gateway.domain.charged_units import parse_charged
+from gateway.domain.charged_units import parse_charged_usage
 from gateway.domain.price import (
     NANOS_PER_USD,
     ONE_PPM,
@@ -53,7 +53,7 @@ class BillLine:
 
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
     """Return the lines of a request. ``prices`` are those of the requested model and of the model that answered."""
-    usage = parse_charged(row)
+    usage = parse_charged_usage(row)
     price = next(
         (candidate for candidate in prices if cost_nanos(candidate, usage, multiplier_ppm) == row.cost_nanos), None
     )

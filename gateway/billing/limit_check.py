@@ -18,7 +18,10 @@ async def list_problems(
     queue: WriteQueue,
     now_s: float,
 ) -> list[str]:
-    """Return what does not agree. The caller holds ``queue.writing``."""
+    """Return what does not agree in the sums of limits. The caller holds ``queue.writing``.
+
+    Raises ``StoreUnavailable``.
+    """
     # All copies must be of the same moment, so nothing awaits until they are made.
     problems = _check_balances(books, reservations)
     memory = {

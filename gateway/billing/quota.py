@@ -39,7 +39,10 @@ class QuotaService:
     """Reserves money and takes permits.
 
     ``write_queue`` has the records that wait for the database; while it is full, every request is refused. ``refresh``
-    returns the current state of a caller whose request has waited for the database; ``admit`` passes its errors on.
+    returns the current state of a caller whose request has waited for the database.
+
+    ``admit`` raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable`` and, after a wait for the database, the
+    errors of ``_check_again``; nothing is reserved then.
     """
 
     def __init__(
@@ -142,7 +145,10 @@ class QuotaService:
         return await self.admit(ctx, affordable, journaled=journaled)
 
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
-        """Admit a part of a session that already counts as a concurrent request. ``longest`` has its maximum tokens."""
+        """Admit a part of a session that already counts as a concurrent request. ``longest`` has its maximum tokens.
+
+        Raises the errors of ``admit``; nothing is reserved then.
+        """
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
@@ -179,7 +185,10 @@ class QuotaService:
             ctx.reservation = None
 
     async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
-        """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller."""
+        """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller.
+
+        Raises ``QuoteNotValid``, and the errors of ``admit`` except ``QuotaExceeded``.
+        """
         self._write_queue.check_room()
         limits = self._balances.limits
         if limits is not None:
@@ -250,7 +259,7 @@ class QuotaService:
         return reservation
 
     async def _record_start(self, ctx: RequestContext, start: RequestStart) -> bool:
-        """Record the start of a request in the database, and then return True."""
+        """Record the start of a request in the database, and then return True. Raises like ``_check_again``."""
         await self._journal.start(start)
         try:
             self._check_again(ctx)
@@ -260,7 +269,11 @@ class QuotaService:
         return True
 
     def _check_again(self, ctx: RequestContext) -> None:
-        """Check that the caller may still send the request after the wait for the database. Raises ``GatewayError``."""
+        """Check that the caller may still send the request after the wait for the database.
+
+        Raises ``StoreUnavailable``, ``InvalidApiKey``, ``KeyDisabled``, ``KeyExpired``, ``GroupNotAllowed`` and
+        ``ModelNotAllowed``.
+        """
         self._write_queue.check_room()
         caller = self._refresh(ctx.caller)
         if caller is not ctx.caller:
@@ -296,7 +309,7 @@ class QuotaService:
 
 
 def _count_tokens(inference: InferenceRequest) -> int:
-    """Return the tokens to take from the tokens per minute: the prompt's, and the answers' if they are limited."""
+    """Return the tokens to take from the limit per minute: the prompt's, and the answers' if they are limited."""
     tokens = -(-inference.prompt_chars // CHARS_PER_TOKEN)  # ``estimate_tokens``, inlined for speed
     # ``max_output_tokens`` is then the client's own limit. ``allowed_output`` would take two more calls.
     if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:

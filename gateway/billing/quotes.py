@@ -177,13 +177,16 @@ class Holds:
 
 
 def apply_quote(hold: Hold, inference: InferenceRequest, targets: TargetList, reads: ProviderReads) -> None:
-    """Give ``targets`` the quoted prices. Raises ``QuoteNotValid`` if the quote does not cover ``inference``."""
+    """Give ``targets`` the quoted prices, and note how much of the reservation exceeds the usual cost.
+
+    Raises ``QuoteNotValid`` if the quote does not cover ``inference``.
+    """
     quote = hold.quote
     if (inference.operation, inference.model) != (quote.inference.operation, quote.inference.model):
         raise QuoteNotValid(
             f"{QUOTE_HEADER}: the quote is for {quote.inference.operation} of the model {quote.inference.model!r}"
         )
-    targets.keep_quoted([quoted.target for quoted in quote.targets])
+    targets.keep_quoted_targets([quoted.target for quoted in quote.targets])
     if quote.targets and not targets.targets:
         raise QuoteNotValid(f"{QUOTE_HEADER}: no channel of the quote serves the model any more")
     most_nanos = make_quote(inference, targets.targets, reads).max_nanos or 0

@@ -82,7 +82,7 @@ def build_refusal(
     return RateLimited(
         refusal.message,
         limit_status=rate_limit.RateLimitStatus(
-            find_strictest(caller.requests, now), find_strictest(caller.tokens, now)
+            find_strictest_window(caller.requests, now), find_strictest_window(caller.tokens, now)
         ),
         retry_after_s=rate_limit.retry_after_s(refusal.wait_s),
     )
@@ -109,8 +109,8 @@ def list_refusals(
     return refusals
 
 
-def find_strictest(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.RateLimitWindow | None:
-    """Return the window of the strictest bucket; see ``spend_all``."""
+def find_strictest_window(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.RateLimitWindow | None:
+    """Return the window of the strictest bucket; see ``spend_all``. None without a bucket."""
     candidates = [
         (rate_limit.remaining(bucket.tat, limit, burst, now), -bucket.tat, limit) for bucket, limit, burst in rates
     ]
@@ -138,4 +138,4 @@ def list_use(caller: CallerBuckets, now: float) -> list[rate_limit.SubjectUse]:
 def _find_window(
     bucket: rate_limit.GcraBucket, limit: int | None, burst: int, now: float
 ) -> rate_limit.RateLimitWindow | None:
-    return None if limit is None else find_strictest(((bucket, limit, burst),), now)
+    return None if limit is None else find_strictest_window(((bucket, limit, burst),), now)

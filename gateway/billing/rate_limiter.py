@@ -23,7 +23,7 @@ from gateway.domain.rate_limit import (
     undo_spend,
 )
 
-_MIN_TO_SWEEP = 1_024
+_MIN_SUBJECTS_TO_SWEEP = 1_024
 
 
 class InMemoryRateLimiter:
@@ -35,7 +35,7 @@ class InMemoryRateLimiter:
         # By the id() of the subjects, which stays unique because the value references them. Any change of a limit
         # clears the cache.
         self._callers: dict[int, CallerBuckets] = {}
-        self._sweep_size = _MIN_TO_SWEEP
+        self._sweep_size = _MIN_SUBJECTS_TO_SWEEP
 
     async def take(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
         return self.take_now(subjects, tokens)
@@ -135,4 +135,4 @@ class InMemoryRateLimiter:
         self._subjects = {
             subject_key: buckets for subject_key, buckets in self._subjects.items() if not buckets.is_idle(now)
         }
-        self._sweep_size = max(_MIN_TO_SWEEP, 2 * len(self._subjects))
+        self._sweep_size = max(_MIN_SUBJECTS_TO_SWEEP, 2 * len(self._subjects))

@@ -23,9 +23,9 @@ from gateway.domain.request_log import (
     FailedAttempt,
     Outcome,
     RequestRecord,
-    build_adapted,
     build_error,
-    build_tried,
+    format_adapted_fields,
+    format_attempts,
 )
 from gateway.domain.usage import Usage
 from gateway.errors import GatewayError, ProviderError, ProviderRejected, RequestCancelled, ShuttingDown
@@ -184,7 +184,7 @@ def build_record(
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
         unpriced = target.unpriced and not charge.cost_nanos and not OPERATIONS[ctx.operation].counts_only
         tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 or place is not None else ""
-        adapted = build_adapted(last.translator.adapted) if last.translator.adapted else ""
+        adapted = format_adapted_fields(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
     units = usage.details is not None or usage.written_tokens or usage.size
@@ -206,7 +206,7 @@ def build_record(
 
 def _find_saved(paid: Attempt | None, usage: Usage) -> int:
     """Return what the prompt cache has saved in the attempt that is charged, in nano-USD."""
-    return 0 if paid is None else paid.target.find_saved(paid.answered, usage)
+    return 0 if paid is None else paid.target.find_saved_nanos(paid.answered, usage)
 
 
 def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:
@@ -221,4 +221,4 @@ def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | No
         tried.append(FailedAttempt(last.channel.name, code, took_ms, status, "", step, last.target.model))
     if last.target.place is not None:
         tried = ctx.target_list.sort_trail(tried)
-    return build_tried(tried)
+    return format_attempts(tried)

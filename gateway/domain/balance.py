@@ -353,7 +353,7 @@ class Reservation:
             self.nanos -= reduction_nanos
             self.extra_nanos -= reduction_nanos
 
-    def list_short(self, nanos: int, day: UtcDay) -> list[AnyBalance]:
+    def list_short_balances(self, nanos: int, day: UtcDay) -> list[AnyBalance]:
         """Return the balances with too little left to reserve ``nanos`` in total."""
         missing_nanos = nanos - self.nanos
         credit_left = [(balance, balance.find_room(day)) for balance in self.balances]

@@ -21,7 +21,7 @@ def build_units(usage: Usage) -> str:
     return json.dumps(units, separators=(",", ":")) if units else ""
 
 
-def parse_charged(row: RequestRecord) -> Usage:
+def parse_charged_usage(row: RequestRecord) -> Usage:
     """Return the usage for which a row was charged."""
     stored_units: dict[str, Any] = json.loads(row.units) if row.units else {}
     details = {name: value for name, value in stored_units.items() if name in _RARE_NAMES}

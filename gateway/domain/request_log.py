@@ -66,7 +66,7 @@ class FailedAttempt:
     model: str = ""
 
 
-def build_tried(attempts: Iterable[FailedAttempt]) -> str:
+def format_attempts(attempts: Iterable[FailedAttempt]) -> str:
     """Format attempts for a row: ``up0=upstream_timeout:120000:504:timeout:1:gpt-5,up1=ok:85:0::2:claude``."""
     return ",".join(
         f"{attempt.channel}={attempt.code}:{attempt.ms}:{attempt.status}:{attempt.cause}:{attempt.step}:"
@@ -75,8 +75,8 @@ def build_tried(attempts: Iterable[FailedAttempt]) -> str:
     )
 
 
-def parse_tried(text: str) -> tuple[FailedAttempt, ...]:
-    """Parse the result of ``build_tried``, also of version 0.9. Invalid parts are left out."""
+def parse_attempts(text: str) -> tuple[FailedAttempt, ...]:
+    """Parse the result of ``format_attempts``, also of version 0.9. Invalid parts are left out."""
     matches = map(_ATTEMPT_PATTERN.fullmatch, text.split(","))
     return tuple(
         FailedAttempt(
@@ -98,7 +98,7 @@ def build_error(message: str) -> str:
     return "".join(character if character.isprintable() else " " for character in message[:MAX_ERROR_CHARS])
 
 
-def build_adapted(names: Iterable[str]) -> str:
+def format_adapted_fields(names: Iterable[str]) -> str:
     """List the adapted fields for a row and a header: ``thinking,tools.web_search``.
 
     A list longer than ``MAX_ADAPTED_CHARS`` characters is cut and ends with ``...``. Unusual characters become ``_``,
@@ -131,12 +131,12 @@ class RequestRecord:
         settled_ms: the time of settlement, which decides the day on which the cost was spent.
         attempts: the number of attempts; 0 if the request was never sent to a provider.
         overrun_nanos: the part of the cost above a limit.
-        tried: the attempts (``parse_tried``) if there were several, or a route; otherwise empty, because the row has
+        tried: the attempts (``parse_attempts``) if there were several, or a route; otherwise empty, because the row has
             the result.
         error: the error message sent to the client, at most ``MAX_ERROR_CHARS`` characters; empty without an error.
         unpriced: whether the model had no price at the channel that served it, so that the request was free.
-        adapted: the fields written as text, left out or changed to suit the provider (``build_adapted``); empty if
-            there are none.
+        adapted: the fields written as text, left out or changed to suit the provider (``format_adapted_fields``); empty
+            if there are none.
         queued_ms: for how long the request waited in queues of channels.
         served_model: the provider's name of the model that was charged, if it differs from ``model``; else empty.
         route: the route that the request named, whose steps are in ``tried``; empty if it named a model.

@@ -134,7 +134,7 @@ class Target:
         cost = multiply_ppm(reported, self.multiplier_ppm)
         return cost if self.price is None else min(cost, _MOST_TIMES * self.find_reservation(inference))
 
-    def find_saved(self, answered: str, usage: Usage) -> int:
+    def find_saved_nanos(self, answered: str, usage: Usage) -> int:
         """Return what the provider's prompt cache has saved, in nano-USD; see ``RequestRecord.saved_nanos``.
 
         0 if the provider reports the cost itself, because its price of an uncached prompt is unknown.

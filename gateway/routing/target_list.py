@@ -317,7 +317,7 @@ class TargetList:
                 for target in self.targets
             ]
 
-    def keep_quoted(self, quoted: Iterable[Target]) -> None:
+    def keep_quoted_targets(self, quoted: Iterable[Target]) -> None:
         """Keep the targets that were quoted, at the prices of the quote."""
         prices = {_identify(target): target for target in quoted}
         self.targets = [

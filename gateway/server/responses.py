@@ -20,7 +20,7 @@ from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.web_protocol import RequestHandler
 
 from gateway.domain.rate_limit import RateLimitStatus
-from gateway.domain.request_log import build_adapted
+from gateway.domain.request_log import format_adapted_fields
 from gateway.errors import ClientDisconnected, GatewayError
 from gateway.memory_budget import Loan
 from gateway.request_context import RequestContext, make_request_id
@@ -172,7 +172,7 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         if (place := ctx.attempts[-1].target.place) is not None:
             headers["x-gateway-route"], headers["x-gateway-step"] = quote(place.route.name), str(place.step + 1)
         if adapted := ctx.attempts[-1].translator.adapted:
-            headers["x-gateway-adapted"] = build_adapted(adapted)
+            headers["x-gateway-adapted"] = format_adapted_fields(adapted)
     if ctx.queued_s:
         headers["x-gateway-queue-ms"] = str(round(ctx.queued_s * _MS_PER_S))
     if ctx.rate_limits is not None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from gateway.domain.request_log import NO_CHANNEL, FailedAttempt, RequestRecord, parse_tried
+from gateway.domain.request_log import NO_CHANNEL, FailedAttempt, RequestRecord, parse_attempts
 from scripts.client_runs.agents import AgentProgram, TaskResult, run_agent
 from scripts.client_runs.environments import Missing
 from tests.support.gateway import KEY
@@ -141,7 +141,7 @@ async def _check_rows(gateway: GatewayProcess, route: str, providers: list[Chain
     answered: list[int] = []
     causes: set[tuple[int, str]] = set()
     for row in rows:
-        attempts = parse_tried(row.tried)
+        attempts = parse_attempts(row.tried)
         fault = _find_row_fault(row, attempts, route, providers)
         if fault:
             return f"{fault}: {row}"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.billing.cost_breakdown import BillLine, list_lines
-from gateway.domain.charged_units import build_units, parse_charged
+from gateway.domain.charged_units import build_units, parse_charged_usage
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage, UsageDetails, attach_details
@@ -166,7 +166,7 @@ PRICES = st.builds(
 @given(PRICES, USAGES, st.sampled_from([ONE_PPM, 0, 333_333, 2 * ONE_PPM]))
 def test_lines_add_up_to_the_charge_exactly(price: Price, usage: Usage, multiplier_ppm: int) -> None:
     row = charged(price, usage, multiplier_ppm)
-    kept = parse_charged(row)
+    kept = parse_charged_usage(row)
     assert attrs.evolve(kept, details=kept.details or UsageDetails()) == attrs.evolve(
         usage, details=usage.details or UsageDetails()
     )

@@ -17,7 +17,7 @@ from gateway.domain.request_log import (
     FailedAttempt,
     Outcome,
     RequestRecord,
-    parse_tried,
+    parse_attempts,
 )
 from gateway.domain.usage import Usage, UsageDetails
 from gateway.errors import (
@@ -202,7 +202,7 @@ def test_a_call_whose_every_attempt_failed_has_each_of_them_once() -> None:
 def test_a_providers_own_code_cannot_forge_an_attempt() -> None:
     forged = ProviderRateLimited("no", status=429, code="x:1,mine=ok:1\r\nx-evil: 1")
     row = record_of(fail_all(forged, ProviderBadResponse("no")), "failed", ProviderBadResponse("no"))
-    assert [tried.channel for tried in parse_tried(row.tried)] == ["one", "two"]
+    assert [tried.channel for tried in parse_attempts(row.tried)] == ["one", "two"]
 
 
 @table_rows(

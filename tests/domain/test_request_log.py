@@ -16,11 +16,11 @@ from gateway.domain.request_log import (
     RequestPage,
     StoredRequest,
     build_error,
-    build_tried,
+    format_attempts,
     has_failed,
     is_request_id,
     lower_ascii,
-    parse_tried,
+    parse_attempts,
 )
 from gateway.domain.route import CAUSES
 from gateway.error_status import STATUS
@@ -40,12 +40,12 @@ def test_a_trail_is_short_and_plain() -> None:
         FailedAttempt("up 0", "upstream_timeout", 120_000, 504, "timeout", 1, "gpt-5"),
         FailedAttempt("eu/up@1", SUCCESS, 85, model="a,b:c=d"),
     ]
-    assert build_tried(trail) == "up 0=upstream_timeout:120000:504:timeout:1:gpt-5,eu/up@1=ok:85:0::0:a%2Cb%3Ac%3Dd"
-    assert build_tried([]) == ""
+    assert format_attempts(trail) == "up 0=upstream_timeout:120000:504:timeout:1:gpt-5,eu/up@1=ok:85:0::0:a%2Cb%3Ac%3Dd"
+    assert format_attempts([]) == ""
 
 
 def test_a_trail_of_version_0_9_is_read() -> None:
-    assert parse_tried("up 0=upstream_timeout:120000,eu/up@1=ok:85") == (
+    assert parse_attempts("up 0=upstream_timeout:120000,eu/up@1=ok:85") == (
         FailedAttempt("up 0", "upstream_timeout", 120_000),
         FailedAttempt("eu/up@1", SUCCESS, 85),
     )
@@ -53,14 +53,14 @@ def test_a_trail_of_version_0_9_is_read() -> None:
 
 @given(TRAILS)
 def test_a_trail_is_read_back_as_it_was_written(trail: list[FailedAttempt]) -> None:
-    assert parse_tried(build_tried(trail)) == tuple(trail)
+    assert parse_attempts(format_attempts(trail)) == tuple(trail)
 
 
 @given(NAMES, st.text(), TRAILS)
 def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(
     name: str, code: str, trail: list[FailedAttempt]
 ) -> None:
-    first, *others = parse_tried(build_tried([FailedAttempt(name, code, 7), *trail]))
+    first, *others = parse_attempts(format_attempts([FailedAttempt(name, code, 7), *trail]))
     assert (first.channel, first.ms, others) == (name, 7, trail)
     assert len(first.code) in range(1, 65)
 
@@ -83,12 +83,12 @@ def test_whatever_a_provider_calls_its_error_the_trail_can_be_read(
     ],
 )
 def test_what_is_no_attempt_is_left_out(text: str, channels: list[str]) -> None:
-    assert [tried.channel for tried in parse_tried(text)] == channels
+    assert [tried.channel for tried in parse_attempts(text)] == channels
 
 
 @given(st.text(st.sampled_from("=,:a1 ")))
 def test_any_text_is_read_without_a_failure(text: str) -> None:
-    assert parse_tried(build_tried(parse_tried(text))) == parse_tried(text)
+    assert parse_attempts(format_attempts(parse_attempts(text))) == parse_attempts(text)
 
 
 @given(st.text(max_size=2 * MAX_ERROR_CHARS))

@@ -15,7 +15,7 @@ from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from pydantic import TypeAdapter, ValidationError
 
-from gateway.domain.request_log import parse_tried
+from gateway.domain.request_log import parse_attempts
 from tests.support.gateway import RunningGateway
 from tests.support.providers import Call, Fails, Provider, ReceivedImage, Says
 from tests.support.sdk_clients import MakeClaude, MakeClient
@@ -299,7 +299,7 @@ async def check_rows(gateway: RunningGateway, ups: Mapping[str, Scripted]) -> No
     rows = await gateway.rows(len(TALK))
     assert [row.channel for row in rows] == [turn.provider for turn in TALK]
     for row in rows:
-        *failed, last = parse_tried(row.tried)
+        *failed, last = parse_attempts(row.tried)
         assert (last.channel, last.model, last.code) == (row.channel, ups[str(row.channel)].model, "ok")
         assert {attempt.cause for attempt in failed} <= {"unavailable", "unsupported"}
         assert row.route == "chain"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.request_log import parse_tried
+from gateway.domain.request_log import parse_attempts
 from tests.support.fault_scene import (
     UNHURRIED,
     audit,
@@ -100,7 +100,7 @@ async def test_a_provider_out_of_reach_is_passed_over(
             assert heard.status == 200
             row = await audit(gateway)
             check_row_of_success(row, "healthy", attempts=2)
-            assert [one.channel for one in parse_tried(row.tried)] == ["bad", "healthy"]
+            assert [one.channel for one in parse_attempts(row.tried)] == ["bad", "healthy"]
             assert len(good.received) == 1
 
 
@@ -118,7 +118,7 @@ async def test_three_channels_are_tried_and_the_first_fault_is_the_answer(standi
             assert b"The provider could not be reached: connection refused" in heard.body
             row = await audit(gateway, silent, channel="three")
             check_row_of_failure(row, "upstream_error", attempts=3, bought=True)
-            tried = [(one.channel, one.code) for one in parse_tried(row.tried)]
+            tried = [(one.channel, one.code) for one in parse_attempts(row.tried)]
             assert tried == [("one", "upstream_error"), ("two", "upstream_error"), ("three", "upstream_timeout")]
             assert not fourth.received
 

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.domain.request_log import parse_tried
+from gateway.domain.request_log import parse_attempts
 from gateway.routing.channel_queue import ChannelQueue
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
@@ -321,7 +321,7 @@ async def test_a_step_overflows_if_the_expected_wait_is_above_its_own(
         assert answers[1].headers["x-gateway-step"] == step
         assert len(cloud.received) == (step == "2")
         row = next(row for row in await gateway.rows(2) if row.route == "r")
-        assert [each.cause for each in parse_tried(row.tried)][:1] == (["queue"] if step == "2" else [""])
+        assert [each.cause for each in parse_attempts(row.tried)][:1] == (["queue"] if step == "2" else [""])
         await gateway.check_books()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.billing.rate_limiter import _MIN_TO_SWEEP
+from gateway.billing.rate_limiter import _MIN_SUBJECTS_TO_SWEEP
 from gateway.observability.request_metrics import MAX_LABEL_SETS
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
@@ -20,8 +20,8 @@ from tests.support.started_gateways import StartGateway
 ROUNDS = 25
 HI = [{"role": "user", "content": "hi"}]
 BOUNDED = {
-    ".billing.quota._counters._subjects": _MIN_TO_SWEEP,
-    ".billing.quota._counters._callers": _MIN_TO_SWEEP,
+    ".billing.quota._counters._subjects": _MIN_SUBJECTS_TO_SWEEP,
+    ".billing.quota._counters._callers": _MIN_SUBJECTS_TO_SWEEP,
     ".metrics.sums": MAX_LABEL_SETS,
     ".metrics.errors": MAX_LABEL_SETS,
 }

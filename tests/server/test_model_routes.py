@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.request_log import FailedAttempt, parse_tried
+from gateway.domain.request_log import FailedAttempt, parse_attempts
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import UNHURRIED, call, check_broken_stream, hear
 from tests.support.gateway import HELLO, RunningGateway, channel
@@ -72,7 +72,7 @@ async def test_a_chain_goes_on_until_one_answers_at_its_own_price(standing_with:
         (row,) = await gateway.rows(1)
         assert (row.model, row.route, row.served_model, row.channel) == ("fast", "fast", "cheap", "of-cheap")
         assert row.cost_nanos == 12 * 1_000
-        tried = [(one.step, one.model, one.channel, one.cause, one.status) for one in parse_tried(row.tried)]
+        tried = [(one.step, one.model, one.channel, one.cause, one.status) for one in parse_attempts(row.tried)]
         assert tried == [
             (1, "dear", "of-dear", "rate_limited", 429),
             (2, "usual", "of-usual", "credit", 502),
@@ -88,7 +88,7 @@ async def test_the_first_cause_that_says_something_is_the_answer_if_none_can(sta
         assert heard.status == 429
         assert b"slow down" in heard.body
         (row,) = await gateway.rows(1)
-        assert [(one.step, one.cause) for one in parse_tried(row.tried)] == [(1, "rate_limited"), (2, "invalid")]
+        assert [(one.step, one.cause) for one in parse_attempts(row.tried)] == [(1, "rate_limited"), (2, "invalid")]
         assert row.cost_nanos == 0
 
 
@@ -118,7 +118,7 @@ async def test_a_key_that_cannot_pay_the_first_step_begins_with_one_that_it_can(
         async with gateway.post({**body, "model": "dear"}, headers=headers) as response:
             assert response.status == 403
         rows = await gateway.rows(2)
-        first = parse_tried(rows[0].tried)
+        first = parse_attempts(rows[0].tried)
         assert [(one.step, one.cause) for one in first] == [(1, "budget"), (2, "unavailable"), (3, "")]
         assert rows[0].cost_nanos == 12_000
 
@@ -198,12 +198,12 @@ async def test_exactly_as_many_answers_as_the_limit_pays_for_over_three_prices(
         assert sum(row.cost_nanos for row in rows) <= 50_000_000
         assert not any(row.overrun_nanos for row in rows)
         calls = sum(len(up.received) for up in (dear, usual, cheap))
-        tried = [one for row in rows for one in parse_tried(row.tried) if one.channel != "-"]
+        tried = [one for row in rows for one in parse_attempts(row.tried) if one.channel != "-"]
         assert len(tried) == calls
 
 
 def test_a_passed_step_has_no_channel() -> None:
-    assert parse_tried("-=budget:0:0:budget:1:dear") == (FailedAttempt("-", "budget", 0, 0, "budget", 1, "dear"),)
+    assert parse_attempts("-=budget:0:0:budget:1:dear") == (FailedAttempt("-", "budget", 0, 0, "budget", 1, "dear"),)
 
 
 async def test_an_answer_tells_whether_its_conversation_stayed(standing_with: StartGateway) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.request_log import parse_tried
+from gateway.domain.request_log import parse_attempts
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import AdminApi
 from tests.support.anthropic_provider import AnthropicProvider
@@ -201,7 +201,7 @@ async def test_a_stream_of_images_is_answered_by_the_second_step_at_its_price(ga
         (row,) = await gateway.rows(1)
         assert (row.route, row.served_model, row.images, row.cost_nanos) == ("fast", IMAGE_MODEL, 1, 10_000_000)
         assert cheap.received[0].json["stream"] is True
-        assert [(one.step, one.cause) for one in parse_tried(row.tried)] == [(1, "rate_limited"), (2, "")]
+        assert [(one.step, one.cause) for one in parse_attempts(row.tried)] == [(1, "rate_limited"), (2, "")]
 
 
 @pytest.mark.parametrize(("limit", "cause"), [({"max_concurrency": 1}, "unavailable"), ({"rpm": 1}, "rate_limited")])
@@ -229,7 +229,7 @@ async def test_two_routes_share_the_limits_of_a_channel(
         assert again.headers["x-gateway-step"] == ("1" if "max_concurrency" in limit else "2")
         rows = await gateway.rows(3)
         passed = next(row for row in rows if row.served_model == "cheap")
-        assert [(one.step, one.cause) for one in parse_tried(passed.tried)] == [(1, cause), (2, "")]
+        assert [(one.step, one.cause) for one in parse_attempts(passed.tried)] == [(1, cause), (2, "")]
         assert passed.route == "second"
 
 

@@ -7,7 +7,7 @@ import aiohttp
 import orjson
 import pytest
 
-from gateway.domain.request_log import parse_tried
+from gateway.domain.request_log import parse_attempts
 from tests.support.fault_scene import UNHURRIED
 from tests.support.gateway import channel
 from tests.support.image_providers import draw
@@ -87,7 +87,7 @@ async def test_the_second_step_answers_at_its_price(gateway_with: StartGateway, 
             await response.read()
         (row,) = await gateway.rows(1)
         assert (row.model, row.route, row.served_model, row.cost_nanos) == ("fast", "fast", "cheap", cost)
-        assert [(tried.step, tried.model, tried.cause) for tried in parse_tried(row.tried)] == [
+        assert [(tried.step, tried.model, tried.cause) for tried in parse_attempts(row.tried)] == [
             (1, "dear", "rate_limited"),
             (2, "cheap", ""),
         ]
@@ -123,4 +123,4 @@ async def test_a_batch_line_pays_its_share_of_the_step_that_answered(gateway_wit
             assert response.status == 200, await response.text()
         (row,) = await gateway.rows(1)
         assert (row.route, row.served_model, row.cost_nanos, row.overrun_nanos) == ("fast", "cheap", 6_000, 0)
-        assert [(tried.step, tried.cause) for tried in parse_tried(row.tried)] == [(1, "rate_limited"), (2, "")]
+        assert [(tried.step, tried.cause) for tried in parse_attempts(row.tried)] == [(1, "rate_limited"), (2, "")]

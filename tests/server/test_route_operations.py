@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.domain.request_log import RequestFilter, parse_tried
+from gateway.domain.request_log import RequestFilter, parse_attempts
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import UNHURRIED, hear
 from tests.support.gateway import HELLO, RunningGateway, channel
@@ -251,7 +251,7 @@ async def test_no_walk_over_random_failures_and_disconnects_breaks_a_limit(
         assert sum(row.cost_nanos for row in rows) <= limit_usd * 1e9
         assert not any(row.overrun_nanos for row in rows)
         for row in rows:
-            tried = [attempt for attempt in parse_tried(row.tried) if attempt.channel != "-"]
+            tried = [attempt for attempt in parse_attempts(row.tried) if attempt.channel != "-"]
             assert len(tried) == row.attempts
             assert all(attempt.channel == f"of-{attempt.model}" and attempt.step for attempt in tried)
             tokens = row.prompt_tokens + row.completion_tokens

@@ -9,7 +9,7 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request_log import SUCCESS, RequestRecord, parse_tried
+from gateway.domain.request_log import SUCCESS, RequestRecord, parse_attempts
 from gateway.error_status import STATUS
 from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.server.context import SERVICES
@@ -149,7 +149,7 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
     assert [one.partition(";ms=")[0] for one in tried.split(", ") if one] == (
         failed[:-1] if heard.status == 200 and row.error_code else failed
     )
-    kept = [(one.channel, one.code) for one in parse_tried(row.tried)]
+    kept = [(one.channel, one.code) for one in parse_attempts(row.tried)]
     assert kept == (list(outcomes) if len(outcomes) > 1 else [])
 
 

@@ -63,7 +63,7 @@ class LeasedBalances(Balances):
         if not any(now_s < balance.demand.no_credit_until_s for balance in balances):
             with suppress(StoreUnavailable):
                 await self._wait_for(reservation, balances, nanos, recalling=False)
-        if short_balances := cast("list[LeasedBalance]", reservation.list_short(nanos, self._day)):
+        if short_balances := cast("list[LeasedBalance]", reservation.list_short_balances(nanos, self._day)):
             await self._extend_exclusively(reservation, short_balances, nanos)
         _extend(reservation, nanos)
         return True
@@ -80,7 +80,7 @@ class LeasedBalances(Balances):
         super()._end_overdrafts(reservation)  # another node has the overdraft
         if not self._list_refusing_balances(short_balances, nanos - reservation.nanos):
             await self._wait_for(reservation, short_balances, nanos)
-        if reservation.list_short(nanos, self._day):
+        if reservation.list_short_balances(nanos, self._day):
             self._raise_exceeded(reservation, short_balances, nanos)
 
     async def _wait_for(

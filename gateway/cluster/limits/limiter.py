@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import orjson
 
-from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest, list_refusals, list_use
+from gateway.billing.rate_buckets import build_caller, build_refusal, find_strictest_window, list_refusals, list_use
 from gateway.cluster.limits.batch import KIND_CHECK, KIND_PERMIT, KIND_UNITS, REQUESTS, TOKENS, LimitBatch
 from gateway.cluster.limits.fallback import LocalFallbackLimiter, WhenDown
 from gateway.cluster.limits.sender import TIMEOUT_S, LimitSender
@@ -212,7 +212,9 @@ class SharedRateLimiter:
     @staticmethod
     def _compute_status(caller: SharedCaller, server_now: float) -> RateLimitStatus:
         buckets = caller.buckets
-        return RateLimitStatus(find_strictest(buckets.requests, server_now), find_strictest(buckets.tokens, server_now))
+        return RateLimitStatus(
+            find_strictest_window(buckets.requests, server_now), find_strictest_window(buckets.tokens, server_now)
+        )
 
     def _take_locally(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
         """Decide without the server. Raises ``RateLimited``, ``Overloaded``."""

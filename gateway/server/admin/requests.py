@@ -20,7 +20,7 @@ from gateway.domain.request_log import (
     RequestRecord,
     StoredRequest,
     Verdict,
-    parse_tried,
+    parse_attempts,
 )
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen, quick_frozen
@@ -230,7 +230,7 @@ def build_row(stored_request: StoredRequest, actor: Actor, kind: type[R], **extr
 def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Return all attempts of a request. A single attempt is stored in the request's own fields."""
     if row.tried or row.channel is None or not row.attempts:
-        return parse_tried(row.tried)
+        return parse_attempts(row.tried)
     code = row.error_code or (SUCCESS if row.outcome == "completed" else row.outcome)
     status = 0 if code == SUCCESS else row.status
     return (FailedAttempt(row.channel, code, row.total_ms, status, model=row.served_model or row.model),)

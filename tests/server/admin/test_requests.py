@@ -22,7 +22,7 @@ from gateway.domain.request_log import (
     RequestFilter,
     RequestPage,
     StoredRequest,
-    build_tried,
+    format_attempts,
 )
 from gateway.domain.usage import UsageSource
 from gateway.server.admin.export import FORMATS, format_csv
@@ -195,7 +195,7 @@ async def test_one_request_says_how_it_went_and_what_its_cost_is_made_of(operato
 async def test_a_request_for_a_route_shows_its_steps_and_to_members_no_channel_and_no_model(
     gateway_with: StartGateway,
 ) -> None:
-    tried = build_tried(
+    tried = format_attempts(
         [
             FailedAttempt(NO_CHANNEL, "budget", 0, step=1, model="dear", cause="budget"),
             FailedAttempt("up", "upstream_timeout", 120, 504, "timeout", 2, "gpt-5"),
