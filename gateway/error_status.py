@@ -32,6 +32,7 @@ STATUS: Mapping[str, int] = {
     "request_too_large": 413,
     "unsupported_media_type": 415,
     "range_not_satisfiable": 416,
+    "loop_detected": 429,
     "rate_limit_exceeded": 429,
     "internal_error": 500,
     "api_not_implemented": 501,

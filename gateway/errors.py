@@ -219,6 +219,15 @@ class RateLimited(GatewayError):
         self.limit_status = limit_status
 
 
+class LoopDetected(GatewayError):
+    """The client has sent the same conversation more often than its key allows."""
+
+    code = "loop_detected"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message, retry_after_s=retry_after_s, should_retry=False)
+
+
 class ApiNotImplemented(GatewayError):
     """A path of the OpenAI API that this gateway does not serve."""
 

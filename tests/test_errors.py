@@ -45,7 +45,7 @@ PUBLIC = {
     413: {"request_too_large"},
     415: {"unsupported_media_type"},
     416: {"range_not_satisfiable"},
-    429: {"rate_limit_exceeded"},
+    429: {"loop_detected", "rate_limit_exceeded"},
     500: {"internal_error"},
     501: {"api_not_implemented"},
     502: {"upstream_error"},

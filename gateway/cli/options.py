@@ -201,6 +201,23 @@ def _add_options(command: Command, *options: Callable[[Command], Command]) -> Co
     return command
 
 
+def _parse_options_table(_: click.Context, param: click.Parameter, text: str | None) -> Json | str | None:
+    """Parse ``NAME=VALUE,…`` into a table of numbers and booleans; None and ``NO_LIMIT`` stay.
+
+    Raises ``BadParameter``.
+    """
+    if text in {None, NO_LIMIT}:
+        return text
+    table: Json = {}
+    for part in (text or "").split(","):
+        name, is_pair, value = (piece.strip() for piece in part.partition("="))
+        if not name or not is_pair:
+            raise click.BadParameter(f"expected {param.metavar}, or '{NO_LIMIT}' alone")
+        is_flag, number = value in {"true", "false"}, _COUNT if value.isdecimal() else _AMOUNT
+        table[name] = value == "true" if is_flag else number.convert(value, param, None)
+    return table
+
+
 def limit_options(command: Command) -> Command:
     """Add the options for quota and rate limits of accounts and keys."""
     return _add_options(
@@ -249,6 +266,12 @@ def key_options(command: Command) -> Command:
             metavar="NAME=VALUE",
             help="Tag of all its requests; replaces all previous ones. May be repeated.",
         ),
+        click.option(
+            "--loops",
+            callback=_parse_options_table,
+            metavar="same_prompt=5,window_s=300",
+            help="Refuse a conversation that is sent more often than that, unchanged.",
+        ),
     )
     return limit_options(add_time_options)
 
@@ -264,23 +287,6 @@ def _parse_pairs(_: click.Context, param: click.Parameter, pairs: tuple[str, ...
             # The text may be a secret, so the message must not repeat it.
             raise click.BadParameter(f"expected {param.metavar}, or '{NO_LIMIT}' alone")
     return {name.strip(): value for name, _, value in (text.partition("=") for text in pairs)}
-
-
-def _parse_queue(_: click.Context, param: click.Parameter, text: str | None) -> Json | str | None:
-    """Parse ``NAME=VALUE,…`` into a table of numbers and booleans; None and ``NO_LIMIT`` stay.
-
-    Raises ``BadParameter``.
-    """
-    if text in {None, NO_LIMIT}:
-        return text
-    table: Json = {}
-    for part in (text or "").split(","):
-        name, is_pair, value = (piece.strip() for piece in part.partition("="))
-        if not name or not is_pair:
-            raise click.BadParameter(f"expected {param.metavar}, or '{NO_LIMIT}' alone")
-        is_flag, number = value in {"true", "false"}, _COUNT if value.isdecimal() else _AMOUNT
-        table[name] = value == "true" if is_flag else number.convert(value, param, None)
-    return table
 
 
 def channel_options(command: Command) -> Command:
@@ -371,7 +377,7 @@ def _serving_options(command: Command) -> Command:
 
 _QUEUE_OPTION = click.option(
     "--queue",
-    callback=_parse_queue,
+    callback=_parse_options_table,
     metavar="length=50,wait_s=120,one_model=true,…",
     help="Let requests wait while --max-concurrency is reached.",
 )

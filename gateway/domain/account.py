@@ -10,6 +10,7 @@ import attrs
 
 from gateway.domain.balance import UNLIMITED_QUOTA, Quota
 from gateway.domain.ip_address import Networks, is_inside
+from gateway.domain.loop_rule import LoopRule
 from gateway.domain.rate_limit import NO_LIMITS, Limits, RateLimitSubject
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 from gateway.frozen import frozen
@@ -74,7 +75,8 @@ class ApiKey:
     ``webhook_url`` receives the end of each of the key's videos, unless the request names another URL.
     ``former_digest`` is the secret before the last rotation, valid until ``former_until_s``. ``locked`` are fields that
     an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end user and the
-    tags (``env=test,team=web``) of all its requests; empty if its callers name them.
+    tags (``env=test,team=web``) of all its requests; empty if its callers name them. ``loops``: when a client is
+    taken to repeat itself; None: never.
     """
 
     id: int
@@ -97,6 +99,7 @@ class ApiKey:
     locked: tuple[str, ...] = ()
     user: str = ""
     tags: str = ""
+    loops: LoopRule | None = None
 
     @property
     def masked(self) -> str:

@@ -13,6 +13,7 @@ import attrs
 from gateway.domain.account import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
 from gateway.domain.attribution import MAX_NAME_CHARS, MAX_TAG_CHARS, MAX_TAGS, build_tags, find_tag_problem, split_tags
 from gateway.domain.balance import Quota, QuotaPeriod
+from gateway.domain.loop_rule import LoopRule
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.rate_limit import Limits
 from gateway.domain.webhook import find_webhook_problem
@@ -62,6 +63,8 @@ _WORD_LIST = must("printable words of 1 to 256 characters", lambda value: all(ma
 _EXPIRY = must("a time from 1970 to 9998", _is_moment)
 _POSITIVE_NUMBER = between(1)
 _OVERLAP_HOURS = between(0, 720)
+_REPEATS = between(2, 1_000)
+_WINDOW_S = between(1, 86_400)
 _MAX_USD = 9 * 10**9  # so that nano-USD fit a 64-bit integer
 _MAX_TIME_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
@@ -93,6 +96,14 @@ class AccountSpec:
 
 
 @frozen
+class LoopSpec:
+    """``loops`` of a key: how often the same conversation may be answered within ``window_s`` seconds."""
+
+    same_prompt: int = attrs.field(metadata=_REPEATS)
+    window_s: int = attrs.field(default=300, metadata=_WINDOW_S)
+
+
+@frozen
 class KeySpec:
     """``[[key]]``: an API key of an account.
 
@@ -117,6 +128,7 @@ class KeySpec:
     webhook_url: str | None = attrs.field(default=None, metadata=_WEB_URL)
     user: str | None = attrs.field(default=None, metadata=_USER)
     tags: dict[str, str] = attrs.field(factory=dict, metadata=_TAGS)
+    loops: LoopSpec | None = None
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -133,6 +145,7 @@ class KeySpec:
             webhook_url=self.webhook_url,
             user=self.user or "",
             tags=build_tags(self.tags.items()),
+            loops=None if self.loops is None else LoopRule(self.loops.same_prompt, self.loops.window_s),
         )
 
 
@@ -189,6 +202,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "webhook_url": key.webhook_url,
         "user": key.user or None,
         "tags": dict(split_tags(key.tags)),
+        "loops": None if key.loops is None else attrs.asdict(key.loops),
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

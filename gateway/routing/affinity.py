@@ -25,7 +25,7 @@ MAX_CONVERSATIONS = 100_000
 """Conversations that are remembered, some 30 MB; the one that was answered the longest ago is forgotten first."""
 _TEXT_CHARS = 1_024
 _EXPIRED_AT_ONCE = 4
-_CHANGES = "x-anthropic-billing-header:"
+CHANGING_TEXT = "x-anthropic-billing-header:"
 """Beginning of a system text of Claude Code that differs in every request."""
 _SYSTEM_FIELDS = ("system", "instructions", "systemInstruction")
 _MESSAGE_FIELDS = ("messages", "input", "contents")
@@ -239,6 +239,6 @@ def _find_text(content: Any) -> str:
         return _find_text(content.get("text", content.get("parts")))
     for part in content if isinstance(content, list) else ():
         text = _find_text(part)
-        if text and not text.startswith(_CHANGES):
+        if text and not text.startswith(CHANGING_TEXT):
             return text
     return ""

@@ -116,6 +116,8 @@ class ActiveInference:
             context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=has_left)
+        if context.caller.key.loops is not None:
+            services.open_loop_guard().note_end(context.id, context.record)
         if context.attempts:
             attempt, made_content = context.attempts[-1], context.inference.made
             if made_content or attempt.response_id:

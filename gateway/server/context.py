@@ -63,6 +63,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.observability.span_export import SpanExporter
     from gateway.proxy.failover import Proxy
     from gateway.proxy.idempotency import IdempotencyService
+    from gateway.proxy.loops import LoopGuard
     from gateway.retention_clock import RetentionClock
     from gateway.routing.channel_tester import Fetch
     from gateway.routing.channels import ChannelService
@@ -335,6 +336,7 @@ class CopySender(Protocol):
     def start(self, services: Services, ctx: RequestContext, place: StepPlace) -> None: ...
 
 
+_make_loop_guard: Callable[[], LoopGuard] = defer_function("proxy.loops:LoopGuard")
 _make_copy_sender: Callable[[], CopySender] = defer_function("server.shadow_requests:ShadowRequests")
 
 
@@ -347,6 +349,7 @@ class Services:
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
         open_copy_sender: returns what sends copies to shadow models; made by the first request of a step with one.
+        open_loop_guard: returns what finds clients in loops; made by the first request of a key with ``loops``.
     """
 
     clock: Callable[[], float]
@@ -375,6 +378,7 @@ class Services:
     tracing: TracingServices | None
     startup_info: StartupInfo
     open_copy_sender: CreatedOnce[CopySender] = attrs.field(factory=lambda: CreatedOnce(_make_copy_sender))
+    open_loop_guard: CreatedOnce[LoopGuard] = attrs.field(factory=lambda: CreatedOnce(_make_loop_guard))
 
     @property
     def batches(self) -> Batches:

@@ -398,6 +398,8 @@ async def quota(
     if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
+    if caller.key.loops is not None and admit is None:
+        await services.open_loop_guard().check(ctx)
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)

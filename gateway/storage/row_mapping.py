@@ -16,6 +16,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import Quota
 from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.ledger import LedgerEntry
+from gateway.domain.loop_rule import LoopRule
 from gateway.domain.member import InviteLink, Member, Session
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, StoredRequest, parse_record
@@ -101,6 +102,7 @@ def build_key_row(key: ApiKey) -> Values:
         "locked": list(key.locked),
         "end_user": key.user,
         "tags": key.tags,
+        "loops": None if key.loops is None else attrs.asdict(key.loops),
         **_build_bounds(key.quota, key.limits),
     }
 
@@ -128,6 +130,7 @@ def parse_key(row: Row[Any]) -> ApiKey:
         locked=tuple(row.locked),
         user=row.end_user,
         tags=row.tags,
+        loops=None if row.loops is None else LoopRule(row.loops["same_prompt"], row.loops["window_s"]),
     )
 
 

@@ -36,7 +36,7 @@ __all__ = (
     "videos",
 )  # fmt: skip
 
-REVISION = "0035"
+REVISION = "0036"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -88,6 +88,8 @@ keys = Table(
     Column("locked", JSON, nullable=False, server_default=text("'[]'")),
     Column("end_user", Text, nullable=False, server_default=text("''")),
     Column("tags", Text, nullable=False, server_default=text("''")),
+    Column("loops", JSON),
+    Column("max_session_nanos", BigInteger),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -39,6 +39,8 @@ FIXES: Mapping[str, str] = {
     "method_not_allowed": "Use a method that the header `Allow` names.",
     "request_timeout": "Send the body faster, or in a smaller request.",
     "conflict": "Read the object again, then repeat the change if it still applies.",
+    "loop_detected": "The client repeats itself: let it stop, or raise the `loops` of the key. Requests for different "
+    "people or runs count apart if they name their user or session.",
     "quote_not_valid": "Ask for a new quote, and send the request within its `hold_s` to the same node.",
     "idempotency_conflict": "Wait for the first request, or use another `Idempotency-Key` for another request.",
     "request_cancelled": "A member or an administrator cancelled the request. Send it again if it is still needed.",

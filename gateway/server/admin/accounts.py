@@ -8,6 +8,7 @@ import attrs
 from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.domain.account import Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
+from gateway.domain.loop_rule import LoopRule
 from gateway.frozen import frozen
 from gateway.server.admin.answer import DeletedInForce, InForceField
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
@@ -64,6 +65,7 @@ class KeyFields:
     webhook_url: str | None
     user: str | None
     tags: Mapping[str, str]
+    loops: LoopRule | None
     locked: Sequence[str]
     declared: bool
     created_at: Moment

@@ -1,0 +1,122 @@
+"""Refuses a conversation that a client sends again and again: an agent in a loop spends until its budget is used up.
+
+Only answers count, and requests that run. Clients rightly repeat a request that was refused or failed, and those of
+OpenAI and Anthropic do so by themselves after a 408, 409, 429 or 5xx and after a broken connection. What was asked for
+other end users or in other sessions is another conversation. Each process counts on its own.
+"""
+
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from time import monotonic
+from typing import Any
+
+from gateway.domain import exact_json
+from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.loop_rule import LoopRule
+from gateway.domain.operation import OPERATIONS
+from gateway.domain.request_log import RequestRecord
+from gateway.errors import LoopDetected
+from gateway.large_work import run_in_thread
+from gateway.request_context import RequestContext
+from gateway.routing.affinity import CHANGING_TEXT
+
+MAX_CONVERSATIONS = 50_000
+"""Conversations that are remembered, some 15 MB; the one that was sent the longest ago is forgotten first."""
+_DIGEST_BYTES = 16
+_ID_FIELDS = frozenset(
+    {"id", "call_id", "tool_call_id", "tool_use_id", "item_id", "cache_control", "signature", "thoughtSignature",
+     "encrypted_content", "status"}
+)  # fmt: skip
+"""Fields of a message and its parts that an unchanged conversation may have other values of."""
+_INNER_FIELDS = frozenset({"content", "parts", "tool_calls", "functionCall", "functionResponse"})
+"""Fields with parts of a message. The arguments of tools stay as they are: an ``id`` in them is what the tool gets."""
+_OTHER_FIELDS = frozenset({"previous_response_id", "conversation", "response_format", "generationConfig", "seed"})
+"""Fields beside the prompt in which requests for other answers differ."""
+_UNANSWERED = frozenset({"refused", "failed", "blocked", "interrupted", "cancelled"})
+
+
+class LoopGuard:
+    """The conversations of keys with ``loops``, in the order in which they were sent. ``clock``: monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic, max_conversations: int = MAX_CONVERSATIONS) -> None:
+        self._clock = clock
+        self._max_conversations = max_conversations
+        self._times_by_digest: dict[bytes, list[float]] = {}
+        self._running: dict[str, tuple[bytes, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._times_by_digest)
+
+    async def check(self, ctx: RequestContext) -> None:
+        """Count a request if it is part of a conversation. Raises ``LoopDetected``.
+
+        ``note_end`` has to be called afterwards. ``n`` answers are wanted from the same prompt, so such a request does
+        not count.
+        """
+        rule, inference = ctx.caller.key.loops, ctx.inference
+        if rule is None or not OPERATIONS[inference.operation].conversation or inference.choices > 1:
+            return
+        arguments = (inference, ctx.caller.key.id, *ctx.attribution[:2])
+        digest = (
+            await run_in_thread(digest_conversation, *arguments) if inference.large else digest_conversation(*arguments)
+        )
+        self._running[ctx.id] = digest, self._count(digest, rule)
+
+    def _count(self, digest: bytes, rule: LoopRule) -> float:
+        now = self._clock()
+        times = [then for then in self._times_by_digest.pop(digest, ()) if now - then < rule.window_s]
+        is_loop = len(times) >= rule.same_prompt
+        if not is_loop:
+            times.append(now)
+        self._times_by_digest[digest] = times
+        if len(self._times_by_digest) > self._max_conversations:
+            del self._times_by_digest[next(iter(self._times_by_digest))]
+        if is_loop:
+            wait_s = max(1, round(times[-rule.same_prompt] + rule.window_s - now))
+            raise LoopDetected(
+                f"This conversation was sent {len(times)} times within {rule.window_s} s, unchanged: the client seems "
+                f"to repeat itself. This API key allows {rule.same_prompt}.",
+                retry_after_s=wait_s,
+            )
+        return now
+
+    def note_end(self, request_id: str, record: RequestRecord | None) -> None:
+        """Take a request back that got no answer."""
+        digest, then = self._running.pop(request_id, (b"", 0.0))
+        times = self._times_by_digest.get(digest)
+        if times is None or then not in times or record is None:
+            return
+        if record.outcome in _UNANSWERED or record.first_byte_ms is None:
+            times.remove(then)
+            if not times:
+                del self._times_by_digest[digest]
+
+
+def digest_conversation(inference: InferenceRequest, key_id: int, end_user: str, session: str) -> bytes:
+    """Return a hash of the whole prompt, and of who asks; ids are left out."""
+    body, prompt = inference.body, OPERATIONS[inference.operation].prompt
+    prompt_fields = {
+        name: _strip(body[name]) if name in prompt else body[name]
+        for name in sorted((prompt | _OTHER_FIELDS) & body.keys())
+    }
+    content = exact_json.dumps([key_id, end_user, session, inference.model, prompt_fields])
+    return blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+def _strip(value: Any) -> Any:
+    """Return a message, its parts or a list of them without ids."""
+    if isinstance(value, list):
+        return [_strip(item) for item in value if not _changes(item)]
+    if isinstance(value, Mapping):
+        return {
+            name: _strip(item) if name in _INNER_FIELDS else item
+            for name, item in value.items()
+            if name not in _ID_FIELDS
+        }
+    return value
+
+
+def _changes(part: object) -> bool:
+    """Return whether a part of a system text differs in every request."""
+    text = part.get("text") if isinstance(part, Mapping) else None
+    return isinstance(text, str) and text.startswith(CHANGING_TEXT)
