@@ -80,8 +80,8 @@ class AccountingService:
             for place in found.keys() | expected.keys():
                 if self._balances.is_gone(*place):
                     continue
-                here, there = found.get(place, reconcile.NO_SUMS), expected.get(place, reconcile.NO_SUMS)
-                difference = [known - counted for known, counted in zip(there, here, strict=True)][2:]
+                found_sums, expected_sums = found.get(place, reconcile.NO_SUMS), expected.get(place, reconcile.NO_SUMS)
+                difference = [known - counted for known, counted in zip(expected_sums, found_sums, strict=True)][2:]
                 if any(difference):
                     self._balances.find_balance(*place).correct(difference, day)
             self._balances.confirm(day)
@@ -113,9 +113,11 @@ class AccountingService:
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance with its owner's id. Balances shared with other nodes are as of the last read."""
-        wholes = [(number, each) for (kind, number), each in self._wholes.items() if kind == owner]
-        own = self._balances.list_balances(owner)
-        return wholes + [(number, each) for number, each in own if not isinstance(each, LeasedBalance)]
+        wholes = [(number, balance) for (kind, number), balance in self._wholes.items() if kind == owner]
+        own_balances = self._balances.list_balances(owner)
+        return wholes + [
+            (number, balance) for number, balance in own_balances if not isinstance(balance, LeasedBalance)
+        ]
 
     def day_at(self, now_s: float) -> UtcDay:
         return self._balances.day_at(now_s)
@@ -136,9 +138,9 @@ class AccountingService:
 
     def find_stricter(self, key: ApiKey, account: Account) -> tuple[Balance, UtcDay]:
         """Return the balance with less left (the key's if neither has a quota), and the current day."""
-        (mine, day), (shared, _) = self.find_balance(key), self.find_balance(account)
-        room, other = mine.find_room(day), shared.find_room(day)
-        return (shared if other is not None and (room is None or other < room) else mine), day
+        (key_balance, day), (account_balance, _) = self.find_balance(key), self.find_balance(account)
+        room, other = key_balance.find_room(day), account_balance.find_room(day)
+        return (account_balance if other is not None and (room is None or other < room) else key_balance), day
 
     async def credit(
         self, owner: Account | ApiKey, spec: CreditSpec, by: Actor = OPERATOR, *, subject: str = ""

@@ -27,15 +27,15 @@ def describe_channels(before: Iterable[Channel], after: Iterable[Channel]) -> li
     return lines
 
 
-def describe_items(what: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
+def describe_items(kind: str, before: Sequence[Any], after: Sequence[Any]) -> list[str]:
     """List the items of one kind that are added, removed and changed. Items are identified by their names."""
     old_items, new_items = {item.name: item for item in before}, {item.name: item for item in after}
-    lines = [f"{what} {name!r} removed" for name in old_items if name not in new_items]
+    lines = [f"{kind} {name!r} removed" for name in old_items if name not in new_items]
     for name, item in new_items.items():
         if name not in old_items:
-            lines.append(f"{what} {name!r} added")
+            lines.append(f"{kind} {name!r} added")
         elif old_items[name] != item:
-            lines.append(f"{what} {name!r} changed: {', '.join(_list_differences(old_items[name], item))}")
+            lines.append(f"{kind} {name!r} changed: {', '.join(_list_differences(old_items[name], item))}")
     return lines
 
 

@@ -455,8 +455,8 @@ class Config:
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        for what in ("channel", "group", "account", "model", "route", "limit", "sign_in", "alert"):
-            yield from _find_repeated_tables(tables, what, ("name",), "expected a name of its own")
+        for name in ("channel", "group", "account", "model", "route", "limit", "sign_in", "alert"):
+            yield from _find_repeated_tables(tables, name, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
         yield from _find_repeated_tables(
             tables, "price", ("provider", "model"), "expected a model of its own", any_provider
@@ -489,19 +489,19 @@ def _find_limit_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
             yield f"{where}.raises", f"expected the name of a [[limit]], not {raised!r}"
 
 
-def _list_tables(tables: Mapping[str, Any], what: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    items = tables.get(what)
+def _list_tables(tables: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    items = tables.get(name)
     for index, item in enumerate(items if isinstance(items, list) else []):
         if isinstance(item, Mapping):
-            yield f"{what}[{index}]", item
+            yield f"{name}[{index}]", item
 
 
 def _find_repeated_tables(
-    tables: Mapping[str, Any], what: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
+    tables: Mapping[str, Any], name: str, keys: tuple[str, ...], expected: str, absent: Mapping[str, str] = _NOTHING
 ) -> Iterator[Problem]:
     """Yield the tables that repeat all ``keys`` of an earlier table. ``absent`` has the values of missing keys."""
     first_path: dict[tuple[str, ...], str] = {}
-    for where, table in _list_tables(tables, what):
+    for where, table in _list_tables(tables, name):
         fields = {**absent, **table}
         value = tuple(str(fields[key]) for key in keys if isinstance(fields.get(key), str))
         if len(value) == len(keys) and first_path.setdefault(value, where) != where:

@@ -63,8 +63,8 @@ class StoredSettings:
         return by.build_audit_row(action, subject, int(self._clock() * 1000), detail=build_change(before, after))
 
 
-def build_not_stored_error(what: str, *, declared: bool) -> NotFound | Conflict:
+def build_not_stored_error(noun: str, *, declared: bool) -> NotFound | Conflict:
     """Return the error for a change of something that is not stored. ``declared`` says that the file has it."""
     if declared:
-        return Conflict(f"The configuration file declares {what}; change it there")
-    return NotFound(f"{what[0].upper()}{what[1:]} is not set")
+        return Conflict(f"The configuration file declares {noun}; change it there")
+    return NotFound(f"{noun[0].upper()}{noun[1:]} is not set")

@@ -77,10 +77,10 @@ class StepCondition:
         if self.min_prompt_tokens is not None and tokens < self.min_prompt_tokens:
             yield f"its prompt has about {tokens} tokens, and the step takes no fewer than {self.min_prompt_tokens}"
         for name in ("images", "tools", "stream"):
-            wanted, has = getattr(self, name), getattr(traits, name)
-            if wanted is not None and wanted is not has:
-                what = "is a stream" if name == "stream" else f"has {name}"
-                yield f"it {what}" if has else f"it {what.replace('is a', 'is no').replace('has', 'has no')}"
+            is_wanted, has = getattr(self, name), getattr(traits, name)
+            if is_wanted is not None and is_wanted is not has:
+                phrase = "is a stream" if name == "stream" else f"has {name}"
+                yield f"it {phrase}" if has else f"it {phrase.replace('is a', 'is no').replace('has', 'has no')}"
 
 
 ANY_REQUEST = StepCondition()

@@ -150,8 +150,8 @@ def fit_call_ids(pattern: str, length: int) -> Quirk:
         if not isinstance(calls, list):
             return new_message
         new_calls = [fit_id(call, "id") if isinstance(call, dict) else call for call in calls]
-        same = all(new_call is original for new_call, original in zip(new_calls, calls, strict=True))
-        return new_message if same else new_message | {"tool_calls": new_calls}
+        is_unchanged = all(new_call is original for new_call, original in zip(new_calls, calls, strict=True))
+        return new_message if is_unchanged else new_message | {"tool_calls": new_calls}
 
     return _change_messages(change)
 

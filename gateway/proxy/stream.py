@@ -101,17 +101,17 @@ class StreamTimeouts:
     def _deadline(self) -> tuple[float, str]:
         total = self._started + self._timeouts.total_s
         if self.event_at is None:
-            waited, what = self._started + self._timeouts.first_byte_s, "The provider sent no event in time"
+            due, message = self._started + self._timeouts.first_byte_s, "The provider sent no event in time"
         else:
-            waited, what = self.event_at + self._timeouts.idle_s, "The provider stopped sending events"
-        return (waited, what) if waited <= total else (total, "The provider took too long to finish")
+            due, message = self.event_at + self._timeouts.idle_s, "The provider stopped sending events"
+        return (due, message) if due <= total else (total, "The provider took too long to finish")
 
     def expire(self, now_s: float) -> None:
         """Give up if a timeout has expired, or send a comment if one is due; then set the next deadline."""
-        due, what = self._deadline()
+        due, message = self._deadline()
         if now_s >= due:
             self.stop()
-            self._give_up(ProviderTimeout(what, phase="stream"))
+            self._give_up(ProviderTimeout(message, phase="stream"))
             return
         if self.written_at is not None and now_s >= self.written_at + KEEPALIVE_AFTER_S:
             self.written_at = now_s

@@ -410,8 +410,8 @@ class TargetList:
         if (
             affinity is not None and affinity.is_new and balancer.shared is None
         ):  # several gateways agree by the hash, without talking
-            even = affinity.count_conversations(candidates)
-            return choose(even, None, balancer.draw_random()) or targets[0]
+            even_candidates = affinity.count_conversations(candidates)
+            return choose(even_candidates, None, balancer.draw_random()) or targets[0]
         return choose(candidates, self._sticky, balancer.draw_random()) or targets[0]
 
     def _is_open(self, target: Target) -> bool:

@@ -112,8 +112,8 @@ def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: O
     names = " ".join(upstream_model.lower() for _, upstream_model in serving_providers)
     hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
     works = next((operation for operation in (*hinted, *_FIRST) if operation in accepted_operations), None)
-    same = _SAME.get((api, works)) if works is not None else None
-    return same if same in accepted_operations and same != requested else works
+    equal_operation = _SAME.get((api, works)) if works is not None else None
+    return equal_operation if equal_operation in accepted_operations and equal_operation != requested else works
 
 
 def _list_accepted_operations(provider: Provider, model: str, *, is_certain: bool) -> Iterator[Operation]:

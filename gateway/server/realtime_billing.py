@@ -112,8 +112,8 @@ class RealtimeBilling:
 
     def _find_transcriber(self) -> tuple[str, Target]:
         target = self._attempt.target
-        own = self._inference.model if target.place is None else target.place.model  # a route has no price
-        model = self.conversation.transcriber or own
+        own_model = self._inference.model if target.place is None else target.place.model  # a route has no price
+        model = self.conversation.transcriber or own_model
         price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
         return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
 
@@ -192,16 +192,16 @@ class RealtimeBilling:
 
     def _find_target(self, caller: Caller, inference: InferenceRequest) -> Target:
         """Return the session's target at the current price. On a route, that is the one of the session's step."""
-        router, own = self._services.routing.router, self._attempt.target
-        if own.place is None:
+        router, own_target = self._services.routing.router, self._attempt.target
+        if own_target.place is None:
             targets = router.route(caller, inference).targets
-            return next((target for target in targets if target.channel.name == own.channel.name), own)
+            return next((target for target in targets if target.channel.name == own_target.channel.name), own_target)
         caller.check_group()
         caller.check_model(inference.model)
-        model, operation = own.place.model, inference.operation
+        model, operation = own_target.place.model, inference.operation
         options = router.keep_priced_targets(router.list_options(caller, model, operation), caller, model, operation)
-        same_channel_targets = (target for target in options if target.channel.name == own.channel.name)
-        return next((attrs.evolve(target, place=own.place) for target in same_channel_targets), own)
+        same_channel_targets = (target for target in options if target.channel.name == own_target.channel.name)
+        return next((attrs.evolve(target, place=own_target.place) for target in same_channel_targets), own_target)
 
     def _raise_limits(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
         """Raise the token limits to the model's maximum, because the conversation's size is only an estimate."""

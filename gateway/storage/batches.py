@@ -63,9 +63,9 @@ class BatchRepository:
         """Return whether this node runs a batch; None without a cluster, or if the batch does not exist."""
         owner = self._find_process()
         rows = await self._database.read(select(batches.c.owner).where(batches.c.id == batch_id)) if owner else ()
-        own = rows[0][0] == owner if rows else None
-        self._database.check_found(found=own is True)
-        return own
+        is_owner = rows[0][0] == owner if rows else None
+        self._database.check_found(found=is_owner is True)
+        return is_owner
 
     async def list_free(self) -> Sequence[Batch]:
         is_unfinished = batches.c.status.not_in(sorted(ENDED_STATES))

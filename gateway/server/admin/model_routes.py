@@ -131,7 +131,10 @@ async def get_route(request: AdminRequest) -> RouteDetails:
     routing = request.services.routing
     served_models = [
         ServedModel(
-            number, share.model, share.weight, [_build_serving_channel(routing, one, share.model) for one in channels]
+            number,
+            share.model,
+            share.weight,
+            [_build_serving_channel(routing, channel, share.model) for channel in channels],
         )
         for number, share, channels in _list_serving_channels(routing, view.route)
     ]
@@ -181,7 +184,9 @@ async def compare_shadow(request: AdminRequest) -> list[ModelComparison]:
     if since_ms is None:
         since_ms = int((services.clock() - _WEEK_S) * 1_000)
     sums = await compare_models(services.storage.database, name, since_ms)
-    return [build_view(ModelComparison, one, cost_usd=one.cost_nanos / NANOS_PER_USD) for one in sums]
+    return [
+        build_view(ModelComparison, model_sums, cost_usd=model_sums.cost_nanos / NANOS_PER_USD) for model_sums in sums
+    ]
 
 
 def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:
@@ -193,7 +198,11 @@ def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:
 def _list_serving_channels(routing: RoutingServices, route: Route) -> list[tuple[int, ModelShare, list[Channel]]]:
     """Return the models of all steps, each with its step's number and with the channels that serve it there."""
     return [
-        (number, share, [one for one, _ in routing.catalog.list_serving_channels(share.model) if step.uses(one.name)])
+        (
+            number,
+            share,
+            [channel for channel, _ in routing.catalog.list_serving_channels(share.model) if step.uses(channel.name)],
+        )
         for number, step in enumerate(route.steps, 1)
         for share in step.models
     ]

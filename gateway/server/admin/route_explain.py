@@ -80,15 +80,17 @@ class RouteExplainer:
 
         ``traits``: what the steps of a route may depend on, and the length of its prompt.
         """
-        who = caller or UNRESTRICTED_CALLER
+        asking_caller = caller or UNRESTRICTED_CALLER
         route = self.router.routes.get(model)
-        channel_lines = NO_LINES if route is not None else self.list_channels(who, model, operation)
+        channel_lines = NO_LINES if route is not None else self.list_channels(asking_caller, model, operation)
         room = None if caller is None else self._find_room(caller)
         steps = None
         if route is not None:
-            list_channels = partial(self.list_channels, who, operation=operation)
+            list_channels = partial(self.list_channels, asking_caller, operation=operation)
             steps = StepWalk(list_channels, operation, traits, _find_left(room)).explain(route)
-        refusal = self._find_refusal(who, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation)))
+        refusal = self._find_refusal(
+            asking_caller, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation))
+        )
         if steps is not None and isinstance(refusal, InvalidRequest | NoHealthyChannel):
             refusal = None  # the request without content, or now: the steps have their reasons
         served = channel_lines.served if steps is None else any(step.verdict == "first" for step in steps)
@@ -100,51 +102,53 @@ class RouteExplainer:
             refused=None if refusal is None else Refusal(refusal.code, refusal.message),
             channels=channel_lines.lines,
             steps=steps,
-            affinity=self._explain_affinity(who, [model] if route is None else route.models, operation),
+            affinity=self._explain_affinity(asking_caller, [model] if route is None else route.models, operation),
             room=room,
         )
 
-    def _explain_affinity(self, who: Caller, models: Sequence[str], operation: Operation) -> ExplainedAffinity:
+    def _explain_affinity(self, caller: Caller, models: Sequence[str], operation: Operation) -> ExplainedAffinity:
         settings = self.load_balancer.settings
-        targets = [target for model in models for target in self.router.list_options(who, model, operation)]
+        targets = [target for model in models for target in self.router.list_options(caller, model, operation)]
         has_choice = OPERATIONS[operation].conversation and (
             len(targets) > 1 or any(len(target.state.keys) > 1 for target in targets)
         )
         return ExplainedAffinity(settings.affinity, settings.affinity_s, has_choice)
 
     def list_channels(
-        self, who: Caller, model: str, operation: Operation, step: RouteStep | None = None
+        self, caller: Caller, model: str, operation: Operation, step: RouteStep | None = None
     ) -> ChannelLines:
         """Return all channels with their verdicts for a model, usable ones first. Only those of ``step`` count."""
-        targets = self.router.list_options(who, model, operation)
+        targets = self.router.list_options(caller, model, operation)
         with contextlib.suppress(ModelNotPriced):  # reported as each channel's reason
-            targets, every = [], targets
-            targets = self.router.keep_priced_targets(every, who, model, operation)
+            targets, all_targets = [], targets
+            targets = self.router.keep_priced_targets(all_targets, caller, model, operation)
         # Exclude channels that cannot edit images; other limits are visible in the channel's capability.
         unable = {target.channel.name for target in targets if OPERATIONS[operation].edits and not _edits(target)}
         unused_reasons = dict.fromkeys(unable, _EDITS_REFUSED)
         if step is not None:
-            unused_reasons |= {one.name: _NOT_IN_STEP for one in self.catalog.channels if not step.uses(one.name)}
+            unused_reasons |= {
+                channel.name: _NOT_IN_STEP for channel in self.catalog.channels if not step.uses(channel.name)
+            }
         targets = [target for target in targets if target.channel.name not in unused_reasons]
-        statuses = [_ChannelStatus.of(target, who.account.id, self.load_balancer) for target in targets]
-        usable = sorted((one for one in statuses if one.obstacle is None), key=_ChannelStatus.order)
-        equals = [one for one in usable if one.order()[:2] == usable[0].order()[:2]]
-        total = sum(one.weight for one in equals)
+        statuses = [_ChannelStatus.of(target, caller.account.id, self.load_balancer) for target in targets]
+        usable_statuses = sorted((status for status in statuses if status.obstacle is None), key=_ChannelStatus.order)
+        equal_statuses = [status for status in usable_statuses if status.order()[:2] == usable_statuses[0].order()[:2]]
+        total = sum(status.weight for status in equal_statuses)
         lines: list[ChannelOption | UnusedChannel] = [
-            self._describe(one, operation, rank, one.weight / total if one in equals else 0.0)
-            for rank, one in enumerate(usable, 1)
+            self._describe(status, operation, rank, status.weight / total if status in equal_statuses else 0.0)
+            for rank, status in enumerate(usable_statuses, 1)
         ]
-        stuck = [one for one in statuses if one.obstacle is not None]
-        tried = not usable and any(one.may_insist for one in stuck)
-        lines += [self._describe(one, operation, None, 0.0, tried=tried) for one in stuck]
+        stuck_statuses = [status for status in statuses if status.obstacle is not None]
+        is_tried = not usable_statuses and any(status.may_insist for status in stuck_statuses)
+        lines += [self._describe(status, operation, None, 0.0, tried=is_tried) for status in stuck_statuses]
         used_names = {target.channel.name for target in targets}
         lines += [
-            _refuse(channel, unused_reasons.get(channel.name) or self._find_reason(channel, who, model, operation))
+            _refuse(channel, unused_reasons.get(channel.name) or self._find_reason(channel, caller, model, operation))
             for channel in self.catalog.channels
             if channel.name not in used_names
         ]
-        obstacles = frozenset(one.obstacle[0] for one in stuck if one.obstacle is not None)
-        return ChannelLines(lines, targets, obstacles, served=bool(usable) or tried or not targets)
+        obstacles = frozenset(status.obstacle[0] for status in stuck_statuses if status.obstacle is not None)
+        return ChannelLines(lines, targets, obstacles, served=bool(usable_statuses) or is_tried or not targets)
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
         try:
@@ -193,8 +197,8 @@ class RouteExplainer:
             return held if channel.status == "active" else "disabled"
         if not channel.serves(caller.key.group):
             return f"only for the groups {', '.join(channel.groups)}"
-        serving = {serves.name for serves, _ in self.catalog.list_serving_channels(model)}
-        if channel.name not in serving:
+        serving_names = {serves.name for serves, _ in self.catalog.list_serving_channels(model)}
+        if channel.name not in serving_names:
             error = self.catalog.find_sync_status(channel).error if self.catalog.find_offer(channel) is None else None
             return (
                 "does not offer the model" if error is None else f"failing: its list of models is not known ({error})"
@@ -287,4 +291,4 @@ def _build_capability(able: Capability) -> Fields | None:
 def build_price_summary(price: Price) -> PriceSummary:
     """Return the rates of a price that an explanation shows."""
     fields = build_price(price) | {"tiers": len(price.tiers)}
-    return PriceSummary(**{one.name: fields[one.name] for one in attrs.fields(PriceSummary)})
+    return PriceSummary(**{field.name: fields[field.name] for field in attrs.fields(PriceSummary)})
