@@ -11,7 +11,9 @@ from gateway.domain.alert import Alert
 TITLE = "Model gateway"
 TIMEOUT_S = 30.0
 _SUCCESS_KINDS = frozenset({"channel_recovered", "store_recovered", "test"})
-_WARNING_KINDS = frozenset({"budget_80", "certificate_expiring", "key_expiring", "model_unpriced"})
+_WARNING_KINDS = frozenset(
+    {"budget_80", "budget_burning", "certificate_expiring", "key_expiring", "model_unpriced", "spending_anomaly"}
+)
 
 
 class AppriseSender:

@@ -1,7 +1,8 @@
 """Collects the conditions of all services for ``AlertWatcher``."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 import attrs
@@ -15,13 +16,15 @@ from gateway.alerts.conditions import (
     find_store_replacement,
     find_unpriced_models,
 )
+from gateway.alerts.spending import OwnerId, SpendingWatch
 from gateway.auth.accounts import AccountService
 from gateway.billing.accounting import AccountingService
 from gateway.config.certificate import ServerCertificate
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.alert import Findings, Subject
 from gateway.domain.audit_log import OPERATOR
-from gateway.domain.balance import Owner
+from gateway.domain.balance import Balance, Owner
+from gateway.domain.forecast import LimitUse, measure_limit
 from gateway.domain.lost_change import ReplacedStore
 from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
@@ -39,6 +42,7 @@ class AlertConditions:
         list_unpriced_models: returns the models without a price that were recently requested.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         read_replaced: returns the last replacement of the store; None for a single gateway.
+        spending: compares the hourly sums with quotas and with earlier days.
         leads: returns whether to check conditions that are not specific to this process.
     """
 
@@ -49,6 +53,7 @@ class AlertConditions:
     list_unpriced_models: Callable[[], Iterable[str]]
     check_store: Callable[[], Awaitable[None]]
     clock: Callable[[], float]
+    spending: SpendingWatch
     read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
     leads: Callable[[], bool] = lambda: True
     _replaced: ReplacedStore = attrs.Factory(ReplacedStore)
@@ -69,6 +74,7 @@ class AlertConditions:
             await self._read_budgets()
             await self._read_store_replacement()
         channels = find_channels(self.load_balancer)
+        spending = await self.spending.check(partial(self._list_limits, now_s), self._name_spenders)
         conditions = chain(
             own_conditions,
             channels.conditions,
@@ -76,9 +82,10 @@ class AlertConditions:
             find_unpriced_models(self.list_unpriced_models()),
             find_store_replacement(self._replaced, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
+            spending.conditions,
         )
         healthy = channels.well if problem else channels.well | {_STORE_SUBJECT}
-        return Findings(tuple(conditions), channels.unknown, healthy)
+        return Findings(tuple(conditions), channels.unknown | spending.unknown, healthy)
 
     async def _find_store_problem(self) -> str | None:
         try:
@@ -114,3 +121,22 @@ class AlertConditions:
         for key in self._keys:
             names["key", key.id] = f"{self._names.get(key.account_id, key.account_id)}/{key.name}"
         return names
+
+    def _name_spenders(self) -> dict[OwnerId, str]:
+        """Return the names of the keys and accounts that exist: ``key acme/app``, ``account acme``."""
+        names: dict[OwnerId, str] = {(number, None): f"account {name}" for number, name in self._names.items()}
+        for key in self._keys:
+            names[key.account_id, key.id] = f"key {self._names.get(key.account_id, key.account_id)}/{key.name}"
+        return names
+
+    def _list_limits(self, now_s: float) -> Iterator[LimitUse]:
+        """Yield the quotas of all keys and accounts."""
+        names, day, unspent = self._name_owners(), self.accounting.day_at(now_s), Balance("key")
+        owned: tuple[tuple[Owner, Sequence[Account | ApiKey]], ...] = (("account", self._owners), ("key", self._keys))
+        for kind, owners in owned:
+            balances = dict(self.accounting.list_balances(kind))
+            for owner in owners:
+                name = f"{kind} {names[kind, owner.id]}"
+                limit_use = measure_limit(name, owner, balances.get(owner.id, unspent), day)
+                if limit_use is not None:
+                    yield limit_use

@@ -90,7 +90,7 @@ class LedgerSection:
 
 @frozen
 class BillingSection:
-    """``[billing]``: models without a price, and requests whose client disconnects."""
+    """``[billing]``: models without a price, requests whose client disconnects, and alerts about fast spending."""
 
     unpriced: Unpriced = attrs.field(
         default="refuse_limited",
@@ -107,6 +107,29 @@ class BillingSection:
         metadata=about(
             'what a request costs if its client disconnects: "charge": at least the prompt; "drain": the '
             'usage that the provider reports at the end; "free": only what was received'
+        ),
+    )
+    burn_rate: float = attrs.field(
+        default=4.0,
+        metadata=about(
+            "alert if the pace of the last hour would use up a quota in 1 / burn_rate of the time that is left of its "
+            "period; 0: no such alert",
+            between(0, 1000),
+        ),
+    )
+    anomaly_factor: float = attrs.field(
+        default=5.0,
+        metadata=about(
+            "alert if a key or account spends this many times the median of the same hour in the last 14 days; 0: no "
+            "such alert",
+            between(0, 1000),
+        ),
+    )
+    anomaly_usd: float = attrs.field(
+        default=1.0,
+        metadata=about(
+            "what an hour must cost at least for that alert, in dollars; ten times as much if the median is 0",
+            between(0, 1_000_000),
         ),
     )
 

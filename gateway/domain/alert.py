@@ -9,6 +9,8 @@ from gateway.frozen import frozen
 AlertKind = Literal[
     "budget_80",
     "budget_100",
+    "budget_burning",
+    "spending_anomaly",
     "channel_failing",
     "channel_recovered",
     "provider_key_refused",

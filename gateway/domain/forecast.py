@@ -94,21 +94,19 @@ class Forecast:
 
 
 def measure_limit(name: str, owner: Account | ApiKey, balance: Balance, day: UtcDay) -> LimitUse | None:
-    """Return the use of an account's or key's quota; None without a quota."""
-    left_nanos = balance.find_balance(day)
-    if left_nanos is None:
+    """Return the use of an account's or key's quota; None without a quota. The quota of ``balance`` is not used."""
+    quota = owner.quota
+    if quota.limit_nanos is None or not quota.capped:
         return None
-    spent_nanos = balance.find_counter(day).spent_nanos
-    starts_s = {"daily": day.start_s, "monthly": day.month_start_s}
+    today, month = balance.begin_day(day)
+    counter, started_s, ended_s = balance.lifetime, owner.created_ms // 1000, None
+    if quota.period == "daily":
+        counter, started_s, ended_s = today, day.start_s, day.end_s
+    elif quota.period == "monthly":
+        counter, started_s, ended_s = month, day.month_start_s, day.month_end_s
     account_id, key_id = (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
     return LimitUse(
-        name,
-        left_nanos + spent_nanos,
-        spent_nanos,
-        starts_s.get(balance.quota.period, owner.created_ms // 1000),
-        balance.find_reset(day),
-        account_id,
-        key_id,
+        name, quota.limit_nanos + counter.credit_nanos, counter.spent_nanos, started_s, ended_s, account_id, key_id
     )
 
 

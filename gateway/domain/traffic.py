@@ -84,6 +84,16 @@ def add_lines(line: TrafficLine, other_line: TrafficLine, sign: Literal[1, -1] =
 
 
 @frozen
+class KeyCost:
+    """What one key has spent in one hour."""
+
+    hour: int
+    account_id: int
+    key_id: int
+    cost_nanos: int
+
+
+@frozen
 class Facet:
     """A value to filter by, and the number of requests that have it."""
 

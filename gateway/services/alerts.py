@@ -7,6 +7,7 @@ import aiohttp
 
 from gateway.alerts.collector import AlertConditions
 from gateway.alerts.delivery import AlertTarget, Send
+from gateway.alerts.spending import SpendingWatch
 from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import AlertSender
 from gateway.auth.accounts import AccountService
@@ -21,6 +22,7 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.services.base import BaseServices
 from gateway.storage.alerts import AlertRepository
 from gateway.storage.lost_changes import LostChangeRepository
+from gateway.storage.traffic import TrafficRepository
 
 
 def open_alerts(
@@ -49,6 +51,7 @@ def open_alerts(
         list_unpriced_models=lambda: _list_unpriced_models(metrics, clock),
         check_store=storage.check_writable,
         clock=clock,
+        spending=SpendingWatch(TrafficRepository(storage.database), lambda: base.live_config.config.billing, clock),
         read_replaced=None if storage.node is None else LostChangeRepository(storage.database).read,
         leads=storage.deployment.leads,
     )

@@ -12,6 +12,7 @@ from gateway.domain.traffic import (
     SUMS,
     Facet,
     Facets,
+    KeyCost,
     TimeRange,
     TrafficAxis,
     TrafficFilter,
@@ -88,6 +89,14 @@ class TrafficRepository:
             statement = statement.where(_COLUMNS.key_id == key_id)
         rows = await self._database.read_long(statement.group_by(_COLUMNS.hour))
         return {int(row.hour): int(row.nanos) for row in rows if row.nanos}
+
+    async def list_key_costs(self, hours: Sequence[int]) -> Sequence[KeyCost]:
+        """Return what each key has spent in each of ``hours``, unless it is nothing."""
+        total = func.sum(_COLUMNS.cost_nanos)
+        columns = (_COLUMNS.hour, _COLUMNS.account_id, _COLUMNS.key_id)
+        statement = select(*columns, total).where(_COLUMNS.span == 1, _COLUMNS.hour.in_(hours))
+        rows = await self._database.read_long(statement.group_by(*columns).having(total > 0))
+        return [KeyCost(*map(int, row)) for row in rows]
 
     async def _choose_ranges(self, traffic_filter: TrafficFilter) -> list[TimeRange]:
         """Return the ranges to count.

@@ -13,6 +13,7 @@ from standardwebhooks import Webhook
 from gateway.alerts.watcher import AlertWatcher
 from gateway.config.certificate import ServerCertificate
 from gateway.server.context import SERVICES
+from tests.support.admin_calls import AdminApi
 from tests.support.alert_receivers import Receiver, reading_mail, receiving
 from tests.support.certificates import write_certificate
 from tests.support.fault_scene import until
@@ -91,6 +92,25 @@ async def test_a_budget_is_told_at_80_and_at_100_percent_and_again_after_it_was_
         assert body["subject"] == "key acme/test"
         assert "its monthly budget of $" in body["message"]
         balance.set_quota(type(key.quota)(spent * 10, "monthly"), balances.today)
+        await look(gateway, receiver, [])
+
+
+async def test_a_quota_that_burns_and_an_hour_without_like_are_told(gateway_with: StartGateway) -> None:
+    now = [datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()]
+    key = {"name": "test", "account": "acme", "secret": KEY, "quota_usd": 1000, "quota_period": "daily"}
+    async with receiving() as receiver, ScriptedUpstream([answer(COMPLETION)]) as up:
+        config = declare(receiver, price=[EXPENSIVE], channel=[channel(up.base_url)], key=[key])
+        config["billing"] = {"anomaly_usd": 0.0001}
+        gateway = await gateway_with(config, clock=lambda: now[0])
+        assert await ask(gateway) == 200
+        await gateway.rows(1)
+        ask_admin = AdminApi(gateway)
+        spent_usd = (await ask_admin("GET", "/keys/1"))["spent_usd"]
+        await ask_admin("POST", "/keys/1/credits", {"kind": "set", "amount_usd": spent_usd}, 201)
+        await look(gateway, receiver, ["budget_burning", "spending_anomaly"])
+        assert reported(receiver, "budget_burning")["subject"] == "key acme/test since 2026-11-30T00:00:00Z"
+        assert reported(receiver, "spending_anomaly")["subject"] == "key acme/test 2026-11-30T12:00:00Z"
+        now[0] += 600
         await look(gateway, receiver, [])
 
 

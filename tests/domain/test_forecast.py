@@ -114,10 +114,8 @@ def test_the_average_counts_only_from_the_first_cost_on() -> None:
 @table_rows("month, expected", [("2026-02", 28), ("2028-02", 29), ("2026-11", 30), ("2026-12", 31)])
 def test_a_month_is_as_long_as_the_calendar_says(month: str, expected: int) -> None:
     now_s = at(f"{month}-01 00:00")
-    balance = Balance("account")
-    day = parse_day(now_s)
-    balance.set_quota(Quota(100 * USD, "monthly"), day)
-    use = measure_limit("account acme", Account(1, "acme"), balance, day)
+    account = Account(1, "acme", quota=Quota(100 * USD, "monthly"))
+    use = measure_limit("account acme", account, Balance("account"), parse_day(now_s))
     assert use is not None
     result = forecast(use, weekdays(now_s, dict.fromkeys(range(7), 1.0)), now_s)
     assert result.expected_nanos == expected * USD
@@ -138,7 +136,7 @@ def test_a_quota_is_measured_with_its_credits_and_its_period(
     balance = Balance("key")
     key = ApiKey(2, 1, "app", b"", "1234", created_ms=at("2026-01-01") * 1000)
     assert measure_limit("key acme/app", key, balance, day) is None
-    balance.set_quota(Quota(10 * USD, period), day)
+    key = attrs.evolve(key, quota=Quota(10 * USD, period))
     balance.settle(0, 3 * USD, day)
     balance.add_credit(5 * USD, day)
     balance.hold(USD)

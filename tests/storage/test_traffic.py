@@ -160,6 +160,12 @@ async def test_what_is_spent_is_summed_for_the_hours_that_are_asked_for_only(use
     assert await used.traffic.sum_costs(24, [], 1, None) == {}
 
 
+async def test_the_costs_of_each_key_are_listed_by_hour(used: Stores) -> None:
+    costs = await used.traffic.list_key_costs([TODAY, TODAY + 1, TODAY + 24])
+    assert sorted(map(attrs.astuple, costs)) == [(TODAY, 1, 11, 5), (TODAY, 2, 21, 5), (TODAY + 1, 1, 11, 1)]
+    assert await used.traffic.list_key_costs([]) == []
+
+
 async def test_the_most_used_limits_are_forecast_by_what_the_store_has(used: Stores) -> None:
     def use(account_id: int, key_id: int | None, spent_nanos: int) -> LimitUse:
         started_s = read_ms("2026-03-22 00:00") // 1000
