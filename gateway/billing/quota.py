@@ -15,8 +15,8 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
+from gateway.domain.model_limits import find_limits
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.price import cost_nanos, usd
 from gateway.domain.rate_limit import RateLimiter, SubjectUse
 from gateway.domain.request_log import RequestStart
@@ -120,7 +120,7 @@ class QuotaService:
                 bound = bound_details(bound, inference, target.price)
             cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
             most = max(most, cost)
-            longer = longer or searches(target.model) or (not whole and find_longest_answer(target.model) > 0)
+            longer = longer or searches(target.model) or (not whole and target.limits.max_output_tokens > 0)
         try:
             reservation = self._balances.reserve_now(caller, most, ctx) or await self._reserve(ctx, most)
             ctx.reservation = reservation
@@ -365,12 +365,17 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
 
 def find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
     """Return the highest cost of ``inference``, with the longest prompt and answers that are possible."""
-    models = (target.model, *target.named)
+    limits_by_model = {target.model: target.limits}
+    for model in target.named:
+        limits_by_model[model] = find_limits(model)
     longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output
     if not longest and OPERATIONS[inference.operation].output_limit:
         far = reads is not NO_READS or searches(target.model)
-        longest = max(bound_answer(reads, model) if far else find_longest_answer(model) for model in models)
-    prompt = max(bound_prompt(inference, reads, model) for model in models)
+        longest = max(
+            bound_answer(reads, model, limits) if far else limits.max_output_tokens
+            for model, limits in limits_by_model.items()
+        )
+    prompt = max(bound_prompt(inference, reads, model, limits) for model, limits in limits_by_model.items())
     highest = attrs.evolve(
         inference,
         max_prompt_tokens=prompt,

@@ -128,7 +128,7 @@ def _cap_usage(ctx: RequestContext) -> Usage:
     if not ctx.attempts or reported.source != "upstream":
         return reported
     target = ctx.attempts[-1].target
-    ctx.usage = usage = limit_usage(reported, ctx.inference, target.model)
+    ctx.usage = usage = limit_usage(reported, ctx.inference, target.model, target.limits)
     if usage is not reported:
         log.warning(
             "usage_implausible",

@@ -83,9 +83,17 @@ _get_calls = methodcaller("get", "tool_calls")
 
 
 def make_translator(
-    inference: InferenceRequest, wire: Wire, identity: ResponseIdentity, *, custom_tools: bool = True
+    inference: InferenceRequest,
+    wire: Wire,
+    identity: ResponseIdentity,
+    *,
+    custom_tools: bool = True,
+    longest_answer: int = 0,
 ) -> Translator:
-    """Return the translator for ``wire``. ``custom_tools`` says that the provider supports custom tools in chats."""
+    """Return the translator for ``wire``. ``custom_tools`` says that the provider supports custom tools in chats.
+
+    ``longest_answer`` is the configured limit of the model's answers, in tokens; 0 without one.
+    """
     converts_custom_tools = (
         not custom_tools
         and inference.operation == "chat"
@@ -93,7 +101,8 @@ def make_translator(
         and uses_custom_tools(inference.body)
     )
     if converts_custom_tools or (wire in TRANSLATED_WIRES and NATIVE_WIRES.get(inference.operation, wire) != wire):
-        return ChatTranslation(inference, identity, CLIENT_FORMATS[inference.operation], PROVIDER_FORMATS[wire])
+        client, provider = CLIENT_FORMATS[inference.operation], PROVIDER_FORMATS[wire]
+        return ChatTranslation(inference, identity, client, provider, longest_answer=longest_answer)
     formats = GOOGLE_FORMATS.get(inference.operation, DIRECT_FORMATS)
     direct_format = formats[wire] if wire in DIRECT_WIRES else IMAGE_BACKEND_FORMAT
     return _Passthrough(

@@ -181,7 +181,7 @@ class Proxy:
 
     def _learn(self, targets: TargetList, attempt: Attempt) -> None:
         """Remember what an answered attempt has shown: the model's output limit, the conversation's home."""
-        if attempt.output_limit:
+        if attempt.output_limit and attempt.output_limit != attempt.target.limits.configured_output_tokens:
             attempt.target.state.learn_limit(attempt.target.model, attempt.output_limit)
         if targets.affinity is not None:
             targets.affinity.note_answered(attempt, self.load_balancer.now)

@@ -9,8 +9,9 @@ from gateway.domain.account import Caller
 from gateway.domain.api_format import Wire
 from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.model_description import NamedDescription
+from gateway.domain.model_description import NamedDescription, find_configured_description
 from gateway.domain.model_info import ModelInfo
+from gateway.domain.model_limits import find_limits
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM
 from gateway.domain.route import ROUTE_OWNER, Route
@@ -152,13 +153,14 @@ class Router:
 
         Raises ``GroupNotAllowed``, ``ModelNotAllowed``, ``ModelNotPriced``.
         """
-        state, lines, pricing, models, routes = self._cache_sources
+        state, lines, pricing, models, routes, descriptions = self._cache_sources
         if (
             state is not self.catalog.state
             or lines is not self.load_balancer.channels
             or pricing is not self.pricing
             or models is not self.models
             or routes is not self.routes
+            or descriptions is not self.descriptions
         ):
             self._cached_targets, self._cache_sources = {}, self._list_parts()
         key = caller.key
@@ -203,7 +205,8 @@ class Router:
 
     def _list_parts(self) -> tuple[object, ...]:
         """Return the objects that the targets depend on. Each is replaced, never changed in place."""
-        return self.catalog.state, self.load_balancer.channels, self.pricing, self.models, self.routes
+        parts = self.catalog.state, self.load_balancer.channels, self.pricing
+        return *parts, self.models, self.routes, self.descriptions
 
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``."""
@@ -226,6 +229,9 @@ class Router:
                     *(channels[channel.name], endpoint, upstream_model, price, ppm, is_certain, capability, unpriced),
                     find_price=find_other_price,
                     reports_cost=provider.reports_cost,
+                    limits=find_limits(
+                        upstream_model, find_configured_description(self.descriptions, model, upstream_model)
+                    ),
                 )
                 options.append(target)
         return options

@@ -55,6 +55,9 @@ class StepList(TargetList):
         pinned: bool = False,
     ) -> None:
         self.route = route = get_place(options[0]).route
+        self._too_long_steps = _find_too_long(targets, inference)
+        if self._too_long_steps:
+            targets = [target for target in targets if get_place(target).step not in self._too_long_steps]
         default_attempts = max(load_balancer.settings.max_attempts, min(len(route.steps), MAX_ATTEMPTS))
         super().__init__(
             draw_models(targets, affinity_key, load_balancer.draw_random()[0]),
@@ -99,6 +102,8 @@ class StepList(TargetList):
 
     def _find_lack(self, step: int) -> Cause:
         """Return the cause of a step none of whose channels may get the request."""
+        if step in self._too_long_steps:
+            return "context"
         if step in self._too_dear_steps:
             return "budget"
         return "unsupported" if step in self._served_steps else "unavailable"
@@ -465,6 +470,42 @@ def keep_fitting_targets(targets: Sequence[Target], inference: InferenceRequest)
         reasons = "; ".join(f"step {number + 1}: {found[0]}" for number, found in mismatches.items() if found)
         raise errors.InvalidRequest(f"No step of the route {route.name!r} takes this request: {reasons}", param="model")
     return fitting_targets
+
+
+def _find_too_long(targets: Sequence[Target], inference: InferenceRequest) -> frozenset[int]:
+    for target in targets:
+        if target.limits.configured_window:
+            break
+    else:
+        return frozenset()
+    route = get_place(targets[0]).route
+    targets_by_step: list[list[Target]] = [[] for _ in route.steps]
+    for target in targets:
+        targets_by_step[get_place(target).step].append(target)
+    return find_too_long_steps(route, targets_by_step, estimate_tokens(inference.prompt_chars))
+
+
+def find_too_long_steps(
+    route: Route, targets_by_step: Sequence[Sequence[Target]], prompt_tokens: int
+) -> frozenset[int]:
+    """Return the steps whose models all have a configured context window that is shorter than the prompt.
+
+    The length of a prompt is an estimate, so a step counts only if a later one takes the cause ``context``.
+    """
+    short = {
+        number
+        for number, targets in enumerate(targets_by_step)
+        if targets and all(0 < target.limits.configured_window < prompt_tokens for target in targets)
+    }
+    last = max(
+        (
+            number
+            for number, targets in enumerate(targets_by_step)
+            if targets and number not in short and "context" in route.steps[number].causes
+        ),
+        default=0,
+    )
+    return frozenset(number for number in short if number < last)
 
 
 def find_traits(inference: InferenceRequest) -> RequestTraits:

@@ -14,6 +14,7 @@ from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import EndpointKey
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
+from gateway.domain.model_limits import ModelLimits, find_limits
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
@@ -62,6 +63,7 @@ class Target:
         find_price: returns the price of the model named in the provider's answer; None if that is always ``model``.
         losses: how much of the request the channel leaves out; channels with the lowest number are preferred.
         place: the place in a route; None: the request names a model.
+        limits: the limits of ``model``; those of the gateway's tables, unless the router knows configured ones.
         reports_cost: the cost reported by the provider is charged, unless the operator has set ``price``.
     """
 
@@ -79,8 +81,13 @@ class Target:
     reports_cost: bool = False
     losses: int = 0
     place: StepPlace | None = None
+    limits: ModelLimits = attrs.field(eq=False, repr=False)
     endpoint_key: EndpointKey = attrs.field(init=False, eq=False, repr=False)
     """The key of the target's circuit breakers: API format and model."""
+
+    @limits.default
+    def _find_limits(self) -> ModelLimits:
+        return find_limits(self.model)
 
     @endpoint_key.default
     def _find_place(self) -> EndpointKey:

@@ -457,14 +457,17 @@ class TargetList:
             inference = attrs.evolve(inference, body=remove_tools(inference.body, target.left_out))
         endpoint = target.endpoint
         identity = ResponseIdentity(answer_id, target.model, now_s)
-        translator = make_translator(inference, endpoint.wire, identity, custom_tools=endpoint.custom_tools)
+        limit = target.limits.configured_output_tokens
+        translator = make_translator(
+            inference, endpoint.wire, identity, custom_tools=endpoint.custom_tools, longest_answer=limit
+        )
         if target.left_out:
             translator.adapted = target.left_out
         channel = target.state.channel
         timeouts = channel.timeouts
         if len(self.targets) > 1 and self._inference.stream and self._has_other(target):
             timeouts = _shorten(timeouts, self.load_balancer.settings.failover_after_s)
-        limit = self._find_limit(target) if self._limit or target.state.output_limits else 0
+        limit = self._find_limit(target) if self._limit or target.state.output_limits else limit
         attempt = Attempt(
             target, channel, slot, translator, timeouts, self._sends_once, several=several, output_limit=limit
         )
@@ -474,11 +477,13 @@ class TargetList:
         return attempt
 
     def _find_limit(self, target: Target) -> int:
-        """Return the maximum output tokens that the provider named for the channel's model; 0 if unknown."""
-        lowered = self._lowered
+        """Return the maximum output tokens that the provider or the configuration named for the model; 0 if none."""
+        lowered, configured_tokens = self._lowered, target.limits.configured_output_tokens
         if lowered is not None and lowered.state is target.state and lowered.model == target.model:
-            return self._limit
-        return target.state.output_limits.get(target.model, 0)
+            named_tokens = self._limit
+        else:
+            named_tokens = target.state.output_limits.get(target.model, 0)
+        return min(filter(None, (named_tokens, configured_tokens)), default=0)
 
     def _has_other(self, target: Target) -> bool:
         """Return whether another channel could serve the request if this channel fails."""

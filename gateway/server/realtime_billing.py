@@ -12,8 +12,8 @@ from itertools import chain
 import attrs
 
 from gateway.domain.account import Caller
-from gateway.domain.context_windows import find_context_window
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.model_limits import find_limits
 from gateway.domain.request_log import Outcome
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError, ProviderBadResponse, QuotaExceeded, RateLimited
@@ -115,7 +115,8 @@ class RealtimeBilling:
         own_model = self._inference.model if target.place is None else target.place.model  # a route has no price
         model = self.conversation.transcriber or own_model
         price = self._services.routing.router.pricing.find_price(model, model, target.channel.provider)
-        return model, attrs.evolve(target, price=price, unpriced=price is None, model=model)
+        limits = find_limits(model)
+        return model, attrs.evolve(target, price=price, unpriced=price is None, model=model, limits=limits)
 
     async def process_event(self, event: wire.Event) -> GatewayError | None:
         """Process a provider event. Return the error that must end the session; None if it may continue."""
@@ -179,7 +180,7 @@ class RealtimeBilling:
         return context
 
     def _find_window(self) -> int:
-        return find_context_window(self._attempt.target.model) or wire.MAX_CONTEXT
+        return self._attempt.target.limits.context_window or wire.MAX_CONTEXT
 
     async def _admit(self, response: RealtimeResponse) -> None:
         context, services = response.context, self._services

@@ -18,6 +18,7 @@ from gateway.domain.account import Caller
 from gateway.domain.balance import Balance, Reservation, parse_day
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.ledger import Spending
+from gateway.domain.model_limits import find_limits
 from gateway.domain.price import ONE_PPM, Price
 from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, RequestStart
@@ -153,7 +154,7 @@ async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_li
     billing: BillingServices, model: str, body: dict[str, int], most: int
 ) -> None:
     caller, inference = caller_of(capped(200_000), capped(10**6)), attrs.evolve(call_for(20, output=4_096), body=body)
-    target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model=model)
+    target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model=model, limits=find_limits(model))
     ctx = billing.arrive(caller, inference)
     await billing.quota.admit(ctx, [target])
     assert held(billing, caller) == (20 + max(most, 4_096),) * 2
@@ -161,7 +162,7 @@ async def test_the_longest_answer_of_a_model_is_held_where_a_request_names_no_li
 
 async def test_requests_at_the_same_time_hold_no_more_than_is_left(billing: BillingServices) -> None:
     caller, inference = caller_of(capped(200_000)), call_for(20, output=4_096)
-    target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model="gpt-5-mini")
+    target = attrs.evolve(option_of(NANO_A_TOKEN, ONE_PPM), model="gpt-5-mini", limits=find_limits("gpt-5-mini"))
     for expected in (128_020, 200_000):
         await billing.quota.admit(billing.arrive(caller, inference), [target])
         assert held(billing, caller)[1] == expected

@@ -59,13 +59,14 @@ NATIVE_WIRES: Mapping[Operation, Wire] = {operation: OPERATIONS[operation].forma
 
 @attrs.define
 class ChatTranslation:
-    """``Translator`` between two formats, through the common chat model."""
+    """``Translator`` between two formats, through the common chat model. ``longest_answer`` is as in ``make_valid``."""
 
     inference: InferenceRequest
     identity: ResponseIdentity
     client: ClientFormat
     provider: ProviderFormat
     adapted: tuple[str, ...] = attrs.field(default=(), eq=False)
+    longest_answer: int = 0
     _conversion: CallConversion = attrs.field(default=NO_CONVERSION, init=False, eq=False)
 
     @property
@@ -80,7 +81,7 @@ class ChatTranslation:
         model = self.identity.model
         try:
             request = self.client.parse_chat_request(self.inference.body)
-            valid_chat = make_valid(request, self.provider.find_rules(model), model)
+            valid_chat = make_valid(request, self.provider.find_rules(model), model, self.longest_answer)
             self._conversion = find_call_conversion(valid_chat)
             self.adapted = tuple(dict.fromkeys((*self.adapted, *valid_chat.request.adapted)))
             return self.provider.write_body(valid_chat.request, self.inference, model)

@@ -90,8 +90,11 @@ class ValidChat:
     answer_tool: str = ""
 
 
-def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> ValidChat:
-    """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer."""
+def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str, longest_answer: int = 0) -> ValidChat:
+    """Convert ``request`` into one that ``rules`` allow. Raises ``InvalidRequest`` if a loss would alter the answer.
+
+    ``longest_answer`` is the configured limit of the model's answers, in tokens; 0: that of the gateway's table.
+    """
     if not rules.allows_blank_stops and any(not sequence.strip() for sequence in request.stop):
         raise InvalidRequest("'stop' must not be blank: this provider stops at no white space", param="stop")
     changed_parts = dict.fromkeys(request.adapted)
@@ -107,7 +110,7 @@ def make_valid(request: chat.ChatRequest, rules: ChatRules, model: str) -> Valid
         messages = _replace_media(messages, rules.takes_media, changed_parts)
     valid_chat = _fit_names(request, messages, rules)
     changed_parts.update(dict.fromkeys(_list_lost_features(request, rules)))
-    model_limit = find_longest_answer(model)
+    model_limit = longest_answer or find_longest_answer(model)
     max_tokens = request.max_tokens
     if max_tokens is not None and 0 < model_limit < max_tokens:
         max_tokens = model_limit

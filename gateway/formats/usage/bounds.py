@@ -7,10 +7,9 @@ provider may add its own text to a prompt, count an image as many tokens, and th
 
 import attrs
 
-from gateway.domain.context_windows import find_context_window
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.model_limits import ModelLimits, find_limits
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.output_limits import find_longest_answer
 from gateway.domain.usage import Usage
 from gateway.formats.references.provider_reads import ProviderReads, find_reads, searches
 
@@ -30,9 +29,15 @@ _OVERSHOOT_TOKENS = 16
 _LIMIT_FIELDS = ("max_completion_tokens", "max_output_tokens", "max_tokens", "maxOutputTokens")
 
 
-def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) -> int:
-    """Return the maximum tokens that ``model`` (the provider's name) can read for one answer to ``inference``."""
-    window = (find_context_window(model) if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS
+def bound_prompt(
+    inference: InferenceRequest, reads: ProviderReads, model: str, limits: ModelLimits | None = None
+) -> int:
+    """Return the maximum tokens that ``model`` (the provider's name) can read for one answer to ``inference``.
+
+    ``limits`` are those of the model; None: those of the gateway's tables, here and below.
+    """
+    limits = limits or find_limits(model)
+    window = (limits.context_window if OPERATIONS[inference.operation].output_limit else 0) or MAX_CONTEXT_TOKENS
     if reads.tools or _has_built_in_search(inference, model):
         return max(inference.max_prompt_tokens, min(MAX_TOOL_ROUNDS * window, MAX_CONTEXT_TOKENS))
     if reads.unbounded:
@@ -41,18 +46,19 @@ def bound_prompt(inference: InferenceRequest, reads: ProviderReads, model: str) 
     return max(inference.max_prompt_tokens, min(window, inference.max_prompt_tokens + other_tokens))
 
 
-def bound_answer(reads: ProviderReads, model: str) -> int:
+def bound_answer(reads: ProviderReads, model: str, limits: ModelLimits | None = None) -> int:
     """Return the maximum tokens of an answer of ``model`` if the client sets no limit."""
-    return (find_longest_answer(model) or MAX_ANSWER_TOKENS) * (4 if reads.tools or searches(model) else 1)
+    limits = limits or find_limits(model)
+    return (limits.max_output_tokens or MAX_ANSWER_TOKENS) * (4 if reads.tools or searches(model) else 1)
 
 
-def limit_usage(usage: Usage, inference: InferenceRequest, model: str) -> Usage:
+def limit_usage(usage: Usage, inference: InferenceRequest, model: str, limits: ModelLimits | None = None) -> Usage:
     """Return the reported ``usage`` if its counts are possible, else a capped one with the source ``bound``."""
     prompt_tokens, completion_tokens = usage.prompt_tokens, usage.completion_tokens
     if prompt_tokens > inference.max_prompt_tokens * inference.choices:
-        prompt_tokens = _limit_prompt(prompt_tokens, inference, model)
+        prompt_tokens = _limit_prompt(prompt_tokens, inference, model, limits or find_limits(model))
     if completion_tokens > inference.max_output_tokens * inference.choices:
-        completion_tokens = _limit_completion(usage, inference, model)
+        completion_tokens = _limit_completion(usage, inference, model, limits or find_limits(model))
     if (prompt_tokens, completion_tokens) == (usage.prompt_tokens, usage.completion_tokens):
         return usage
     cached_tokens = min(usage.cached_tokens, prompt_tokens)
@@ -72,14 +78,14 @@ def _has_built_in_search(inference: InferenceRequest, model: str) -> bool:
     return bool(OPERATIONS[inference.operation].output_limit) and (searches(model) or searches(inference.model))
 
 
-def _limit_prompt(reported_tokens: int, inference: InferenceRequest, model: str) -> int:
+def _limit_prompt(reported_tokens: int, inference: InferenceRequest, model: str, limits: ModelLimits) -> int:
     reads = find_reads(inference)
     if reads.earlier_tokens:  # another model may count the earlier conversation differently
         reads = attrs.evolve(reads, unbounded=True)
-    bound = bound_prompt(inference, reads, model) * inference.choices
+    bound = bound_prompt(inference, reads, model, limits) * inference.choices
     if reads.unbounded or reads.tools or _has_built_in_search(inference, model):
         return min(reported_tokens, bound)
-    if OPERATIONS[inference.operation].windowed and (window := find_context_window(model)):
+    if OPERATIONS[inference.operation].windowed and (window := limits.context_window):
         return min(reported_tokens, max(window, inference.max_prompt_tokens) * inference.choices)
     return (
         reported_tokens
@@ -88,16 +94,16 @@ def _limit_prompt(reported_tokens: int, inference: InferenceRequest, model: str)
     )
 
 
-def _limit_completion(usage: Usage, inference: InferenceRequest, model: str) -> int:
+def _limit_completion(usage: Usage, inference: InferenceRequest, model: str, limits: ModelLimits) -> int:
     reported_tokens = usage.completion_tokens
     if not OPERATIONS[inference.operation].output_limit:
         bound = inference.max_output_tokens * inference.choices
         return reported_tokens if reported_tokens <= 4 * bound + _OVERSHOOT_TOKENS * inference.choices else bound
     settings = inference.settings
-    limits = [value for name in _LIMIT_FIELDS if type(value := settings.get(name)) is int]
+    client_limits = [value for name in _LIMIT_FIELDS if type(value := settings.get(name)) is int]
     try_count = max(inference.choices, inference.choices * (inference.body.get("best_of") or 1))
-    max_answer_tokens = max(limits) if limits else bound_answer(find_reads(inference), model)
-    reasoning_tokens = usage.reasoning_tokens if limits else 0
+    max_answer_tokens = max(client_limits) if client_limits else bound_answer(find_reads(inference), model, limits)
+    reasoning_tokens = usage.reasoning_tokens if client_limits else 0
     thinking = inference.body.get("thinking")
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     bound = (

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import attrs
+
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import NANOS_PER_USD
@@ -11,6 +13,7 @@ from gateway.domain.usage import CHARS_PER_TOKEN
 from gateway.formats.usage.token_bounds import MAX_RESERVED_OUTPUT
 from gateway.frozen import frozen
 from gateway.routing.causes import find_obstacle_cause
+from gateway.routing.step_list import find_too_long_steps
 from gateway.server.admin.explanation import ChannelLines, ExplainedModel, ExplainedStep, Verdict
 
 NO_PROMPT = RequestTraits(0)
@@ -71,8 +74,8 @@ class StepWalk:
         explained_steps: list[ExplainedStep] = []
         causes: set[Cause] = set()
         is_taken = False
-        for number, step in enumerate(route.steps, 1):
-            prospect = self._examine(number, step, inference)
+        for prospect in self._examine_all(route, inference):
+            number, step = prospect.number, prospect.step
             if not is_taken and number > 1 and causes.isdisjoint(step.causes):
                 reason = f"the steps before are left for {' and '.join(sorted(causes))}, which is not in its causes"
                 explained_steps.append(prospect.explain("skipped", reason))
@@ -83,6 +86,18 @@ class StepWalk:
                 explained_steps.append(prospect.explain("next" if is_taken else "first", None))
                 is_taken = True
         return explained_steps
+
+    def _examine_all(self, route: Route, inference: InferenceRequest) -> list[_Prospect]:
+        prospects = [self._examine(number, step, inference) for number, step in enumerate(route.steps, 1)]
+        targets_by_step = [
+            [] if prospect.cause == "unsupported" else [target for lines in prospect.found for target in lines.targets]
+            for prospect in prospects
+        ]
+        for step in find_too_long_steps(route, targets_by_step, self.traits.prompt_tokens):
+            window = max(target.limits.configured_window for target in targets_by_step[step])
+            reason = f"its prompt has about {self.traits.prompt_tokens} tokens, and the context window has {window}"
+            prospects[step] = attrs.evolve(prospects[step], cause="context", reason=reason)
+        return prospects
 
     def _examine(self, number: int, step: RouteStep, inference: InferenceRequest) -> _Prospect:
         lines_by_model = [self.list_channels(share.model, step=step) for share in step.models]
