@@ -14,6 +14,7 @@ STATUS: Mapping[str, int] = {
     "wrong_passphrase": 401,
     "second_factor_needed": 401,
     "forbidden": 403,
+    "budget_exceeded": 403,
     "insufficient_quota": 403,
     "model_not_allowed": 403,
     "model_not_priced": 403,

@@ -140,6 +140,17 @@ class QuotaExceeded(GatewayError):
         self.status = status
 
 
+class BudgetExceeded(QuotaExceeded):
+    """The budget that a request brings along, or that of its session, does not cover the request.
+
+    ``spent_nanos`` and ``limit_nanos`` are the budget's, in nano-USD.
+    """
+
+    code = "budget_exceeded"
+    spent_nanos: int = 0
+    limit_nanos: int = 0
+
+
 class IpNotAllowed(GatewayError):
     """The key may not be used from the client's address, or that address is unknown."""
 

@@ -20,6 +20,8 @@ from gateway.routing.target import Attempt
 from gateway.routing.target_list import TargetList
 
 WARNING_HEADER = "x-gateway-warning"
+SESSION_LEFT_HEADER = "x-gateway-session-usd-left"
+"""The header with what the request's session may still spend."""
 QUOTE_HEADER = "x-gateway-quote"
 """The header with which a request names its quote; see ``billing/quotes.py``."""
 _ID_MASK = 0xFF_FFFF_FFFF

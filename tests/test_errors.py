@@ -30,6 +30,7 @@ PUBLIC = {
     400: {"invalid_request", "unsupported_operation", "sensitive_words_detected", "content_policy_violation"},
     401: {"invalid_api_key", "key_disabled", "key_expired", "second_factor_needed", "signed_out", "wrong_passphrase"},
     403: {
+        "budget_exceeded",
         "forbidden",
         "insufficient_quota",
         "model_not_allowed",

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 import structlog
 
 from gateway.billing.limit_check import list_problems
+from gateway.billing.request_budgets import RequestBudgets
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import AnyBalance, Balance, Reservation, UtcDay, reserve_all
 from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, parse_charges
@@ -86,6 +87,7 @@ class SpendingLimits:
         self._loading: asyncio.Task[None] | None = None
         self._running: set[asyncio.Task[None]] = set()
         self.limits: tuple[Limit, ...] = ()
+        self.budgets: RequestBudgets | None = None
 
     def replace(self, limits: Sequence[Limit]) -> None:
         """Put ``limits`` into force. Running requests keep their reservations, and what they cost is counted."""
@@ -122,7 +124,9 @@ class SpendingLimits:
         for balance in balances:
             if not balance.complete:
                 return None
-        reservation = reserve_all((*pair, *balances), nanos, day, now_s, LimitReservation)
+        own = None if self.budgets is None else self.budgets.find_own(ctx)
+        all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
+        reservation = reserve_all(all_balances, nanos, day, now_s, LimitReservation)
         if isinstance(reservation, LimitReservation):
             reservation.limit_balances = balances  # ``use``, inlined
             for balance in balances:
@@ -218,7 +222,7 @@ class SpendingLimits:
         rules = self._rules.get((key_id, key_name))
         if rules is None:
             rules = self._list_rules(key_id, key_name, account_id)
-        balances = []
+        balances: list[LimitBalance] = []
         for rule, book in rules.spending:
             subject = rule.prefix if rule.is_whole else _find_subject(rule, facts)
             if subject is None:
@@ -233,6 +237,8 @@ class SpendingLimits:
             if balance.start_s != book.start_s:
                 balance.move()
             balances.append(balance)
+        if self.budgets is not None:
+            balances += self.budgets.list_balances(account_id, facts[1][1])
         return balances
 
     def _list_rules(self, key_id: int, key_name: str, account_id: int) -> _KeyRules:
@@ -286,7 +292,8 @@ class SpendingLimits:
 
     def list_books(self) -> list[LimitBook]:
         """Return the books of the limits in force, and of former ones that running requests use."""
-        return list(self._books.values())
+        budget_books = [] if self.budgets is None else [self.budgets.book]
+        return [*self._books.values(), *budget_books]
 
     async def list_problems(self, reservations: Iterable[Reservation]) -> list[str]:
         """Return what does not agree in balances, counters and requests. The caller holds ``queue.writing``."""

@@ -12,6 +12,7 @@ from gateway.storage.database import Database
 
 if TYPE_CHECKING:
     from gateway.billing.limits import SpendingLimits
+    from gateway.billing.request_budgets import RequestBudgets
 
 
 class LiveLimits:
@@ -19,6 +20,7 @@ class LiveLimits:
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
+        budgets: the budgets that requests bring along; None before the first one.
     """
 
     def __init__(self, database: Database, queue: WriteQueue, clock: Callable[[], float]) -> None:
@@ -28,6 +30,7 @@ class LiveLimits:
         self._balances: Balances | None = None
         self._specs: tuple[LimitSpec, ...] = ()
         self.spending: SpendingLimits | None = None
+        self.budgets: RequestBudgets | None = None
 
     def list_charges(self, row: RequestRecord) -> str:
         """Return the ``limit_charges`` of a row whose request was interrupted by the end of its process."""
@@ -40,16 +43,30 @@ class LiveLimits:
     def attach(self, balances: Balances) -> None:
         """Let requests that reserve in ``balances`` reserve under the limits, too."""
         self._balances = balances
-        balances.limits = self.spending if self._specs else None
+        self._apply()
+
+    def open_budgets(self) -> "RequestBudgets":
+        """Return the budgets of requests; the first call makes them."""
+        if self.budgets is None:
+            spending = self._open_spending()
+            self.budgets = spending.budgets = load("billing.request_budgets:RequestBudgets")(self._clock)
+            self._apply()
+        return self.budgets
+
+    def _open_spending(self) -> "SpendingLimits":
+        if self.spending is None:
+            counters = load("storage.limit_counters:LimitCounters")(self._database)
+            self.spending = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock)
+        return self.spending
+
+    def _apply(self) -> None:
+        if self._balances is not None:
+            self._balances.limits = self.spending if self._specs or self.budgets is not None else None
 
     def replace(self, specs: Sequence[LimitSpec]) -> None:
         """Put ``specs`` into force in place of all limits. What running requests have reserved does not change."""
         if tuple(specs) == self._specs:
             return
         self._specs = tuple(specs)
-        if self.spending is None:
-            counters = load("storage.limit_counters:LimitCounters")(self._database)
-            self.spending = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock)
-        self.spending.replace([spec.limit() for spec in specs])
-        if self._balances is not None:
-            self._balances.limits = self.spending if specs else None
+        self._open_spending().replace([spec.limit() for spec in specs])
+        self._apply()

@@ -272,6 +272,7 @@ def key_options(command: Command) -> Command:
             metavar="same_prompt=5,window_s=300",
             help="Refuse a conversation that is sent more often than that, unchanged.",
         ),
+        click.option("--max-session-usd", type=_AMOUNT, help="Highest budget of a session, in dollars."),
     )
     return limit_options(add_time_options)
 

@@ -76,7 +76,8 @@ class ApiKey:
     ``former_digest`` is the secret before the last rotation, valid until ``former_until_s``. ``locked`` are fields that
     an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end user and the
     tags (``env=test,team=web``) of all its requests; empty if its callers name them. ``loops``: when a client is
-    taken to repeat itself; None: never.
+    taken to repeat itself; None: never. ``max_session_nanos``: the highest budget that a session may have; None: any,
+    but no raise.
     """
 
     id: int
@@ -100,6 +101,7 @@ class ApiKey:
     user: str = ""
     tags: str = ""
     loops: LoopRule | None = None
+    max_session_nanos: int | None = None
 
     @property
     def masked(self) -> str:

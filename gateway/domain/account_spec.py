@@ -129,6 +129,7 @@ class KeySpec:
     user: str | None = attrs.field(default=None, metadata=_USER)
     tags: dict[str, str] = attrs.field(factory=dict, metadata=_TAGS)
     loops: LoopSpec | None = None
+    max_session_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -146,6 +147,7 @@ class KeySpec:
             user=self.user or "",
             tags=build_tags(self.tags.items()),
             loops=None if self.loops is None else LoopRule(self.loops.same_prompt, self.loops.window_s),
+            max_session_nanos=None if self.max_session_usd is None else nanos(self.max_session_usd),
         )
 
 
@@ -203,6 +205,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "user": key.user or None,
         "tags": dict(split_tags(key.tags)),
         "loops": None if key.loops is None else attrs.asdict(key.loops),
+        "max_session_usd": None if key.max_session_nanos is None else key.max_session_nanos / NANOS_PER_USD,
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

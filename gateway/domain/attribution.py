@@ -28,6 +28,8 @@ ANY_TAG = "*"
 
 USER_HEADER = "x-gateway-user"
 TAGS_HEADER = "x-gateway-tags"
+BUDGET_HEADER = "x-gateway-budget"
+"""The header with a request's budget; see ``domain/request_budget.py``."""
 SESSION_HEADERS = (
     "x-gateway-session",
     "session_id",  # Codex
@@ -104,8 +106,8 @@ def find_attribution(
     if user and rules.users == "hash":
         user = f"hmac:{hmac.digest(rules.hash_key, user.encode('utf-8', 'replace'), hashlib.sha256).hex()[:32]}"
     return Attribution(
-        _clean(user),
-        _clean(find_session(headers, body) or session),
+        clean_name(user),
+        clean_name(find_session(headers, body) or session),
         _add_tags(key_tags, _list_tags(headers.get(TAGS_HEADER), metadata, rules.tags)),
     )
 
@@ -212,7 +214,7 @@ def _list_tags(header: str | None, metadata: Mapping[str, Any], allowed_names: f
     return list(tags.items())
 
 
-def _clean(name: str) -> str:
+def clean_name(name: str) -> str:
     """Return a name as one line of printable characters, at most ``MAX_NAME_CHARS`` long."""
     name = name.strip()
     if len(name) > MAX_NAME_CHARS:

@@ -151,6 +151,10 @@ class AnyBalance(Protocol):
         """Return the HTTP status of a refusal."""
         ...
 
+    def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
+        """Return the error of a refusal, in the balance's own class."""
+        ...
+
 
 @attrs.define(eq=False)
 class Balance:
@@ -271,6 +275,9 @@ class Balance:
     def find_status(self, day: UtcDay) -> int:
         is_permanent = self.find_reset(day) is None
         return self.quota.status or (_FORBIDDEN if is_permanent else _TOO_MANY_REQUESTS)
+
+    def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
+        return error
 
     def _recount_overrun(self) -> None:
         """Recompute the overrun after the limit has changed."""
@@ -433,9 +440,11 @@ def _make_quota_error(balances: Sequence[AnyBalance], nanos: int, day: UtcDay, n
         )
     free_nanos = [nanos for nanos in (candidate.find_room(day) for candidate in balances) if nanos is not None]
     reset = balance.find_reset(day)
-    return QuotaExceeded(
-        message + balance.describe_spending(day),
-        status=balance.find_status(day),
-        retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
-        room_nanos=min(free_nanos),
+    return balance.complete_error(
+        QuotaExceeded(
+            message + balance.describe_spending(day),
+            status=balance.find_status(day),
+            retry_after_s=None if reset is None else max(1, -int(-(reset - now_s) // 1)),
+            room_nanos=min(free_nanos),
+        )
     )

@@ -17,6 +17,7 @@ from gateway.domain.balance import Charge, Reservation, UtcDay
 from gateway.domain.limit import Limit, LimitCharge, build_charges
 from gateway.domain.limit_window import NEVER_S
 from gateway.domain.price import usd
+from gateway.errors import QuotaExceeded
 
 _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 
@@ -203,6 +204,9 @@ class LimitBalance:
         """Return the HTTP status of a refusal."""
         is_permanent = self.find_reset(day) is None
         return self.book.limit.status or (_FORBIDDEN if is_permanent else _TOO_MANY_REQUESTS)
+
+    def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
+        return error
 
 
 class RollingBalance(LimitBalance):

@@ -10,6 +10,7 @@ from aiohttp.web_request import BaseRequest
 
 from gateway.billing.abandoned import continues_in_background, reads_unmeasured
 from gateway.billing.settlement import find_outcome
+from gateway.deferred import load
 from gateway.domain.attribution import FIELDS, HEADERS, find_attribution
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
@@ -116,6 +117,8 @@ class ActiveInference:
             context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=has_left)
+        if context.attribution.session and services.billing.limits.budgets is not None:
+            load("server.request_checks:note_left")(self)
         if context.caller.key.loops is not None:
             services.open_loop_guard().note_end(context.id, context.record)
         if context.attempts:

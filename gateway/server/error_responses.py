@@ -5,6 +5,7 @@ from aiohttp import web
 
 from gateway import errors
 from gateway.domain.byte_range import RangeNotSatisfiable
+from gateway.domain.price import usd
 from gateway.error_status import find_page
 from gateway.formats.errors.body import MESSAGES_PATH, ErrorFormat, build_error
 from gateway.server.client_ip import find_public_url
@@ -89,6 +90,11 @@ def build_error_response(
         headers["Link"] = f'<{error.doc_url}>; rel="help"'
     if isinstance(error, RangeNotSatisfiable) and error.size is not None:
         headers["Content-Range"] = f"bytes */{error.size}"
+    if isinstance(error, errors.BudgetExceeded):
+        headers |= {
+            "x-gateway-budget-spent-usd": usd(error.spent_nanos),
+            "x-gateway-budget-usd": usd(error.limit_nanos),
+        }
     if error.should_retry is not None:
         headers["x-should-retry"] = "true" if error.should_retry else "false"
     body = build_error(error, request_id, error_format)

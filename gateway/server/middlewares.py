@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from gateway.billing.settlement import find_outcome
 from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
+from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import Forbidden, SignedOut, includes_rights
 from gateway.domain.operation import OPERATIONS, Operation
@@ -58,6 +59,8 @@ _ERROR_STATUS = 400
 _VIDEOS_PATH = "/v1/videos"
 _MEASURE_FUNCTION = "media.audio_duration:measure_audio"
 _PREFERENCE_FUNCTION = "server.preference:apply_preference"
+_CHECK_FUNCTION = "server.request_checks:check_request"
+_NOTE_LEFT_FUNCTION = "server.request_checks:note_left"
 _ADMIT_QUOTED_FUNCTION = "server.handlers.quotes:admit_quoted"
 _NOT_STORED_WARNING = "store: the gateway does not keep completions: this one cannot be retrieved"
 
@@ -398,8 +401,8 @@ async def quota(
     if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
-    if caller.key.loops is not None and admit is None:
-        await services.open_loop_guard().check(ctx)
+    if admit is None and (caller.key.loops is not None or BUDGET_HEADER in request.headers):
+        await load(_CHECK_FUNCTION)(active)
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)
@@ -409,6 +412,8 @@ async def quota(
         await services.billing.quota.admit(ctx, targets.rank())
     else:
         await (admit or load(_ADMIT_QUOTED_FUNCTION))(active)
+    if ctx.attribution.session and services.billing.limits.budgets is not None:
+        load(_NOTE_LEFT_FUNCTION)(active)
     try:
         return await handler(request)
     except ProviderError as gateway_error:

@@ -103,6 +103,7 @@ def build_key_row(key: ApiKey) -> Values:
         "end_user": key.user,
         "tags": key.tags,
         "loops": None if key.loops is None else attrs.asdict(key.loops),
+        "max_session_nanos": key.max_session_nanos,
         **_build_bounds(key.quota, key.limits),
     }
 
@@ -131,6 +132,7 @@ def parse_key(row: Row[Any]) -> ApiKey:
         user=row.end_user,
         tags=row.tags,
         loops=None if row.loops is None else LoopRule(row.loops["same_prompt"], row.loops["window_s"]),
+        max_session_nanos=row.max_session_nanos,
     )
 
 

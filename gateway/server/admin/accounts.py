@@ -66,6 +66,7 @@ class KeyFields:
     user: str | None
     tags: Mapping[str, str]
     loops: LoopRule | None
+    max_session_usd: float | None
     locked: Sequence[str]
     declared: bool
     created_at: Moment

@@ -1,0 +1,122 @@
+"""Budgets that requests bring along: of a single request, or shared by all requests of a session. Nano-USD."""
+
+import re
+from decimal import Decimal
+
+from gateway.domain.attribution import BUDGET_HEADER
+from gateway.domain.balance import UtcDay
+from gateway.domain.limit import Limit
+from gateway.domain.limit_balance import LimitBalance, LimitBook
+from gateway.domain.limit_window import parse_window
+from gateway.domain.price import NANOS_PER_USD, usd
+from gateway.errors import BudgetExceeded, InvalidRequest, QuotaExceeded
+from gateway.frozen import frozen
+
+SESSION_BUDGET = Limit("session budget", "session", window=parse_window("lifetime"))
+"""The name under which what sessions have spent is counted. Its cap is that of each session."""
+_HEADER_TEXT = re.compile(
+    r"\s*(?P<usd>\d{1,9}(?:\.\d{1,9})?)\s*(?:;\s*session\s*=\s*(?P<session>[^;]{0,255}[^;\s])\s*)?", re.ASCII
+)
+_FORBIDDEN = 403
+
+
+@frozen
+class BudgetHeader:
+    """The header: the budget in nano-USD, and the session that shares it; empty if the header names none."""
+
+    limit_nanos: int
+    session: str
+
+
+def parse_budget(text: str) -> BudgetHeader:
+    """Parse ``2.00`` or ``0.05; session=run1``. Raises ``InvalidRequest``."""
+    match = _HEADER_TEXT.fullmatch(text)
+    if match is None:
+        raise InvalidRequest(
+            f"{BUDGET_HEADER} must be an amount in dollars, such as '0.05' or '0.05; session=run1'", param=BUDGET_HEADER
+        )
+    return BudgetHeader(int(Decimal(match["usd"]) * NANOS_PER_USD), match["session"] or "")
+
+
+class SessionBalance(LimitBalance):
+    """The balance of a session. ``status`` is the HTTP status of a refusal."""
+
+    __slots__ = ("limit_nanos", "name", "status")
+
+    def __init__(self, book: LimitBook, subject: str, name: str, limit_nanos: int, status: int | None) -> None:
+        super().__init__(book, subject)
+        self.name = name
+        self.limit_nanos = limit_nanos
+        self.status = status or _FORBIDDEN
+
+    def set_limit(self, limit_nanos: int) -> None:
+        """Change the budget. What exceeds a lowered one becomes an overrun."""
+        self.limit_nanos = limit_nanos
+        self.recount_overrun()
+
+    def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a session has no periods
+        if self.start_s != self.book.start_s:
+            self.move()
+        return self.limit_nanos - self.spent_nanos - self.held_nanos if self.complete else min(0, -self.held_nanos)
+
+    def _record_overrun(self) -> int:
+        if not self.complete:
+            return 0
+        excess = max(0, self.spent_nanos + self.held_nanos - self.limit_nanos - self.overrun_nanos)
+        self.overrun_nanos += excess
+        return excess
+
+    def name_limit(self) -> str:
+        return f"budget of the session {self.name!r} (${usd(self.limit_nanos)})"
+
+    def find_status(self, day: UtcDay) -> int:  # noqa: ARG002 - a session has no periods
+        return self.status
+
+    def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
+        return _make_error(error, self.spent_nanos, self.limit_nanos)
+
+
+class OwnBalance:
+    """The balance of a single request with a budget of its own."""
+
+    leased = False
+
+    def __init__(self, limit_nanos: int, status: int | None) -> None:
+        self.limit_nanos = limit_nanos
+        self.held_nanos = self.spent_nanos = 0
+        self._status = status or _FORBIDDEN
+
+    def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - as in ``AnyBalance``
+        return self.limit_nanos - self.spent_nanos - self.held_nanos
+
+    def find_balance(self, day: UtcDay) -> int | None:  # noqa: ARG002 - as in ``AnyBalance``
+        return self.limit_nanos - self.spent_nanos
+
+    def find_reset(self, day: UtcDay) -> int | None:  # noqa: ARG002 - as in ``AnyBalance``
+        return None
+
+    def restore(self, nanos: int, day: UtcDay) -> None:  # noqa: ARG002 - as in ``AnyBalance``
+        self.held_nanos += nanos
+
+    def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:  # noqa: ARG002 - as in ``AnyBalance``
+        self.held_nanos -= held_nanos
+        self.spent_nanos += cost_nanos
+        return max(0, self.spent_nanos - max(self.limit_nanos, self.spent_nanos - cost_nanos))
+
+    def name_limit(self) -> str:
+        return f"budget of this request (${usd(self.limit_nanos)})"
+
+    def describe_spending(self, day: UtcDay) -> str:  # noqa: ARG002 - as in ``AnyBalance``
+        return ""
+
+    def find_status(self, day: UtcDay) -> int:  # noqa: ARG002 - as in ``AnyBalance``
+        return self._status
+
+    def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
+        return _make_error(error, self.spent_nanos, self.limit_nanos)
+
+
+def _make_error(error: QuotaExceeded, spent_nanos: int, limit_nanos: int) -> BudgetExceeded:
+    refusal = BudgetExceeded(error.message, status=error.status, room_nanos=error.room_nanos)
+    refusal.spent_nanos, refusal.limit_nanos = spent_nanos, limit_nanos
+    return refusal

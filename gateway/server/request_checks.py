@@ -1,0 +1,44 @@
+"""Checks that few requests need: budgets in ``x-gateway-budget``, and rules of keys against loops."""
+
+from gateway.domain.attribution import BUDGET_HEADER, clean_name
+from gateway.domain.price import usd
+from gateway.domain.request_budget import parse_budget
+from gateway.errors import InvalidRequest
+from gateway.request_context import QUOTE_HEADER, SESSION_LEFT_HEADER
+from gateway.server.active_inference import ActiveInference
+
+
+async def check_request(active: ActiveInference) -> None:
+    """Check a request with a budget, or of a key with ``loops``.
+
+    Raises ``InvalidRequest``, ``BudgetExceeded`` and ``LoopDetected``.
+    """
+    if BUDGET_HEADER in active.request.headers:
+        _apply_budget(active)
+    if active.context.caller.key.loops is not None:
+        await active.services.open_loop_guard().check(active.context)
+
+
+def _apply_budget(active: ActiveInference) -> None:
+    """Put the budget in a request's header into force."""
+    ctx, services, headers = active.context, active.services, active.request.headers
+    budget = parse_budget(headers[BUDGET_HEADER])
+    if services.storage.node is not None:
+        raise InvalidRequest(f"{BUDGET_HEADER}: not available in a cluster of several nodes", param=BUDGET_HEADER)
+    if QUOTE_HEADER in headers:
+        raise InvalidRequest(f"{BUDGET_HEADER} and {QUOTE_HEADER} exclude each other", param=BUDGET_HEADER)
+    if budget.session:
+        ctx.attribution = ctx.attribution._replace(session=clean_name(budget.session))
+    budgets, session = services.billing.limits.open_budgets(), ctx.attribution.session
+    if session:
+        budgets.open(ctx.caller.account.id, session, budget.limit_nanos, ctx.caller.key)
+    else:
+        budgets.set_own(ctx, budget.limit_nanos)
+
+
+def note_left(active: ActiveInference) -> None:
+    """Let the response say what is left of the session's budget, beside what running requests have reserved."""
+    ctx, budgets = active.context, active.services.billing.limits.budgets
+    left_nanos = None if budgets is None else budgets.find_left(ctx)
+    if left_nanos is not None:
+        ctx.headers = {**(ctx.headers or {}), SESSION_LEFT_HEADER: usd(left_nanos)}
