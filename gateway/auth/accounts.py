@@ -207,6 +207,18 @@ class AccountService:
         await self.register.put_key(key, changed_key, account, actor)
         return changed_key, account
 
+    async def rename_user(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
+        """Replace an end user's name in stored keys, without an audit row that has it; return their number."""
+        renamed = 0
+        async with self.change_lock:
+            for key in await self.register.keys.list_keys():
+                if key.user in names and not key.declared and account_id in {None, key.account_id}:
+                    await self.register.keys.put_key(attrs.evolve(key, user=new_name), original=key)
+                    renamed += 1
+            if renamed:
+                await self.directory.reload()
+        return renamed
+
     async def rotate_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap.
 

@@ -28,6 +28,7 @@ _COMMAND_LOCATIONS = {
     "videos": "videos:videos",
     "batches": "batches:batches",
     "usage": "billing:usage",
+    "users": "users:users",
     "verify": "billing:verify",
     "audit-log": "audit_log:audit_log",
     "completion": "completion:completion",

@@ -103,13 +103,18 @@ def find_attribution(
     user = ""
     if rules.users != "off":
         user = key_user or _find_user(headers, body, account, reads_names=rules.reads_names)
-    if user and rules.users == "hash":
-        user = f"hmac:{hmac.digest(rules.hash_key, user.encode('utf-8', 'replace'), hashlib.sha256).hex()[:32]}"
     return Attribution(
-        clean_name(user),
+        build_stored_user(user, rules),
         clean_name(find_session(headers, body) or session),
         _add_tags(key_tags, _list_tags(headers.get(TAGS_HEADER), metadata, rules.tags)),
     )
+
+
+def build_stored_user(user: str, rules: AttributionRules) -> str:
+    """Return an end user as it is stored, that is, as text or as a hash."""
+    if user and rules.users == "hash":
+        return f"hmac:{hmac.digest(rules.hash_key, user.encode('utf-8', 'replace'), hashlib.sha256).hex()[:32]}"
+    return clean_name(user)
 
 
 def find_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:

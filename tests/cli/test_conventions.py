@@ -28,6 +28,7 @@ ARGUMENTS = {
     "shell": "bash",
     "file": "missing.gwb",
     "version": "0.7.0",
+    "user": "u-17",
 }
 OPTIONS = {
     ("accounts", "edit"): ["--rpm", "5"],

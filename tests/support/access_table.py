@@ -372,6 +372,7 @@ ADMIN: Mapping[str, Row] = {
     "POST /links": Row(body={"account": OURS}),
     "DELETE /links/{id}": Row(make=Site.make_link),
     "GET /models": Row(),
+    "POST /users/forget": Row(body={"user": "nobody"}),
     "GET /usage": Row(query="by=key"),
     "GET /usage/forecast": Row(),
     "GET /usage/export": Row(query="by=user"),

@@ -71,6 +71,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/keys/{id}/credits", "server.admin.billing:list_key_credits", "viewer"),
     ("POST", "/keys/{id}/credits", "server.admin.billing:credit_key", "administrator"),
     ("GET", "/audit", "server.admin.billing:get_audit", "administrator"),
+    ("POST", "/users/forget", "server.admin.users:forget_user", "administrator"),
     ("GET", "/usage", "server.admin.usage:get_usage", "viewer"),
     ("GET", "/usage/forecast", "server.admin.forecasts:list_forecasts", "viewer"),
     ("GET", "/usage/export", "server.admin.usage:export_usage", "viewer"),
