@@ -15,6 +15,7 @@ from gateway.domain.idempotency import IdempotencyRecord
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.response_owner import ResponseOwner
+from gateway.domain.subject_usage import SubjectFilter
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.encryption import SecretBox
@@ -25,6 +26,7 @@ from gateway.storage.open import open_database
 from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.database import PostgresDatabase
 from gateway.storage.response_owners import ResponseOwnerRepository
+from gateway.storage.subject_usage import SubjectUsageRepository
 from tests.support.any_user import AnyUser
 from tests.support.billing_services import NOON, capped
 from tests.support.credit_checks import audit
@@ -153,3 +155,30 @@ async def test_rows_of_eight_nodes_and_two_days_are_all_counted(
         total = await store.connection.fetchval(f"{found} FROM credit_balances WHERE owner = 1 AND owner_id = $1", key)
         assert total == nanos
     assert await store.connection.fetchval("SELECT count(*) FROM requests") == NODES * BATCHES * ROWS
+
+
+async def test_eight_nodes_keep_one_bound_of_users_and_lose_no_cost(nodes: list[PostgresDatabase]) -> None:
+    max_values, users = 10, 25
+    spent = Counter[str]()
+    for node in nodes:
+        node.bound_subjects(lambda: max_values)
+
+    async def post(number: int) -> None:
+        for batch in range(BATCHES):
+            first = (number * BATCHES + batch) * ROWS
+            rows = [
+                attrs.evolve(
+                    make_row(first + at, 1 + at % 2), end_user=f"u{(first * 7 + at * 3) % users}", cost_nanos=1
+                )
+                for at in range(ROWS)
+            ]
+            await LedgerRepository(nodes[number]).post(rows)
+            spent.update(row.end_user for row in rows)
+
+    await asyncio.gather(*map(post, range(NODES)))
+    day = int(NOON) // DAY_S
+    usage = await SubjectUsageRepository(nodes[0]).find_usage(SubjectFilter("user", "", day, day), 100)
+    assert len(usage.lines) == max_values
+    assert all(spent[line.label] == line.cost_nanos for line in usage.lines), "a user has one place on all nodes"
+    assert sum(line.cost_nanos for line in usage.lines) + usage.other.cost_nanos == spent.total()
+    assert all(total.is_correct for total in await LedgerRepository(nodes[0]).list_subject_totals())
