@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -63,11 +64,12 @@ async def load_overview(request: web.Request) -> Data:
     starts = list_bucket_starts(span, request.app[SERVICES].clock())
     since = starts[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.axis == "hour" else "%Y-%m-%d")
     query: dict[str, Any] = {"since": since, "account": account}
-    times, models, keys, channels, sample, latest, session, accounts, account_views = await asyncio.gather(
+    times, models, keys, channels, users, sample, latest, session, accounts, account_views = await asyncio.gather(
         ask_admin_api(request, "/usage", by=span.axis, **query),
         ask_admin_api(request, "/usage", by="model", **query),
         ask_admin_api(request, "/usage", by="key", **query),
         _load_channel_usage(request, query, sees_all_accounts=sees_all_accounts),
+        ask_admin_api(request, "/usage", by="user", limit=_MAX_MODELS, **query),
         ask_admin_api(request, "/requests", limit=SAMPLE_ROWS, **query),
         ask_admin_api(request, "/requests", limit=_MAX_REQUESTS, account=account),
         ask_admin_api(request, "/account"),
@@ -87,6 +89,8 @@ async def load_overview(request: web.Request) -> Data:
         "models": models.data[:_MAX_MODELS],
         "keys": keys.data[:_MAX_MODELS],
         "channels": channels[:_MAX_MODELS],
+        "users": users.data,
+        "export": urlencode({"by": "user", **{name: value for name, value in query.items() if value is not None}}),
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),
         "latest": latest.data,

@@ -77,3 +77,19 @@ async def test_latency_errors_and_the_path_of_a_refused_request_are_shown(gatewa
             _, page = await ada.open("/requests?until=2031-01-31")
             assert page.count("<small>/v1/chat/completions</small>") == 3
             assert 'data-moment="2031-01-31T23:59:59Z"' in page
+
+
+async def test_end_users_are_listed_with_their_requests_and_a_file(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url)]})
+        ada = await make_administrator(gateway)
+        async with ada.session:
+            assert "usage/export" not in (await ada.open(""))[1]
+            for user in ("u 1", "u 1", "u2"):
+                async with gateway.post({"model": "m", "messages": MESSAGES, "user": user}) as response:
+                    assert response.status == 200
+            await gateway.rows(3)
+            _, page = await ada.open("")
+        assert page.count("/console/requests?end_user=u%201") == 1
+        assert "/console/requests?end_user=u2" in page
+        assert re.search(r'href="/admin/v1/usage/export\?by=user&amp;since=[\d-]+"', page)
