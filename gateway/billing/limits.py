@@ -131,6 +131,10 @@ class SpendingLimits:
             reservation.limit_balances = balances  # ``use``, inlined
             for balance in balances:
                 balance.users += 1
+                left_nanos = (balance.book.cap_nanos or 0) - balance.spent_nanos - balance.held_nanos
+                strictest_nanos = reservation.limit_left_nanos
+                if strictest_nanos is None or left_nanos < strictest_nanos:
+                    reservation.limit_left_nanos = left_nanos
         return reservation
 
     def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:

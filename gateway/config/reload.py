@@ -63,7 +63,11 @@ def build_pricing(effective: EffectiveConfig) -> PricingPolicy:
     config = effective.config
     groups = {group.name: int(group.price_multiplier * ONE_PPM) for group in config.group}
     unpriced: Unpriced = "refuse" if config.billing.require_price else config.billing.unpriced
-    return PricingPolicy(read_prices(config, effective.prices), groups, unpriced)
+    limits = [limit for limit in build_limits(effective) if limit.usd is not None and limit.raises is None]
+    limited_keys = None
+    if limits:
+        limited_keys = frozenset(name for limit in limits for name in limit.keys if all(limit.keys for limit in limits))
+    return PricingPolicy(read_prices(config, effective.prices), groups, unpriced, limited_keys)
 
 
 def build_channels(config: Config) -> list[Channel]:

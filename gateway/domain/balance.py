@@ -314,6 +314,8 @@ class Reservation:
         beyond: for each balance, the amount that ``extend_each`` has reserved in addition to ``nanos``.
         overdrafts: balances with less left than the request may cost. Each allows only one such request at a time.
         max_cost_nanos: the most that is charged, because a quote has promised it; None: no more than the cost.
+        limit_left_nanos: what was left of the strictest limit beside key and account after this reservation; None if
+            there is no such limit.
         limit_charges: what the cost counts for beside key and account (``domain/limit.py``), once it is settled.
     """
 
@@ -326,6 +328,7 @@ class Reservation:
     overdrafts: Collection[AnyBalance] = ()
     max_cost_nanos: int | None = None
     limit_charges: str = ""
+    limit_left_nanos: int | None = None
 
     def extend(self, nanos: int) -> None:
         """Raise a new reservation to at most ``nanos`` in total, limited by the tightest balance."""

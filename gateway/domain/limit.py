@@ -33,7 +33,6 @@ class Limit:
         cap_nanos: what a subject may spend in a window, in nano-USD; None: no limit of money.
         window: the window that the cap is for, in the time zone ``timezone`` (IANA).
         rpm: requests per minute; None: no limit. So is ``tpm``, tokens per minute.
-        soft: the share of the cap from which on the limit is reported; None: never.
         status: the HTTP status of a refusal; None: 429, and 403 if the window never ends.
         until_s: when the limit ends, in Unix seconds; None: never.
         raises: the limit whose cap and rates are raised by those of this one; None: this is a limit of its own.
@@ -48,7 +47,6 @@ class Limit:
     window: Window = attrs.field(factory=lambda: parse_window("month"))
     rpm: int | None = None
     tpm: int | None = None
-    soft: float | None = None
     status: Literal[403, 429] | None = None
     until_s: int | None = None
     raises: str | None = None

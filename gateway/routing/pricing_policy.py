@@ -38,12 +38,14 @@ class PricingPolicy:
     """The pricing policy, replaced as a whole when the configuration changes.
 
     ``groups`` are the price multipliers of groups, in parts per million; a missing group pays the full price.
-    ``unpriced`` is the treatment of models without a price.
+    ``unpriced`` is the treatment of models without a price. ``limited_keys`` are the names of the keys whose spending
+    is limited by a ``[[limit]]``; empty for all keys, None for none.
     """
 
     prices: PriceList = attrs.field(factory=PriceList)
     groups: Mapping[str, int] = attrs.field(factory=dict)
     unpriced: Unpriced = "refuse_limited"
+    limited_keys: frozenset[str] | None = None
 
     def find_price(self, model: str, upstream_model: str, provider: str) -> Price | None:
         """Return the price of ``upstream_model``, the provider's name of ``model``, or else the price of ``model``."""
@@ -54,7 +56,13 @@ class PricingPolicy:
         return ONE_PPM if group is None else self.groups.get(group, ONE_PPM)
 
     def refuses_unpriced(self, caller: Caller) -> bool:
-        return self.unpriced == "refuse" or (self.unpriced == "refuse_limited" and caller.capped)
+        return self.unpriced == "refuse" or (
+            self.unpriced == "refuse_limited" and (caller.capped or self.is_limited(caller.key.name))
+        )
+
+    def is_limited(self, key_name: str) -> bool:
+        """Return whether a ``[[limit]]`` counts what the key spends."""
+        return self.limited_keys is not None and (not self.limited_keys or key_name in self.limited_keys)
 
     def check_priced(self, caller: Caller, model: str, *, param: str = "model") -> None:
         """Raise ``ModelNotPriced`` if ``model``, which has no price, is refused to ``caller``."""
@@ -64,6 +72,8 @@ class PricingPolicy:
         if self.unpriced == "refuse_limited":
             limited_owner = "this API key" if caller.key.quota.capped else "the account of this API key"
             reason = f"{limited_owner} has a spending limit"
+            if not caller.capped:
+                reason = "a limit counts what this API key spends"
         raise ModelNotPriced(
             f"The model {model!r} has no price for this, and {reason}: an administrator can set one ([[price]] in the "
             "configuration, or Prices in the console; 0 if it costs nothing)",

@@ -164,7 +164,8 @@ class Router:
         ):
             self._cached_targets, self._cache_sources = {}, self._list_parts()
         key = caller.key
-        place = (model, operation, key.group, key.models, caller.account.groups, caller.capped)
+        limited = caller.capped or (self.pricing.limited_keys is not None and self.pricing.is_limited(key.name))
+        place = (model, operation, key.group, key.models, caller.account.groups, limited)
         targets = self._cached_targets.get(place)
         if targets is None:
             caller.check_group()

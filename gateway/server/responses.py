@@ -19,6 +19,7 @@ from aiohttp import HttpVersion11, web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.web_protocol import RequestHandler
 
+from gateway.domain.price import usd
 from gateway.domain.rate_limit import RateLimitStatus
 from gateway.domain.request_log import format_adapted_fields
 from gateway.errors import ClientDisconnected, GatewayError
@@ -158,9 +159,8 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
     adapted fields and the time in a queue.
     """
     ctx = request.get(CONTEXT) or RequestContext(make_request_id())
-    headers = {"X-Request-Id": ctx.id}
-    if request.path.startswith(ANTHROPIC_PATHS):
-        headers["request-id"] = ctx.id
+    is_anthropic = request.path.startswith(ANTHROPIC_PATHS)
+    headers = {"X-Request-Id": ctx.id, "request-id": ctx.id} if is_anthropic else {"X-Request-Id": ctx.id}
     if ctx.headers is not None:
         headers |= ctx.headers
     if ctx.attempts:
@@ -177,6 +177,8 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
         headers["x-gateway-queue-ms"] = str(round(ctx.queued_s * _MS_PER_S))
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)
+    if ctx.reservation is not None and ctx.reservation.limit_left_nanos is not None:
+        headers["x-gateway-limit-usd-left"] = usd(max(0, ctx.reservation.limit_left_nanos))
     return headers
 
 

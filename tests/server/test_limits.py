@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 
 from gateway.config.loader import ConfigError, read_config
+from gateway.domain.limit import parse_charges
 from gateway.domain.price import NANOS_PER_USD
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, start_gateway
 from tests.support.gateway_process import write_toml
+from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.video_gateway import ACCOUNTS, VIDEOS, Heard, VideoGateway
 
 PRICES = [{"model": "*", "usd_per_call": 0.01}]
 KEYS = {"test": KEY, "other": "sk-another-key-of-the-caller"}
@@ -108,6 +111,22 @@ async def test_each_subject_has_rates_of_its_own(gateway_with: StartGateway) -> 
         assert (await send(gateway))[0] == 200
 
 
+async def test_answers_say_what_is_left_and_models_without_a_price_are_refused(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        prices = [{"model": "m", "usd_per_call": 0.01}]
+        limits = [EACH_USER, {**EACH_USER, "name": "wide", "of": "account", "usd": 5}]
+        gateway = await gateway_with({**furnish(up, *limits), "price": prices})
+        for headers, left in (({"x-gateway-user": "u1"}, "0.04"), ({"x-gateway-user": "u1"}, "0.03"), ({}, "4.97")):
+            async with gateway.post(HELLO, headers=headers) as response:
+                assert (response.status, response.headers["x-gateway-limit-usd-left"]) == (200, left)
+        status, body = await send(gateway, model="m2")
+        assert (status, body["error"]["code"]) == (403, "model_not_priced")
+        assert "a limit counts what this API key spends" in body["error"]["message"]
+        gateway.app[SERVICES].billing.limits.replace([])
+        async with gateway.post(HELLO) as response:
+            assert "x-gateway-limit-usd-left" not in response.headers
+
+
 async def test_the_strictest_of_several_limits_is_named(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         limits = [{**EACH_USER, "name": f"limit {cents}", "usd": cents / 100} for cents in (4, 2, 3)]
@@ -121,7 +140,7 @@ async def test_a_restart_knows_what_was_spent(tmp_path: Path, template_path: Pat
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         config = furnish(up, EACH_USER, {**EACH_USER, "name": "rolling", "usd": 0.04, "window": "rolling:24h"})
         for answered in (3, 1, 0):
-            gateway = await start_gateway(tmp_path / "kept", template_path, config)
+            gateway = await start_gateway(tmp_path / "kept", template_path, config, furnished=False)
             try:
                 assert [(await send(gateway, user="u1"))[0] for _ in range(3)].count(200) == answered
                 assert (await send(gateway, user="u2"))[0] == 200
@@ -193,3 +212,51 @@ def test_nodes_refuse_limits_that_they_would_not_hold(tmp_path: Path) -> None:
     file.write_text(write_toml({"limit": [EACH_USER], "cluster": {"enabled": True}, "store": store}))
     with pytest.raises(ConfigError, match="limit: expected no usd in a cluster"):
         read_config(file, {})
+
+
+async def test_a_video_is_held_over_a_restart_and_counts_when_it_ends(tmp_path: Path, template_path: Path) -> None:
+    limit = {"name": "films", "of": "user", "usd": 1.0, "window": "lifetime"}
+    async with OpenAiVideos(Play(polls=["completed"]), waits=Play(polls=["queued"], hint_ms=600_000)) as provider:
+        config = {
+            "channel": [provider.channel()],
+            "egress": {"allow": ["127.0.0.1"]},
+            **ACCOUNTS,
+            "limit": [limit],
+            "price": [{"model": "m", "usd_per_second": 0.1}],
+            "model": [{"name": "m", "seconds": [4, 8], "sizes": ["1280x720"]}],
+        }
+        gateway = await start_gateway(tmp_path / "kept", template_path, config, furnished=False)
+        video_id = await film(VideoGateway(gateway, provider), "waits")
+        gateway.audited = False
+        await gateway.close()
+        gateway = await start_gateway(tmp_path / "kept", template_path, config, furnished=False)
+        try:
+            videos = VideoGateway(gateway, provider)
+            billing = gateway.app[SERVICES].billing
+            assert billing.limits.spending is not None
+            (book,) = billing.limits.spending.list_books()
+            assert [balance.held_nanos for balance in book.balances.values()] == [4 * NANOS_PER_USD // 10]
+            await videos.finish(await film(videos, "quick"))
+            assert (await submit(videos, "quick")).error[:2] == (403, "insufficient_quota")
+            await gateway.app[SERVICES].videos.jobs.cancel(video_id)
+            await videos.finish(await film(videos, "quick"))
+            await gateway.check_books()
+            rows = await gateway.rows(4)
+            charges = [parse_charges(row.limit_charges) for row in rows if row.cost_nanos]
+            assert charges == [[(book.counter, "1:u1", 0)]] * 2
+        except BaseException:
+            gateway.audited = False
+            raise
+        finally:
+            await gateway.close()
+
+
+async def submit(videos: VideoGateway, prompt: str) -> Heard:
+    body = {"model": "m", "prompt": prompt}
+    return await videos.ask("POST", VIDEOS, json=body, headers={"x-gateway-user": "u1"})
+
+
+async def film(videos: VideoGateway, prompt: str) -> str:
+    heard = await submit(videos, prompt)
+    assert heard.status == 200, heard.body
+    return str(heard.json["id"])
