@@ -277,8 +277,9 @@ class LineRequest:
                     raise
                 self._waits_left -= 1
                 await wait(min(fault.provider_retry_after_s or 1, MAX_WAIT_S))
-                context.target_list = self._find_targets(context.inference)
-                keep_reserved(context)
+            # The former list has ended its wait in queues, and a route's steps are behind it.
+            context.target_list = self._find_targets(context.inference)
+            keep_reserved(context)
 
     def give_up(self) -> None:
         """Settle an admitted request that will not be sent."""

@@ -2,7 +2,12 @@
 
 Interactive requests go before those of batches. Among the accounts, and among the keys of an account, places are given
 in turn. With ``one_model``, requests of the loaded model go first until the oldest request of another model has waited
-``switch_after_s``. The models change only when nothing runs, and the model that follows is that of the oldest request.
+``switch_after_s``. The models change only when nothing runs.
+
+After a load, those who waited for it keep their turn for at most ``switch_after_s`` while others wait. The next model
+is the one that has waited longest; after a turn its wait begins anew. So each other model has at most one turn before a
+model's own. Whatever arrives, a model waits for at most ``switch_after_s``, one load, and two answers of each place,
+times the number of the other models in use.
 
 The queue decides and keeps count. It starts no task and sets no timer: ``ChannelState.grant_places`` asks it for the
 next request after each event that may free a place.
@@ -21,6 +26,9 @@ ASSUMED_ANSWER_S = 10.0
 """Assumed time of an answer until the channel has given one."""
 _NEWEST_SHARE = 0.2
 """The share of the newest answer in the average time of answers."""
+_LINE_PATIENCE = 0.5
+"""The part of ``wait_s`` after which a line of a batch goes before interactive requests. Then no other line does for as
+long: batches get on slowly before a server that has more interactive requests than it can answer."""
 
 
 @attrs.define(eq=False)
@@ -67,7 +75,11 @@ class ChannelQueue:
         self._turns: dict[tuple[int, int], None] = {}
         """Accounts and keys with waiting requests; the one that got a place last is at the end."""
         self._model: str | None = None
-        self._model_since = 0.0
+        self._model_since = self._line_granted_at = clock()
+        self._answered_since: float | None = None
+        """When the loaded model gave its first answer, with which its turn begins; None before."""
+        self._turn_ends: dict[str, float] = {}
+        """When the turns of other models ended, for those that ended while a request waited that still does."""
         self._answer_s: float | None = None
         self._changed_at = clock()
 
@@ -122,7 +134,8 @@ class ChannelQueue:
         """
         if self._is_shut(running, is_batch=is_batch) or not self._may_load(model, running):
             return False
-        ahead = [ticket for ticket in self._tickets if is_batch or not ticket.is_batch]
+        line = self._find_urgent_line()
+        ahead = [ticket for ticket in self._tickets if is_batch or not ticket.is_batch or ticket is line]
         if not ahead:
             return True
         if is_batch or not self.settings.one_model:
@@ -133,7 +146,10 @@ class ChannelQueue:
     def take_next(self, running: int) -> Ticket | None:
         """Remove the next request from the queue and return it, its place granted; None if none may have a place."""
         ticket = next(self._order(self._tickets), None)
-        if ticket is None or self._is_shut(running, is_batch=ticket.is_batch):
+        if ticket is None:
+            return None
+        is_batch = ticket.is_batch and ticket is not self._find_urgent_line()
+        if self._is_shut(running, is_batch=is_batch):
             return None
         if not self._may_load(ticket.model, running):
             return None
@@ -147,6 +163,8 @@ class ChannelQueue:
         self._turns[turn] = None
         self._drop_turn(ticket)
         ticket.granted = True
+        if ticket.is_batch:
+            self._line_granted_at = self._clock()
         self.note_started(ticket.model)
         return ticket
 
@@ -156,13 +174,20 @@ class ChannelQueue:
 
     def note_started(self, model: str) -> None:
         """Record that a request takes a place now."""
-        self._changed_at = self._clock()
-        if model != self._model:
-            self._model, self._model_since = model, self._changed_at
+        self._changed_at = now = self._clock()
+        if model == self._model:
+            return
+        oldest_at = self._tickets[0].entered_at if self._tickets else math.inf
+        self._turn_ends = {name: ended_at for name, ended_at in self._turn_ends.items() if ended_at >= oldest_at}
+        if self._model is not None and self._tickets:
+            self._turn_ends[self._model] = now
+        self._model, self._model_since, self._answered_since = model, now, None
 
     def note_ended(self, answer_s: float) -> None:
         """Record that a place is free again after ``answer_s`` seconds."""
         self._changed_at = self._clock()
+        if self._answered_since is None:
+            self._answered_since = self._changed_at
         before = answer_s if self._answer_s is None else self._answer_s
         self._answer_s = before + _NEWEST_SHARE * (answer_s - before)
 
@@ -207,10 +232,18 @@ class ChannelQueue:
         is_overdue = oldest is not None and self._clock() - oldest.entered_at >= self.settings.switch_after_s
         return oldest if is_overdue and self.settings.one_model else None
 
+    def _find_urgent_line(self) -> Ticket | None:
+        """Return the oldest line of a batch if neither it nor another line has had a place for long."""
+        line = next((ticket for ticket in self._tickets if ticket.is_batch), None)
+        patience_s = _LINE_PATIENCE * self.settings.wait_s
+        is_urgent = line is not None and self._clock() - max(line.entered_at, self._line_granted_at) >= patience_s
+        return line if is_urgent else None
+
     def _order(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:
         """Yield ``tickets``, which are sorted by their entry, in the order in which they get places."""
+        line = self._find_urgent_line()
         for is_batch in (False, True):
-            group = [ticket for ticket in tickets if ticket.is_batch is is_batch]
+            group = [ticket for ticket in tickets if (ticket.is_batch and ticket is not line) is is_batch]
             for of_model in self._group(group) if self.settings.one_model else [group]:
                 yield from self._take_turns(of_model)
 
@@ -218,17 +251,23 @@ class ChannelQueue:
         """Divide ``tickets`` by their models, in the order in which the models should be loaded.
 
         Once another model is overdue, the loaded model keeps only those of its requests that waited when it was loaded,
-        and those no longer than ``switch_after_s``: every model has its turn.
+        and those no longer than its turn: every model has its turn.
         """
         by_model: dict[str, list[Ticket]] = {}
         for ticket in tickets:
             by_model.setdefault(ticket.model, []).append(ticket)
         model_tickets = by_model.pop(self._model or "", [])
+        others = sorted(by_model.values(), key=lambda group: self._find_waiting_since(group[0]))
         if self._find_overdue(tickets) is None:
-            return [model_tickets, *by_model.values()]
-        has_turn = self._clock() - self._model_since < self.settings.switch_after_s
+            return [model_tickets, *others]
+        since, turn_s = self._answered_since, self.settings.switch_after_s
+        has_turn = since is None or self._clock() - since < turn_s  # while the model is loaded, its turn has not begun
         turn = [ticket for ticket in model_tickets if has_turn and ticket.entered_at <= self._model_since]
-        return [turn, *by_model.values(), [ticket for ticket in model_tickets if ticket not in turn]]
+        return [turn, *others, [ticket for ticket in model_tickets if ticket not in turn]]
+
+    def _find_waiting_since(self, oldest: Ticket) -> float:
+        """Return since when a model waits for its turn, whose oldest request is ``oldest``."""
+        return max(oldest.entered_at, self._turn_ends.get(oldest.model, -math.inf))
 
     def _take_turns(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:
         """Yield one request of each account in turn; an account's keys take turns, too."""
