@@ -44,6 +44,21 @@ def _format_models(models: Sequence[Json]) -> str:
     return ", ".join(f"{model['model']} {model['chance'] * 100:.0f} %" for model in models)
 
 
+def _format_queue(row: Json) -> str:
+    """Format a channel's queue: ``2 of 50, 12 s, qwen3``: those that wait, the expected wait, the loaded model."""
+    queue = row.get("queue")
+    if queue is None:
+        return ABSENT
+    text = f"{queue['waiting']} of {queue['length']}, {queue['expected_wait_s']:.0f} s"
+    return f"{text}, {queue['loaded_model']}" if queue["loaded_model"] else text
+
+
+def _format_places(row: Json) -> str:
+    """Format the places of a channel with a queue: ``1/2`` in use."""
+    queue = row.get("queue")
+    return ABSENT if queue is None else f"{row['running']}/{queue['places']}"
+
+
 ROUTE_COLUMNS = (
     Column("CHANNEL", "channel", shrinks=True, width=12),
     Column("RANK", "rank", align_right=True),
@@ -57,6 +72,8 @@ ROUTE_COLUMNS = (
         shrinks=True,
         width=16,
     ),
+    Column("PLACES", _format_places, hidden_value=ABSENT, align_right=True),
+    Column("QUEUE", _format_queue, hidden_value=ABSENT, shrinks=True, width=12),
     Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
     Column("REASON", _format_reason, hidden_value="", shrinks=True, width=16),
 )

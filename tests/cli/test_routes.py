@@ -162,3 +162,20 @@ def test_an_explanation_tells_the_draw_of_models_and_what_keeps_a_conversation(
     printed = capsys.readouterr().out.splitlines()
     assert any("a 90 %, b 10 %" in text for text in printed)
     assert (line in printed) if line else not any("onversation" in text for text in printed)
+
+
+@pytest.mark.parametrize(("loaded", "text"), [("qwen3", "2 of 50, 12 s, qwen3"), (None, "2 of 50, 12 s")])
+def test_an_explanation_tells_the_places_the_queue_and_the_loaded_model(
+    loaded: str | None, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    queue = {"places": 1, "waiting": 2, "length": 50, "expected_wait_s": 12.4, "loaded_model": loaded}
+    row = {
+        "channel": "desk", "rank": None, "chance": 0.0, "reason": "full", "upstream_model": "m", "api_format": "chat",
+        "state": "closed", "share": 1.0, "running": 1, "wait_s": 12.4, "price": None, "price_multiplier": 1.0,
+        "queue": queue,
+    }  # fmt: skip
+    affinity = {"mode": "off", "keeps_s": 600.0, "has_choice": False}
+    print_explanation(EXPLAINED | {"model": "m", "steps": None, "channels": [row], "affinity": affinity})
+    printed = capsys.readouterr().out
+    assert text in printed
+    assert " 1/1 " in printed

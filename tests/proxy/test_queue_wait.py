@@ -150,6 +150,44 @@ async def test_the_metrics_have_the_length_of_each_queue(standing_with: StartGat
         assert {(await task).status for task in tasks} == {200}
 
 
+async def test_explain_tells_the_places_who_waits_the_expected_wait_and_the_loaded_model(
+    standing_with: StartGateway,
+) -> None:
+    """An answer is expected to take ten seconds as long as the channel has given none."""
+    server = OneModelServer()
+    steps = [{"models": ["A"], "wait_s": 20}, {"models": ["big"], "on": ["queue"]}]
+    async with server.serve() as up:
+        desk, cloud = queued_channel(up, one_model=True, length=3), channel(up.base_url, "cloud", models=["big"])
+        gateway = await standing_with(site(desk, cloud, route=[{"name": "r", "step": steps}]))
+
+        async def explain(model: str) -> dict[str, Any]:
+            _, explained = await ask_office(gateway, "GET", f"/explain?model={model}")
+            return dict(explained)
+
+        async def look() -> tuple[Any, ...]:
+            explained, route = await explain("A"), await explain("r")
+            row = explained["channels"][0]
+            assert row["queue"]["places"] == 1
+            verdicts = [(step["verdict"], step["reason"]) for step in route["steps"]]
+            return (*(row["queue"][name] for name in ("waiting", "expected_wait_s", "loaded_model")), verdicts)
+
+        taken = [("first", None), ("next", None)]
+        assert await look() == (0, 0.0, None, taken)
+        tasks = await start_calls(gateway, up, ["A"])
+        assert await look() == (0, 10.0, "A", taken)
+        assert (await explain("A"))["served"]
+        tasks += [asyncio.create_task(call(gateway, stream=False, model="A")) for _ in range(2)]
+        await until_queued(gateway, 2)
+        left = [("skipped", "the expected wait of 30 s is above 20 s"), ("first", None)]
+        assert await look() == (2, 30.0, "A", left)
+        tasks.append(asyncio.create_task(call(gateway, stream=False, model="A")))
+        await until_queued(gateway, 3)
+        full = await explain("A")
+        assert (full["served"], full["channels"][0]["reason"]) == (False, "at its maximum of concurrent requests")
+        server.open_gate.set()
+        assert {(await task).status for task in tasks} == {200}
+
+
 async def test_a_full_queue_refuses_with_the_expected_wait(standing_with: StartGateway) -> None:
     server = OneModelServer()
     async with server.serve() as up:

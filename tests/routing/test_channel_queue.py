@@ -208,7 +208,7 @@ def test_a_line_of_a_batch_is_not_starved_by_interactive_requests_without_end(on
     scene.enter("A", account=1)
     scene.grant()
     lines = [scene.enter("B", account=2, batch=True) for _ in range(3)]
-    served = {}
+    served: dict[Ticket, float] = {}
     while len(served) < len(lines):
         scene.enter("A", account=1)
         scene.now += 1

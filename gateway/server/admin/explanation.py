@@ -49,11 +49,26 @@ class PriceSummary:
 
 
 @frozen(kw_only=True)
+class ExplainedQueue:
+    """The queue of a channel with ``places`` for requests at a time.
+
+    ``waiting`` requests wait, at most ``length`` do. The request would wait ``expected_wait_s``. ``loaded_model`` is
+    the provider's name of the only model that the server holds; null if it may hold several, or none was asked for yet.
+    """
+
+    places: Count
+    waiting: Count
+    length: Count
+    expected_wait_s: float
+    loaded_model: str | None
+
+
+@frozen(kw_only=True)
 class ChannelOption(UnusedChannel):
     """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8.
 
-    ``measured`` has what was measured of the model at each of the channel's keys. It is empty unless something balances
-    by measurement.
+    ``queue`` is null if requests do not wait for a place of the channel. ``measured`` has what was measured of the
+    model at each of the channel's keys. It is empty unless something balances by measurement.
     """
 
     wait_s: float | None
@@ -67,6 +82,7 @@ class ChannelOption(UnusedChannel):
     capability: Mapping[str, Any] | None
     price: PriceSummary | None
     price_multiplier: float
+    queue: ExplainedQueue | None
     measured: Sequence[PerformanceView] = ()
 
 
@@ -174,13 +190,15 @@ class ChannelLines:
     Attributes:
         targets: those that serve the model to the caller.
         obstacles: why targets cannot serve now.
-        served: a request would be sent.
+        served: a request would be sent, or wait for a place.
+        wait_s: the expected wait for a place in seconds; 0 if none is needed.
     """
 
     lines: Sequence[ChannelOption | UnusedChannel]
     targets: Sequence[Target]
     obstacles: frozenset[Obstacle]
     served: bool
+    wait_s: float = 0.0
 
 
 NO_LINES = ChannelLines((), (), frozenset(), served=False)

@@ -22,7 +22,7 @@ from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealt
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import list_measured_models
-from gateway.routing.channel_state import AFTER_FAILURES, Obstacle
+from gateway.routing.channel_state import AFTER_FAILURES, ChannelState, Obstacle
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.priced_fields import find_refused_variant
@@ -34,6 +34,7 @@ from gateway.server.admin.explanation import (
     ChannelLines,
     ChannelOption,
     ExplainedAffinity,
+    ExplainedQueue,
     Explanation,
     KeyName,
     PriceSummary,
@@ -139,7 +140,9 @@ class RouteExplainer:
             for rank, status in enumerate(usable_statuses, 1)
         ]
         stuck_statuses = [status for status in statuses if status.obstacle is not None]
-        is_tried = not usable_statuses and any(status.may_insist for status in stuck_statuses)
+        waits_s = [status.obstacle[1] for status in stuck_statuses if status.obstacle is not None and status.may_wait]
+        is_served = bool(usable_statuses or waits_s)
+        is_tried = not is_served and any(status.may_insist for status in stuck_statuses)
         lines += [self._describe(status, operation, None, 0.0, tried=is_tried) for status in stuck_statuses]
         used_names = {target.channel.name for target in targets}
         lines += [
@@ -148,7 +151,8 @@ class RouteExplainer:
             if channel.name not in used_names
         ]
         obstacles = frozenset(status.obstacle[0] for status in stuck_statuses if status.obstacle is not None)
-        return ChannelLines(lines, targets, obstacles, served=bool(usable_statuses) or is_tried or not targets)
+        wait_s = 0.0 if usable_statuses else min(waits_s, default=0.0)
+        return ChannelLines(lines, targets, obstacles, served=is_served or is_tried or not targets, wait_s=wait_s)
 
     def _find_refusal(self, caller: Caller, inference: InferenceRequest) -> GatewayError | None:
         try:
@@ -183,6 +187,7 @@ class RouteExplainer:
             capability=_build_capability(target.capability),
             price=None if target.price is None else build_price_summary(target.price),
             price_multiplier=target.multiplier_ppm / ONE_PPM,
+            queue=_build_queue(target.state, 0.0 if obstacle is None else obstacle[1]),
             measured=[
                 view
                 for key in target.state.keys
@@ -233,6 +238,7 @@ class _ChannelStatus:
     tripped_breakers: list[CircuitBreaker]
     share: float
     may_insist: bool
+    may_wait: bool
 
     @classmethod
     def of(cls, target: Target, account_id: int, load_balancer: LoadBalancer) -> "_ChannelStatus":
@@ -247,6 +253,7 @@ class _ChannelStatus:
             state.list_failing(target.endpoint_key, account_id),
             state.find_share(target.endpoint_key, account_id, now, load_balancer.settings.rules),
             may_insist and state.find_insisting_s(target.endpoint_key, account_id, now) is not None,
+            obstacle is not None and obstacle[0] == "full" and _has_room(target, account_id, now),
         )
 
     @property
@@ -261,10 +268,34 @@ class _ChannelStatus:
     def find_reason(self) -> str | None:
         if self.obstacle is None:
             return None
+        if self.may_wait:
+            return "full: the request waits for a place"
         reason = _REASONS[self.obstacle[0]]
         breaker_reason = next((breaker.reason for breaker in self.tripped_breakers if breaker.reason), None)
         circuit = self.obstacle[0] in {"cooling_down", "recovering"}
         return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason
+
+
+def _has_room(target: Target, account_id: int, now: float) -> bool:
+    """Return whether a request may wait for a place, which is all that a full channel lacks."""
+    state = target.state
+    if state.queue is None or not state.queue.has_room(is_batch=False):
+        return False
+    return state.find_obstacle_beyond_places(target.endpoint_key, account_id, now) is None
+
+
+def _build_queue(state: ChannelState, wait_s: float) -> ExplainedQueue | None:
+    """Describe a channel's queue, in which a request would wait ``wait_s`` seconds. None without a queue."""
+    queue = state.queue
+    if queue is None:
+        return None
+    return ExplainedQueue(
+        places=queue.places,
+        waiting=len(queue),
+        length=queue.settings.length,
+        expected_wait_s=round(wait_s, 1),
+        loaded_model=queue.loaded_model,
+    )
 
 
 def _refuse(channel: Channel, reason: str) -> UnusedChannel:

@@ -88,7 +88,11 @@ class StepWalk:
         return explained_steps
 
     def _examine_all(self, route: Route, inference: InferenceRequest) -> list[_Prospect]:
-        prospects = [self._examine(number, step, inference) for number, step in enumerate(route.steps, 1)]
+        takes_queue = ["queue" in step.causes for step in route.steps]
+        prospects = [
+            self._examine(number, step, inference, overflows=any(takes_queue[number:]))
+            for number, step in enumerate(route.steps, 1)
+        ]
         targets_by_step = [
             [] if prospect.cause == "unsupported" else [target for lines in prospect.found for target in lines.targets]
             for prospect in prospects
@@ -99,7 +103,8 @@ class StepWalk:
             prospects[step] = attrs.evolve(prospects[step], cause="context", reason=reason)
         return prospects
 
-    def _examine(self, number: int, step: RouteStep, inference: InferenceRequest) -> _Prospect:
+    def _examine(self, number: int, step: RouteStep, inference: InferenceRequest, *, overflows: bool) -> _Prospect:
+        """Return whether the request can be sent to a step. ``overflows``: a later step takes the cause ``queue``."""
         lines_by_model = [self.list_channels(share.model, step=step) for share in step.models]
         costs = [
             target.find_reservation(inference) / NANOS_PER_USD for lines in lines_by_model for target in lines.targets
@@ -116,6 +121,10 @@ class StepWalk:
         elif not any(lines.served and lines.targets for lines in lines_by_model):
             cause = find_obstacle_cause({obstacle for lines in lines_by_model for obstacle in lines.obstacles})
             reason = _WHY[cause]
+        elif overflows and step.wait_s is not None:
+            wait_s = min(lines.wait_s for lines in lines_by_model if lines.served and lines.targets)
+            if wait_s > step.wait_s:
+                cause, reason = "queue", f"the expected wait of {wait_s:.0f} s is above {step.wait_s:g} s"
         return _Prospect(number, step, lines_by_model, max(costs, default=None), cause, reason)
 
 
