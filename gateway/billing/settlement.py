@@ -211,14 +211,15 @@ def _find_saved(paid: Attempt | None, usage: Usage) -> int:
 
 def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:
     """Format all attempts, and the steps that were passed over. The last attempt ended like the request or failed."""
-    tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
-    last = ctx.attempts[-1]
+    last, tried = ctx.attempts[-1], []
+    if len(ctx.attempts) > 1 or last.failure is not None:  # the usual case takes no comprehension, and no sorting
+        tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     if last.failure is None:
         code = error.public_code or error.code if error else SUCCESS if outcome == "completed" else outcome
         status = 0 if error is None else error.status
         step = 0 if last.target.place is None else last.target.place.step + 1
         took_ms = round((now - last.began_at) * 1000)
         tried.append(FailedAttempt(last.channel.name, code, took_ms, status, "", step, last.target.model))
-    if last.target.place is not None:
+    if last.target.place is not None and (len(tried) > 1 or ctx.target_list.passed):
         tried = ctx.target_list.sort_trail(tried)
     return format_attempts(tried)

@@ -95,7 +95,8 @@ def parse_attempts(text: str) -> tuple[FailedAttempt, ...]:
 
 def build_error(message: str) -> str:
     """Return an error message for a row: one line of printable characters, at most ``MAX_ERROR_CHARS``."""
-    return "".join(character if character.isprintable() else " " for character in message[:MAX_ERROR_CHARS])
+    line = message[:MAX_ERROR_CHARS]
+    return line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)
 
 
 def format_adapted_fields(names: Iterable[str]) -> str:

@@ -109,9 +109,16 @@ class Router:
         state = inference, self.load_balancer
         account_id, session = caller.account.id, inference.affinity_key
         affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account_id}:{session}"
-        if options and options[0].place is not None:
+        place = options[0].place if options else None
+        if place is not None:
             steps: TargetList = _make_step_list(
-                targets, *state, options=options, account_id=account_id, affinity_key=affinity_key, graded=graded
+                targets,
+                *state,
+                route=place.route,
+                options=options,
+                account_id=account_id,
+                affinity_key=affinity_key,
+                graded=graded,
             )
             return steps
         return TargetList(targets, *state, account_id=account_id, affinity_key=affinity_key, graded=graded)

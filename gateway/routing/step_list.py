@@ -411,14 +411,16 @@ def make_step_list(
     inference: InferenceRequest,
     load_balancer: LoadBalancer,
     *,
+    route: Route,
     options: Sequence[Target],
     account_id: int,
     affinity_key: str | None,
     graded: bool,
 ) -> TargetList:
     """Return the list of ``targets`` whose steps take the request. Raises ``InvalidRequest`` if no step can."""
-    route = get_place(options[0]).route
-    if _has_one_way(route):  # needs no choice of a step
+    step = route.steps[0]
+    # One way needs no choice of a step.
+    if len(route.steps) == len(step.models) == 1 and step.condition is ANY_REQUEST and route.deadline_s is None:
         target_list = TargetList(
             targets,
             inference,
@@ -428,7 +430,7 @@ def make_step_list(
             graded=graded,
             max_attempts=route.max_attempts or 0,
         )
-        target_list.balance = route.steps[0].balance or target_list.balance
+        target_list.balance = step.balance or target_list.balance
         return target_list
     fitting = keep_fitting_targets(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates
@@ -444,11 +446,6 @@ def make_step_list(
         graded=graded,
         pinned=remixes or bool(inference.channel),
     )
-
-
-def _has_one_way(route: Route) -> bool:
-    step = route.steps[0]
-    return len(route.steps) == len(step.models) == 1 and step.condition is ANY_REQUEST and route.deadline_s is None
 
 
 def get_place(target: Target) -> StepPlace:

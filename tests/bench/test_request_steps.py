@@ -203,3 +203,11 @@ async def test_a_request_that_is_not_traced_costs_few_steps_more(gateway_with: S
     counts = await count_third(gateway_with, [answer(COMPLETION)], hello(), end, tracing=tracing)
     show(counts, "a JSON request that is sampled out")
     assert counts.total <= 129 + 4, counts.calls
+
+
+async def test_a_route_with_one_step_costs_few_steps_more(gateway_with: StartGateway) -> None:
+    route = {"name": "fast", "step": [{"models": ["m"]}]}
+    end = orjson.dumps(COMPLETION)[-12:]
+    counts = await count_third(gateway_with, [answer(COMPLETION)], hello(model="fast"), end, route=[route])
+    show(counts, "a JSON request to a route")
+    assert counts.total <= 129 + 8, counts.calls
