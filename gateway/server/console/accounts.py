@@ -14,6 +14,7 @@ from gateway.server.console.routes import ROOT
 
 _PAGE_SIZE = 50
 _MAX_CREDITS = 20
+_MAX_FORECASTS = 10
 _FILTERS = ("account", "actor", "action")
 
 
@@ -35,15 +36,17 @@ def _count(views: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
 async def load_account(request: web.Request) -> Data:
     """Load an account with its balance, keys and members."""
     name = request.match_info["name"]
-    account, credits_, keys, members, links = await asyncio.gather(
+    account, credits_, keys, members, links, forecasts = await asyncio.gather(
         ask_admin_api(request, "/accounts/{name}"),
         ask_admin_api(request, "/accounts/{name}/credits", limit=_MAX_CREDITS),
         ask_admin_api(request, "/keys", account=name),
         ask_admin_api(request, "/members", account=name),
         ask_admin_api(request, "/links"),
+        ask_admin_api(request, "/usage/forecast", account=name, limit=_MAX_FORECASTS),
     )
     return {
         "shown": account,
+        "forecasts": forecasts.data,
         "credits": credits_,
         "keys": keys,
         "members": members,

@@ -34,10 +34,11 @@ async def load_key(request: web.Request) -> Data:
     """Load a key with its latest requests and credits."""
     key = await ask_admin_api(request, "/keys/{id}")
     sees_all_accounts = request[ACTOR].scope is None
-    models, latest, credits_, accounts = await asyncio.gather(
+    models, latest, credits_, forecasts, accounts = await asyncio.gather(
         ask_admin_api(request, "/models"),
         ask_admin_api(request, "/requests", key=key.id, limit=_MAX_REQUESTS),
         ask_admin_api(request, "/keys/{id}/credits", limit=_MAX_CREDITS),
+        ask_admin_api(request, "/usage/forecast", key=key.id),
         ask_admin_api(request, "/accounts") if sees_all_accounts else _return_no_accounts(),
     )
     return {
@@ -45,6 +46,7 @@ async def load_key(request: web.Request) -> Data:
         "models": models,
         "latest": latest.data,
         "credits": credits_,
+        "forecasts": forecasts.data,
         "accounts": accounts,
         "own_account": request[USER].account.name,
     }

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.frozen import frozen
 from gateway.server.admin.accounts import AccountView
+from gateway.server.admin.forecasts import ForecastReport, ForecastView
 from gateway.server.admin.usage import UsageLine
 from gateway.server.console.charts import Series, draw_chart
 from gateway.server.console.filters import format_count, format_usd
@@ -24,6 +25,8 @@ _MAX_MODELS = 6
 _MAX_STACKED = 5
 """Number of models, the most expensive, with their own color in the spending chart."""
 _MAX_REQUESTS = 6
+_MAX_FORECASTS = 10
+"""Number of limits, the most used, of which those are shown that will be reached."""
 
 
 @frozen
@@ -94,8 +97,15 @@ async def load_overview(request: web.Request) -> Data:
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),
         "latest": latest.data,
+        "forecasts": await _load_forecasts(request, account),
         "unpriced": {model.id for model in account_views if model.price is None},
     }
+
+
+async def _load_forecasts(request: web.Request, account: str | None) -> list[ForecastView]:
+    """Return the limits that will be reached, of the most used ones."""
+    report: ForecastReport = await ask_admin_api(request, "/usage/forecast", account=account, limit=_MAX_FORECASTS)
+    return [line for line in report.data if line.reached_at is not None]
 
 
 async def _list_accounts(request: web.Request, *, sees_all_accounts: bool) -> list[AccountView]:

@@ -1,6 +1,7 @@
 """The overview: latency, time to the first token, and errors by kind."""
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,10 @@ from hypothesis import strategies as st
 from gateway.server.console.health_of_requests import find_percentiles
 from gateway.server.console.overview import stack_spending
 from gateway.server.console.requests import complete_time
+from tests.support.admin_calls import AdminApi
 from tests.support.console_people import make_administrator
-from tests.support.gateway import channel
+from tests.support.fault_scene import PRICE
+from tests.support.gateway import KEY, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 from tests.support.table_rows import table_rows
@@ -93,3 +96,33 @@ async def test_end_users_are_listed_with_their_requests_and_a_file(gateway_with:
         assert page.count("/console/requests?end_user=u%201") == 1
         assert "/console/requests?end_user=u2" in page
         assert re.search(r'href="/admin/v1/usage/export\?by=user&amp;since=[\d-]+"', page)
+
+
+async def test_quotas_that_will_be_reached_are_forecast_on_their_pages(gateway_with: StartGateway) -> None:
+    noon_s = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        spec = {
+            "account": [{"name": "acme"}],
+            "key": [{"name": "app", "account": "acme", "secret": KEY, "quota_usd": 5, "quota_period": "daily"}],
+            "price": [PRICE],
+            "channel": [channel(up.base_url)],
+        }
+        gateway = await gateway_with(spec, clock=lambda: noon_s)
+        ada = await make_administrator(gateway)
+        async with ada.session:
+            _, page = await ada.open("/keys/1")
+            assert "Key acme/app" in page
+            assert "not in this period" in page
+            _, page = await ada.open("")
+            assert "<h2>Forecast</h2>" not in page
+            async with gateway.post({"messages": MESSAGES, "model": "m"}) as response:
+                assert response.status == 200
+            await gateway.rows(1)
+            spent_usd = (await AdminApi(gateway)("GET", "/keys/1"))["spent_usd"]
+            body = {"kind": "set", "amount_usd": spent_usd / 2}
+            await AdminApi(gateway)("POST", "/keys/1/credits", body, 201)
+            for path in ("", "/keys/1", "/accounts/acme"):
+                _, page = await ada.open(path)
+                assert "Key acme/app" in page
+                assert 'datetime="2026-11-30T18:00:00Z"' in page  # half of what half a day has cost
+                assert "by this period" in page
