@@ -23,6 +23,7 @@ _COMMAND_LOCATIONS = {
     "open": "chat:open_console",
     "explain": "channels:explain",
     "routes": "routes:routes",
+    "limits": "limits:limits",
     "requests": "requests:requests",
     "running": "status:running",
     "videos": "videos:videos",

@@ -15,6 +15,7 @@ _DURATIONS_BY_UNIT = {
     "d": timedelta(days=1),
     "w": timedelta(weeks=1),
 }
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DAY_OFFSETS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 
 
@@ -33,8 +34,12 @@ def parse_day_name(text: str, now: datetime) -> date | None:
 def resolve_moment(text: str, now: datetime, direction: int) -> str:
     """Convert a relative time to the admin API's format. Other text stays.
 
-    ``direction`` is -1 for the past, 1 for the future. Raises ``BadParameter`` if the time is out of range.
+    ``direction`` is -1 for the past, 1 for the future. A weekday is the next one, or the last one. Raises
+    ``BadParameter`` if the time is out of range.
     """
+    if text.strip().lower() in _WEEKDAYS:
+        days = (_WEEKDAYS.index(text.strip().lower()) - now.weekday()) * direction % len(_WEEKDAYS)
+        return (now + timedelta(days=direction * (days or len(_WEEKDAYS)))).date().isoformat()
     if day := parse_day_name(text, now):
         return day.isoformat()
     span = parse_span(text)

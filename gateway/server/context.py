@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.peers import Peers
     from gateway.cluster.state.models import SharedModelLists
+    from gateway.config.live_limits import LimitService
     from gateway.config.live_routes import RouteService
     from gateway.config.live_settings import SettingsService
     from gateway.config.reload import LiveConfig, Reloader
@@ -292,6 +293,7 @@ class AdminServices:
 
     settings: SettingsService
     routes: RouteService
+    limits: LimitService
     reloader: Reloader
     request_log: RequestLogRepository
     open_history: CreatedOnce[RequestHistory]

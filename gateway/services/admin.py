@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.config.live_limits import LimitService
 from gateway.config.live_routes import RouteService
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader, ReloadSource
@@ -55,6 +56,7 @@ def open_admin(
     return AdminServices(
         settings=SettingsService(base.live_config, reloader, settings, clock=clock),
         routes=RouteService(base.live_config, reloader, settings, clock=clock),
+        limits=LimitService(base.live_config, reloader, settings, clock=clock),
         reloader=reloader,
         request_log=request_log,
         open_history=CreatedOnce(lambda: _open_history(database, request_log, auth.api_keys, routing)),

@@ -69,6 +69,19 @@ class LimitCounters:
                 spent.setdefault(row.subject, {})[int(row.start_s)] = int(row.spent_nanos)
         return spent
 
+    async def list_highest(self, counter: str, since_s: int, count: int) -> dict[str, int]:
+        """Return what the ``count`` subjects have spent that have spent most since ``since_s``, the highest first."""
+        table = limit_counters.c
+        spent = func.sum(table.spent_nanos)
+        statement = (
+            select(table.subject, spent.label("spent"))
+            .where(table.counter == counter, table.start_s >= since_s)
+            .group_by(table.subject)
+            .order_by(spent.desc(), table.subject)
+            .limit(count)
+        )
+        return {row.subject: int(row.spent) for row in await self._database.read_long(statement)}
+
     async def delete_before(self, counter: str, before_s: int) -> int:
         """Delete the sums of windows or slices that began before ``before_s`` and end; return their number."""
         return await self._database.change(

@@ -132,6 +132,11 @@ class Site:
         await self.services.admin.routes.put_route(name, {"step": [{"models": ["of-no-channel"]}]}, OPERATOR)
         return name
 
+    async def make_limit(self) -> str:
+        name = self.number("limit")
+        await self.services.admin.limits.put_limit(name, {"of": "session", "usd": 100}, OPERATOR)
+        return name
+
     async def find_model(self) -> str:
         """The model that everyone may use."""
         return MODEL
@@ -388,6 +393,11 @@ ADMIN: Mapping[str, Row] = {
     "GET /groups": Row(),
     "PUT /groups/{name}": Row(make=Site.make_group, body={"price_multiplier": 3}),
     "DELETE /groups/{name}": Row(make=Site.make_group),
+    "GET /limits": Row(),
+    "GET /limits/{name}": Row(make=Site.make_limit),
+    "PUT /limits/{name}": Row(make=Site.make_limit, body={"of": "session", "usd": 200}),
+    "DELETE /limits/{name}": Row(make=Site.make_limit),
+    "GET /limits/{name}/subjects": Row(make=Site.make_limit),
     "GET /routes": Row(),
     "GET /routes/{name}": Row(make=Site.make_route),
     "PUT /routes/{name}": Row(make=Site.make_route, body={"step": [{"models": ["m"]}]}),

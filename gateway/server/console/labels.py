@@ -170,6 +170,8 @@ ACTIONS: Mapping[str, str] = {
     "price.changed": mark("price changed"),
     "price.removed": mark("price reset"),
     "request.cancelled": mark("request cancelled"),
+    "limit.changed": mark("limit changed"),
+    "limit.removed": mark("limit removed"),
     "route.changed": mark("route changed"),
     "route.removed": mark("route removed"),
     "session.ended": mark("session ended"),

@@ -124,6 +124,7 @@ MONEY = (
 )
 NAMED = {"name": "mine"}
 ROUTE = {"name": "fast"}
+LIMIT = {"name": "each user"}
 WAYS = (
     Call("admin_add_channel", {**MINE, "base_url": "$provider"}, status=201),
     Call("admin_list_channels"),
@@ -137,6 +138,13 @@ WAYS = (
     Call("admin_list_models"),
     Call("admin_explain", query={"model": MODEL, "key": "1"}),
     Call("admin_explain", query={"model": MODEL, "key": "99"}, status=404),
+    Call("admin_put_limit", {"of": "user", "usd": 1}, path=LIMIT, query={"reason": "try"}),
+    Call("admin_list_limits"),
+    Call("admin_get_limit", path=LIMIT),
+    Call("admin_list_subjects", path=LIMIT),
+    Call("admin_list_subjects", path=LIMIT, query={"limit": "9999"}, status=400),
+    Call("admin_delete_limit", path=LIMIT),
+    Call("admin_get_limit", path=LIMIT, status=404),
     Call("admin_put_route", {"step": [{"models": [MODEL, "gone"]}]}, path=ROUTE),
     Call("admin_list_routes"),
     Call("admin_get_route", path=ROUTE),

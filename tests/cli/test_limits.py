@@ -1,0 +1,71 @@
+"""The commands about limits, as an operator sees them."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.cli.times import resolve_moment
+from tests.support.cli_operator import Operator, log, sit_down
+from tests.support.gateway import channel
+from tests.support.started_gateways import StartGateway
+from tests.support.table_rows import table_rows
+
+__all__ = ["log"]
+"""A fixture of every test here, too."""
+
+CONFIG: dict[str, Any] = {
+    "channel": [channel("http://127.0.0.1:9/v1", "lab", models=["m"])],
+    "limit": [{"name": "filed", "of": "account", "usd": 100}],
+}
+
+
+@pytest.fixture
+async def operator(gateway_with: StartGateway) -> Operator:
+    return await sit_down(gateway_with, CONFIG)
+
+
+async def test_limits_are_added_shown_changed_raised_and_deleted(operator: Operator) -> None:
+    made = await operator.see("limits", "add", "each user", "--of", "user", "--usd", "1", "--window", "day")
+    assert "each user" in made
+    assert "usd" in await operator.see("limits", "show", "each user", width=100)
+    assert await operator.see("limits", "edit", "each user", "--usd", "2") == "each user: usd 1 → 2\n"
+    assert (await operator.ask("limits", "show", "each user"))["window"] == "day", "what is not named stays"
+    await operator.see("limits", "raise", "each user", "--usd", "5", "--until", "2100-01-02", "--why", "the fair")
+    raised = await operator.ask("limits", "show", "each user until 2100-01-02")
+    assert (raised["raises"], raised["usd"], raised["until"]) == ("each user", 5, "2100-01-02T00:00:00Z")
+    assert (await operator.ask("limits", "subjects", "each user"))["data"] == []
+    assert await operator.see("limits", "delete", "each user until 2100-01-02", "--yes")
+    assert await operator.see("limits", "delete", "each user", "--yes") == "The limit each user is deleted.\n"
+    assert [limit["name"] for limit in (await operator.ask("limits"))["data"]] == ["filed"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("add", "filed", "--of", "user", "--usd", "1"), 1, "There is a limit 'filed' already"),
+        (("edit", "filed", "--usd", "1"), 1, "The configuration file declares the limit 'filed'"),
+        (("edit", "none", "--usd", "1"), 1, "There is no limit 'none'"),
+        (("raise", "none", "--usd", "1", "--until", "7d"), 1, "There is no limit 'none'"),
+        (("add", "x"), 2, "Give a value"),
+        (("show", "fild"), 1, "did you mean 'filed'?"),
+    ],
+)
+async def test_what_cannot_be_done_is_said(operator: Operator, words: tuple[str, ...], code: int, message: str) -> None:
+    result = await operator.type("limits", *words)
+    assert result.exit_code == code
+    assert message in result.output
+
+
+@table_rows(
+    ("text", "direction", "moment"),
+    [
+        ("friday", 1, "2026-12-04"),
+        ("Monday", 1, "2026-12-07"),
+        ("monday", -1, "2026-11-23"),
+        ("sunday", -1, "2026-11-29"),
+        ("tomorrow", 1, "2026-12-01"),
+    ],
+)
+def test_a_weekday_is_the_next_or_the_last_one(text: str, direction: int, moment: str) -> None:
+    assert resolve_moment(text, datetime(2026, 11, 30, 12, tzinfo=UTC), direction) == moment
