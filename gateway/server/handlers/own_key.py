@@ -5,12 +5,13 @@ A key sees its own figures only. Of its account it learns whether limits of the 
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
 import orjson
 from aiohttp import web
 
+from gateway.deferred import load
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import build_time
 from gateway.domain.balance import QuotaPeriod
@@ -20,6 +21,10 @@ from gateway.domain.rate_limit import RateLimitWindow, SubjectUse
 from gateway.errors import InvalidRequest
 from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.query import day_of_number, day_of_time, number_of_day, parse_date
+
+if TYPE_CHECKING:  # only with a limit
+    from gateway.billing.limit_subjects import SubjectSpending
+    from gateway.domain.limit import Limit
 
 _DAYS_SHOWN = 30
 _MAX_DAYS = 366
@@ -45,9 +50,9 @@ async def get_key(request: web.Request) -> web.Response:
             "created_at": build_time(key.created_ms // 1000),
             "expires_at": None if key.expires_s is None else build_time(key.expires_s),
             "models": [model.id for model in services.routing.router.list_models(caller)],
-            "limits": _list_limits(services, key),
+            "limits": [*_list_limits(services, key), *await _list_further_limits(services, key)],
             "rate_limits": [fields for use in uses if use.subject.kind == "key" for fields in _list_rates(use)],
-            "account_limits": "hidden" if account.quota.capped or account.limits.any else "none",
+            "account_limits": "hidden" if _has_account_limits(services, key, account) else "none",
         }
     )
 
@@ -98,6 +103,49 @@ def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
             "left_usd": figures["left_usd"],
             "resets_at": figures["resets_at"],
         }
+    ]
+
+
+async def _list_further_limits(services: Services, key: ApiKey) -> list[_Fields]:
+    """Return the limits of ``[[limit]]`` that count the key by itself."""
+    limits = [limit for limit in _list_limits_in_force(services, key) if limit.kind == "key"]
+    spending = services.billing.limits.spending
+    if not limits or spending is None:
+        return []
+    await services.billing.flusher.store_waiting()
+    counters = load("storage.limit_counters:LimitCounters")(services.storage.database)
+    find_spending = load("billing.limit_subjects:find_spending")
+    return [
+        _build_limit(limit, use)
+        for limit in limits
+        for use in await find_spending(spending, limit, counters, services.clock(), [str(key.id)])
+    ]
+
+
+def _build_limit(limit: "Limit", spending: "SubjectSpending") -> _Fields:
+    return {
+        "name": limit.name,
+        "of": "key",
+        "window": limit.window.text,
+        "limit_usd": spending.cap_nanos / NANOS_PER_USD,
+        "credit_usd": 0.0,
+        "spent_usd": spending.spent_nanos / NANOS_PER_USD,
+        "reserved_usd": spending.held_nanos / NANOS_PER_USD,
+        "left_usd": spending.left_nanos / NANOS_PER_USD,
+        "resets_at": None if spending.resets_s is None else build_time(spending.resets_s),
+    }
+
+
+def _has_account_limits(services: Services, key: ApiKey, account: Account) -> bool:
+    further_limits = _list_limits_in_force(services, key)
+    return account.quota.capped or account.limits.any or any(limit.kind != "key" for limit in further_limits)
+
+
+def _list_limits_in_force(services: Services, key: ApiKey) -> "list[Limit]":
+    spending, now_s = services.billing.limits.spending, services.clock()
+    limits = () if spending is None else spending.limits
+    return [
+        limit for limit in limits if limit.raises is None and limit.counts_key(key.name) and not limit.has_ended(now_s)
     ]
 
 

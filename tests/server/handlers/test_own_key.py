@@ -207,3 +207,37 @@ async def test_a_wrong_axis_or_range_is_a_bad_request(
             assert (response.status, value["total"]["requests"]) == (200, 0)
         else:
             assert (response.status, value["error"]["code"], value["error"]["param"]) == (400, "invalid_request", param)
+
+
+async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(gateway_with: StartGateway) -> None:
+    limits = [
+        {"name": "each key", "of": "key", "usd": 2, "window": "week"},
+        {"name": "fair", "raises": "each key", "usd": 3, "until": "2100-01-01"},
+        {"name": "other", "of": "key", "usd": 1, "keys": ["second"]},
+        {"name": "past", "of": "key", "usd": 1, "until": "2001-01-01"},
+    ]
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(site(channel(up.base_url), **tenants(quota_usd=5), limit=limits))
+        await spend(gateway, KEY, KEY, OTHER_KEY)
+        about_key = await page(gateway, OWN_KEY)
+        quota, limit = about_key["limits"]
+        assert quota["name"] == "quota"
+        assert limit.pop("resets_at") is not None
+        assert limit == {
+            "name": "each key",
+            "of": "key",
+            "window": "week",
+            "limit_usd": 5,
+            "credit_usd": 0,
+            "spent_usd": about(2 * COST_USD),
+            "reserved_usd": 0,
+            "left_usd": about(5 - 2 * COST_USD),
+        }
+        assert about_key["account_limits"] == "none"
+
+
+async def test_a_limit_that_other_keys_share_is_hidden(gateway_with: StartGateway) -> None:
+    limits = [{"name": "each user", "of": "user", "usd": 1}]
+    gateway = await gateway_with({"channel": [NOWHERE], **tenants(), "limit": limits})
+    about_key = await page(gateway, OWN_KEY)
+    assert (about_key["limits"], about_key["account_limits"]) == ([], "hidden")
