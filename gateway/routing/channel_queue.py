@@ -26,7 +26,7 @@ ASSUMED_ANSWER_S = 10.0
 """Assumed time of an answer until the channel has given one."""
 _NEWEST_SHARE = 0.2
 """The share of the newest answer in the average time of answers."""
-_LINE_PATIENCE = 0.5
+_URGENT_SHARE = 0.5
 """The part of ``wait_s`` after which a line of a batch goes before interactive requests. Then no other line does for as
 long: batches get on slowly before a server that has more interactive requests than it can answer."""
 
@@ -235,8 +235,8 @@ class ChannelQueue:
     def _find_urgent_line(self) -> Ticket | None:
         """Return the oldest line of a batch if neither it nor another line has had a place for long."""
         line = next((ticket for ticket in self._tickets if ticket.is_batch), None)
-        patience_s = _LINE_PATIENCE * self.settings.wait_s
-        is_urgent = line is not None and self._clock() - max(line.entered_at, self._line_granted_at) >= patience_s
+        urgent_after_s = _URGENT_SHARE * self.settings.wait_s
+        is_urgent = line is not None and self._clock() - max(line.entered_at, self._line_granted_at) >= urgent_after_s
         return line if is_urgent else None
 
     def _order(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:

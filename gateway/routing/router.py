@@ -111,15 +111,8 @@ class Router:
         affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account_id}:{session}"
         place = options[0].place if options else None
         if place is not None:
-            steps: TargetList = _make_step_list(
-                targets,
-                *state,
-                route=place.route,
-                options=options,
-                account_id=account_id,
-                affinity_key=affinity_key,
-                graded=graded,
-            )
+            step_arguments = {"route": place.route, "options": options, "affinity_key": affinity_key, "graded": graded}
+            steps: TargetList = _make_step_list(targets, *state, account_id=account_id, **step_arguments)
             return steps
         return TargetList(targets, *state, account_id=account_id, affinity_key=affinity_key, graded=graded)
 

@@ -30,7 +30,7 @@ COMMITS = 15
 
 def make_rows(*names: object, **values: Any) -> list[RequestRecord]:
     """Rows for nobody: a new user waits for other transactions with new users."""
-    return request_records.make_rows(*names, end_user="", session="", tags="", **values)
+    return request_records.make_rows(*names, end_user="", session="", tags="", limit_charges="", **values)
 
 
 @pytest.fixture

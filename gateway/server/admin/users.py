@@ -18,7 +18,7 @@ _MAX_CHARS = 1_024
 
 
 @frozen
-class ForgetSpec:
+class ForgetUserSpec:
     """The end user to forget, as clients name it; of one ``account``, or of all."""
 
     user: str = attrs.field(
@@ -37,7 +37,7 @@ class ForgottenUser:
     keys: Count
 
 
-@admin_operation(takes=ForgetSpec)
+@admin_operation(takes=ForgetUserSpec)
 async def forget_user(request: AdminRequest) -> ForgottenUser:
     """Replace the name of an end user by a random one, the same in all requests, sums and API keys.
 
@@ -46,7 +46,7 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     file declares, stay as they are. The audit log has the new name alone.
     """
     services, actor = request.services, request.actor
-    spec = parse_spec(await read_fields(request), ForgetSpec)
+    spec = parse_spec(await read_fields(request), ForgetUserSpec)
     accounts = services.auth.accounts
     account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
     rules, new_name = services.live_config.attribution, f"forgotten-{secrets.token_hex(8)}"

@@ -65,8 +65,7 @@ async def load_overview(request: web.Request) -> Data:
     sees_all_accounts = request[ACTOR].scope is None
     account = request.query.get("account") if sees_all_accounts else None
     starts = list_bucket_starts(span, request.app[SERVICES].clock())
-    since = starts[0].strftime("%Y-%m-%dT%H:%M:%SZ" if span.axis == "hour" else "%Y-%m-%d")
-    query: dict[str, Any] = {"since": since, "account": account}
+    query: dict[str, Any] = {"since": _format_since(span, starts[0]), "account": account}
     times, models, keys, channels, users, sample, latest, session, accounts, account_views = await asyncio.gather(
         ask_admin_api(request, "/usage", by=span.axis, **query),
         ask_admin_api(request, "/usage", by="model", **query),
@@ -80,26 +79,33 @@ async def load_overview(request: web.Request) -> Data:
         ask_admin_api(request, "/models"),
     )
     stacks = await _load_stacks(request, span, models.data, query)
-    shown_account = next((view for view in accounts if view.name == account), session)
     return {
         "spans": SPANS,
         "chosen": span_name if span_name in SPANS else "7d",
         "accounts": accounts,
         "chosen_account": account,
-        "shown": shown_account,
+        "shown": next((view for view in accounts if view.name == account), session),
         "total": times.total,
         **draw_charts(span, starts, times.data, stacks, partial(gettext, request[LANGUAGE])),
         "models": models.data[:_MAX_MODELS],
         "keys": keys.data[:_MAX_MODELS],
         "channels": channels[:_MAX_MODELS],
         "users": users.data,
-        "export": urlencode({"by": "user", **{name: value for name, value in query.items() if value is not None}}),
+        "export": _build_export_query(query),
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),
         "latest": latest.data,
         "forecasts": await _load_forecasts(request, account),
         "unpriced": {model.id for model in account_views if model.price is None},
     }
+
+
+def _format_since(span: Span, start: datetime) -> str:
+    return start.strftime("%Y-%m-%dT%H:%M:%SZ" if span.axis == "hour" else "%Y-%m-%d")
+
+
+def _build_export_query(query: Mapping[str, Any]) -> str:
+    return urlencode({"by": "user", **{name: value for name, value in query.items() if value is not None}})
 
 
 async def _load_forecasts(request: web.Request, account: str | None) -> list[ForecastView]:

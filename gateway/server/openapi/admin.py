@@ -43,6 +43,7 @@ _TAGS: Mapping[str, str] = {
     "limits": "limits",
     "deliveries": "videos",
     "usage": "requests and usage",
+    "users": "requests and usage",
     "requests": "requests and usage",
     "running": "running calls",
     "alerts": "alerts",

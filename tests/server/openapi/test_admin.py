@@ -175,6 +175,11 @@ SEEN = (
         for by in ("day", "hour", "model", "key", "account", "status", "channel")
     ),
     Call("admin_get_usage", query={"by": "nothing"}, status=400),
+    Call("admin_get_usage", query={"by": "user"}),
+    Call("admin_export_usage", query={"by": "user"}),
+    Call("admin_export_usage", query={"by": "nothing"}, status=400),
+    Call("admin_forget_user", {"user": "u-17"}),
+    Call("admin_forget_user", {}, status=400),
     Call("admin_list_videos", query={"live": "true"}, keep=keep_first("video")),
     Call("admin_get_video", path={"id": "$video"}),
     Call("admin_cancel_video", path={"id": "$video"}),
