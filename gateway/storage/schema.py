@@ -88,7 +88,7 @@ keys = Table(
     Column("locked", JSON, nullable=False, server_default=text("'[]'")),
     Column("end_user", Text, nullable=False, server_default=text("''")),
     Column("tags", Text, nullable=False, server_default=text("''")),
-    Column("loops", JSON),
+    Column("loops", JSON(none_as_null=True)),
     Column("max_session_nanos", BigInteger),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,

@@ -85,6 +85,8 @@ OPERATIONS: tuple[tuple[str, str, Any], ...] = (
     ("GET", SUBSCRIPTION, None),
     ("GET", USAGE, None),
     ("GET", "/v1/videos", None),
+    ("GET", "/v1/key", None),
+    ("GET", "/v1/key/usage", None),
 )
 OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/v1/videos/{id}", None),
@@ -121,6 +123,8 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("DELETE", "/v1/messages/batches/{id}", None),
 )
 """They answer that there is none, to every permitted caller."""
+QUOTE: tuple[str, str, Any] = ("POST", "/v1/quote", HELLO)
+"""It is refused as its request is, and leaves no row: nothing was asked for."""
 CALLS = tuple(operation for operation in OPERATIONS if operation[0] == "POST")
 LOOKS = tuple(operation for operation in OPERATIONS if operation[0] == "GET")
 UNSERVED: tuple[str, str, dict[str, Any]] = ("POST", "/v1/images/variations", {})
@@ -155,7 +159,7 @@ async def test_the_table_of_operations_names_every_path_that_is_served(standing_
         path = route.resource.canonical
         if path.startswith(("/v1/", "/v1beta/")) and route.handler is not refuse_unserved and route.method != "HEAD":
             served.add((route.method, path.replace("{model}", "m")))
-    assert {(method, path) for method, path, _ in (*OPERATIONS, *OF_ONE)} == served
+    assert {(method, path) for method, path, _ in (*OPERATIONS, *OF_ONE, QUOTE)} == served
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,7 @@ async def test_a_key_that_may_not_be_used_is_refused_on_every_path(
     standing_with: StartGateway, config: dict[str, Any], refusal: tuple[int, str, str]
 ) -> None:
     gateway = await standing_with({"channel": [NOWHERE], **config})
-    for operation in (*OPERATIONS, *OF_ONE, UNSERVED):
+    for operation in (*OPERATIONS, *OF_ONE, QUOTE, UNSERVED):
         assert await ask(gateway, operation) == refusal, operation
     await gateway.rows(0)
 
@@ -223,7 +227,7 @@ async def test_a_model_a_key_may_not_use_is_refused_with_a_row_and_is_not_listed
     standing_with: StartGateway, config: dict[str, Any], code: str
 ) -> None:
     gateway = await standing_with({"channel": [NOWHERE], **config})
-    for operation in CALLS:
+    for operation in (QUOTE, *CALLS):
         assert await ask(gateway, operation) == (403, code, "false"), operation
     rows = await gateway.rows(len(CALLS))
     assert {(row.outcome, row.status, row.error_code, row.attempts, row.channel) for row in rows} == {
@@ -429,10 +433,10 @@ async def test_a_key_that_is_revoked_while_its_call_waits_for_credit_is_refused(
     waiting, granted = asyncio.Event(), asyncio.Event()
     reserve_now = Balances.reserve_now
 
-    async def reserve(self: Balances, caller: Caller, nanos: int) -> Reservation:
+    async def reserve(self: Balances, caller: Caller, nanos: int, ctx: Any = None) -> Reservation:
         waiting.set()
         await granted.wait()
-        reservation = reserve_now(self, caller, nanos)
+        reservation = reserve_now(self, caller, nanos, ctx)
         assert reservation is not None
         return reservation
 

@@ -134,7 +134,7 @@ class Site:
 
     async def make_limit(self) -> str:
         name = self.number("limit")
-        await self.services.admin.limits.put_limit(name, {"of": "session", "usd": 100}, OPERATOR)
+        await self.services.admin.limits.put_limit(name, {"of": "session", "rpm": 100}, OPERATOR)
         return name
 
     async def find_model(self) -> str:
@@ -395,7 +395,7 @@ ADMIN: Mapping[str, Row] = {
     "DELETE /groups/{name}": Row(make=Site.make_group),
     "GET /limits": Row(),
     "GET /limits/{name}": Row(make=Site.make_limit),
-    "PUT /limits/{name}": Row(make=Site.make_limit, body={"of": "session", "usd": 200}),
+    "PUT /limits/{name}": Row(make=Site.make_limit, body={"of": "session", "rpm": 200}),
     "DELETE /limits/{name}": Row(make=Site.make_limit),
     "GET /limits/{name}/subjects": Row(make=Site.make_limit),
     "GET /routes": Row(),

@@ -63,7 +63,8 @@ class CopiedTable:
         for position in self.flags:
             values[position] = bool(values[position])
         for position in self.documents:
-            values[position] = _write_document(values[position])
+            if values[position] is not None:
+                values[position] = _write_document(values[position])
         return tuple(values)
 
 

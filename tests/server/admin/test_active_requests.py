@@ -196,7 +196,7 @@ async def test_no_more_than_so_many_watch_for_an_account(gateway: RunningGateway
     member = await sign_in(gateway, "max", "member")
     with ExitStack() as watching:
         for _ in range(MAX_WATCHERS):
-            watching.enter_context(live.following.join(1))
+            watching.enter_context(live.following.hold_stream(1))
         async with member.watch() as refused, root.watch() as response:
             assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
             assert await next_event(response) == []

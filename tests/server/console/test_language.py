@@ -23,7 +23,7 @@ DATA = {
     "low", "medium", "high", "standard", "hd", "flex", "fast", "priority", "nothing-of-that-name", "partners",
     "gateway nodes forget", "pip", "install", "model-gateway", "traceparent", "Prometheus",
     "X-Forwarded-For", "Retry-After", "ulimit", "true", "IPv6", "processing", "in_progress",
-    "x-gateway-user", "x-gateway-tags", "x-gateway-prefer", "length", "user", "metadata", "false",
+    "x-gateway-user", "x-gateway-tags", "x-gateway-prefer", "x-gateway-budget", "length", "user", "metadata", "false",
 }  # fmt: skip
 """Words of this gateway's data: names, paths, and values that are sent as they are."""
 LATIN = {
