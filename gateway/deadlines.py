@@ -22,7 +22,10 @@ class Deadline(Protocol):
     due_at: float
 
     def expire(self, now_s: float) -> None:
-        """Handle the expiry at ``now_s`` (loop time): leave the timer, or set another ``due_at``."""
+        """Handle the expiry at ``now_s`` (loop time).
+
+        Must remove this deadline from the timer (``DeadlineTimer.leave``) or set a later ``due_at``.
+        """
         ...
 
 

@@ -194,7 +194,10 @@ class IdempotencyConflict(GatewayError):
 
 
 class QuoteNotValid(GatewayError):
-    """The quote that the request names holds nothing for this request, or another node of the cluster holds it."""
+    """The quote that the request names cannot be used for it.
+
+    The quote is unknown, expired or used, was made for another key or request, or is kept by another node.
+    """
 
     code = "quote_not_valid"
 

@@ -102,9 +102,11 @@ def list_refusals(
             )
         if rpm is not None:
             burst = limits.find_request_burst(rpm)
-            if wait := rate_limit.wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
+            if wait := rate_limit.compute_wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
                 refusals.append(rate_limit.LimitExceeded(subject, "requests per minute", rpm, wait, burst))
-        if tpm is not None and (wait := rate_limit.wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)):
+        if tpm is not None and (
+            wait := rate_limit.compute_wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)
+        ):
             refusals.append(rate_limit.LimitExceeded(subject, "tokens per minute", tpm, wait))
     return refusals
 

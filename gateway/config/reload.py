@@ -87,7 +87,7 @@ def build_descriptions(config: Config) -> tuple[NamedDescription, ...]:
 
 
 def build_routes(effective: EffectiveConfig) -> Mapping[str, Route]:
-    """Build the routes in force, by name. A route of the file precedes a stored one."""
+    """Return the routes in force, by name. A route of the file replaces a stored one of the same name."""
     return {spec.name: spec.route() for spec in (*effective.routes, *effective.config.route)}
 
 

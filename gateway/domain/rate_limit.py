@@ -62,7 +62,7 @@ def compute_reserve(burst: int) -> int:
     return max(1, burst // 4) if burst > 1 else 0
 
 
-def wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
+def compute_wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
     """Return the seconds until ``cost`` units would pass; 0 if they pass now. Changes nothing.
 
     ``rate`` is the limit and the burst. A cost of the burst or more passes only an empty bucket: a single large prompt
@@ -178,7 +178,7 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
         if debt_s > 0:
             burst_left = int(burst - debt_s * limit / MINUTE_S)
             if burst_left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
-                if wait_s(tat, (limit, burst), cost, now):
+                if compute_wait_s(tat, (limit, burst), cost, now):
                     undo_spend(rates, bucket)
                     return None
                 burst_left = 0

@@ -40,7 +40,7 @@ TRANSITIONS: Mapping[VideoState, tuple[VideoState, ...]] = {
 """Allowed transitions. ``submitting`` follows itself if a channel has refused and another one is asked."""
 
 ENDED_STATES: tuple[VideoState, ...] = ("completed", "failed")
-UNSENT_STATES: tuple[VideoState, ...] = ("created", "submitting")
+UNACCEPTED_STATES: tuple[VideoState, ...] = ("created", "submitting")
 """States without a known task at a provider."""
 
 MAX_PROMPT_CHARS = 32_000

@@ -56,7 +56,7 @@ MAX_SAMPLES = 16
 """Stretches per file that are searched for frames: about 10 ms, with an error of a tenth if the bitrate changes."""
 
 PLAIN_CEILING = audio.BitrateCeiling(audio.MAX_BITRATE, audio.MAX_BITRATE)
-MP3 = audio.BitrateCeiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
+MP3_CEILING = audio.BitrateCeiling(audio.MP3_BITRATE, audio.MP3_BITRATE)
 LOSSY_CEILING = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.LOSSY_BITRATE)
 SAMPLED_CEILING = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.TYPICAL_BITRATE)
 UNSAMPLED_CEILING = audio.BitrateCeiling(audio.LOSSY_BITRATE, audio.ASSUMED_BITRATE)
@@ -129,9 +129,9 @@ async def _measure_mp3(file: SpooledData, header_s: float | None, rng: RandomSou
     """Return the length of an MP3 without its tags, which may contain images."""
     start = await _skip_tags(file)
     if not frames.is_mpeg((await file.read(start, BLOCK_BYTES)).lstrip(b"\0")):
-        return audio.estimate_length(None, None, file.size, MP3)
+        return audio.estimate_length(None, None, file.size, MP3_CEILING)
     sampled_s = None if header_s is None else await _sample(file, start, frames.find_mpeg_frames, rng)
-    return audio.estimate_length(header_s, sampled_s, file.size - start, MP3)
+    return audio.estimate_length(header_s, sampled_s, file.size - start, MP3_CEILING)
 
 
 async def _skip_tags(file: SpooledData) -> int:

@@ -6,7 +6,7 @@ inference-docs.cerebras.ai/resources/openai, .../api-reference/completions. Cere
 """
 
 from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY_EFFORTS, EffortWords, fit_effort
+from gateway.providers.efforts import ORDINARY_EFFORTS, EffortsByModel, fit_effort
 from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import DROP_FOREIGN, developer_as_system, drop
 
@@ -20,7 +20,7 @@ def _drop_defaults(body: Body, _model: str) -> None:
         body.pop("service_tier", None)
 
 
-_EFFORT_WORDS: EffortWords = ((r"gpt-oss.*", ORDINARY_EFFORTS), (r".*glm.*", ("none",)), (r".*", ()))
+_EFFORTS: EffortsByModel = ((r"gpt-oss.*", ORDINARY_EFFORTS), (r".*glm.*", ("none",)), (r".*", ()))
 """inference-docs.cerebras.ai/capabilities/reasoning."""
 
 CEREBRAS = Provider(
@@ -36,7 +36,7 @@ CEREBRAS = Provider(
                 _drop_penalties,
                 _drop_defaults,
                 developer_as_system,
-                fit_effort(*_EFFORT_WORDS),
+                fit_effort(*_EFFORTS),
                 four_stops,
                 *DROP_FOREIGN,
             ),

@@ -15,11 +15,11 @@ _MEDIUM_INDEX = _EFFORT_ORDER.index("medium")
 
 ORDINARY_EFFORTS = ("low", "medium", "high")
 EFFORTS_WITH_NONE = ("none", *ORDINARY_EFFORTS)
-EffortWords = tuple[tuple[str, tuple[str, ...]], ...]
+EffortsByModel = tuple[tuple[str, tuple[str, ...]], ...]
 """Pairs of a model name pattern and the efforts that its models accept; the first match counts. No efforts: the model
 cannot reason."""
 
-OPENAI_WORDS: EffortWords = (
+OPENAI_EFFORTS: EffortsByModel = (
     (r"(ft:)?(gpt-[34]|chatgpt-|o1-mini|o1-preview).*", ()),
     (r"gpt-[\d.]+-(chat|search|audio|realtime|image).*", ()),
     (r"o\d.*", ORDINARY_EFFORTS),
@@ -37,9 +37,9 @@ GPT-5 Pro accepts only "high"; "xhigh" came with GPT-5.1 Codex Max, "max" with G
 model pages (developers.openai.com/api/docs/models)."""
 
 
-def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
+def fit_effort(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
     """Replace an unsupported effort with the nearest supported one; drop it if the model cannot reason."""
-    find_word = _compile_words(words)
+    find_word = _compile_efforts(efforts_by_model)
 
     def quirk(body: Body, model: str) -> str | None:
         if FIELD not in body:
@@ -57,9 +57,9 @@ def fit_effort(*words: tuple[str, tuple[str, ...]]) -> Quirk:
     return quirk
 
 
-def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
+def fit_reasoning(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
     """Adapt the Responses API's ``reasoning.effort`` as ``fit_effort`` adapts ``reasoning_effort``."""
-    find_word = _compile_words(words)
+    find_word = _compile_efforts(efforts_by_model)
 
     def quirk(body: Body, model: str) -> str | None:
         reasoning = body.get("reasoning")
@@ -76,8 +76,8 @@ def fit_reasoning(*words: tuple[str, tuple[str, ...]]) -> Quirk:
     return quirk
 
 
-def _compile_words(words: EffortWords) -> Callable[[Any, str], Any]:
-    table = tuple((re.compile(pattern, re.DOTALL), efforts) for pattern, efforts in words)
+def _compile_efforts(efforts_by_model: EffortsByModel) -> Callable[[Any, str], Any]:
+    table = tuple((re.compile(pattern, re.DOTALL), efforts) for pattern, efforts in efforts_by_model)
 
     def find(effort: Any, model: str) -> Any:
         name = model.rpartition("/")[2].lower()
@@ -114,10 +114,10 @@ def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
 
     ``models`` matches models that reason by default and reject a forced tool call while they do.
     """
-    thinking = re.compile(models)
+    model_pattern = re.compile(models)
 
     def quirk(body: Body, model: str) -> str | None:
-        if body.get("tool_choice") in (None, "auto", "none") or field in body or not thinking.fullmatch(model):
+        if body.get("tool_choice") in (None, "auto", "none") or field in body or not model_pattern.fullmatch(model):
             return None
         body[field] = value
         body.pop(FIELD, None)

@@ -8,12 +8,12 @@ systems search and run code, which is billed (/docs/compound).
 import attrs
 
 from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRANSLATIONS, Endpoint, Provider
-from gateway.providers.efforts import ORDINARY_EFFORTS, EffortWords, fit_effort, fit_reasoning
+from gateway.providers.efforts import ORDINARY_EFFORTS, EffortsByModel, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import COMMON_FIELDS
 from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_in_messages, request_timestamps
 
-_EFFORT_WORDS: EffortWords = (
+_EFFORTS: EffortsByModel = (
     (r".*qwen.*", ("none", "default")),
     (r".*gpt-oss.*", ORDINARY_EFFORTS),
     (r"compound.*", ()),
@@ -35,12 +35,12 @@ GROQ = Provider(
                 drop_empty("logprobs", "top_logprobs", "n"),
                 drop_in_messages("name"),
                 *DROP_EXTENSIONS,
-                fit_effort(*_EFFORT_WORDS),
+                fit_effort(*_EFFORTS),
                 four_stops,
             ),
             one_choice=True,
         ),
-        attrs.evolve(RESPONSES, quirks=(fit_reasoning(*_EFFORT_WORDS),)),
+        attrs.evolve(RESPONSES, quirks=(fit_reasoning(*_EFFORTS),)),
         Endpoint("openai_transcriptions", TRANSCRIPTIONS.path, quirks=(drop("stream"), request_timestamps)),
         Endpoint("openai_translations", TRANSLATIONS.path, quirks=(request_timestamps,)),
         SPEECH,

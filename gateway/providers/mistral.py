@@ -8,7 +8,7 @@ event format, so they are requested unstreamed; its speech answers in JSON and i
 """
 
 from gateway.providers.base import CHAT, EMBEDDINGS, MODERATIONS, TRANSCRIPTIONS, Body, Endpoint, Provider
-from gateway.providers.efforts import EffortWords, fit_effort
+from gateway.providers.efforts import EffortsByModel, fit_effort
 from gateway.providers.message_order import fit_turns, mark_prefix
 from gateway.providers.quirks import (
     LITELLM_FIELDS,
@@ -26,14 +26,14 @@ _UNSUPPORTED_FIELDS = (
     "stream_options", "user", "safety_identifier", "logit_bias", "store", "verbosity", "prompt_cache_retention",
     "prompt_cache_options",
 )  # fmt: skip
-_EFFORT_WORDS: EffortWords = (
+_EFFORTS: EffortsByModel = (
     (r"mistral-small-(latest|2603|2[6-9]1\d)|mistral-medium-3-5.*|mistral-medium-latest", ("none", "high")),
     (r".*", ()),
 )
 """docs.mistral.ai/capabilities/reasoning/adjustable: other models do not know the field."""
 _CHAT_QUIRKS = (
     limit_as_max_tokens,
-    fit_effort(*_EFFORT_WORDS),
+    fit_effort(*_EFFORTS),
     rename("seed", "random_seed"),
     drop(*_UNSUPPORTED_FIELDS),
     drop_empty("logprobs", "top_logprobs", "functions", "function_call", "modalities", "audio", "web_search_options"),

@@ -17,7 +17,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.domain.image import MAX_IMAGES, MAX_INPUT_IMAGES
 from gateway.providers import base
-from gateway.providers.efforts import OPENAI_WORDS, fit_effort, fit_reasoning
+from gateway.providers.efforts import OPENAI_EFFORTS, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.quirks import DROP_EXTENSIONS, hash_user, limit_as_max_completion_tokens
 
@@ -45,8 +45,8 @@ hash_long_user = hash_user(64, "user", "safety_identifier")
 over (openai/openai-python issues: ``string_above_max_length``).
 """
 
-FIT_CHAT = (fit_effort(*OPENAI_WORDS), drop_sampling, hash_long_user, four_stops)
-FIT_RESPONSES = (fit_reasoning(*OPENAI_WORDS), hash_long_user)
+FIT_CHAT = (fit_effort(*OPENAI_EFFORTS), drop_sampling, hash_long_user, four_stops)
+FIT_RESPONSES = (fit_reasoning(*OPENAI_EFFORTS), hash_long_user)
 
 _IMAGE_MODELS = ("gpt-image-*", "chatgpt-image-*")
 _GPT_IMAGE_CAPABILITY = Capability(

@@ -15,8 +15,8 @@ log = structlog.stdlib.get_logger(__name__)
 class IdempotencyService:
     """Records requests with an idempotency key, and their answers.
 
-    ``owner``: id of this process. ``clock``: returns Unix seconds. ``expiry``: the clock for the expiry of records;
-    None for ``clock``.
+    ``owner``: id of this process. ``clock``: returns Unix seconds. ``expiry_clock``: the clock for the expiry of
+    records; None for ``clock``.
     """
 
     def __init__(
@@ -25,9 +25,9 @@ class IdempotencyService:
         owner: str,
         clock: Callable[[], float],
         *,
-        expiry: Callable[[], float] | None = None,
+        expiry_clock: Callable[[], float] | None = None,
     ) -> None:
-        self._expiry = expiry or clock
+        self._expiry_clock = expiry_clock or clock
         self._store = store
         self._owner = owner
         self._clock = clock
@@ -53,7 +53,7 @@ class IdempotencyService:
         self._running_ids.add(request_id)
         has_begun = False
         try:
-            earlier_record = await self._store.begin_replay(own_record, int(self._expiry() * 1000) - KEEP_MS)
+            earlier_record = await self._store.begin_replay(own_record, int(self._expiry_clock() * 1000) - KEEP_MS)
             has_begun = earlier_record is None
         finally:
             if not has_begun:

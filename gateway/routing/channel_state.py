@@ -17,8 +17,8 @@ from gateway.domain.rate_limit import (
     change_limit,
     compute_reserve,
     compute_smooth_burst,
+    compute_wait_s,
     spend,
-    wait_s,
 )
 from gateway.domain.statistics import RingBuffer
 from gateway.frozen import frozen
@@ -292,7 +292,7 @@ class ChannelState:
 
     def _find_rate_limit(self, now_s: float) -> tuple[Obstacle, float] | None:
         rpm = self.channel.rpm
-        if rpm is not None and (wait := wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now_s)):
+        if rpm is not None and (wait := compute_wait_s(self.tat, (rpm, compute_smooth_burst(rpm)), 1, now_s)):
             return "rate", wait
         return None
 
@@ -337,8 +337,8 @@ class ChannelState:
             return None
         if all(key.find_limit_s(endpoint_key[1], account_id, now_s) for key in self.keys):
             return None
-        own_s = wait_s(self._insisting_of.get(account_id, 0.0), _INSISTING_RATE, 1, now_s)
-        return max(own_s, wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now_s))
+        own_s = compute_wait_s(self._insisting_of.get(account_id, 0.0), _INSISTING_RATE, 1, now_s)
+        return max(own_s, compute_wait_s(self._insisting, _ALL_INSISTING_RATE, 1, now_s))
 
     def note_insisting(self, account_id: int, now_s: float) -> None:
         self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now_s)

@@ -31,7 +31,9 @@ def open_media(base: BaseServices, client: HttpClient, stack: AsyncExitStack) ->
     links = SignedLinks(
         stores.images, folder.secret("media.key"), ttl_s=live_config.find_link_ttl_s, clock=options.clock
     )
-    fetcher = SafeFetcher(allow=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ))
+    fetcher = SafeFetcher(
+        find_allowed_networks=live_config.find_allowed_networks, find_proxy=open_environment_proxies(options.environ)
+    )
     stack.push_async_callback(fetcher.close)
     images = CreatedOnce(lambda: _make_images(base, client, fetcher, links))
     stack.push_async_callback(_close_images, images)

@@ -52,7 +52,7 @@ async def open_videos(
     content = VideoContent(media.stores.videos, provider_api)
     deliveries = WebhookDeliveryRepository(database)
     idempotency = IdempotencyService(
-        IdempotencyRepository(database), jobs.tasks.process, jobs.clock, expiry=storage.retention_clock.now
+        IdempotencyRepository(database), jobs.tasks.process, jobs.clock, expiry_clock=storage.retention_clock.now
     )
     if storage.node is None:  # a node has done this for its own earlier process at registration
         await _take_over(storage.leftovers, jobs, idempotency, deliveries)

@@ -7,7 +7,7 @@ from functools import cache
 
 from sqlalchemy import BigInteger, ColumnElement, Select, Table, Update, and_, bindparam, case, func, select, update
 
-from gateway.domain.video import UNSENT_STATES
+from gateway.domain.video import UNACCEPTED_STATES
 from gateway.storage.row_mapping import DELIVERY_COLUMNS, VIDEO_COLUMNS
 from gateway.storage.schema import HAS_DUE_TIME, deliveries, videos
 
@@ -19,7 +19,7 @@ def write_video_claim(*, fetching: bool) -> Update:
     """Claim the longest due jobs of each channel in ``only``, up to ``each`` including those in progress."""
     is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_submitted = and_(
-        videos.c.state.in_(UNSENT_STATES), videos.c.lease_until_ms > _NOW
+        videos.c.state.in_(UNACCEPTED_STATES), videos.c.lease_until_ms > _NOW
     )  # by a request, not by a poller
     is_claimable = and_(is_claimable_state, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"), ~is_submitted)
     return _write_claim(videos, videos.c.channel, is_claimable).returning(

@@ -7,7 +7,7 @@ from sqlalchemy import ColumnElement, Delete, Select, Update, and_, bindparam, d
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import ENDED_STATES, UNSENT_STATES, Claim, VideoFilter, VideoJob
+from gateway.domain.video import ENDED_STATES, UNACCEPTED_STATES, Claim, VideoFilter, VideoJob
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
@@ -177,7 +177,7 @@ class VideoRepository:
         """Delete a job that no provider accepted, and store its request. Return False if it was submitted."""
 
         async def work(connection: AsyncConnection) -> bool:
-            delete_unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNSENT_STATES))
+            delete_unsent = delete(videos).where(videos.c.id == job.id, videos.c.state.in_(UNACCEPTED_STATES))
             if not (await connection.execute(delete_unsent)).rowcount:
                 return False
             await self._post_end(connection, job, row)

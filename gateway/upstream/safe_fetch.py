@@ -78,18 +78,18 @@ class SafeFetcher:
     port.
 
     Attributes:
-        allow: returns the private networks that the current settings allow.
+        find_allowed_networks: returns the private networks that the current settings allow.
         resolver: resolves host names; None for the system's resolver.
     """
 
     def __init__(
         self,
         *,
-        allow: Callable[[], Networks],
+        find_allowed_networks: Callable[[], Networks],
         resolver: AbstractResolver | None = None,
         find_proxy: FindProxy = use_channels_proxy,
     ) -> None:
-        self._allow = allow
+        self._find_allowed_networks = find_allowed_networks
         self._find_proxy = find_proxy
         self._judging = _open_session(resolver, self._make_socket)
         self._trusting_session = _open_session(resolver, None)
@@ -221,7 +221,7 @@ class SafeFetcher:
             raise EgressRefused(words.forbidden, phase="connect")
 
     def _may_connect(self, address: str) -> bool:
-        return is_public(address) or ("%" not in address and is_inside(address, self._allow()))
+        return is_public(address) or ("%" not in address and is_inside(address, self._find_allowed_networks()))
 
     def _make_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         """Check an address and return a socket for it. Raises ``OSError`` for an address that is not allowed.

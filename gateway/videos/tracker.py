@@ -165,9 +165,9 @@ class VideoTracker:
         return None
 
     async def _complete(self, job: VideoJob, media: AnyMedia) -> None:
-        stored_job = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
+        job_with_media = attrs.evolve(job, media_id=media.id, media_bytes=media.size, media_type=media.media_type)
         # If the store does not answer, the file stays: the commit may have reached the database.
-        is_completed = await self._jobs.complete(stored_job)
+        is_completed = await self._jobs.complete(job_with_media)
         if not is_completed:  # the job was cancelled, or an earlier commit has reached the database
             await self._video_content.remove(media.id)
 

@@ -19,6 +19,7 @@ from gateway.domain.rate_limit import (
     RateLimitWindow,
     change_limit,
     compute_smooth_burst,
+    compute_wait_s,
     correct_all,
     remaining,
     reset_s,
@@ -26,7 +27,6 @@ from gateway.domain.rate_limit import (
     spend,
     spend_all,
     undo_spend,
-    wait_s,
 )
 from tests.support.table_rows import table_rows
 
@@ -42,7 +42,7 @@ def times(gaps_ms: list[int]) -> list[float]:
 
 def find_wait(tat: float, limit: int, cost: int, now: float) -> float:
     """The wait under the burst of a channel."""
-    return wait_s(tat, (limit, compute_smooth_burst(limit)), cost, now)
+    return compute_wait_s(tat, (limit, compute_smooth_burst(limit)), cost, now)
 
 
 def rate_of(tat: float, limit: int) -> Rate:
@@ -303,10 +303,10 @@ def test_a_whole_minute_of_a_caller_may_start_at_once_unless_its_burst_is_smalle
     assert most == (limit if burst is None else min(limit, burst))
     tat = spend(START, limit, most - 1, START)
     assert remaining(tat, limit, most, START) == 1
-    assert wait_s(tat, (limit, most), 1, START) == 0
+    assert compute_wait_s(tat, (limit, most), 1, START) == 0
     tat = spend(tat, limit, 1, START)
     assert remaining(tat, limit, most, START) == 0
-    assert wait_s(tat, (limit, most), 1, START) == pytest.approx(60 / limit, rel=1e-3, abs=1e-6)
+    assert compute_wait_s(tat, (limit, most), 1, START) == pytest.approx(60 / limit, rel=1e-3, abs=1e-6)
 
 
 @table_rows(

@@ -13,7 +13,7 @@ from gateway.domain.video import (
     CANCELLED,
     ENDED_STATES,
     TRANSITIONS,
-    UNSENT_STATES,
+    UNACCEPTED_STATES,
     Reference,
     VideoError,
     VideoJob,
@@ -76,8 +76,8 @@ def test_no_job_goes_back_and_only_the_submit_is_tried_again() -> None:
 
 
 def test_a_job_is_completed_only_by_a_provider_that_was_asked() -> None:
-    assert all("completed" not in TRANSITIONS[state] for state in UNSENT_STATES)
-    assert {state for state in STATES if set(UNSENT_STATES) & set(TRANSITIONS[state])} == {"created", "submitting"}
+    assert all("completed" not in TRANSITIONS[state] for state in UNACCEPTED_STATES)
+    assert {state for state in STATES if set(UNACCEPTED_STATES) & set(TRANSITIONS[state])} == {"created", "submitting"}
 
 
 @table_rows(("before", "after"), PAIRS, ids=str)

@@ -236,7 +236,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[asyncio.Runner]:
 async def attack(
     url: str, allow: Networks = STRANGER, names: Mapping[str, Sequence[str]] = NAMES, *, proxy: str | None = None
 ) -> bytes:
-    fetcher = SafeFetcher(allow=lambda: allow, resolver=Resolver(names))
+    fetcher = SafeFetcher(find_allowed_networks=lambda: allow, resolver=Resolver(names))
     try:
         return await fetcher.fetch(url, trusted_origin=None, proxy=proxy, limit_bytes=1000, timeout_s=5)
     finally:
@@ -308,7 +308,7 @@ async def must_refuse(go: Way, fetcher: SafeFetcher, url: str) -> None:
 def test_no_file_is_opened_and_no_webhook_sent_there_either(runner: asyncio.Runner, access: Way) -> None:
     async def try_all() -> None:
         victim = Listener()
-        fetcher = SafeFetcher(allow=lambda: STRANGER, resolver=Resolver(NAMES))
+        fetcher = SafeFetcher(find_allowed_networks=lambda: STRANGER, resolver=Resolver(NAMES))
         async with listen(victim, "127.0.0.1", "::1") as port:
             for template in [*LITERALS, *TRICKS, *(f"http://{name}:{{port}}/" for name in NAMES)]:
                 await must_refuse(access, fetcher, template.replace("{port}", str(port)))
@@ -324,7 +324,7 @@ LED_TO = ["127.0.0.1", "[::1]", "[::ffff:7f00:1]", "2130706433", "localhost", "m
 def test_no_redirect_leads_a_file_there_and_a_webhook_follows_none(runner: asyncio.Runner) -> None:
     async def be_led() -> None:
         victim, entry = Listener(), Listener()
-        fetcher = SafeFetcher(allow=lambda: ENTRY_ONLY, resolver=Resolver(NAMES))
+        fetcher = SafeFetcher(find_allowed_networks=lambda: ENTRY_ONLY, resolver=Resolver(NAMES))
         async with listen(victim, "127.0.0.1", "::1") as port, listen(entry, ENTRY) as entry_port:
             for host in LED_TO:
                 to = f"http://{host}:{entry_port if host == ENTRY else port}/"
@@ -408,7 +408,7 @@ def test_a_name_that_turns_private_is_judged_again(runner: asyncio.Runner) -> No
         async with listen(entry, ENTRY) as port:
             names = {"turning.test": [ENTRY]}
             resolver = Resolver(names)
-            fetcher = SafeFetcher(allow=lambda: ENTRY_ONLY, resolver=resolver)
+            fetcher = SafeFetcher(find_allowed_networks=lambda: ENTRY_ONLY, resolver=resolver)
             with bind(ENTRY) as (_,):
                 url = f"http://turning.test:{port}/"
                 limits = {"limit_bytes": 100, "timeout_s": 5}

@@ -8,7 +8,15 @@ import pytest
 from sqlalchemy import func, select
 
 from gateway.domain.request_log import RequestFilter
-from gateway.domain.video import INTERRUPTED, TRANSITIONS, UNSENT_STATES, VideoError, VideoFilter, VideoJob, VideoState
+from gateway.domain.video import (
+    INTERRUPTED,
+    TRANSITIONS,
+    UNACCEPTED_STATES,
+    VideoError,
+    VideoFilter,
+    VideoJob,
+    VideoState,
+)
 from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.database import Database
 from gateway.storage.schema import usage_hours
@@ -220,7 +228,7 @@ async def test_only_a_job_that_no_provider_took_is_dropped(archive: Archive, sta
     job = make_job(0, state=state, owner="me")
     await fill(archive, job)
     row = attrs.evolve(job.receipt, cost_nanos=0, status=400)
-    unsent = state in UNSENT_STATES
+    unsent = state in UNACCEPTED_STATES
     assert await archive.videos.drop(job, row) == unsent
     assert await archive.videos.find(job.id) == (None if unsent else job)
     assert await read_ids(archive.requests) == (["req_0"] if unsent else [])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from gateway.domain.request_log import RequestFilter, RequestRecord
-from gateway.domain.video import UNSENT_STATES, Claim, VideoFilter, VideoJob
+from gateway.domain.video import UNACCEPTED_STATES, Claim, VideoFilter, VideoJob
 from tests.support.ledger_model import LedgerModel
 
 
@@ -35,7 +35,7 @@ class VideoModel:
 
     async def drop(self, job: VideoJob, row: RequestRecord) -> bool:
         known = self._jobs.get(job.id)
-        if known is None or known.state not in UNSENT_STATES:
+        if known is None or known.state not in UNACCEPTED_STATES:
             return False
         del self._jobs[job.id]
         await self._books.post([row])

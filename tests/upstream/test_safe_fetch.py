@@ -61,7 +61,7 @@ def names() -> Names:
 
 @pytest.fixture
 async def fetcher(allowing: Settings, names: Names) -> AsyncIterator[SafeFetcher]:
-    fetcher = SafeFetcher(allow=allowing.find, resolver=names)
+    fetcher = SafeFetcher(find_allowed_networks=allowing.find, resolver=names)
     yield fetcher
     await fetcher.close()
     del fetcher

@@ -30,7 +30,7 @@ class Allowing:
 
     def __init__(self) -> None:
         self.networks: Networks = ()
-        self.fetcher = SafeFetcher(allow=lambda: self.networks)
+        self.fetcher = SafeFetcher(find_allowed_networks=lambda: self.networks)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ class Guarded:
 
     def __init__(self) -> None:
         self.networks: Networks = ()
-        self.fetcher = SafeFetcher(allow=lambda: self.networks)
+        self.fetcher = SafeFetcher(find_allowed_networks=lambda: self.networks)
         self.webhook_sender = WebhookSender(self.fetcher, find_secret, time.time)
 
 

@@ -7,7 +7,7 @@ import attrs
 from sqlalchemy import insert, select, text, update
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import TRANSITIONS, UNSENT_STATES, VideoJob
+from gateway.domain.video import TRANSITIONS, UNACCEPTED_STATES, VideoJob
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.kept_videos import parse_state
@@ -55,7 +55,7 @@ def _free_job(job: VideoJob, process: str) -> VideoJob:
     """Return the job as it was before its end, without an owner unless this process is submitting it."""
     if job.ended:
         job = attrs.evolve(job, state="processing", completed_ms=None)
-    if job.state in UNSENT_STATES and job.owner == process:
+    if job.state in UNACCEPTED_STATES and job.owner == process:
         return job
     return job.release(job.updated_ms)
 

@@ -82,10 +82,13 @@ WIDEST_SIZES = (*WIDE_SIZES, *_list_sizes(_USUAL_RATIOS, ("512",)), *_list_sizes
 """Sizes of gemini-3.1-flash-image."""
 
 
-def parse_shape(size: str, allowed_sizes: tuple[str, ...] | None) -> AspectRatio:
-    """Return the ratio and tier for ``size``. Raises ``InvalidRequest`` for an unknown size."""
+def parse_shape(size: str, suggested_sizes: tuple[str, ...] | None) -> AspectRatio:
+    """Return the aspect ratio and tier of ``size``.
+
+    Raises ``InvalidRequest`` for a size in no table. The message names ``suggested_sizes``; None: the usual sizes.
+    """
     shape = _RATIOS_BY_SIZE.get(size)
     if shape is None:
-        known_sizes = [size_name for size_name in allowed_sizes or USUAL_SIZES if size_name in _RATIOS_BY_SIZE]
+        known_sizes = [size_name for size_name in suggested_sizes or USUAL_SIZES if size_name in _RATIOS_BY_SIZE]
         raise InvalidRequest(f"'size' must be one of {', '.join(known_sizes) or 'auto'}", param="size")
     return shape

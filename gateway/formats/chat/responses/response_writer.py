@@ -41,7 +41,7 @@ class _Text:
     kind: str
     part_ids: Body
     delta_head: bytes = b""
-    text: StringIO = attrs.Factory(StringIO)
+    buffer: StringIO = attrs.Factory(StringIO)
 
 
 @attrs.define(eq=False)
@@ -276,7 +276,7 @@ class ResponseStreamSerializer:
         if item.value["type"] == "function_call":
             return self._write_delta(item.text, arguments)
         self._count_chars(arguments)
-        item.text.text.write(arguments)
+        item.text.buffer.write(arguments)
         return b""
 
     def _add_image(self, event: chat.ImageOutput) -> bytes:
@@ -293,7 +293,7 @@ class ResponseStreamSerializer:
         self.chars += len(piece)
         if self.chars > MAX_ANSWER_CHARS:
             self._count_chars("")
-        text.text.write(piece)
+        text.buffer.write(piece)
         delta_head = text.delta_head
         if not delta_head:
             delta_head = text.delta_head = _make_delta_head(text)
@@ -337,7 +337,7 @@ class ResponseStreamSerializer:
         text, item.text = item.text, None
         if text is None:
             return b""
-        value = text.text.getvalue()
+        value = text.buffer.getvalue()
         part = _build_part(text.kind, value)
         if text.kind == _SUMMARY_EVENTS:
             item.value["summary"].append(part)
@@ -349,7 +349,7 @@ class ResponseStreamSerializer:
         return done_event + self._write_event("response.content_part.done", **text.part_ids, part=part)
 
     def _close_call(self, item: _Item, status: str) -> bytes:
-        arguments, part_ids = ("", {}) if item.text is None else (item.text.text.getvalue(), item.text.part_ids)
+        arguments, part_ids = ("", {}) if item.text is None else (item.text.buffer.getvalue(), item.text.part_ids)
         if item.value["type"] == "function_call":
             item.value |= {"status": status, "arguments": arguments}
             name = item.value["name"]
@@ -389,7 +389,7 @@ def _build_part(kind: str, text: str) -> Body:
 
 
 def _has_complete_arguments(call: _Item) -> bool:
-    return call.text is not None and bool(as_object(loads_or_none(call.text.text.getvalue().encode())))
+    return call.text is not None and bool(as_object(loads_or_none(call.text.buffer.getvalue().encode())))
 
 
 def build_usage(report: chat.UsageReport) -> Body:
