@@ -22,7 +22,7 @@ async def recover(
     *,
     on_crash: OnCrash | None,
     now_ms: int,
-    list_charges: Callable[[RequestRecord], str] = lambda _: "",
+    list_charges: Callable[[RequestRecord], str],
 ) -> None:
     """Store the unfinished requests. Rows that are already stored do not change. Raises ``StoreUnavailable``.
 

@@ -92,7 +92,7 @@ async def test_a_row_is_charged_once_however_often_it_is_set_aside(database: Dat
     written.record_end(row)  # as if the process had been killed before it forgot the row
     written.close()
     again = RequestJournal(tmp_path / JOURNAL)
-    await recover(again.leftovers, ledger, again, on_crash="release", now_ms=NOON_MS)
+    await recover(again.leftovers, ledger, again, on_crash="release", now_ms=NOON_MS, list_charges=lambda _: "")
     again.close()
     report = await audit(database)
     assert (report["problems"], report["charged_nanos"], aside.count) == ([], COST, 2)

@@ -207,7 +207,9 @@ class BillingServices:
         os.close(self.journal._file)
         self._open()
         left = self.journal.leftovers
-        await recover(left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000))
+        await recover(
+            left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000), list_charges=lambda _: ""
+        )
         self._build(await load_balances(self.disk, lambda: self.now))
 
     async def set_clock(self, now: float) -> None:
