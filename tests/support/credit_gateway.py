@@ -96,7 +96,9 @@ class LeasedGateway:
 
     async def start(self) -> None:
         left, now_ms = self.journal.leftovers, int(self.now * 1000)
-        post = partial(recover, left, self.ledger, self.journal, on_crash="release", now_ms=now_ms)
+        post = partial(
+            recover, left, self.ledger, self.journal, on_crash="release", now_ms=now_ms, list_charges=lambda _: ""
+        )
         await self.credit.open(self.database, post)
         self.journal.renew()
         self.workers.start("keep_credit", self.credit.keeper.run)
