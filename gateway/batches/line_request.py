@@ -10,7 +10,7 @@ import structlog
 
 from gateway import errors
 from gateway.auth.api_keys import ApiKeyAuthenticator
-from gateway.billing.quota import QuotaService
+from gateway.billing.quota import QuotaService, build_start
 from gateway.billing.settlement import Settlement, find_outcome
 from gateway.billing.step_reservation import keep_reserved
 from gateway.domain import exact_json
@@ -19,7 +19,7 @@ from gateway.domain.attribution import AttributionRules, find_attribution
 from gateway.domain.batch import Batch, BatchLine, LineResult
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
-from gateway.domain.request_log import Outcome
+from gateway.domain.request_log import Outcome, RequestStart
 from gateway.error_status import find_page
 from gateway.formats.batches.lines import find_line_format
 from gateway.formats.batches.openai import build_error_response
@@ -129,6 +129,7 @@ class LineRequest:
         self._format = find_line_format(batch.endpoint)
         self._loop = asyncio.get_running_loop()
         self._waits_left = MAX_CHANNEL_WAITS
+        self._start: RequestStart | None = None
         self.context = context = RequestContext(make_request_id())
         context.operation = batch.operation
         context.started_ms = int(services.clock() * 1000)
@@ -213,7 +214,12 @@ class LineRequest:
                 context.target_list = targets = self._find_targets(inference)
                 targets.leave_room()
                 services.quota.check_low_priority(context.caller, inference)
-                await services.quota.admit(context, targets.rank())
+                ranked_targets = targets.rank()
+                # ``send`` records the start, once the line's mark is durable: a line without a mark is sent again after
+                # a crash, and must not be on record twice.
+                reservation = await services.quota.admit(context, ranked_targets, journaled=False)
+                channel = ranked_targets[0].channel.name if ranked_targets else None
+                self._start = build_start(context, channel, reservation.nanos - reservation.extra_nanos)
             except (errors.RateLimited, errors.StoreUnavailable, errors.NoHealthyChannel) as fault:
                 await self._await_channel(fault, wait)
                 context.caller = services.find_caller(self._batch.key_id)
@@ -242,8 +248,13 @@ class LineRequest:
         await wait(min(error.retry_after_s or 1, MAX_WAIT_S))
 
     async def send(self, wait: WaitFunction) -> LineResult | None:
-        """Send an admitted request and return its result; None if the batch stopped while it waited for a channel."""
+        """Record the start of an admitted request, send the request and return its result.
+
+        Returns None if the batch stopped while the request waited for the database or for a channel.
+        """
         try:
+            if self._start is not None:
+                await self._record_start(self._start, wait)
             answer = await self._fetch(wait)
         except errors.GatewayError as fault:
             self._settle(find_outcome(fault), fault)
@@ -263,6 +274,13 @@ class LineRequest:
         if len(answer.body) > MAX_ON_LOOP:
             return await run_in_thread(self._format.build_answer, *line_parts)
         return self._format.build_answer(*line_parts)
+
+    async def _record_start(self, start: RequestStart, wait: WaitFunction) -> None:
+        while True:
+            try:
+                return await self._services.quota.record_start(self.context, start)
+            except errors.StoreUnavailable as fault:
+                await self._await_channel(fault, wait)
 
     async def _fetch(self, wait: WaitFunction) -> forward.ProviderAnswer:
         context, services = self.context, self._services

@@ -144,6 +144,13 @@ class QuotaService:
                 self.release(ctx)
         return await self.admit(ctx, affordable, journaled=journaled)
 
+    async def record_start(self, ctx: RequestContext, start: RequestStart) -> None:
+        """Record the start of a request that was admitted with ``journaled=False``.
+
+        Raises ``StoreUnavailable``, and the errors of a caller who may no longer send the request.
+        """
+        self._journal.start_at_once(start) or await self._record_start(ctx, start)
+
     async def admit_part(self, ctx: RequestContext, target: Target, longest: InferenceRequest) -> None:
         """Admit a part of a session that already counts as a concurrent request. ``longest`` has its maximum tokens.
 

@@ -10,9 +10,12 @@ import orjson
 import pytest
 from openai.types import Batch
 
+from gateway.domain.batch import Batch as StoredBatch
 from gateway.server.context import SERVICES
 from gateway.storage.batches import BatchRepository, find_no_process
+from gateway.storage.data_folder import JOURNAL
 from gateway.storage.file_folder import name_file
+from gateway.storage.journal import parse_journal
 from tests.support.batch_calls import ask, await_end, await_requests, limited, make_line, read_results, start
 from tests.support.fast_provider import Reaction, SwiftUpstream, failing, hanging, slow, well
 from tests.support.gateway import KEY, channel, start_gateway
@@ -225,6 +228,38 @@ async def test_a_stop_does_not_lose_lines_that_wait_for_a_channel(
         finally:
             second.audited = False
             await second.close()
+
+
+async def test_a_line_is_on_record_once_its_mark_is_durable(
+    gateway_with: StartGateway, sdk: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash, a line without a durable mark is sent again: a record of its start would be a second one."""
+    save, marks, commits_on = BatchRepository.save_batch, asyncio.Event(), asyncio.Event()
+
+    async def save_late(repository: BatchRepository, batch: StoredBatch) -> bool:
+        if batch.claimed:
+            marks.set()
+            await commits_on.wait()
+        return await save(repository, batch)
+
+    monkeypatch.setattr(BatchRepository, "save_batch", save_late)
+    async with SwiftUpstream(hanging) as up:
+        gateway = await gateway_with(limited(up))
+        services, client = gateway.app[SERVICES], sdk(gateway)
+        batch = await start(client, [ask(number) for number in range(3)])
+        async with asyncio.timeout(20):
+            await marks.wait()
+            while services.billing.quota.open_reservations < 3:  # noqa: ASYNC110 - the lines have no event
+                await asyncio.sleep(0.01)
+        journal = gateway.folder.path / JOURNAL
+        assert not parse_journal(journal.read_bytes())[0]
+        assert not up.seen
+        commits_on.set()
+        await await_requests(up, 3)
+        started = parse_journal(journal.read_bytes())[0]
+        assert [(left.row.client_request_id, left.row.channel) for left in started] == [(batch.id, "up")] * 3
+        up.die()
+        assert count(await await_end(client, batch)) == (3, 0, 3)
 
 
 async def test_a_batch_goes_on_without_the_name_of_its_input(gateway_with: StartGateway, sdk: MakeClient) -> None:
