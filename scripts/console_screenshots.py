@@ -1,4 +1,4 @@
-"""Takes screenshots of every page of the console: in each language, at three widths, in light and in dark.
+"""Takes screenshots of every page of the console: in each language, at four widths, in light and in dark.
 
     python scripts/console_screenshots.py FOLDER [--only keys --only health] [--language zh-Hans] [--width 390]
 
@@ -22,7 +22,7 @@ from tests.browser.seed import open_used_gateway
 from tests.browser.test_pages import ALONE, SHOWN
 from tests.browser.user import Visitor
 
-WIDTHS: Mapping[int, int] = {1920: 1080, 820: 1180, 390: 844}
+WIDTHS: Mapping[int, int] = {1920: 1080, 1440: 900, 1024: 768, 390: 844}
 """Width -> height of the window."""
 SCHEMES = ("light", "dark")
 

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
+from gateway.domain.channel import DEFAULT_QUEUE, QueueSettings
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.provider import KEY, Provider
@@ -469,3 +471,52 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     kept = {name: value for name, value in step.items() if name not in {"wait_s", "shadow"}}
     assert (await site.operate("GET", "/routes/whole"))["step"][1] == kept | {"balance": "latency"}
     await site.operate("DELETE", "/routes/whole")
+
+
+async def test_a_queue_is_set_by_its_fields_changed_and_taken_back(site: VisitedGateway, ada: Visitor) -> None:
+    new = site.known["provider"].channel("gpu", models=["endless"], max_concurrency=1)
+    await site.operate("POST", "/channels?check=none", new)
+
+    async def read_queue() -> Any:
+        return (await site.operate("GET", "/channels/gpu"))["queue"]
+
+    page = ada.page
+    await ada.go("/channels/gpu")
+    await ada.unfold("More settings")
+    for label, value in (
+        ("Longest wait (s)", DEFAULT_QUEUE.wait_s),
+        ("Switch models after (s)", DEFAULT_QUEUE.switch_after_s),
+    ):
+        await expect(page.get_by_label(f"{label} optional")).to_have_accessible_description(f"Blank: {value:g}")
+    await ada.write("Waiting requests optional", "5")
+    await ada.send("Save")
+    assert await read_queue() == attrs.asdict(QueueSettings(5))
+    await ada.unfold("More settings")
+    await ada.write("Longest wait (s) optional", "0")
+    await page.get_by_label("Only one model at a time").check()
+    ada.watch.refusals = {400}
+    await ada.press("Save")
+    await expect(page.locator('[data-error-of="queue.wait_s"]')).to_be_visible()
+    await ada.write("Longest wait (s) optional", "2.5")
+    await ada.send("Save")
+    assert await read_queue() == attrs.asdict(QueueSettings(5, 2.5, one_model=True))
+    await ada.unfold("More settings")
+    await ada.write("Waiting requests optional", "")
+    await ada.send("Save")
+    assert await read_queue() is None
+    await site.operate("DELETE", "/channels/gpu")
+
+
+async def test_the_loop_rule_of_a_key_is_set_by_its_fields_and_taken_back(site: VisitedGateway, ada: Visitor) -> None:
+    key = await site.operate("POST", "/keys", {"name": "looping", "account": "acme", "rpm": 600})
+
+    async def read_rule() -> Any:
+        return (await site.operate("GET", f"/keys/{key['id']}"))["loops"]
+
+    await ada.go(f"/keys/{key['id']}")
+    for times, window, rule in (("5", "", (5, 300)), ("5", "60", (5, 60)), ("7", "60", (7, 60)), ("", "60", None)):
+        await ada.write("Same conversation at most optional", times)
+        await ada.write("Within (seconds) optional", window)
+        await ada.send("Save")
+        assert await read_rule() == (None if rule is None else {"same_prompt": rule[0], "window_s": rule[1]})
+    await site.operate("DELETE", f"/keys/{key['id']}")

@@ -125,4 +125,4 @@ async def test_quotas_that_will_be_reached_are_forecast_on_their_pages(gateway_w
                 _, page = await ada.open(path)
                 assert "Key acme/app" in page
                 assert 'datetime="2026-11-30T18:00:00Z"' in page  # half of what half a day has cost
-                assert "by this period" in page
+                assert "at this period" in page

@@ -4,7 +4,8 @@
 //     its fields become the body; data-as="number|list|json|bool|time|factors|pairs" says what of. In a PATCH those do that were
 //     touched, and an empty one takes a setting back (null; with data-blank="omit" it stays); elsewhere all that are not
 //     empty. data-then: where to go afterwards ("reload": here again; {names} are of the answer, whose "continue_at" goes first); without it a "done"
-//     event carries the answer. A {name} in data-call is a field's value.
+//     event carries the answer. A {name} in data-call is a field's value. Fields a.b and a.c become the object a, null if the
+//     first is empty.
 //     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //
@@ -48,6 +49,13 @@ function isTouched(field) {
   return field.selectedIndex !== Math.max(before, 0);
 }
 
+function readObject(form, name) {
+  const fields = [...form.elements].filter((field) => field.name.startsWith(`${name}.`));
+  if (readValue(fields[0]) === null) return null;
+  const values = fields.map((field) => [field.name.slice(name.length + 1), readValue(field)]);
+  return Object.fromEntries(values.filter(([, value]) => value !== null));
+}
+
 // `change`: what was not touched is not told, for somebody else may have changed it since the page was written.
 function readForm(form, change) {
   const body = {};
@@ -55,8 +63,9 @@ function readForm(form, change) {
     if (!field.name || field.disabled || field.closest("[hidden]") || (field.type === "radio" && !field.checked)) continue;
     if (field.dataset.blank === "omit" && field.value.trim() === "") continue;
     if (change && !isTouched(field)) continue;
-    const value = readValue(field);
-    if (value !== null || change) body[field.name] = value;
+    const [name, ...inner] = field.name.split(".");
+    const value = inner.length ? readObject(form, name) : readValue(field);
+    if (value !== null || change) body[name] = value;
   }
   return body;
 }
@@ -70,8 +79,10 @@ function clearErrors(form) {
 }
 
 export function showFault(form, fault) {
-  const name = (fault.param ?? "").split(/[.[]/)[0];
-  const place = name && [...form.querySelectorAll("[data-error-of]")].find((one) => one.dataset.errorOf === name);
+  const places = [...form.querySelectorAll("[data-error-of]")];
+  const find = (name) => places.find((place) => name && place.dataset.errorOf === name);
+  const place = find(fault.param) ?? find((fault.param ?? "").split(/[.[]/)[0]);
+  const name = place?.dataset.errorOf;
   const field = name && form.elements.namedItem(name);
   const general = form.querySelector("[data-error]");
   const where = place && !place.closest("[hidden]:not(.error)") ? place : general;
