@@ -145,7 +145,7 @@ class AccountingService:
     async def credit(
         self, owner: Account | ApiKey, spec: CreditSpec, by: Actor = OPERATOR, *, subject: str = ""
     ) -> Fields:
-        """Add to a balance, or set it, by a ledger entry. A ``reference`` makes the call idempotent.
+        """Add to a balance, or set it, by a ledger entry; return entry and balance. A ``reference`` allows repetitions.
 
         ``subject`` is the owner's name in the audit log; the default is ``owner.name``.
 

@@ -16,7 +16,7 @@ _MODEL_PREFIX = "model:"
 
 
 def is_subject(value: str) -> bool:
-    """Return whether ``value`` says what a limit is of."""
+    """Return whether ``value`` names the subjects of a limit."""
     glob = value.removeprefix(_MODEL_PREFIX)
     is_model = glob != value and 0 < len(glob) <= _MAX_MODEL and glob.isprintable()
     return is_model or _SUBJECT.fullmatch(value) is not None

@@ -24,7 +24,7 @@ _parse_limit = defer_function("billing.limit_fields:parse_limit")
 
 @frozen
 class LimitSpec:
-    """``[[limit]]``: what each key, account, end user, session, tag or model may spend, ask or use in a window."""
+    """``[[limit]]``: what each key, account, end user, session, tag or model may spend in a window, or its rates."""
 
     name: str = attrs.field(metadata=NAME)
     of: str | None = attrs.field(

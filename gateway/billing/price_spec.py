@@ -36,7 +36,7 @@ _FACTORS = must("at most 16 names of service tiers with factors from 0 to 10, su
 
 @frozen
 class SettingSpec:
-    """A new value of a setting, which validates it."""
+    """A new value of a setting. The setting validates it."""
 
     value: Any
 
@@ -61,7 +61,7 @@ class TierSpec:
     cache_write_long_usd_per_million: Decimal | None = attrs.field(default=None, metadata=_TOKEN_PRICE)
 
     def tier(self, price: Price) -> Tier:
-        """Return the tier in integers, of a price without tiers."""
+        """Return the tier in nano-USD. Rates that the tier lacks are those of ``price``."""
         usd_by_name = {
             "input_nanos_per_million": self.input_usd_per_million,
             "cached_input_nanos_per_million": self.cached_input_usd_per_million,

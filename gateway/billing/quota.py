@@ -337,7 +337,7 @@ def _keep_affordable(error: QuotaExceeded, ctx: RequestContext, targets: Sequenc
 
 
 def _name_step(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:
-    """Add the cheapest step of the route, and why it does not get the request."""
+    """Add the cheapest step of the route to the message of ``error``, and why it does not get the request."""
     costs = [(target.find_reservation(inference), target.place) for target in targets]
     cost, place = min(costs, key=lambda one: one[0])
     if place is not None:
@@ -346,7 +346,7 @@ def _name_step(error: QuotaExceeded, inference: InferenceRequest, targets: Seque
 
 
 def _add_hint(error: QuotaExceeded, inference: InferenceRequest, targets: Sequence[Target]) -> None:
-    """Add the highest output limit at which the remaining money covers the request, if there is one."""
+    """Add the highest output limit that the remaining money covers, if there is one, to the message of ``error``."""
     usual = OPERATIONS[inference.operation].output_limit
     most = _find_fitting(inference, targets, error.room_nanos) if usual else 0
     if most:
@@ -371,7 +371,7 @@ def _find_fitting(inference: InferenceRequest, targets: Sequence[Target], room_n
 
 
 def find_highest(inference: InferenceRequest, target: Target, reads: ProviderReads) -> int:
-    """Return the highest cost of ``inference``, with the longest prompt and answers that are possible."""
+    """Return the highest cost of ``inference`` in nano-USD, with the longest possible prompt and answers."""
     limits_by_model = {target.model: target.limits}
     for model in target.named:
         limits_by_model[model] = find_limits(model)

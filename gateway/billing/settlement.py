@@ -75,7 +75,7 @@ class Settlement:
         now_ms: int,
         left: bool = False,
     ) -> RequestRecord:
-        """Settle a request once, and return its record. ``now`` is loop time; the client may have ``left``."""
+        """Settle a request once, and return its record. ``now`` is loop time. ``left``: the client has disconnected."""
         if ctx.record is not None:
             return ctx.record
         if (reservation := ctx.reservation) is None:  # no provider was asked: nothing is charged

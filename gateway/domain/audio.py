@@ -40,7 +40,7 @@ MAX_SPEECH_FACTOR = 16
 """The maximum ratio of speech to its estimate: a factor of four for a script with a syllable per letter, times four for
 the slowest speed."""
 SHORT_SPEECH_MS = 10_000
-"""The minimum of that limit, because the estimate leaves out the pauses of a short text."""
+"""The minimum of ``bound_speech_ms``, because the estimate leaves out the pauses of a short text."""
 SPOKEN_TOKENS_PER_BYTE = 2
 """Tokens per byte of text that speech rarely exceeds. English takes 1.4; letters that take longer have more bytes."""
 
@@ -225,7 +225,7 @@ def find_wav_seconds(head: bytes, size: int) -> float | None:
 
 
 def _parse_wav_rate(fmt: bytes) -> int:
-    """Return the bytes per second, or 0 if these are not plain samples."""
+    """Return the bytes per second by ``fmt``, the format chunk of a WAV file; 0 unless its samples are plain."""
     if len(fmt) < _WAV_FORMAT_BYTES:
         return 0
     tag, channels, samples, _, block, bits = struct.unpack("<HHIIHH", fmt[:_WAV_FORMAT_BYTES])

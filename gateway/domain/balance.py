@@ -97,7 +97,7 @@ class SpendCounter:
 
 @attrs.define
 class PeriodWindow:
-    """The counters of the current and the previous day or month. The previous one is kept for a clock set back."""
+    """The counters of the current and the previous day or month. The previous one is for a clock that is set back."""
 
     current: SpendCounter = attrs.Factory(SpendCounter)
     previous: SpendCounter | None = None
@@ -144,7 +144,7 @@ class AnyBalance(Protocol):
         ...
 
     def describe_spending(self, day: UtcDay) -> str:
-        """Return what a refusal says at its end; empty for nothing."""
+        """Return the end of a refusal's message; empty if there is nothing to add."""
         ...
 
     def find_status(self, day: UtcDay) -> int:
@@ -238,7 +238,7 @@ class Balance:
         self._record_overrun()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
-        """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the new overrun."""
+        """Spend ``cost_nanos``, release the reservation of ``held_nanos``, and return the new overrun."""
         if self._day is not day:
             self.begin_day(day)  # the reservation moves to the new period before it is released
         self.held_nanos -= held_nanos
@@ -370,7 +370,7 @@ class Reservation:
         return [balance for balance, room in credit_left if room is not None and room < missing_nanos]
 
     def extend_each(self, nanos: int, day: UtcDay) -> None:
-        """Raise the reservation to ``nanos`` in each balance separately, as far as that balance has it."""
+        """Raise the reservation to ``nanos`` in each balance separately, by no more than that balance has left."""
         missing_nanos = max(0, nanos - self.nanos)
         credit_left = [balance.find_room(day) for balance in self.balances]
         self.beyond = tuple([0 if room is None else min(missing_nanos, max(0, room)) for room in credit_left])
@@ -382,7 +382,7 @@ class Reservation:
         return ""
 
     def forget_windows(self) -> None:
-        """Let limits read their spending again: it is unknown for which windows the cost counts."""
+        """Let limits read their spending again, because the windows of the cost are unknown. Does nothing here."""
 
     def settle(self, cost_nanos: int, day: UtcDay, now_s: float = 0.0) -> Charge:  # noqa: ARG002 - limits have windows
         """Charge ``cost_nanos``. A second call changes nothing and returns the first result."""

@@ -132,7 +132,7 @@ class Channel:
         return self.find_alias(model) or model
 
     def serves(self, group: str | None) -> bool:
-        """Return whether keys of ``group``, or keys without a group, may use it. Without groups it serves every key."""
+        """Return whether keys of ``group`` (None: no group) may use the channel. Without groups it serves every key."""
         return not self.groups or group in self.groups
 
     def keeps(self, model: str) -> bool:
@@ -160,7 +160,7 @@ def _list_parts(api_keys: tuple[str, ...]) -> Iterator[str]:
 
 
 def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:
-    """Yield the password as written and decoded, and the pair in base64, as it is sent."""
+    """Yield the password as written and decoded, and user name and password in base64, as they are sent."""
     url_parts = urlsplit(proxy or "")
     if url_parts.password:
         yield url_parts.password

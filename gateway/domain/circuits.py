@@ -53,7 +53,7 @@ class Circuit:
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
     def get_own(self, account_id: int) -> CircuitBreaker:
-        """Return the breaker of an account. Create it if needed; with ``MAX_ACCOUNTS``, an old breaker is dropped."""
+        """Return the breaker of an account, a new one if needed. With ``MAX_ACCOUNTS``, it replaces an old breaker."""
         own_breaker = self.accounts.get(account_id)
         if own_breaker is None:
             if len(self.accounts) >= MAX_ACCOUNTS:

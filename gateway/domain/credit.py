@@ -130,7 +130,7 @@ class CreditAuthority(Protocol):
         ...
 
     async def recall(self, balances: Collection[BalanceId]) -> None:
-        """Ask every other node for its idle credit."""
+        """Ask every other node for its idle credit of ``balances``."""
         ...
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:

@@ -49,7 +49,7 @@ def loads(data: bytes) -> Any:
 
 
 def load_arguments(text: str) -> Any:
-    """Parse a model's arguments, like ``loads`` but without ``NaN`` and ``Infinity``. Raises ``ValueError``."""
+    """Parse the arguments of a tool call: like ``loads``, without ``NaN`` and ``Infinity``. Raises ``ValueError``."""
     data = text.encode(errors="replace")
     try:
         return load_exactly(data, orjson.loads(data))

@@ -19,7 +19,7 @@ HISTORY_WEEKS = 7
 MAX_AHEAD_S = 366 * DAY_S
 """How far a limit without a window's end is forecast."""
 _MIN_ELAPSED_SHARE = 100
-"""The pace of a window is measured over at least this part of it: its first minutes say little."""
+"""The pace of a window is measured over at least one hundredth of it, because its first minutes say little."""
 
 Basis = Literal["past_weeks", "this_window"]
 """The source of a forecast: the same hours or days of the last weeks, or the pace since the window began."""

@@ -39,14 +39,14 @@ _MPEG_FRAME_PATTERN = re.compile(rb"\xff[\xe2-\xe7\xf2-\xf7\xfa-\xff][\x00-\xef]
 _MPEG_SAMPLES = {1: (576, 1_152), 2: (1_152, 1_152), 3: (384, 384)}
 """Samples in a frame by the two bits of its layer (1 is III): of the later versions, and of the first."""
 _MPEG_RATES = (44_100, 48_000, 32_000)
-"""By two bits; the fourth value is invalid."""
+"""Samples a second of the first version, by two bits of a header. The fourth value of these bits is invalid."""
 _MPEG_DIVISORS = {3: 1, 2: 2, 0: 4}
 """Divisor of those rates by the two bits of the version."""
 _FIRST_VERSION = 3
 
 
 def is_mpeg(start: bytes) -> bool:
-    """Return whether an MPEG audio frame starts there."""
+    """Return whether ``start`` begins with an MPEG audio frame."""
     return _MPEG_FRAME_PATTERN.match(start) is not None and _parse_mpeg_seconds(start[:3]) > 0
 
 

@@ -86,7 +86,7 @@ def is_inside(address: str | None, networks: Iterable[Network]) -> bool:
 
 
 def find_subnet(address: str) -> str:
-    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6. Else empty."""
+    """Return the part of ``address`` that its owner cannot choose: all of IPv4, 64 bits of IPv6. Else empty text."""
     parsed_address = _parse_address(address)
     if isinstance(parsed_address, IPv6Address):
         return str(int(parsed_address) >> _SUBNET_BITS)

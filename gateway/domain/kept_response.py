@@ -7,7 +7,7 @@ from gateway.frozen import frozen
 
 @frozen
 class KeptRules:
-    """How long responses are kept (0: not at all), and how many bytes an account's may occupy (0: no limit)."""
+    """How long responses are kept (0: not at all), and how many bytes those of one account may occupy (0: no limit)."""
 
     keep_days: float
     max_total_bytes: int

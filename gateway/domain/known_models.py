@@ -35,7 +35,7 @@ _BY_NAME: tuple[tuple[re.Pattern[str], ModelKind], ...] = (
     (re.compile(r"imagen?\b|imagine|dall-e|\bflux|diffusion|sdxl|\bsd3|kolors|seedream|cogview|recraft"), "image"),
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "image"),
 )
-"""Name patterns for each kind of model but chat models: most providers' lists do not name a model's kind."""
+"""Name patterns of every kind of model except chat: most providers' lists do not name a model's kind."""
 
 _TEXT, _IMAGES, _FILES, _ALL = "text", "text image", "text image file", "text image audio video file"
 _CHAT = (
@@ -76,11 +76,11 @@ _MEANT: dict[ModelKind, tuple[tuple[Modality, ...] | None, tuple[Modality, ...] 
     "image": (None, ("image",)),
     "video": (None, ("video",)),
 }
-"""What a kind itself says of input and output."""
+"""The modalities of input and output that a kind implies; None: unknown."""
 
 
 def find_kind_by_name(name: str) -> ModelKind | None:
-    """Return the kind that a model's name tells; None if it tells none, as the names of most chat models."""
+    """Return the kind of a model by its name; None if the name does not show it, as with most chat models."""
     lower_name = name.lower()
     return next((kind for pattern, kind in _BY_NAME if pattern.search(lower_name)), None)
 

@@ -51,7 +51,7 @@ class CreditDemand:
         self.large_nanos = max(nanos, self.large_nanos - self.large_nanos // 8)
 
     def find_slice(self, now_s: float) -> int:
-        """Return the credit to request in advance: two seconds of reservations, but 4 to 256 large reservations."""
+        """Return the credit to request in advance: two seconds' reservations, but from 4 to 256 large ones."""
         ahead = int(self._find_rate(now_s) * _AHEAD_S)
         return min(max(ahead, _MIN_REQUESTS * self.large_nanos), _MAX_REQUESTS * self.large_nanos)
 
@@ -138,7 +138,7 @@ class LeasedBalance(Balance):
         return min(0, self.room_nanos) if self.lease_unknown else self.room_nanos
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:
-        """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the excess over the grant."""
+        """Spend ``cost_nanos``, release the reservation of ``held_nanos``, and return the excess over the grant."""
         old_overrun = max(0, -self.room_nanos)
         super().settle(held_nanos, cost_nanos, day)
         self.used_nanos += cost_nanos

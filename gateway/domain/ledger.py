@@ -45,7 +45,7 @@ class LedgerEntry:
 
 @frozen
 class Spending:
-    """The charges and credits of one key (None: of the account): in total, this month, and today."""
+    """The charges and credits of one key, or of the account if ``key_id`` is None: in total, this month, and today."""
 
     account_id: int
     key_id: int | None
@@ -97,10 +97,10 @@ class SubjectTotals:
 
     Attributes:
         is_complete: retention has deleted no row of the key and day.
-        usage_nanos: the sum of the day.
-        users_nanos: the sums of its users.
-        user_rows_nanos: its requests with a user.
-        unattributed_nanos: its requests without a user.
+        usage_nanos: the charges in the daily sums.
+        users_nanos: the sum of the users' charges.
+        user_rows_nanos: the charges of the rows with a user.
+        unattributed_nanos: the charges of the rows without a user.
     """
 
     day: int
@@ -144,7 +144,7 @@ def describe_overrun(owner: str, owner_id: int, nanos: int) -> str:
 
 
 def is_retired(row: RequestRecord, until_ms: int | None) -> bool:
-    """Return whether retention may have deleted the row: it has deleted its key's up to ``until_ms``."""
+    """Return whether retention may have deleted ``row``. It deleted the key's rows up to ``until_ms`` (None: none)."""
     return until_ms is not None and row.started_ms <= until_ms
 
 

@@ -1,4 +1,4 @@
-"""Limits: what a subject may spend, ask or use in a window. Pure: no clock, no I/O.
+"""Limits: what a subject may spend in a window, and its requests and tokens per minute. Pure: no clock, no I/O.
 
 A subject is one of the things that a limit counts apart: a key, an account, an end user, a session, a tag's value, or
 the models of an account. Subjects are texts that begin with the id of an account, or are the id of a key: the user
@@ -32,7 +32,7 @@ class Limit:
         keys: names of the keys whose requests count; empty: all keys.
         cap_nanos: what a subject may spend in a window, in nano-USD; None: no limit of money.
         window: the window that the cap is for, in the time zone ``timezone`` (IANA).
-        rpm: requests per minute; None: no limit. So is ``tpm``, tokens per minute.
+        rpm, tpm: requests and tokens per minute; None: no limit.
         status: the HTTP status of a refusal; None: 429, and 403 if the window never ends.
         until_s: when the limit ends, in Unix seconds; None: never.
         raises: the limit whose cap and rates are raised by those of this one; None: this is a limit of its own.

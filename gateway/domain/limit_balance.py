@@ -66,7 +66,7 @@ class LimitBook:
                 balance.recount_overrun()
 
     def open(self, subject: str) -> "LimitBalance":
-        """Return the balance of a subject, which is the most recently used one then."""
+        """Return the balance of a subject, a new one if needed, and mark it as the most recently used one."""
         balances = self.balances
         balance = balances.pop(subject, None)
         if balance is None:
@@ -124,7 +124,7 @@ class LimitBalance:
             self._record_overrun()
 
     def adopt(self, spent_by_start: Mapping[int, int], since_s: int) -> None:
-        """Set what the subject has spent, by window or slice, from ``since_s`` on; what was counted here included."""
+        """Set what the subject has spent from ``since_s`` on, by window or slice, including what was counted here."""
         start_s = self.book.start_s
         if start_s < since_s:  # the clock was set back since: it is not known
             self.start_s = -1
@@ -134,7 +134,7 @@ class LimitBalance:
         self._record_overrun()
 
     def forget(self) -> None:
-        """Let the spending be read again: it is unknown in which window a cost was counted."""
+        """Let the spending be read again, because the window in which a cost was counted is unknown."""
         self.complete, self.known_s = False, NEVER_S
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
@@ -164,7 +164,7 @@ class LimitBalance:
         self._record_overrun()
 
     def settle(self, held_nanos: int, cost_nanos: int, day: UtcDay) -> int:  # noqa: ARG002 - the book has the window
-        """Spend ``cost_nanos``, release its reservation of ``held_nanos``, and return the new overrun."""
+        """Spend ``cost_nanos``, release the reservation of ``held_nanos``, and return the new overrun."""
         if self.start_s != self.book.start_s:
             self.move()
         self.held_nanos -= held_nanos

@@ -118,7 +118,7 @@ def _sniff_brands(head: bytes) -> str | None:
 
 
 def _is_mp3_frame(head: bytes) -> bool:
-    """Return whether it starts with a Layer III header that has a bit rate and a sample rate."""
+    """Return whether ``head`` starts with a Layer III header that has a bit rate and a sample rate."""
     if len(head) < 3 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:  # noqa: PLR2004 - 11 bits of sync, then the layer
         return False
     return head[1] & 0x18 != 0x08 and head[2] >> 4 != 0x0F and head[2] & 0x0C != 0x0C  # noqa: PLR2004 - all reserved

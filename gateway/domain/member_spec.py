@@ -11,7 +11,7 @@ from gateway.frozen import frozen
 from gateway.parsing import between, must
 
 MAX_CODE_CHARS = 64
-"""Characters of a name."""
+"""Maximum characters of a name or code that people type."""
 _TYPED_CODE = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_CODE_CHARS)
 _CODE = must("at most 64 characters", lambda value: len(value) <= MAX_CODE_CHARS)
 _TOKEN = must("what a link ends in", lambda value: 0 < len(value) <= 128)  # noqa: PLR2004

@@ -40,7 +40,7 @@ class PasskeyStartSpec:
     """Starts a sign-in with a passkey: alone, or after ``name`` and ``passphrase``.
 
     Attributes:
-        name: The member's name; null: the passkey tells who it is.
+        name: The member's name; null: the passkey identifies the member.
     """
 
     name: str | None = attrs.field(default=None, metadata=_TYPED_CODE, repr=MASKED)
@@ -52,7 +52,7 @@ class AssertionSpec:
     """Signs in with a passkey: the answer of ``navigator.credentials.get()``.
 
     Attributes:
-        id: The credential's id, as all bytes here in base64url.
+        id: The credential's id. This and the other bytes are base64url.
         client_data: `response.clientDataJSON`.
         authenticator_data: `response.authenticatorData`.
         signature: `response.signature`.
@@ -66,7 +66,7 @@ class AssertionSpec:
     user_handle: str | None = attrs.field(default=None, metadata=_BYTES, repr=MASKED)
 
     def parse(self) -> Assertion:
-        """Return the bytes."""
+        """Return the answer with its fields decoded."""
         handle = None if self.user_handle is None else decode(self.user_handle)
         return Assertion(
             decode(self.id), decode(self.client_data), decode(self.authenticator_data), decode(self.signature), handle
@@ -78,7 +78,7 @@ class AttestationSpec:
     """Registers a passkey: the answer of ``navigator.credentials.create()``, and a name for lists.
 
     Attributes:
-        id: The credential's id, as all bytes here in base64url.
+        id: The credential's id. This and the other bytes are base64url.
         client_data: `response.clientDataJSON`.
         attestation_object: `response.attestationObject`.
         transports: `response.getTransports()`.
@@ -91,7 +91,7 @@ class AttestationSpec:
     transports: tuple[str, ...] = attrs.field(default=(), metadata=_TRANSPORTS)
 
     def parse(self) -> Attestation:
-        """Return the bytes."""
+        """Return the answer with its fields decoded."""
         client_data, attestation = decode(self.client_data), decode(self.attestation_object)
         return Attestation(decode(self.id), client_data, attestation, self.name.strip(), self.transports)
 

@@ -4,7 +4,7 @@ Rates use the generic cell rate algorithm (GCRA; ITU-T I.371, annex A). The whol
 theoretical arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now``. A bucket whose
 ``tat`` has passed is empty; the time by which ``tat`` is ahead of ``now`` is its debt. Every unit moves ``tat`` ahead
 by ``60 / limit`` seconds. A cost passes if the debt then is at most ``burst`` units. There are two exceptions: an empty
-bucket accepts a larger cost (``wait_s``), and a correction may add to the debt (``correct_all``).
+bucket accepts a larger cost (``compute_wait_s``), and a correction may add to the debt (``correct_all``).
 
 A caller's burst is a whole minute's units, unless its ``burst`` for requests is smaller: with a limit of ten, ten
 requests may start at once, and the next one six seconds later. A channel's burst is a tenth of its limit, at least one
@@ -77,7 +77,7 @@ def compute_wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> 
 
 
 def spend(tat: float, limit: int, cost: int, now: float) -> float:
-    """Return the bucket's ``tat`` after taking ``cost`` units; call ``wait_s`` first to check that they may pass."""
+    """Return the bucket's ``tat`` after taking ``cost`` units; ``compute_wait_s`` says whether they may pass."""
     return max(tat, now) + cost * MINUTE_S / limit
 
 
@@ -131,9 +131,9 @@ class RateLimitStatus:
 
 @frozen
 class SubjectUse:
-    """What one subject has used of its limits. A window is None, and ``running`` too, without such a limit.
+    """What one subject has used of its limits.
 
-    ``running`` is the number of concurrent requests.
+    ``running`` is the number of concurrent requests. A field is None if the subject has no such limit.
     """
 
     subject: "RateLimitSubject"
@@ -165,8 +165,8 @@ def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow |
     """Take ``cost`` units from every bucket and return the strictest window.
 
     Return None, and take nothing, if one bucket refuses. The strictest window has the fewest units left; among equals,
-    the longest reset. The loop combines ``wait_s``, ``take`` and ``remaining``, because it runs for every rate of
-    every request.
+    the longest reset. The loop combines ``compute_wait_s``, ``spend`` and ``remaining``, because it runs for every rate
+    of every request.
     """
     cost_s = cost * MINUTE_S
     strictest_limit, min_remaining, latest_tat = 0, 0, 0.0

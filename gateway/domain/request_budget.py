@@ -13,7 +13,7 @@ from gateway.errors import BudgetExceeded, InvalidRequest, QuotaExceeded
 from gateway.frozen import frozen
 
 SESSION_BUDGET = Limit("session budget", "session", window=parse_window("lifetime"))
-"""The name under which what sessions have spent is counted. Its cap is that of each session."""
+"""The limit under whose name the spending of sessions is counted. Each session has a cap of its own."""
 _HEADER_TEXT = re.compile(
     r"\s*(?P<usd>\d{1,9}(?:\.\d{1,9})?)\s*(?:;\s*session\s*=\s*(?P<session>[^;]{0,255}[^;\s])\s*)?", re.ASCII
 )

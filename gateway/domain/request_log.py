@@ -30,7 +30,7 @@ SUCCESS = "ok"
 """The code of a successful attempt. Every other code is an error's public code."""
 
 NO_CHANNEL = "-"
-"""The channel of an attempt that was none: a step of a route that was passed over."""
+"""The channel of a step of a route that was passed over. Such a step is listed like an attempt."""
 
 _ATTEMPT_PATTERN = re.compile(r"([^=:]+)=([^=:]+):([0-9]{1,15})(?::([0-9]{1,3}):([a-z_]*):([0-9]{1,3}):([^=:,]*))?")
 _NON_CODE_PATTERN = re.compile(r"[^A-Za-z0-9._-]")

@@ -44,7 +44,7 @@ BalanceStrategy = Literal["weight", "latency", "throughput", "cost"]
 - ``weight``: by weight and load
 - ``latency``: by the measured time to the first event, or to the answer if it is not streamed
 - ``throughput``: by the measured tokens per second
-- ``cost``: by what tokens were charged, cached ones included
+- ``cost``: by the measured charge per token, cached tokens included
 """
 BALANCE_STRATEGIES: tuple[BalanceStrategy, ...] = get_args(BalanceStrategy)
 

@@ -113,7 +113,7 @@ class GroupView:
 
 @frozen
 class RouteView:
-    """A route, and whether it is in force: a route of the file precedes a stored one of the same name."""
+    """A route, and whether it is in force. A route of the file hides a stored one of the same name."""
 
     route: Route
     source: Source

@@ -18,7 +18,7 @@ SubjectKind = Literal["user", "session", "tag"]
 OTHER = ""
 """The value of the row that sums all values beyond ``attribution.max_values``; no user, session or tag is empty."""
 MAX_TAG_NAMES = 100
-"""Different names of tags that have sums on one day; clients may invent names."""
+"""The maximum number of tag names that have sums on one day: clients may invent names."""
 
 _get_amounts = attrgetter(*SUMS[2:])
 

@@ -70,7 +70,7 @@ _KIND_TABLE = _make_table()
 
 
 def estimate_text(text: str) -> int:
-    """Return the tokens of ``text``, from 1 (0 if empty) to its UTF-8 bytes. Long texts are sampled evenly."""
+    """Return the tokens of ``text``: 1 or more (0 if empty), at most its UTF-8 bytes. Long texts are sampled evenly."""
     encoded = text.encode(errors="surrogatepass")
     size = len(encoded)
     if size <= _SAMPLED_BYTES:

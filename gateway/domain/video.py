@@ -239,7 +239,7 @@ class VideoError:
 
 BLOCKED_CODE = "content_policy_violation"
 FAILED_CODE = "upstream_error"
-"""The provider failed to make it."""
+"""The provider failed to make the video."""
 SUBMIT_UNKNOWN = VideoError(
     "submit_unknown", "It is unknown whether the provider accepted the job; the gateway does not submit a job twice"
 )
@@ -248,7 +248,7 @@ TIMEOUT = VideoError("timeout", "The provider has not finished the job in time")
 CHANNEL_GONE = VideoError("channel_gone", "The channel on which the job was made is no more")
 CANCELLED = VideoError("cancelled", "The job was cancelled")
 ANSWER_UNUSABLE = "provider_answer_unusable"
-"""The code of a job whose provider answers, again and again, with nothing that says how the job is."""
+"""The code of a job whose provider repeatedly answers without a usable status."""
 CONTENT_LOST = VideoError("content_lost", "The provider finished the job, but its video could not be fetched in time")
 
 

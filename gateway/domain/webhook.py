@@ -28,7 +28,7 @@ _URL_PATTERN = re.compile(
     r"(?i:https?)://(?P<host>[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?"
     r"(?:[/?#].*)?"
 )
-"""Strict where libraries disagree: the HTTP client must find the same host in it."""
+"""Strict where libraries disagree: the HTTP client must find the same host in the URL."""
 SECRET_PREFIX = "whsec_"  # noqa: S105 - how every secret begins
 _OK_STATUSES = range(200, 300)
 _GONE_STATUS = 410

@@ -38,7 +38,7 @@ model pages (developers.openai.com/api/docs/models)."""
 
 
 def fit_effort(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Replace an unsupported effort with the nearest supported one; drop it if the model cannot reason."""
+    """Return a quirk that replaces an unsupported effort by the nearest supported one; dropped if there is none."""
     find_word = _compile_efforts(efforts_by_model)
 
     def quirk(body: Body, model: str) -> str | None:
@@ -58,7 +58,7 @@ def fit_effort(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
 
 
 def fit_reasoning(*efforts_by_model: tuple[str, tuple[str, ...]]) -> Quirk:
-    """Adapt the Responses API's ``reasoning.effort`` as ``fit_effort`` adapts ``reasoning_effort``."""
+    """Return a quirk that adapts ``reasoning.effort`` of the Responses API like ``fit_effort``."""
     find_word = _compile_efforts(efforts_by_model)
 
     def quirk(body: Body, model: str) -> str | None:
@@ -99,7 +99,7 @@ def _find_nearest(effort: str, efforts: Sequence[str]) -> str:
 
 
 def disable_thinking_by(field: str, value: Any) -> Quirk:
-    """Replace the effort "none" with ``field`` set to ``value``. A ``field`` set by the client stays."""
+    """Return a quirk that replaces the effort "none" by ``field`` = ``value``. A client's own ``field`` stays."""
 
     def quirk(body: Body, _model: str) -> None:
         if body.get(FIELD) == "none":
@@ -110,7 +110,7 @@ def disable_thinking_by(field: str, value: Any) -> Quirk:
 
 
 def disable_when_forced(field: str, value: Any, models: str) -> Quirk:
-    """Turn reasoning off by setting ``field`` if the request forces a tool call, unless the client set ``field``.
+    """Return a quirk that sets ``field`` to turn reasoning off if a tool call is forced and the client left it open.
 
     ``models`` matches models that reason by default and reject a forced tool call while they do.
     """

@@ -20,7 +20,7 @@ def leave_out_billing_line(body: Body, _model: str) -> None:
 
 
 def drop(*fields: str) -> Quirk:
-    """Drop ``fields``."""
+    """Return a quirk that drops ``fields``."""
 
     def quirk(body: Body, _model: str) -> None:
         for field in fields:
@@ -30,7 +30,7 @@ def drop(*fields: str) -> Quirk:
 
 
 def drop_empty(*fields: str) -> Quirk:
-    """Drop each of ``fields`` whose value is null, false, zero or empty."""
+    """Return a quirk that drops each of ``fields`` whose value is null, false, zero or empty."""
 
     def quirk(body: Body, _model: str) -> None:
         for field in fields:
@@ -41,7 +41,7 @@ def drop_empty(*fields: str) -> Quirk:
 
 
 def rename(field: str, name: str) -> Quirk:
-    """Rename ``field`` to ``name``, or drop ``field`` if ``name`` is set. Null counts as not set."""
+    """Return a quirk that renames ``field`` to ``name``, or drops it if ``name`` is set. Null counts as not set."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -52,7 +52,7 @@ def rename(field: str, name: str) -> Quirk:
 
 
 def replace(field: str, name: str) -> Quirk:
-    """Rename ``field`` to ``name`` and overwrite any existing value: only ``field`` was checked and charged."""
+    """Return a quirk that renames ``field`` to ``name`` and overwrites that: only ``field`` was checked and charged."""
 
     def quirk(body: Body, _model: str) -> None:
         value = body.pop(field, None)
@@ -63,7 +63,7 @@ def replace(field: str, name: str) -> Quirk:
 
 
 def hash_user(maximum: int, *fields: str, minimum: int = 0) -> Quirk:
-    """Replace end-user names in ``fields`` with their SHA-256 unless they have ``minimum`` to ``maximum`` characters.
+    """Return a quirk that hashes (SHA-256) the names in ``fields`` that have not ``minimum`` to ``maximum`` characters.
 
     Vendors reject long names, but some clients send them (Claude Code's have 150 characters).
     """
@@ -84,7 +84,7 @@ def request_timestamps(fields: Body, _model: str) -> None:
 
 
 def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
-    """Drop ``fields`` from all messages, or only from messages with one of ``roles`` if given."""
+    """Return a quirk that drops ``fields`` from all messages, or from those with one of ``roles`` if any are given."""
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
         if (roles and message.get("role") not in roles) or message.keys().isdisjoint(fields):
@@ -95,7 +95,7 @@ def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
 
 
 def drop_in_calls(*fields: str) -> Quirk:
-    """Drop ``fields`` from tool calls in messages."""
+    """Return a quirk that drops ``fields`` from tool calls in messages."""
 
     def change_call(call: Any) -> Any:
         return {name: value for name, value in call.items() if name not in fields} if isinstance(call, dict) else call
@@ -135,7 +135,7 @@ def _find_tool_name(tool: Any) -> str | None:
 
 
 def fit_call_ids(pattern: str, length: int) -> Quirk:
-    """Replace tool-call ids that do not match ``pattern`` with the first ``length`` hexadecimal digits of a hash."""
+    """Return a quirk that replaces tool-call ids without ``pattern`` by ``length`` hexadecimal digits of their hash."""
     id_pattern = re.compile(pattern, re.DOTALL)
 
     def fit_id(holder: dict[str, Any], field: str) -> dict[str, Any]:
@@ -161,7 +161,7 @@ def _rename_developer(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _change_messages(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Quirk:
-    """Apply ``change`` to each message; it must not modify the original messages, which other attempts share."""
+    """Return a quirk that applies ``change`` to each message, which must not modify it: other attempts share it."""
 
     def quirk(body: Body, _model: str) -> None:
         messages = body.get("messages")

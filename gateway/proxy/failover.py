@@ -279,7 +279,7 @@ class Attempts:
         return not proxy.broken_off
 
     async def _acquire_shared(self, shared_limits: "SharedChannelLimits", attempt: Attempt) -> bool:
-        """Claim a slot of the limits shared with other gateways. If that fails, exclude the channel from the list."""
+        """Claim a slot of the limits shared with other gateways. If none is free, exclude the channel; return False."""
         proxy, is_allowed = self._proxy, False
         proxy.waiting += 1
         try:

@@ -81,7 +81,7 @@ class LoopGuard:
         return now
 
     def note_end(self, request_id: str, record: RequestRecord | None) -> None:
-        """Take a request back that got no answer."""
+        """End a request. One that got no answer no longer counts."""
         digest, then = self._running.pop(request_id, (b"", 0.0))
         times = self._times_by_digest.get(digest)
         if times is None or then not in times or record is None:

@@ -434,7 +434,10 @@ class OpenStream:
 async def end_open_stream(
     met: GatewayError, ctx: RequestContext, client_stream: ClientStream, settle: Callable[[GatewayError | None], None]
 ) -> ProviderError:
-    """End a stream that has only comments with the error event for ``met``. Return the error, as ``run`` does."""
+    """Send the error event for ``met`` to a client that has received only comments, and end the stream.
+
+    ``settle`` is called before. Return ``met`` as a ``ProviderError``, as ``OpenStream.run`` returns its error.
+    """
     error = met if isinstance(met, ProviderError) else _wrap_own_error(met)
     client_stream.add_doc_url(met)
     settle(met)

@@ -37,7 +37,7 @@ ConversationKey = tuple[int, str | int]
 
 @quick_frozen
 class Home:
-    """Who answered a conversation last. An edited channel is no home any more. ``at``: monotonic seconds."""
+    """Who answered a conversation last, and when (``at``, monotonic seconds). An edit of the channel ends the home."""
 
     channel: Channel
     key: KeyState
@@ -143,7 +143,7 @@ class Affinity:
         return home.key if home is not None and self.continues and home.channel is state.channel else None
 
     def count_conversations(self, candidates: Sequence[Candidate[Target]]) -> list[Candidate[Target]]:
-        """Return the candidates with their conversations as their load: weights hold over conversations."""
+        """Return the candidates with their conversations as load, so weights divide conversations, not requests."""
         return [attrs.evolve(candidate, running=self._memory.count(candidate.name)) for candidate in candidates]
 
     def note_started(self, attempt: Attempt, now_s: float) -> None:
@@ -201,7 +201,7 @@ def has_earlier_turn(inference: InferenceRequest) -> bool:
 
 
 def hash_conversation(inference: InferenceRequest) -> int:
-    """Hash what does not change within a conversation. Equal on all nodes; a collision shares a home."""
+    """Hash what does not change within a conversation, equally on all nodes. Conversations of one hash share a home."""
     body = inference.body
     messages = next((body[name] for name in _MESSAGE_FIELDS if name in body), None)
     parts = [inference.model, *(_find_text(body[name]) for name in _SYSTEM_FIELDS if name in body)]

@@ -233,7 +233,7 @@ class ChannelQueue:
         return oldest if is_overdue and self.settings.one_model else None
 
     def _find_urgent_line(self) -> Ticket | None:
-        """Return the oldest line of a batch if neither it nor another line has had a place for long."""
+        """Return the oldest line of a batch if it has waited long and no line got a place meanwhile; else None."""
         line = next((ticket for ticket in self._tickets if ticket.is_batch), None)
         urgent_after_s = _URGENT_SHARE * self.settings.wait_s
         is_urgent = line is not None and self._clock() - max(line.entered_at, self._line_granted_at) >= urgent_after_s
@@ -266,7 +266,7 @@ class ChannelQueue:
         return [turn, *others, [ticket for ticket in model_tickets if ticket not in turn]]
 
     def _find_waiting_since(self, oldest: Ticket) -> float:
-        """Return since when a model waits for its turn, whose oldest request is ``oldest``."""
+        """Return since when the model of ``oldest``, its oldest request, has waited for its turn."""
         return max(oldest.entered_at, self._turn_ends.get(oldest.model, -math.inf))
 
     def _take_turns(self, tickets: Sequence[Ticket]) -> Iterator[Ticket]:

@@ -28,7 +28,7 @@ _SHOWABLE = 16
 
 @frozen
 class Answer:
-    """A provider's answer: its models, or the error. ``requested`` False: it says nothing about the channel."""
+    """A provider's answer: its models, or the error. If ``requested`` is False, the channel could not be tested."""
 
     listing: Sequence[ModelInfo] | None = None
     error: ProviderError | None = None
@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def passes(self) -> bool:
-        """Whether the channel may get requests: it succeeded, or could not be tested."""
+        """Whether the channel may get requests: its test succeeded, or was not possible."""
         return self.error is None or not self.requested
 
 

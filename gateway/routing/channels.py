@@ -327,7 +327,7 @@ class ChannelService:
         return result
 
     async def send_test(self, channel: Channel, model: str) -> RequestTestResult:
-        """Send one real chat request of one token for ``model`` to a channel. A provider that has no chat for it fails.
+        """Send one real chat request of one token for ``model`` to a channel. Without a chat for it, the test fails.
 
         The result is not the channel's: a step of a route may use a model that the channel's own test does not.
         """

@@ -9,7 +9,7 @@ from gateway.routing.target import Target
 
 
 def find_compacting_target(target: Target, inference: InferenceRequest) -> Target | None:
-    """Return ``target`` with the endpoint for compaction, if necessary by asking its model for a summary; or None."""
+    """Return ``target`` with its endpoint for compaction, else one to ask its model for a summary, else None."""
     provider, (responses, *other_wires) = PROVIDERS[target.channel.provider], OPERATIONS[inference.operation].formats
     if provider.find_endpoint(("openai_compact",), target.model) is not None:
         other_wires = ["openai_compact" if inference.compaction == "response" else responses, *other_wires]

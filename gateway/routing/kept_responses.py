@@ -324,7 +324,7 @@ def _borrow_memory(loan: Loan, responses: Sequence[KeptResponse], subject: str, 
 
 
 def _group_by_size(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]]:
-    """Group ``responses`` that are read together. A response of unknown size is in a group of its own or ends one."""
+    """Group ``responses`` that are read together. A response of unknown size is in a group of its own."""
     groups: list[list[KeptResponse]] = []
     left_bytes = 0
     for response in responses:

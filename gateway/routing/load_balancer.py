@@ -113,7 +113,7 @@ class LoadBalancer:
         self.measured_balance: MeasuredBalance | None = None
 
     def measure(self) -> "MeasuredBalance":
-        """Begin to measure, unless that has begun. Return what chooses channels by the measurements."""
+        """Start measuring, unless started already. Return the object that chooses channels by the measurements."""
         if self.measured_balance is None:
             self.measured_balance = _make_measured_balance()
         return self.measured_balance

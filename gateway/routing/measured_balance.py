@@ -136,7 +136,7 @@ def compute_score(
 
 
 def _merge(ratios: Sequence[DecayingRatio], now_s: float) -> float | None:
-    """Return the mean of the known ratios, each by its number of observations. None if none is known."""
+    """Return the mean of the known ratios, each weighted by its number of observations. None if none is known."""
     weighted_ratios = [
         (ratio, ratio_average.count(now_s))
         for ratio_average in ratios

@@ -143,7 +143,7 @@ class ModelDescriber:
         return DescribedModel(model_info, description, pricing, body, hashlib.sha256(body).digest()[:16])
 
     def _describe_route(self, route: Route, caller: Caller) -> tuple[ModelDescription, Mapping[str, Any] | None]:
-        """Describe a route by what holds whichever of its models answers: the least that one can, the most it costs.
+        """Describe a route by what holds for each of its models: the capabilities of all, the highest costs of any.
 
         The costs are None if no model has a price.
         """
@@ -188,9 +188,9 @@ class ModelDescriber:
         return describe_kind(description.fill_from(ModelDescription(kind))) if kind else description
 
     def _find_billed_kind(self, channel: Channel, model: str, upstream_model: str) -> ModelKind | None:
-        """Return the kind that a price tells: images are sold by the piece, and tokens of answers are a chat's.
+        """Return a model's kind by its price: an image model has one per image, a chat model one for output tokens.
 
-        None without a price for either.
+        None without either.
         """
         price = self._source.pricing.find_price(model, upstream_model, channel.provider)
         if price is None:

@@ -148,4 +148,4 @@ _DETAILS: Mapping[str, Callable[[Ask, Sequence[ModelInfo]], Coroutine[Any, Any, 
     "lm_studio": _find_in_own_list,
     "llama_cpp": _find_in_props,
 }
-"""The servers by provider."""
+"""The functions that ask a server for details, by provider."""

@@ -272,7 +272,7 @@ class Router:
         return await self.find_describer().describe_all(caller, models)
 
     def find_describer(self) -> "ModelDescriber":
-        """Return what describes models from the settings in force."""
+        """Return the describer of models, with the settings in force."""
         source = _make_source(self.pricing, self.routes, self.descriptions)
         if self._describer is None:
             self._describer = _make_describer(self.catalog, source)
@@ -370,7 +370,7 @@ def _keep_channel(targets: list[Target], channel: str) -> list[Target]:
 
 
 def _keep_original(targets: list[Target], original: VideoJob) -> list[Target]:
-    """Keep the channel of the original video. Raises ``InvalidRequest`` if it no longer serves the model."""
+    """Keep the original video's channel, with its own model if possible. Raises ``InvalidRequest`` if it is gone."""
     original_targets = [
         target
         for target in targets

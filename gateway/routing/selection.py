@@ -20,7 +20,8 @@ T = TypeVar("T")
 class Candidate(Generic[T]):
     """A candidate for ``choose``, which returns ``what``. ``is_certain`` is False if its model list is unknown.
 
-    ``share``: of its usual requests while it warms up after a failure; otherwise 1. ``weight`` is multiplied by it.
+    ``share`` is the part of its usual requests that it gets: below 1 while it warms up after a failure. ``weight`` is
+    multiplied by ``share`` already.
     """
 
     what: T

@@ -173,7 +173,7 @@ class StepList(TargetList):
         return self.rank() if self.drop_dearer(room_nanos) else ()
 
     def drop_dearer(self, room_nanos: int) -> bool:
-        """Drop the targets that cost more than ``room_nanos``. Return whether any was, and a step is left."""
+        """Drop the targets that cost more than ``room_nanos``. Return whether any was dropped and a step is left."""
         cheap = [target for target in self.targets if target.find_reservation(self._inference) <= room_nanos]
         if len(cheap) == len(self.targets):
             return False

@@ -398,7 +398,7 @@ class Pool:
             self._timer.enter(connection)
 
     def watch(self, connection: Connection) -> None:
-        """Check the deadline of a connection, which has been moved."""
+        """Let the timer check a connection whose deadline has changed."""
         self._timer.enter(connection)
 
     def forget(self, connection: Connection) -> None:

@@ -32,7 +32,7 @@ _LF = 10
 
 
 def _split(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Return names in lower case, and values. llhttp has accepted the head: it has no folded line, no bare CR or LF."""
+    """Return the fields, names in lower case. llhttp has accepted the head: it has no folded line, no bare CR or LF."""
     lines = head.strip(b"\r\n").split(b"\r\n")
     pairs = [line.partition(b":") for line in lines[1:]]
     return [(name.lower(), value.lstrip(b" \t")) for name, _, value in pairs]

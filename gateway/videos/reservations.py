@@ -161,7 +161,7 @@ class JobReservations:
         return self._last_open
 
     def _settle(self, job: VideoJob, cost_nanos: int, settled_s: float | None = None) -> None:
-        """Settle a reservation; without ``settled_s`` (Unix seconds) it is unknown in which windows the cost counts."""
+        """Settle a reservation. Without ``settled_s`` (Unix seconds), the windows of the cost are unknown."""
         reservation = self._remove(job)
         if reservation is not None:
             self._balances.settle(reservation, cost_nanos, self.clock() if settled_s is None else settled_s)
