@@ -501,7 +501,7 @@ def check_parts(raw: bytes) -> None:
 
 
 class JsonOrStream(StreamState):
-    """Buffers a complete answer, which ``write`` converts into stream bytes and usage; see ``StreamTransform``."""
+    """Buffers a complete answer, which the function ``write`` converts into a stream; see ``StreamTransform``."""
 
     __slots__ = ("_held_bytes", "_pieces", "_usage", "_write", "events")
 

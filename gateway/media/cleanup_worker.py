@@ -17,7 +17,7 @@ log = structlog.stdlib.get_logger(__name__)
 class MediaCleanup:
     """Deletes media that are too old, or more than the limit of bytes.
 
-    Attributes:
+    Args:
         rules: returns the current limits of age and size.
         clock: Unix seconds.
     """

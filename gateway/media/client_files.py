@@ -49,7 +49,7 @@ class ReceivedFile:
 class ClientFiles:
     """The files of all accounts.
 
-    Attributes:
+    Args:
         rules: returns the current limits.
         expiry: the clock for deleting records.
     """

@@ -20,7 +20,7 @@ JOIN_BYTES = 1024 * 1024
 class ClientUploads:
     """The uploads of all accounts.
 
-    Attributes:
+    Args:
         files: stores completed uploads.
     """
 

@@ -64,11 +64,13 @@ class PromptMedia(Protocol):
 class Proxy:
     """Makes attempts until a provider answers, and tracks the attempts in progress to be able to end them.
 
-    Attributes:
+    Args:
         load_balancer: gets the outcome of every attempt. Success means the first event of a stream, or a complete
             answer.
         clock: returns Unix seconds.
         prompt_media: fetches media URLs in prompts for providers that accept only data; None: URLs are not fetched.
+
+    Attributes:
         broken_off: whether a shutdown has ended all attempts.
         waiting: number of requests waiting for their next attempt.
     """

@@ -44,9 +44,11 @@ class StreamTimeouts:
     All share one timer, which is set to the earliest possible expiry and computed again when it fires. An event
     therefore only stores a time and sets no timer.
 
-    Attributes:
+    Args:
         give_up: called once, with the error of the timeout that expired.
         keep_alive: called when the client has received nothing for ``KEEPALIVE_AFTER_S``.
+
+    Attributes:
         event_at: when the last complete event came (loop time); None before the first.
         written_at: when the client was last written to (loop time); None before the response has begun.
     """
@@ -125,8 +127,10 @@ class ProviderStream:
     The response begins with the first event, or with a comment after a long wait; from then on an ``OpenStream`` relays
     the stream.
 
-    Attributes:
+    Args:
         answered: called with the received pieces when the first event is complete.
+
+    Attributes:
         open_whole: creates the transform for a provider that sends one JSON answer instead of a stream, whatever its
             Content-Type; None if that is impossible, or once the answer has begun.
         held: output buffered until the response to the client begins.

@@ -350,8 +350,9 @@ class Services:
         clock: returns Unix seconds.
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
-        open_copy_sender: returns what sends copies to shadow models; made by the first request of a step with one.
-        open_loop_guard: returns what finds clients in loops; made by the first request of a key with ``loops``.
+        open_copy_sender: returns the sender of copies to shadow models; made by the first request of a step with one.
+        open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
+            ``loops``.
     """
 
     clock: Callable[[], float]

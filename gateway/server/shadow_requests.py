@@ -67,7 +67,7 @@ class ShadowRequests:
         self._problem = ""
 
     def start(self, services: Services, ctx: RequestContext, place: StepPlace) -> None:
-        """Copy an answered request, unless its turn has not come or too many copies run. Nothing is waited for."""
+        """Start copying a random share of the answered requests to a shadow model, unless too many copies run."""
         shadow = place.route.steps[place.step].shadow
         if shadow is None or self.rng() >= shadow.share or not services.drain.open or not _may_copy(ctx):
             return

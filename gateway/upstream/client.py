@@ -217,9 +217,11 @@ def _build_start(method: str, url: URL, proxy: str | None) -> str:
 class PooledHttpClient:
     """``HttpClient`` with its own connection pool.
 
-    Attributes:
+    Args:
         resolve: resolves names to addresses; raises ``OSError``.
         open_tls_context: creates the TLS context, once, when the first connection needs it.
+
+    Attributes:
         access_tokens: sends requests that have a ``grant``.
     """
 

@@ -38,7 +38,7 @@ def open_context() -> ssl.SSLContext:
 class Connector:
     """Opens connections.
 
-    Attributes:
+    Args:
         resolve: returns addresses for a host and a port; raises ``OSError``.
         open_tls_context: creates the TLS context once, because this is expensive.
     """

@@ -15,7 +15,7 @@ _DEFLATE_METHOD = 8  # RFC 1950, 2.2: the low half of the first byte
 class Decompressor:
     """Decodes a stream: ``feed`` received data, ``read_piece`` until nothing is left, ``end`` after all data.
 
-    Attributes:
+    Args:
         encoding: ``gzip`` or ``deflate``. The latter is the zlib format in the standard, and a raw stream from some
             servers.
     """

@@ -48,7 +48,7 @@ FRAME_BUDGET = FrameBudget()
 class FrameMeter(asyncio.Protocol):
     """Counts the bytes of a connection and passes them to the connection's original protocol.
 
-    Attributes:
+    Args:
         account: id of the account that pays for the session.
     """
 

@@ -77,7 +77,7 @@ class SafeFetcher:
     ports belong to mail, shells and files; a line of HTTP can do harm there. The channel's own origin may have any
     port.
 
-    Attributes:
+    Args:
         find_allowed_networks: returns the private networks that the current settings allow.
         resolver: resolves host names; None for the system's resolver.
     """

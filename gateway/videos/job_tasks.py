@@ -27,7 +27,7 @@ T = TypeVar("T")
 class JobTasks:
     """Tasks that outlive a request, and marks for jobs that are being processed outside the poll worker.
 
-    Attributes:
+    Args:
         process: the name of this process in claims. For None a new, unique name is made.
         wait_scale: factor for every wait.
     """

@@ -37,7 +37,7 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoPoller:
     """The worker that passes jobs from ``VideoRepository`` to ``VideoTracker``.
 
-    Attributes:
+    Args:
         events: trigger an immediate search for due jobs, or stop a task.
         polls: returns how many polls of one channel may run concurrently.
         owns: returns whether this node polls a channel's jobs; None for a single process.

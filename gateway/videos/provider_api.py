@@ -105,7 +105,7 @@ def find_key(channel: Channel, key_print: str, default_key: str) -> str:
 class VideoProviderApi:
     """Client for the providers' video APIs.
 
-    Attributes:
+    Args:
         clock: Unix seconds.
     """
 

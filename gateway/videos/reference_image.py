@@ -27,7 +27,7 @@ _EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp"}
 class References:
     """Loads reference images.
 
-    Attributes:
+    Args:
         fetcher: opens public internet addresses only.
     """
 

@@ -26,7 +26,7 @@ _RETRY_S = 0.1
 class JobReservations:
     """The reservations of the open jobs of this process.
 
-    Attributes:
+    Args:
         write_queue: the writer of charges. Jobs end under its lock: a reconciliation sees a job's money in one place
             only.
         keep_record: called with the stored record of every video request.

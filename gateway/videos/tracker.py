@@ -57,7 +57,7 @@ log = structlog.stdlib.get_logger(__name__)
 class VideoTracker:
     """Checks video jobs.
 
-    Attributes:
+    Args:
         expiry: the clock (Unix seconds) for deadlines that an earlier process has set.
     """
 

@@ -46,7 +46,7 @@ def build_delivery(job: VideoJob, now_ms: int, delivery_id: str) -> WebhookDeliv
 class WebhookSender:
     """Makes single attempts; ``WebhookWorker`` repeats them.
 
-    Attributes:
+    Args:
         find_secret: returns the signing secret of an API key, by the key's id.
         wall_clock: Unix seconds of the system clock, because receivers refuse signatures with a different time. None
             stands for ``clock``.

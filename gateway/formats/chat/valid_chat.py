@@ -394,7 +394,7 @@ def _rename_tools(request: chat.ChatRequest, new_names: Mapping[str, str]) -> Va
 
 
 def _fit_tools(tools: Iterable[chat.Tool], rules: ChatRules) -> Iterator[chat.Tool]:
-    """Yield the first tool of each name, with ``properties`` added to a schema that lacks them."""
+    """Yield the first tool of each name: with ``properties`` in its schema, without an impossible ``strict``."""
     for tool in {tool.name: tool for tool in reversed([*tools])}.values().__reversed__():
         schema = tool.schema
         if schema is not None and schema.get("type", "object") == "object":

@@ -81,7 +81,7 @@ def find_message(value: object, secrets: Secrets = ()) -> str | None:
 
 
 def parse_reason(value: object, secrets: Secrets = ()) -> str:
-    """Return the masked error message and code in a provider's parsed answer, as far as the answer has them."""
+    """Return the masked error message and code in a provider's parsed answer; a sentence replaces a missing message."""
     pairs = [(code, message) for code, message in list_errors(value) if code or message]
     code, message = next((pair for pair in pairs if pair[1]), pairs[0] if pairs else (None, None))
     return write_reason(message, code, secrets)

@@ -33,9 +33,11 @@ _SIZE_PATTERN = re.compile(r"([1-9][0-9]{0,4})x([1-9][0-9]{0,4})\Z", re.ASCII)
 class ImageTask:
     """The state of one task at a vendor.
 
-    Attributes:
+    Args:
         base_path: the path of the vendor's tasks, which ``separator`` and the task's id follow.
         first_wait_s: seconds before the first poll; later waits grow up to ``MAX_WAIT_S``.
+
+    Attributes:
         host: the vendor's server that has the task; None for the channel's own server.
     """
 

@@ -83,7 +83,7 @@ def build_model(model: ModelInfo, description: ModelDescription, methods: Sequen
 
 
 def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:
-    """Build one page of the list. ``next_id`` is the last id of the page, or None for the last page."""
+    """Build one page of the list. ``next_id`` is the id after which the next page begins; None without one."""
     page: dict[str, Any] = {"models": models}
     if next_id is not None:
         page["nextPageToken"] = base64.urlsafe_b64encode(next_id.encode()).decode()

@@ -59,12 +59,12 @@ _CAPABILITIES: Mapping[object, Feature] = {
 _DAY = re.compile(r"20\d\d-[01]\d-[0-3]\d(T|$)")
 _CHATS = frozenset({"completion_chat", "completion"})
 _ALL_OF_ANTHROPIC: tuple[Feature, ...] = ("tools", "caching")
-"""What each of Anthropic's models can do, so its list does not say it."""
+"""Features of all of Anthropic's models, which its list therefore does not name."""
 _MADE: Mapping[Modality, ModelKind] = {"image": "image", "video": "video"}
 
 
 def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
-    """Return what an item of a list says; None if it says nothing."""
+    """Return what an item of a list says of its model; None if it says nothing."""
     architecture, meta, best = (_read_object(item.get(name)) for name in ("architecture", "meta", "top_provider"))
     input_modalities, output_modalities = (
         _read_modalities(item, architecture, "input"),
@@ -90,7 +90,7 @@ def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
 
 
 def parse_tokens(value: object) -> int | None:
-    """Return a number of tokens; None if ``value`` is none that can be believed."""
+    """Return ``value`` if it is a believable number of tokens, else None."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and 0 < value <= _MAX_TOKENS else None
@@ -105,7 +105,7 @@ def _read_first(item: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 def _read_anthropic_limit(item: Mapping[str, Any]) -> int | None:
-    """Return ``max_tokens``, which elsewhere may be a default or the context window."""
+    """Return ``max_tokens`` of an item of Anthropic's list, else None: elsewhere it may be a default or the window."""
     return parse_tokens(item.get("max_tokens")) if "max_input_tokens" in item else None
 
 
@@ -150,7 +150,7 @@ def _find_kind(
 
 
 def _find_made(architecture: Mapping[str, Any], output_modalities: tuple[Modality, ...] | None) -> ModelKind | None:
-    """Return the kind that ``architecture`` tells; None if it tells none."""
+    """Return the kind of model that its modalities show; None if they show none."""
     if architecture.get("output_modalities") == ["embeddings"]:
         return "embedding"
     if not architecture or not output_modalities:
@@ -176,7 +176,7 @@ def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Featu
 
 
 def _find_end(item: Mapping[str, Any]) -> str | None:
-    """Return the day on which a model ends, as a time: ``2027-01-31T00:00:00Z``; None if unknown."""
+    """Return the day on which a model is retired, as a time: ``2027-01-31T00:00:00Z``; None if unknown."""
     for name in ("deprecated_at", "deprecation", "expiration_date"):
         value = item.get(name)
         if isinstance(value, str) and _DAY.match(value):

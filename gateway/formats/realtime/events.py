@@ -525,7 +525,7 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the output limit in the settings of a session or response, the larger of two; None if not set."""
+    """Return the larger output limit in settings of a session or response, at most ``MAX_ANSWER``; None if not set."""
     limit_values = [settings[name] for name in _LIMIT_FIELDS if settings.get(name) is not None]
     limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in limit_values]
     return max(limits, default=None)

@@ -147,9 +147,11 @@ def _is_numeric_pointer(name: str, value: Any) -> bool:
 class _PromptScan:
     """Scans the prompt of a body, without recursion because a client decides how deeply it is nested.
 
+    Args:
+        images_by_address: whether an image URL counts as an image. If not, the input counts as unbounded.
+
     Attributes:
         unbounded, tools, images: as in ``ProviderReads``.
-        images_by_address: whether an image URL counts as an image. If not, the input counts as unbounded.
     """
 
     def __init__(self, prompt: Body, *, images_by_address: bool) -> None:

@@ -42,7 +42,7 @@ def fill_details(usage: Usage, inference: InferenceRequest) -> Usage:
 
 
 def bound_details(usage: Usage, inference: InferenceRequest, price: Price | None) -> Usage:
-    """Return the bound ``usage`` with upper bounds of its details, if ``price`` needs them."""
+    """Return ``usage``, an upper bound, with upper bounds of its details if ``price`` needs them."""
     if price is None or usage.details is not None:
         return usage
     if not (

@@ -123,11 +123,7 @@ _MAX_SECONDS = 600
 
 
 class MiniMaxVideoBackend(video_backend.VideoBackend):
-    """Videos from MiniMax.
-
-    Attributes:
-        clue: the id of the video's file, for which a URL is requested.
-    """
+    """Videos from MiniMax. Before H3, a task's ``clue`` is the id of its video's file, for which a URL is requested."""
 
     __slots__ = ()
 

@@ -126,7 +126,7 @@ MODELS: Mapping[str, SeedanceModel] = {
     "*seedance-1-0-lite-t2v*": attrs.evolve(_LITE_MODEL, takes_image=False),
     "*seedance-1-0-lite-i2v*": attrs.evolve(_LITE_MODEL, takes_text=False),
 }
-"""By globs of model names, first match."""
+"""Models by globs of their names; the first match counts."""
 
 
 def _find_model(name: object) -> SeedanceModel | None:

@@ -39,8 +39,10 @@ class EventTooLong(Exception):
 class SseSplitter:
     """Splits a stream into whole events without changing a byte, in time linear in its length.
 
-    Attributes:
+    Args:
         limit: maximum bytes of an event.
+
+    Attributes:
         has_pending: whether an event is incomplete.
         noise: total bytes of events without data, counted by the code that parses the events.
     """

@@ -75,8 +75,10 @@ class OthersView:
 class ActiveRequestsFeed:
     """Takes snapshots of the active requests, which viewers share.
 
-    Attributes:
+    Args:
         ask: queries the other nodes of the cluster and may raise ``StoreUnavailable``; None for a single process.
+
+    Attributes:
         tick_s: the seconds between two snapshots.
         retry_s: the seconds between two checks of a viewer's session.
         following: limits how many viewers an account may have at a time.
@@ -171,5 +173,5 @@ def _build_running_request(
 
 
 def merge_calls(own_calls: list[RunningRequest], other_calls: list[RunningRequest]) -> list[RunningRequest]:
-    """Return the active requests of several nodes, the oldest first."""
+    """Return the active requests of several nodes, the oldest first, at most ``MOST_LISTED``."""
     return sorted([*own_calls, *other_calls], key=lambda call: (call.started_at, call.id))[:MOST_LISTED]

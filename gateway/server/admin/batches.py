@@ -130,7 +130,7 @@ async def _parse_filter(request: AdminRequest) -> BatchFilter:
 
 
 def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict[int, str], **extra_fields: Any) -> B:
-    """Return a batch. The name of a deleted account or key is null."""
+    """Return ``batch`` as the view ``kind``. The name of a deleted account or key is null."""
     caller = request.services.auth.api_keys.find_caller(batch.key_id)
     ended_s = max(batch.times.values(), default=None) if batch.ended else None
     return build_view(

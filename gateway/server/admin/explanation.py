@@ -18,7 +18,7 @@ Verdict = Literal["first", "next", "skipped"]
 
 @frozen(kw_only=True)
 class UnusedChannel:
-    """A channel that would not get the request, and why. ``rank`` and ``chance`` are of the channels that may."""
+    """A channel that would not get the request, and why. Without a rank, the chance is 0."""
 
     channel: str
     provider: str
@@ -129,7 +129,7 @@ class ExplainedModel:
     """A model of a step, and the channels for it.
 
     ``chance`` is its share of the step's requests: models are drawn by their weights for a new conversation, which then
-    keeps its model. A model without a channel has none.
+    keeps its model. If no channel can serve the model, the chance is 0.
     """
 
     model: str

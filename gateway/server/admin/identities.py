@@ -23,7 +23,7 @@ class IdentityView:
 
 @frozen(kw_only=True)
 class BegunLink:
-    """Where the browser goes on."""
+    """The address at which the browser continues."""
 
     continue_at: str
 

@@ -28,7 +28,7 @@ _MAX_REASON_CHARS = 256
 
 @frozen(kw_only=True)
 class LimitAnswer:
-    """A limit. ``ended``: its ``until`` has passed. A limit with ``raises`` has the subjects and window of that one."""
+    """A limit. ``ended``: its ``until`` has passed. With ``raises`` it has that limit's subjects and window."""
 
     name: str
     of: str | None
@@ -101,7 +101,7 @@ async def delete_limit(request: AdminRequest) -> DeletedInForce:
 async def list_subjects(request: AdminRequest) -> list[LimitSubject]:
     """List the subjects of a limit that have spent most in the present window, the highest first.
 
-    A limit that raises another has the subjects of that one.
+    A limit that raises another has the subjects of the other.
     """
     services, count = request.services, parse_number(request.query, "limit") or _DEFAULT_COUNT
     if count > _MAX_COUNT:

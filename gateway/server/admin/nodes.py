@@ -52,7 +52,7 @@ class LostChangeView:
     """A change that the database had lost when another server replaced it.
 
     ``detail``: as in the audit log. ``applied`` are the fields that were changed again, with their values before and
-    after. ``reason`` is why nothing more was; empty if all was.
+    after. ``reason`` is why the other fields were not; empty if all were.
     """
 
     found_at: Moment

@@ -78,7 +78,7 @@ class AttemptView:
 
 @frozen(kw_only=True)
 class Timing:
-    """The durations of a request."""
+    """The durations of a request. ``first_byte_ms`` is null if the client got no answer."""
 
     first_byte_ms: int | None
     total_ms: int

@@ -183,7 +183,8 @@ async def get_session(request: AdminRequest) -> OwnSessionView:
 async def sign_out(request: AdminRequest) -> SignedOutView:
     """Sign out: end the session and clear its cookie.
 
-    ``continue_at`` is the page at which the browser ends its session at the sign-in provider that began this one.
+    ``continue_at`` is the page at which the browser also signs out of the sign-in provider; null if it has no such
+    page.
     """
     services, user = request.services, request.user
     origin = services.http.base_url or find_origin(request.http)

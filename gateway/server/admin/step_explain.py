@@ -104,7 +104,7 @@ class StepWalk:
         return prospects
 
     def _examine(self, number: int, step: RouteStep, inference: InferenceRequest, *, overflows: bool) -> _Prospect:
-        """Return whether the request can be sent to a step. ``overflows``: a later step takes the cause ``queue``."""
+        """Return the step and why it cannot get the request. ``overflows``: a later step takes the cause ``queue``."""
         lines_by_model = [self.list_channels(share.model, step=step) for share in step.models]
         costs = [
             target.find_reservation(inference) / NANOS_PER_USD for lines in lines_by_model for target in lines.targets

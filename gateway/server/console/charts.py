@@ -27,7 +27,7 @@ class Series:
 
 @frozen
 class Bar:
-    """One segment of a stack."""
+    """One segment of a stacked bar."""
 
     x: float
     y: float

@@ -34,7 +34,7 @@ def find_percentiles(times_ms: Iterable[int]) -> dict[str, int | None]:
 
 
 def count_errors(rows: Iterable[RequestView]) -> list[Data]:
-    """Count failures by code and outcome, the most frequent first."""
+    """Count failures by code and outcome; return at most ``_MAX_ERRORS``, the most frequent first."""
     counts = Counter((row.error_code or "", row.outcome) for row in rows if row.outcome not in NON_FAILURES)
     return [
         {"code": code, "outcome": outcome, "requests": count}

@@ -213,7 +213,7 @@ def build_prose(text: str) -> Markup:
 
 
 def build_line(text: str) -> Markup:
-    """Do the same for a single paragraph."""
+    """Format the text of a single paragraph, with `code`."""
     return Markup().join(_list_pieces(text))
 
 

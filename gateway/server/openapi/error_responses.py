@@ -89,7 +89,7 @@ _STATUSES = {make_error_response_name(status): status for status in _PHRASES}
 
 
 def build_error_responses(used_names: Iterable[str]) -> dict[str, Schema]:
-    """Build the error responses of these names. A prefix names the error format: Anthropic's or Google's."""
+    """Build the error responses called ``used_names``. A prefix names the error format: Anthropic's or Google's."""
     codes = map_codes()
     return {name: _build_error_response(name, codes) for name in used_names}
 

@@ -21,7 +21,7 @@ NOTHING: Schema = _schema(type="null")
 
 
 def one_of(*values: str) -> Schema:
-    """A string with one of these values."""
+    """A string that is one of ``values``."""
     return _schema(type="string", enum=list(values))
 
 
@@ -31,12 +31,12 @@ def maybe(schema: Schema) -> Schema:
 
 
 def either(*schemas: Schema) -> Schema:
-    """One of these."""
+    """A value of one of ``schemas``."""
     return _schema(anyOf=[dict(schema) for schema in schemas])
 
 
 def array(items: Schema) -> Schema:
-    """A list of these."""
+    """A list of ``items``."""
     return _schema(type="array", items=dict(items))
 
 
@@ -46,13 +46,13 @@ def table(values: Schema) -> Schema:
 
 
 def record(**fields: Schema) -> Schema:
-    """An object with exactly these fields, all required."""
+    """An object with exactly ``fields``, all required."""
     properties = {name: dict(schema) for name, schema in fields.items()}
     return _schema(type="object", properties=properties, required=list(properties), additionalProperties=False)
 
 
 def allow(schema: Schema, **fields: Schema) -> Schema:
-    """A record that may have these fields, too."""
+    """The record ``schema``, which may have ``fields``, too."""
     return _schema(
         **{
             **schema,

@@ -111,7 +111,7 @@ def parse_delta_usage(start_usage: object, raw: object) -> chat.UsageReport | No
     """Merge the usage of a ``message_delta`` into that of ``message_start``, as Anthropic's client libraries do.
 
     Every count is a running total and replaces the earlier one, except a missing count or a prompt of 0. Returns None
-    if the counts are missing or implausible.
+    if the output count is missing, or a count is implausible.
     """
     if not isinstance(raw, Mapping):
         return None

@@ -85,7 +85,7 @@ class _OpenBlock:
 class MessagesStreamParser:
     """Parses a provider's stream into events.
 
-    Attributes:
+    Args:
         answer_id: used in generated tool call ids; see ``StreamParser``.
     """
 
@@ -285,7 +285,7 @@ class MessagesStreamSerializer:
     is written at the end of the stream. Interleaved tool calls are written one after another, unless more than
     ``MAX_HELD_BYTES`` bytes would have to be buffered: ``write`` then raises ``ProviderBadResponse``.
 
-    Attributes:
+    Args:
         message_id: the message's id if the provider's id lacks "msg_".
     """
 

@@ -166,7 +166,7 @@ class _Candidate:
 class _AnswerReader:
     """Converts the chunks of one answer into events.
 
-    Attributes:
+    Args:
         phase: the phase that errors report.
     """
 

@@ -143,10 +143,12 @@ def _find_key_choice(key: object) -> object:
 class ChunkParser:
     """Converts parsed chunks of one answer into events.
 
-    Attributes:
+    Args:
         answer_id: part of generated tool-call ids if the provider gives no ids.
         is_single: one answer was requested. Choices with any index are parts of that answer, which ends with the last
             of them.
+
+    Attributes:
         finished_count: number of finished choices.
     """
 

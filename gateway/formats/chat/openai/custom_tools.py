@@ -83,7 +83,7 @@ class _OpenCall:
 class CustomCallSerializer(ChatStreamSerializer):
     """Writes events as a chat stream with custom tool calls.
 
-    Attributes:
+    Args:
         names: the names of the custom tools.
     """
 

@@ -22,7 +22,7 @@ _LAST_EVENTS = frozenset({chat.StreamEnd, chat.StreamError})
 class ChatStreamParser:
     """Parses a chat stream.
 
-    Attributes:
+    Args:
         choices: number of requested answers.
         answer_id: used in generated ids.
     """
@@ -147,7 +147,7 @@ class ChatStreamSerializer:
 
     ``answer_id``, ``model`` and ``created_s`` (Unix seconds) apply unless the provider gives its own.
 
-    Attributes:
+    Args:
         include_usage: the client requested a usage frame.
     """
 
