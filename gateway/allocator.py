@@ -24,7 +24,10 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # glibc's mallo
 
 
 def bound_free_memory() -> bool:
-    """Bound the memory that glibc keeps; return whether it is in use. Call before starting threads: arenas stay."""
+    """Limit the free memory that glibc keeps. Return False if the C library is not glibc.
+
+    Call it before threads start, because existing arenas stay.
+    """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl, macOS
@@ -39,7 +42,10 @@ def bound_free_memory() -> bool:
 
 
 def give_back_free_memory() -> None:
-    """Return free pages to the system (glibc). About 1 ms per 4 MB, during which no other thread can allocate."""
+    """Return free pages to the system; do nothing without glibc.
+
+    The call takes about 1 ms per 4 MB, during which no other thread can allocate.
+    """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -41,7 +41,10 @@ class JobRunner:
 
 
 async def await_tasks(tasks: Iterable["asyncio.Task[Any]"]) -> None:
-    """Wait until tasks have ended. They go on if the waiter is cancelled, which ``asyncio.gather`` would pass on."""
+    """Wait until ``tasks`` have ended.
+
+    If the waiting task is cancelled, ``tasks`` go on; ``asyncio.gather`` would cancel them, too.
+    """
     if pending_tasks := {*tasks}:
         await asyncio.wait(pending_tasks)
 

@@ -1,4 +1,4 @@
-"""Deletes old records: idempotency records, webhook deliveries, video jobs, sessions and response owners."""
+"""Deletes old records: idempotency records, webhook deliveries, video jobs, sessions, batches and responses."""
 
 import asyncio
 from collections.abc import Callable

@@ -19,7 +19,7 @@ Job = Callable[[], Awaitable[None]]
 
 
 class DeclaredFiles(Protocol):
-    """Whether the accounts and keys of the configuration file must be applied, given the files of other nodes."""
+    """Decides whether the accounts and keys of the configuration file are applied, given the files of other nodes."""
 
     async def is_new(self, config: Config) -> bool:
         """Return whether the file has to be applied."""
@@ -46,7 +46,7 @@ class Deployment(Protocol):
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Returns the Unix seconds that all processes of this deployment share."""
+        """A clock: returns the Unix seconds that all processes of this deployment share."""
         ...
 
     @property
@@ -72,7 +72,10 @@ class Deployment(Protocol):
         ...
 
     def make_owner_check(self, kind: str) -> Callable[[object], bool] | None:
-        """Return a function that decides whether this process does a name's work of that kind; None if it does all."""
+        """Return a function that says whether this process does the work of that kind for an object.
+
+        The function gets the object's name or id. None: this process does all work of that kind.
+        """
         ...
 
     def find_job_clock(self) -> Callable[[], float]:

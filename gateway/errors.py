@@ -141,7 +141,7 @@ class QuotaExceeded(GatewayError):
 
 
 class BudgetExceeded(QuotaExceeded):
-    """The budget that a request brings along, or that of its session, does not cover the request.
+    """The request's own budget, or that of its session, does not cover the request.
 
     ``spent_nanos`` and ``limit_nanos`` are the budget's, in nano-USD.
     """
@@ -408,7 +408,10 @@ class ContextExceeded(ProviderRejected):
 
 
 class OutputLimitExceeded(ProviderRejected):
-    """The request allows a longer answer than the model can produce: ``limit`` tokens, as the provider reports."""
+    """The request allows a longer answer than the model can produce.
+
+    ``limit`` is the model's limit in tokens, as the provider reports it.
+    """
 
     limit: int = 0
 

@@ -19,7 +19,10 @@ _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")
 
 
 def format_install_command(extra: str) -> str:
-    """Return the command that installs ``extra`` for this gateway, with its folder if not the current one."""
+    """Return the command that adds ``extra`` to this gateway.
+
+    For a gateway in a zip file or a container, the text also says where to run the command.
+    """
     if Path(sys.argv[0]).suffix == ".pyz":
         return f"pip install '.[{extra}]' in a checkout, and run that: gateway.pyz has no extras"
     if not _is_checkout() and any(Path(marker).exists() for marker in _CONTAINER_MARKS):

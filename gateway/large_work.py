@@ -18,7 +18,11 @@ T = TypeVar("T")
 
 
 def call_on_loop(loop: asyncio.AbstractEventLoop, call: Callable[[Unpack[Args]], object], *args: *Args) -> None:
-    """Run ``call`` on the loop: now, or from a thread of ``run_in_thread``, before its caller continues."""
+    """Run ``call`` on the event loop.
+
+    On the loop's own thread it runs at once. From a thread of ``run_in_thread`` it runs before the coroutine that waits
+    for that thread continues.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -58,7 +58,7 @@ class Loan:
 
 
 class Borrower(Protocol):
-    """An object that may own a loan; None until it borrows."""
+    """An object that may own a loan; its ``loan`` is None until it borrows."""
 
     loan: Loan | None
 
@@ -72,7 +72,10 @@ class MemoryBudget:
         self.held = 0
 
     async def take_spare(self, loan: Loan, size: int) -> None:
-        """Borrow ``size`` bytes for ``loan``, or its maximum, once half of the memory stays free for requests."""
+        """Borrow ``size`` bytes for ``loan``, at most its ``room``.
+
+        First wait until half of the memory stays free for requests, or no memory is borrowed.
+        """
         size = min(size, loan.room)
         while self.held and self.held + size > self.max_each:  # noqa: ASYNC110 - a batch has a day: polling will do
             await asyncio.sleep(RETRY_S)

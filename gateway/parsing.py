@@ -51,6 +51,8 @@ class Constraint:
     """A rule of one key. ``test`` returns whether a value (never None) is valid; ``expected`` describes it.
 
     Attributes:
+        low, high: the bounds of a number, which are valid themselves; None without such a bound.
+        above: the bound of a number that has to be greater; None without such a bound.
         names: the valid names; the message for a misspelt name suggests the nearest instead of listing all.
         trims: strip white space around the value, or around each item, first: copied keys often have some.
     """
@@ -64,7 +66,10 @@ class Constraint:
     trims: bool = False
 
     def describe(self, value: Any, shown_value: str) -> str:
-        """Return the expected value instead of ``value``. ``shown_value`` is how the value may appear in a message."""
+        """Return what is expected instead of ``value``, for an error message.
+
+        ``shown_value`` is how the value may appear in the message.
+        """
         hint = did_you_mean(value, self.names) if isinstance(value, str) and self.names else ""
         return f"unknown name{hint}" if hint else f"expected {self.expected}{shown_value}"
 

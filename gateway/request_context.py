@@ -109,7 +109,7 @@ class RequestContext:
         inference: the checked body. Before it is parsed, a read raises ``AttributeError``: see ``parsed``.
         read_at: when the body had been read, in seconds of the monotonic clock.
         attribution: for whom the request was made.
-        permit: of the rate limits; None if the caller has none.
+        permit: the permit of the rate limits; None if no limit applies.
         rate_limits: the remainder of the caller's rate limits; None if the caller has no limits.
         attempts: all attempts so far. The last attempt is in progress or has ended the request.
         first_byte_at: when the response to the client began, in loop time; None before.

@@ -22,7 +22,7 @@ log = structlog.stdlib.get_logger(__name__)
 class ServiceManager:
     """The manager that started this process.
 
-    ``listening`` are descriptors of the inherited sockets, one for each ``ListenStream=`` line. ``path`` is the address
+    ``listening`` is the number of inherited sockets, one for each ``ListenStream=`` line. ``path`` is the address
     of the socket for messages; empty if the manager wants no messages. After ``timeout_us`` microseconds without a
     message the manager restarts the service; 0 means never.
     """

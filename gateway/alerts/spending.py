@@ -46,7 +46,7 @@ class SpendingWatch:
     async def check(
         self, list_limits: Callable[[], Iterable[LimitUse]], list_names: Callable[[], Mapping[OwnerId, str]]
     ) -> Findings:
-        """Return what holds now. The subjects of windows that have not ended are ``unknown``: each is reported once.
+        """Return the conditions at present. Windows that have not ended are ``unknown``, so each is reported once.
 
         ``list_names`` returns the names of the keys and accounts that exist. If the store does not answer, the result
         is that of the last reading.
@@ -82,7 +82,10 @@ class SpendingWatch:
     async def _find_anomalies(
         self, costs: HourCosts, names: Mapping[OwnerId, str], settings: BillingSection
     ) -> list[Condition]:
-        """Return the hours far above earlier days. An account is left out of an hour in which one of its keys is in."""
+        """Return a condition for each hour that cost far more than on earlier days.
+
+        An account is not reported for an hour for which one of its keys is.
+        """
         min_nanos = int(settings.anomaly_usd * NANOS_PER_USD)
         expensive_hours = [
             (owner_id, hour, cost_nanos)

@@ -65,8 +65,8 @@ class AccountRules:
 class AccountService:
     """Reads and changes accounts and keys. Every change is in force when the method returns.
 
-    ``by`` is the actor; a member sees no other accounts. ``change_lock`` is held during every change, because a change
-    depends on what was read before it.
+    A member as ``actor`` sees only the member's own account. ``change_lock`` is held during every change, because a
+    change depends on what was read before it.
     """
 
     def __init__(
@@ -134,7 +134,10 @@ class AccountService:
             await self.directory.reload()
 
     async def list_keys(self, actor: Actor = OPERATOR, account: str | None = None) -> list[Fields]:
-        """Return all keys, or the keys of one account, without secrets. Raises ``NotFound`` for the account."""
+        """Return the keys that ``actor`` may see, or those of one account, without secrets.
+
+        Raises ``NotFound`` for an unknown account.
+        """
         if account is not None:
             actor = attrs.evolve(actor, scope=(await self.get_stored_account(account, actor)).id)
         keys = await self.register.keys.list_keys()
@@ -208,7 +211,10 @@ class AccountService:
         return changed_key, account
 
     async def rename_user(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
-        """Replace an end user's name in stored keys, without an audit row that has it; return their number."""
+        """Replace an end user's name in stored keys; return the number of changed keys.
+
+        No audit row is written, because it would have the name.
+        """
         renamed = 0
         async with self.change_lock:
             for key in await self.register.keys.list_keys():

@@ -14,7 +14,7 @@ from gateway.domain.audit_log import FILE
 from gateway.domain.key_lock import LOCKABLE, lock_fields
 
 KeyPath = tuple[int, str]
-"""The id of a key's account, and the key's name in it."""
+"""The id of a key's account, and the key's name in that account."""
 
 
 def digest_declared(accounts: Iterable[AccountSpec], keys: Iterable[KeySpec], pepper: bytes) -> str:
@@ -76,7 +76,10 @@ async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accou
 async def _free_secrets(
     service: AccountService, specs_by_path: Mapping[KeyPath, KeySpec], accounts: Mapping[int, Account]
 ) -> list[ApiKey]:
-    """Free the file's secrets from all other keys, renamed or moved in the file. Return all stored keys afterwards."""
+    """Take the file's secrets away from other stored keys, because a secret belongs to one key.
+
+    That happens if a key was renamed, or moved to another account, in the file. Return all stored keys afterwards.
+    """
     paths = {service.directory.digest(spec.secret or ""): path for path, spec in specs_by_path.items()}
     keys = list(await service.register.keys.list_keys())
     for index, key in enumerate(keys):

@@ -82,7 +82,10 @@ class Invitations:
         return await self._open_session(member, visitor)
 
     async def open_link(self, token: str) -> OpenedInvite:
-        """Return the purpose of a link. Raises ``NotFound`` if the link is invalid."""
+        """Return a link with its account, and the member whose passphrase it resets.
+
+        Raises ``NotFound`` if the link is unknown, has expired, or its account or member is disabled.
+        """
         link = await self._members.find_link(digest_reference(token))
         if not self._sessions.is_local or link is None or self._now_ms() >= link.expires_ms:
             raise NotFound(LINK_GONE, param="token", should_retry=False)

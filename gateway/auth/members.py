@@ -25,11 +25,11 @@ _SHOWN_FIELDS = ("name", "role", "status")
 
 
 class Members:
-    """Members and the links that invite them.
+    """Administers members and the links that invite them.
 
-    ``change_lock`` is held during every change of a member. Accounts use the same lock, because
-    removing a member or an account must leave an active administrator. ``is_local`` says whether members may have a
-    password; if not, no link is created.
+    ``change_lock`` is held during every change of a member. Accounts use the same lock, because removing a member or an
+    account must leave an active administrator. ``is_local`` says whether members may have a passphrase; if not, no link
+    is created.
     """
 
     def __init__(
@@ -181,7 +181,10 @@ def _show(member: Member, accounts: dict[int, str]) -> Fields:
 
 
 def _show_link(link: InviteLink, account: str, name: str | None) -> Fields:
-    """Return a link as JSON, without its token. ``name`` is the member whose passphrase it resets."""
+    """Return a link as JSON, without its token.
+
+    ``name`` is that of the member whose passphrase the link resets; None for an invitation.
+    """
     kind: LinkKind = link.kind
     return {
         "id": link.id,

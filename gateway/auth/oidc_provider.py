@@ -39,7 +39,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class Metadata:
-    """The provider's metadata from discovery (OpenID Connect Discovery 1.0, section 3)."""
+    """The provider's metadata from discovery (OpenID Connect Discovery 1.0, section 3).
+
+    Attributes:
+        algorithms: the allowed algorithms by which the provider signs ID tokens.
+        end_session_endpoint: the URL of the provider's sign-out; None if it has none.
+        sends_issuer: whether each authorization response names its issuer.
+        post_secret: whether the client secret is sent in the form, not in a header.
+    """
 
     authorization_endpoint: str
     token_endpoint: str
@@ -115,7 +122,10 @@ class OidcProvider:
             self._log_and_raise(str(error))
 
     async def build_sign_out_url(self, token: str, return_url: str | None) -> str | None:
-        """Return the provider's URL for RP-Initiated Logout 1.0, which redirects to ``return_url``, or None."""
+        """Return the provider's URL for RP-Initiated Logout 1.0; None if the provider has none.
+
+        The provider then redirects the browser to ``return_url``, if given.
+        """
         endpoint = (await self._find_metadata()).end_session_endpoint
         if endpoint is None:
             return None

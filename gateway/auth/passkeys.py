@@ -50,7 +50,7 @@ class PasskeyService:
     """Registers passkeys and signs in members with them.
 
     ``sessions`` opens sessions and checks the passphrase of a member. ``audit_log`` records refusals of known passkeys.
-    ``throttle`` slows down guessing; shared with ``sessions``.
+    ``throttle``, which ``sessions`` shares, slows down guessing.
     """
 
     def __init__(
@@ -71,7 +71,11 @@ class PasskeyService:
         self._challenges = challenges
 
     def find_obstacle(self, site: RelyingParty | None) -> Literal["passphrases", "extra", "site"] | None:
-        """Return why passkeys cannot be used at ``site`` (sign-in, installation, address); None if they can."""
+        """Return why passkeys cannot be used; None if they can.
+
+        The reasons, in the order of the type: members do not sign in by passphrase, the extra is not installed, or
+        ``site`` is None because the console has no suitable address.
+        """
         if not self._sessions.is_local:
             return "passphrases"
         return "extra" if not is_installed() else "site" if site is None else None

@@ -76,9 +76,9 @@ class ProviderMembers:
     async def _update(
         self, spec: SignInProvider, claims: Claims, current_member: Member, visitor: ClientInfo
     ) -> Member:
-        """Update the member's role and account from the claims.
+        """Update the member's role and account from the claims; return the member.
 
-        A change ends the member's other sessions. Raises ``Forbidden`` if the member is disabled or the claims give no
+        A change ends all sessions of the member. Raises ``Forbidden`` if the member is disabled or the claims give no
         role.
         """
         if current_member.status != "active":

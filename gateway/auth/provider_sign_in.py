@@ -114,7 +114,10 @@ class ProviderSignIn:
                 raise
 
     async def sign_out(self, user: CurrentUser, return_url: str | None) -> str | None:
-        """Return the URL at which the provider ends its session and returns to ``return_url``; None if it has none."""
+        """Return the URL at which the provider ends its own session; None without such a URL.
+
+        The provider then redirects the browser to ``return_url``, if given.
+        """
         provider_session = await self._identities.find_session(user.session.digest)
         provider = None if provider_session is None else self._providers.get(provider_session[0])
         if provider_session is None or provider is None:

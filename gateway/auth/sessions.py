@@ -75,7 +75,7 @@ class NewSession:
 
 
 class SessionService:
-    """Creates, finds and ends sessions. ``is_local`` says whether members may sign in with a password."""
+    """Creates, finds and ends sessions. ``is_local`` says whether members may sign in with a passphrase."""
 
     def __init__(
         self,
@@ -259,7 +259,10 @@ class SessionService:
         await self._members.put_member(member, attrs.evolve(member, totp=None, recovery=()), audit)
 
     async def verify_second_factor(self, member: Member, code: str | None, visitor: ClientInfo) -> Credential:
-        """Verify a code after a credential that replaces the passphrase. Raises the same exceptions as ``sign_in``."""
+        """Verify the code of a member who was identified without the passphrase, by a link.
+
+        Raises ``SecondFactorNeeded``, ``WrongPassphrase``, ``RateLimited``.
+        """
         async with self._throttle.attempt(member.name, visitor.address):
             return self._verify_second_factor(member, code, visitor)
 

@@ -27,6 +27,7 @@ class Flow:
     """One sign-in in progress.
 
     Attributes:
+        next: the path of the console to open afterwards.
         session: the digest, in hexadecimal, of the session whose member is to be linked; empty for a sign-in.
     """
 

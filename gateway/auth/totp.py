@@ -19,7 +19,7 @@ RECOVERY_CODES = 10
 ISSUER = "Model gateway"
 """The name that authenticators show."""
 _STEP_OFFSETS = (0, -1, 1)
-"""Accepted time steps: tolerate slow clocks and slow typing (RFC 6238, 5.2)."""
+"""Accepted time steps, relative to the current one: for slow clocks and slow typing (RFC 6238, 5.2)."""
 _DIGITS = 6
 _RECOVERY_BYTES = 10
 _GROUP_CHARS = 4

@@ -57,7 +57,10 @@ async def check_attestation(answer: Attestation, challenge: bytes, site: Relying
 async def check_assertion(
     answer: Assertion, challenge: bytes, site: RelyingParty, public_key: bytes, *, needs_user: bool
 ) -> SignedAssertion:
-    """Verify a signature but not the counter. With ``needs_user``, the device must have verified its user."""
+    """Verify a signature but not the counter. Raises ``VerificationFailed``.
+
+    With ``needs_user``, the device must have verified its user.
+    """
     return await asyncio.to_thread(_check_assertion, answer, challenge, site, public_key, needs_user=needs_user)
 
 

@@ -38,7 +38,10 @@ class CheckedInput:
 async def read_lines(
     path: Path, endpoint: str, max_line_bytes: int, memory: MemoryBudget
 ) -> AsyncGenerator[ParsedLine, None]:
-    """Yield the non-blank lines of an input file, in groups borrowed from ``memory``. Raises ``OSError``."""
+    """Yield the non-blank lines of an input file with their numbers. Raises ``OSError``.
+
+    Lines are read in groups; the memory for each group is borrowed from ``memory``.
+    """
     file = await asyncio.to_thread(path.open, "rb")
     number, memory_loan = 0, Loan(memory)
     try:
@@ -86,7 +89,7 @@ def _parse_piece(raw: list[bytes], earlier_lines: int, endpoint: str, max_line_b
 
 
 async def check_input(lines: AsyncIterator[ParsedLine], check_model: CheckModel) -> CheckedInput:
-    """Check every line. At most ``MAX_ERRORS`` errors are returned."""
+    """Count and check the lines. After ``MAX_ERRORS`` errors lines are only counted."""
     total, errors = 0, list[BatchError]()
     custom_ids, models = set[str](), dict[str, GatewayError | None]()
     async for number, line in lines:

@@ -16,7 +16,10 @@ ParseResult = Callable[[bytes], tuple[str, BatchTally] | None]
 
 
 class ResultFiles:
-    """The files of one batch. ``moves`` is part of their names. Methods block."""
+    """The files of one batch. Methods block.
+
+    ``moves``: how often another node has taken the batch over; part of the files' names.
+    """
 
     def __init__(self, folder: FileStore, batch_id: str, parse: ParseResult = parse_result, moves: int = 0) -> None:
         self._folder = folder

@@ -44,7 +44,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class Batches:
-    """The service. ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
+    """Creates, lists, runs and cancels batches.
+
+    ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
 
     Attributes:
         on_left: called when another node has to run or cancel a batch; None for a single gateway.

@@ -83,7 +83,11 @@ class CliContext:
 
 
 class AdminClient:
-    """A client of the admin API. ``certificate`` is the only certificate to accept; True to verify as usual."""
+    """A client of the admin API.
+
+    ``certificate`` is the only certificate to accept; True to verify as usual. ``offline``: the gateway runs in this
+    process, only for this command.
+    """
 
     def __init__(
         self, session: "aiohttp.ClientSession", url: str, certificate: "aiohttp.Fingerprint | bool", *, offline: bool

@@ -116,7 +116,7 @@ def add_channel(context: CliContext, name: str, *, force: bool, request: bool, *
 
 
 def _find_provider(name: str) -> str:
-    """Return the provider with the channel's name. Raises ``UsageError``."""
+    """Return ``name`` if it is the name of a provider, else raise ``UsageError``."""
     from gateway.providers.registry import PROVIDERS
 
     if name in PROVIDERS:
@@ -137,7 +137,10 @@ def _check_demo(name: str, options: Collection[str]) -> None:
 
 
 def _offer_demo(context: CliContext, name: str, options: Collection[str]) -> None:
-    """Enable the built-in demo next to the other channels, and count its models. Raises ``UsageError``."""
+    """Enable the built-in demo next to the other channels, and print the number of its models.
+
+    Raises ``UsageError``.
+    """
     _check_demo(name, options)
 
     async def offer(admin: AdminClient) -> Json:
@@ -170,7 +173,7 @@ def edit_channel(context: CliContext, name: str, new_name: str | None, **options
 def _read_keys(options: Json, *, channel: str, required: bool) -> list[str] | None:
     """Read API keys from options or standard input, or ask at a terminal if ``required``; None without keys.
 
-    Raises ``UsageError`` if both ways are used.
+    Raises ``UsageError`` if both ways are used, or standard input has no key.
     """
     api_keys, from_stdin = list(options["api_keys"]), options.pop("api_key_stdin")
     if api_keys and from_stdin:

@@ -54,7 +54,7 @@ def limits() -> None:
 @limits.command("list")
 @client_command
 def list_limits(context: CliContext) -> None:
-    """List limits. FROM: file, or console (added here or there)."""
+    """List limits. FROM: file, or console (added in the console or with 'gateway limits add')."""
     print_answer(context, call(context, "GET", "limits"), _print_limits)
 
 

@@ -159,7 +159,7 @@ def _set_status(context: CliContext, name: str, status: str) -> None:
 
 
 async def _create_link(context: CliContext, admin: AdminClient, *path: str, body: Json) -> Json:
-    """Create a link. If no gateway runs, it has the address at which the next one will answer."""
+    """Create a link. If no gateway runs, the link has the address at which the next one will answer."""
     link = await admin.call("POST", *path, body=body)
     if not admin.offline:
         return link

@@ -57,7 +57,7 @@ def _format_price(price: Json | None) -> str:
 
 
 def print_json(value: Any, *, lines: bool = False) -> None:
-    """Print ``value`` as JSON, indented or on one line."""
+    """Print ``value`` as JSON: indented, or with ``lines`` on one line."""
     click.echo(orjson.dumps(value, option=0 if lines else orjson.OPT_INDENT_2).decode())
 
 

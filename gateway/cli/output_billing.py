@@ -38,7 +38,7 @@ _EMPTY_USAGE = {
     "saved_usd": 0.0,
 }
 _REMAINDERS = ("unlisted", "other", "unattributed")
-"""What usage by user, session or tag sums besides its lines."""
+"""The fields with the sums of what usage by user, session or tag does not list on lines of its own."""
 CREDITS = (
     Column("TIME", "at"),
     Column("KIND", lambda credit: _KIND_LABELS[credit["kind"]]),

@@ -68,7 +68,7 @@ def routes() -> None:
 @routes.command("list")
 @client_command
 def list_routes(context: CliContext) -> None:
-    """List routes with their steps. FROM: file, or console (added here or there)."""
+    """List routes with their steps. FROM: file, or console (added in the console or with 'gateway routes add')."""
     print_answer(context, call(context, "GET", "routes"), output_routes.print_routes)
 
 

@@ -111,7 +111,11 @@ def settings() -> None:
 @click.argument("section", required=False)
 @client_command
 def list_settings(context: CliContext, section: str | None) -> None:
-    """List all settings, or those of SECTION. FROM: default, file, environment, or console (set here or there)."""
+    """List all settings, or those of SECTION.
+
+    FROM says where a value comes from: default, file, environment, or console. A value set by 'gateway settings set' is
+    one of the console.
+    """
     answer = call(context, "GET", "settings")
     if section is not None:
         if section not in answer["sections"]:

@@ -99,7 +99,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Any], empty_text: str)
 
 
 def fill_columns(columns: Sequence[Column], rows: Sequence[Any]) -> list[FilledColumn]:
-    """Read the cells of all columns, and leave out columns with only their usual text."""
+    """Read the cells of all columns, and leave out columns of which every cell has the ``hidden_value``."""
     filled_columns = [fill_column(column, [clean(column.read(row)) for row in rows]) for column in columns]
     return [
         filled_column

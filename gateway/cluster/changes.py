@@ -136,7 +136,10 @@ class ChangeFollower:
                 self._load_models(names)
 
     def _load_models(self, names: set[str] | None) -> None:
-        """Use the model lists stored by another node, of all channels if ``names`` is None; do not wait."""
+        """Start to load the model lists that other nodes have stored, and return at once.
+
+        ``names``: the channels; None: all.
+        """
         self._unread_channels = (
             None if names is None or self._unread_channels is None else self._unread_channels | names
         )

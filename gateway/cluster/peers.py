@@ -52,7 +52,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class Timelines:
-    """``find``: returns the newest timeline known, as text. ``learn``: called with that of another node."""
+    """How timelines of the database's server are exchanged with other nodes.
+
+    ``find``: returns the newest timeline known, as text. ``learn``: called with that of another node.
+    """
 
     find: Callable[[], str]
     learn: Callable[[str], None]
@@ -164,7 +167,7 @@ class Peers:
             )
 
     async def keep_sending_timeline(self) -> None:
-        """Meet absent nodes until cancelled."""
+        """Send the newest timeline to absent nodes every ``TIMELINE_INTERVAL_S``, until cancelled."""
         while True:
             await asyncio.sleep(TIMELINE_INTERVAL_S)
             with suppress(StoreUnavailable):

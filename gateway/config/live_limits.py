@@ -18,7 +18,7 @@ _build_limit = defer_function("billing.limit_fields:build_limit")
 
 @frozen
 class LimitView:
-    """A limit, and whether it is in force: a limit of the file precedes a stored one of the same name."""
+    """A limit, and whether it is in force: a limit of the file replaces a stored one of the same name."""
 
     spec: LimitSpec
     source: Source
@@ -34,7 +34,7 @@ class LimitService(StoredSettings):
     """
 
     def list_limits(self) -> list[LimitView]:
-        """List the limits by name. A stored limit of the name of one in the file is not in force, and left out."""
+        """List the limits in force, by name. A stored limit with the name of a limit in the file is not."""
         effective = self._live.effective
         views = [LimitView(spec, "file") for spec in effective.config.limit]
         views += [LimitView(spec, "console") for spec in effective.limits]
@@ -84,7 +84,7 @@ class LimitService(StoredSettings):
         return any(spec.name == name for spec in self._live.effective.config.limit)
 
     def _build_stored_fields(self, name: str) -> dict[str, Any]:
-        """Return the fields of the stored limit; empty if none is stored, or an ignored one."""
+        """Return the fields of the stored limit; empty if no such limit is stored, or it is ignored."""
         specs = (spec for spec in self._live.effective.limits if spec.name == name)
         return next((_drop_name(_build_limit(spec.limit())) for spec in specs), {})
 

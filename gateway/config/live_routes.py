@@ -71,7 +71,7 @@ class RouteService(StoredSettings):
         return any(spec.name == name for spec in self._live.effective.config.route)
 
     def _build_stored_fields(self, name: str) -> dict[str, Any]:
-        """Return the fields of the stored route; empty if none is stored, or an ignored one."""
+        """Return the fields of the stored route; empty if no such route is stored, or it is ignored."""
         return next((_build_fields(spec.route()) for spec in self._live.effective.routes if spec.name == name), {})
 
 

@@ -117,7 +117,10 @@ class DemoImages:
 
 
 class Files:
-    """Images by name, stored for ``keep_s`` seconds; beyond ``most`` or ``max_bytes``, the oldest are deleted first."""
+    """Images by name, stored for ``keep_s`` seconds.
+
+    Beyond ``max_files`` or ``max_bytes``, the oldest are deleted first.
+    """
 
     def __init__(self, *, keep_s: float = 600.0, max_files: int = 256, max_bytes: int = 32 * 1024 * 1024) -> None:
         self._keep_s, self._max_files, self._max_bytes = keep_s, max_files, max_bytes

@@ -7,7 +7,7 @@ from hashlib import blake2b
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _HEADER = struct.Struct(">IIBBBBB")
 _BORDER_PIXELS = 16
-"""Width of an edited image's border, as a fraction of its shorter side: one part in this many."""
+"""The shorter side of an edited image, divided by the width of its border."""
 
 
 def draw(prompt: str, index: int, size: tuple[int, int], *, border: bool = False, bands: int | None = None) -> bytes:

@@ -32,7 +32,12 @@ _BEEP_S, _LETTER_S, _GAP_S = 0.08, 0.02, 0.12
 
 @frozen
 class Speech:
-    """A text as beeps: the samples of each word's beep and of the silence after it, and the spoken text."""
+    """A text as beeps.
+
+    Attributes:
+        words: the number of samples of each word's beep.
+        silence: the number of samples of the silence after a beep.
+    """
 
     tone_hz: float
     words: tuple[int, ...]

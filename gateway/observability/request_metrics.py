@@ -124,7 +124,7 @@ class RequestMetrics:
         errors: requests that ended with an error, by channel, outcome and code.
         unpriced: requested models without a price, with the time of the last request in Unix milliseconds.
         overhead: the gateway's own time for whole answers, without that of the provider, in seconds.
-        overheads: its values that are not counted yet.
+        overheads: values that are not counted in ``overhead`` yet.
     """
 
     def __init__(

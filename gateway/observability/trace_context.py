@@ -85,10 +85,10 @@ def make_id(bits: int) -> int:
 
 
 def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
-    """Return the trace of a request, or None. A client's decision to sample is respected.
+    """Return the trace of a request; None if the request is not traced.
 
-    ``headers`` are the client's, case-insensitive. ``ratio`` is the share of requests to sample among those whose
-    client sends no ``traceparent``.
+    A client's decision to sample is respected. ``headers`` are the client's, case-insensitive. ``ratio`` is the share
+    of requests to sample among those whose client sends no ``traceparent``.
     """
     parent = headers.get(PARENT_HEADER)
     if parent is not None and (parent_context := parse_parent(parent)) is not None:
@@ -103,7 +103,10 @@ def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) ->
 
 
 def parse_parent(text: str) -> tuple[int, int, bool] | None:
-    """Return trace id, span id and sampling flag of a ``traceparent``, or None (Trace Context, 3.2.2 and 4.1)."""
+    """Return trace id, span id and sampling flag of a ``traceparent``; None if it is invalid.
+
+    Source: Trace Context, 3.2.2 and 4.1.
+    """
     match = _PARENT_PATTERN.fullmatch(text.strip())
     if match is None:
         return None

@@ -20,7 +20,7 @@ log = structlog.stdlib.get_logger(__name__)
 def open_limiter(
     options: AppOptions, stack: AsyncExitStack, node: "RegisteredNode | None"
 ) -> "tuple[RateLimiter, SharedRateLimiter | None]":
-    """Open the configured rate limiter. Return it twice if other gateways share it, otherwise with None.
+    """Open the configured rate limiter. Also return it as the shared limiter if other gateways share it, else None.
 
     ``node`` is this node of a cluster; None for a single gateway on its database.
     """

@@ -56,8 +56,10 @@ class BackupSource:
 
     Attributes:
         database: the path of its database; meaningless if the database is on a server.
+        media: whether stored media are included.
         media_url: the setting ``store.media_url``: the location of media outside the folder. A bucket is not included.
         master_key: whether the setting ``store.master_key`` replaces the file ``master.key``.
+        server: the URL of a database on a server; empty if the database is a file.
     """
 
     folder: Path
@@ -76,13 +78,13 @@ class BackupSource:
 
     @property
     def media_elsewhere(self) -> str:
-        """The location of media outside the data folder, without credentials."""
+        """The location of media outside the data folder, without credentials; empty if they are in it."""
         location = parse_location(self.media_url)
         return location.describe() if isinstance(location, BucketAddress) else str(location or "")
 
     @property
     def elsewhere(self) -> str:
-        """The address of a database outside the folder, without a password."""
+        """The address of a database outside the folder, without a password; empty if it is in the folder."""
         if self.server:
             from gateway.storage.postgres.address import describe_url  # noqa: PLC0415 - its driver is an extra
 

@@ -1,6 +1,6 @@
-"""Reads the members of a backup: a tar file in ustar format with pax records (POSIX.1-2017, "pax").
+"""Reads the members of a backup: a tar file in ustar format with pax headers (POSIX.1-2017, "pax").
 
-A backup may come from an untrusted source. Python's ``tarfile`` reads a record of any size into memory, follows links
+A backup may come from an untrusted source. Python's ``tarfile`` reads a header of any size into memory, follows links
 and chains of records, and raises any exception of its parser. This module reads the output of ``backup.py``, and
 nothing else.
 """
@@ -28,7 +28,10 @@ _TRUNCATED_ERROR = "it is cut off"
 
 @attrs.define
 class BackupMember:
-    """A file of a backup (Unix time). ``read_chunks`` reads its content; otherwise the next member skips it."""
+    """A file of a backup.
+
+    ``mtime_s`` is Unix time. Content that ``read_chunks`` has not read is skipped before the next member.
+    """
 
     name: str
     size: int
@@ -86,7 +89,7 @@ def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
 
 
 def _read_record(source: IO[bytes], size: int) -> dict[str, int]:
-    """Return the next member's size and time from a pax record, which has values too large for a header.
+    """Return the next member's size and time from a pax header, which has values too large for a ustar header.
 
     Raises ``BackupUnreadable``.
     """

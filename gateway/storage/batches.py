@@ -47,7 +47,10 @@ class BatchRepository:
         self._keep(batch, owner)
 
     async def save_batch(self, batch: Batch) -> bool:
-        """Save a changed batch. Return False if the batch is deleted, or another node of the cluster runs it now."""
+        """Save a changed batch. Return False if the batch was deleted.
+
+        In a cluster, also return False if another node runs the batch now, or has cancelled it.
+        """
         values = {name: value for name, value in _build_row(batch).items() if name != "id"}
         query, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:

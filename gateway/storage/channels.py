@@ -76,7 +76,10 @@ class ChannelRepository:
     async def put_channels(
         self, changed_channels: Sequence[Channel], audit: AuditRow | None = None, *, originals: Sequence[Channel] = ()
     ) -> None:
-        """Replace channels in one commit, all or none. Of those in ``originals``, only differing fields change."""
+        """Replace channels in one commit, all or none. Of those in ``originals``, only differing fields change.
+
+        Raises the errors of ``put_channel``.
+        """
         earlier_channels = {channel.id: channel for channel in originals}
 
         async def work(connection: AsyncConnection) -> None:

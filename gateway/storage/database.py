@@ -53,6 +53,7 @@ class Database(ABC):
     Attributes:
         name: the path of its file, or the address of its server without a password.
         last_commit_ms: duration of the last commit including the disk, in milliseconds; None before the first.
+        damage: what is damaged; empty as long as no damage is known.
         credit: updates credit leases with every write; None for a single gateway.
         kept: keeps the last changes for the time after a failover; None for a single gateway.
         subjects: which users, sessions and tags have sums of their own.

@@ -39,7 +39,10 @@ class Downgrade:
 
 
 def downgrade_database(folder: DataFolder, database: Path, version: str) -> Downgrade:
-    """Downgrade ``database`` to the schema of ``version`` (``0.7.0``) or not at all. Raises ``DowngradeRefused``."""
+    """Downgrade ``database`` to the schema of ``version``, such as ``0.7.0``, or not at all.
+
+    Raises ``DowngradeRefused``.
+    """
     release = RELEASES.get(".".join(version.split(".")[:2]))
     if release is None:
         raise DowngradeRefused(f"No version {version!r} is known; known: {', '.join(RELEASES)}")

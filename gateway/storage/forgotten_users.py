@@ -45,10 +45,10 @@ class ForgottenUserRepository:
     async def rename_rows(
         self, name: str, new_name: str, account_id: int | None, used_charges: Collection[tuple[str, str]]
     ) -> int:
-        """Rename up to 500 request rows, with what their costs count for; return their number, 0 after the last one.
+        """Rename the user in up to 500 request rows, and in their limit charges; return the number of rows.
 
-        The counters of limits are changed alike, except for ``used_charges`` (counter and subject), which running
-        requests use.
+        The result is 0 after the last row. The counters of limits are changed alike, except for ``used_charges``
+        (counter and subject), which running requests use.
         """
         query = select(requests.c.sequence, requests.c.limit_charges, requests.c.cost_nanos)
         query = query.where(IS_NAMED["end_user"], requests.c.end_user == name)

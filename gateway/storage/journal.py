@@ -79,7 +79,10 @@ class RequestJournal:
         return self.start_at_once(start)
 
     def start_soon(self, start: RequestStart) -> None:
-        """Record a request that a provider has begun on its own."""
+        """Record a request that a provider has begun on its own. The caller does not wait for a note in the database.
+
+        Raises ``StoreUnavailable`` if the file cannot be written.
+        """
         self.start_at_once(start)
 
     def withdraw(self, request_id: str) -> None:

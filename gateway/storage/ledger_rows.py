@@ -63,7 +63,7 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
 
 
 def _list_limit_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[BulkInsert, list[tuple[Any, ...]]]]:
-    """Return by what the costs of rows count for limits; with the sign -1, what takes it back."""
+    """Return the inserts by which the costs of rows count for limits; with the sign -1, those that reverse them."""
     limited_rows = [row for row in rows if row.limit_charges and row.cost_nanos]
     if not limited_rows:
         return []
@@ -103,7 +103,7 @@ async def find_stored_ids(connection: AsyncConnection, ids: Sequence[str], *, en
 
 
 def select_charged(ids: Sequence[str]) -> Select[Any]:
-    """Return a statement for which of these requests were ever charged. It scans all entries."""
+    """Return the statement that selects which of these requests were ever charged. It scans all entries."""
     return select(entries.c.request_id).where(entries.c.kind == "charge", entries.c.request_id.in_(ids))
 
 

@@ -21,13 +21,13 @@ ADD_SPENT = BulkAddition(limit_counters, ("spent_nanos",))
 
 
 def list_additions(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[Any, ...]]:
-    """Return the rows for ``ADD_SPENT`` by which the costs of ``rows`` count; with the sign -1, no longer count."""
+    """Return what ``ADD_SPENT`` inserts to count the costs of ``rows``; with the sign -1, to reverse that."""
     # All writers use the same order, so that no two of them deadlock in PostgreSQL.
     return [(*charge, sign * nanos) for charge, nanos in sorted(sum_charges(rows).items())]
 
 
 def sum_charges(rows: Iterable[RequestRecord]) -> dict[LimitCharge, int]:
-    """Return the sums of the costs of ``rows`` by what they count for."""
+    """Return the sums of the costs of ``rows``, in nano-USD, by counter, subject and window or slice."""
     sums: defaultdict[LimitCharge, int] = defaultdict(int)
     for row in rows:
         if row.limit_charges and row.cost_nanos:
@@ -56,7 +56,7 @@ class LimitCounters:
         self._database = database
 
     async def list_spent(self, counter: str, subjects: Sequence[str], since_s: int) -> dict[str, dict[int, int]]:
-        """Return what ``subjects`` have spent by the starts of windows or slices, from ``since_s`` on."""
+        """Return what ``subjects`` have spent, in nano-USD, by the starts of windows or slices from ``since_s`` on."""
         spent: dict[str, dict[int, int]] = {}
         table = limit_counters.c
         for first in range(0, len(subjects), MAX_LOOKED_UP):
@@ -70,7 +70,7 @@ class LimitCounters:
         return spent
 
     async def list_highest(self, counter: str, since_s: int, count: int) -> dict[str, int]:
-        """Return what the ``count`` subjects have spent that have spent most since ``since_s``, the highest first."""
+        """Return the ``count`` subjects that have spent most since ``since_s``, highest first, with their nano-USD."""
         table = limit_counters.c
         spent = func.sum(table.spent_nanos)
         statement = (
@@ -83,7 +83,10 @@ class LimitCounters:
         return {row.subject: int(row.spent) for row in await self._database.read_long(statement)}
 
     async def delete_before(self, counter: str, before_s: int) -> int:
-        """Delete the sums of windows or slices that began before ``before_s`` and end; return their number."""
+        """Delete the sums of windows or slices that began before ``before_s``; return their number.
+
+        Sums of windows without an end stay: their start is 0.
+        """
         return await self._database.change(
             delete(limit_counters).where(
                 limit_counters.c.counter == counter, limit_counters.c.start_s.between(1, before_s - 1)

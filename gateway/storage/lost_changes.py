@@ -48,7 +48,7 @@ class LostChangeRepository:
         return [parse_audit(row) for row in await self._database.read_first(statement)]
 
     async def read(self) -> ReplacedStore:
-        """Return the last replacement; of a single gateway there is no record."""
+        """Return the last replacement of the store; an empty ``ReplacedStore`` if there was none, and on SQLite."""
         if self._database.kind != "postgresql":
             return ReplacedStore()
         rows = await self._database.read_first(_READ_CHANGES)

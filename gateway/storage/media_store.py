@@ -64,7 +64,7 @@ class ResultLines(Protocol):
         ...
 
     def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines durably. After an error the same call can be repeated, until ``make_permanent``."""
+        """Append lines durably, in place of an earlier append without ``make_permanent``."""
         ...
 
     def make_permanent(self) -> None:

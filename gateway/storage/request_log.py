@@ -112,7 +112,7 @@ class RequestLogRepository:
         return RequestPage(tuple(rows), has_more, cursor, searched_ms, window.newest)
 
     async def _find_searched(self, last_row: StoredRequest | None, sequence: int) -> int | None:
-        """Return the settlement time (Unix ms) rows were searched up to: the last shown row's, or at ``sequence``.
+        """Return up to which settlement time rows were searched, in Unix ms: that of ``last_row``, or at ``sequence``.
 
         None if there is no row at ``sequence`` or after it.
         """

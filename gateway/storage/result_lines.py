@@ -16,7 +16,10 @@ _OWNER_ONLY = 0o600
 
 
 class FolderLines:
-    """A file of results. ``_size`` excludes a failed append. Methods block, and raise ``OSError``."""
+    """The lines of a file. Methods block, and raise ``OSError``.
+
+    ``_size`` excludes the last append until ``make_permanent``: the next append replaces it.
+    """
 
     def __init__(self, path: Path, parse: Callable[[bytes], Any]) -> None:
         self.path = path

@@ -18,9 +18,9 @@ _EMPTY: ColumnElement[str] = literal_column("''")  # PostgreSQL groups by no exp
 
 @frozen
 class ModelSums:
-    """The requests of one model for a route. ``shadow``: they were copies. The means are of completed requests.
+    """The requests of one model for a route. ``shadow``: whether they were copies.
 
-    ``model`` is the provider's name. Means are None without a completed request.
+    ``model`` is the provider's name. The means are of completed requests, and None without any.
     """
 
     model: str

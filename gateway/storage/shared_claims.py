@@ -16,7 +16,10 @@ _NOW = bindparam("now_ms", type_=BigInteger)
 
 @cache
 def write_video_claim(*, fetching: bool) -> Update:
-    """Claim the longest due jobs of each channel in ``only``, up to ``each`` including those in progress."""
+    """Return the statement that claims due jobs of the channels in ``only``, longest due first.
+
+    A channel gets up to ``each`` jobs, including those in progress.
+    """
     is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_submitted = and_(
         videos.c.state.in_(UNACCEPTED_STATES), videos.c.lease_until_ms > _NOW
@@ -29,7 +32,7 @@ def write_video_claim(*, fetching: bool) -> Update:
 
 @cache
 def write_some_videos(*, fetching: bool) -> Select[tuple[int]]:
-    """Select a job that ``write_video_claim`` may take."""
+    """Return the statement that finds a job which ``write_video_claim`` may claim."""
     is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_claimable = and_(is_claimable_state, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"))
     return select(videos.c.sequence).where(_is_free(videos), is_claimable).limit(1)
@@ -37,14 +40,20 @@ def write_some_videos(*, fetching: bool) -> Select[tuple[int]]:
 
 @cache
 def write_delivery_claim() -> Update:
-    """Claim the longest due deliveries of each account in ``only``, up to ``each`` including those in progress."""
+    """Return the statement that claims due deliveries of the accounts in ``only``, longest due first.
+
+    An account gets up to ``each`` deliveries, including those in progress.
+    """
     claim = _write_claim(deliveries, deliveries.c.account_id, _is_in(deliveries.c.account_id))
     return claim.returning(*(deliveries.c[name] for name in DELIVERY_COLUMNS), deliveries.c.sequence)
 
 
 @cache
 def write_due_accounts() -> Select[tuple[int, bool]]:
-    """Select the accounts with pending deliveries, and whether a node other than ``by`` is sending some."""
+    """Return the statement that lists the accounts with pending deliveries.
+
+    The second column says whether a node other than ``by`` is sending some.
+    """
     is_claimed_elsewhere = and_(deliveries.c.lease_until_ms > _NOW, deliveries.c.owner != bindparam("by"))
     has_elsewhere = func.max(case((is_claimed_elsewhere, 1), else_=0)) > 0
     return select(deliveries.c.account_id, has_elsewhere).where(HAS_DUE_TIME).group_by(deliveries.c.account_id)
@@ -59,7 +68,10 @@ def _is_free(table: Table) -> ColumnElement[bool]:
 
 
 def _write_claim(table: Table, group: ColumnElement[object], is_claimable: ColumnElement[bool]) -> Update:
-    """Claim rows of ``is_claimable``. Rows that are already claimed take the first places of their group."""
+    """Return the statement that claims rows of ``is_claimable``, up to ``each`` of a group.
+
+    Rows that are already claimed come first and count.
+    """
     due_ms, sequence, lease_until_ms = table.c.due_ms, table.c.sequence, table.c.lease_until_ms
     by_age = (case((lease_until_ms <= _NOW, 1), else_=0), due_ms, sequence)
     rank = func.row_number().over(partition_by=group, order_by=by_age).label("place")

@@ -1,4 +1,4 @@
-"""The changes of credit leases in a node's writes, in the same transactions."""
+"""The interface by which the writes of a node change balances and credit leases, in the same transactions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol

@@ -30,7 +30,10 @@ _COUNTS, _USAGE = subject_counts.c, subject_usage.c
 
 
 class _GroupValues:
-    """The values of a group that have sums; all of them if the group is ``full``."""
+    """The values of a group that are known to have sums of their own.
+
+    ``full``: no other value of the group has sums, nor will get any.
+    """
 
     def __init__(self) -> None:
         self.values: set[str] = set()
@@ -42,7 +45,10 @@ class _GroupValues:
 
 
 class SubjectBounds:
-    """Places the sums of subjects in rows: at most ``find_max_values()`` a day for users, sessions and each tag."""
+    """Adds rows to the sums of their subjects, and decides which subjects get sums of their own.
+
+    On each day, at most ``find_max_values()`` users, as many sessions, and as many values of each tag get some.
+    """
 
     def __init__(self, find_max_values: Callable[[], int]) -> None:
         self._find_max_values = find_max_values
@@ -145,7 +151,7 @@ class SubjectBounds:
 def _place(
     sums: Mapping[SubjectKey, Sums], groups: Mapping[SubjectGroup, _GroupValues]
 ) -> list[tuple[Any, ...]] | None:
-    """Return the rows to which ``sums`` are added; None if a value is undecided. Tags with new names may have none."""
+    """Return the rows to which ``sums`` are added; None if a value is undecided. Tags beyond the bound are left out."""
     placed_sums: dict[SubjectKey, Sums] = {}
     for key, amounts in sums.items():
         if key.kind == "tag":
@@ -171,7 +177,10 @@ def _names_of(key: SubjectKey) -> SubjectGroup:
 async def _find_values(
     connection: AsyncConnection, group: SubjectGroup, values: Sequence[str] | None, *, is_names: bool
 ) -> set[str]:
-    """Return those of ``values`` (None: of all) that have sums of their own."""
+    """Return those of ``values`` (None: of all) that have sums of their own.
+
+    With ``is_names``, the values are names of tags.
+    """
     query: Select[tuple[str]] = select(_USAGE.value).where(*_is_group(subject_usage, group)).distinct()
     column = _USAGE.value
     if is_names:

@@ -30,7 +30,7 @@ class SubjectUsageRepository:
         self._database = database
 
     async def find_usage(self, subject_filter: SubjectFilter, max_lines: int) -> SubjectUsage:
-        """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those without own sums."""
+        """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those beyond the bound."""
         conditions = _write_conditions(subject_filter)
         by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value
         all_sums = [func.sum(func.sum(_COLUMNS[name])).over() for name in SUMS]  # in the same pass over the table
@@ -97,7 +97,7 @@ def _select_amounts(owner_and_day: tuple[ColumnElement[Any], ...], **amounts: Co
 
 
 SUBJECT_TOTALS = _sum_totals()
-"""The rows of ``parse_totals``, read in one statement."""
+"""The statement whose rows ``parse_totals`` parses."""
 
 
 def parse_totals(rows: Iterable[Row[Any]]) -> list[SubjectTotals]:

@@ -77,10 +77,10 @@ class TrafficRepository:
     async def sum_costs(
         self, span: int, hours: Sequence[int], account_id: int, key_id: int | None
     ) -> Mapping[int, int]:
-        """Return what an account or one of its keys has spent, by the first hour of each sum; nothing where it is 0.
+        """Return what an account or one of its keys has spent, in nano-USD by the first hour of each sum.
 
-        ``span`` is the length of the sums in hours. Each hour is a look-up of its own, so that the other accounts' sums
-        are not read.
+        Sums of 0 are left out. ``span`` is the length of the sums in hours. Each hour is a look-up of its own, so that
+        the other accounts' sums are not read.
         """
         statement = select(_COLUMNS.hour, func.sum(_COLUMNS.cost_nanos).label("nanos")).where(
             _COLUMNS.span == span, _COLUMNS.hour.in_(hours), _COLUMNS.account_id == account_id

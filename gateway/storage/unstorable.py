@@ -68,7 +68,7 @@ async def post_separately(
 ) -> None:
     """Store rows that were refused together, for ``reason``.
 
-    Halve them until each refused one is alone, and set that aside.
+    The rows are halved until each refused one is alone; ``set_aside`` is called with that row.
     """
     if len(rows) == 1:
         await set_aside(rows[0], reason.reason)

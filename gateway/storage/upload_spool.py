@@ -210,10 +210,10 @@ class SpooledSlice:
 
 
 class _Disk:
-    """A nameless file used by several threads; the last one closes it. The first write creates it.
+    """A nameless file used by several threads. The first write creates it.
 
-    A read whose task is cancelled continues in its thread. If the descriptor were closed meanwhile, another file could
-    reuse its number.
+    After ``close``, the last thread that uses the file closes it. A read whose task is cancelled continues in its
+    thread. If the descriptor were closed meanwhile, another file could reuse its number.
     """
 
     __slots__ = ("_descriptor", "_is_closed", "_lock", "_share", "_user_count")

@@ -76,7 +76,10 @@ def _is_due(*, fetching: bool) -> ColumnElement[bool]:
 
 
 def _write_claim(*, fetching: bool) -> Update:
-    """Claim the longest due jobs of each channel. The second ``is_due`` is for databases with several writers."""
+    """Return the statement that claims the longest due jobs of each channel.
+
+    The second ``is_due`` is for databases with several writers.
+    """
     is_due = _is_due(fetching=fetching)
     by_age = (videos.c.due_ms, videos.c.sequence)
     rank = func.row_number().over(partition_by=videos.c.channel, order_by=by_age)
@@ -260,7 +263,7 @@ class VideoRepository:
         ]
 
     async def find_next_due(self, channels: frozenset[str] | None = None) -> int | None:
-        """Return when the next job of ``channels`` is due, in Unix ms; None without one. Counts all by default."""
+        """Return when the next job of ``channels`` (None: of all) is due, in Unix ms; None without one."""
         query = select(func.min(videos.c.due_ms)).where(HAS_DUE_TIME)
         if channels is not None:
             query = query.where(videos.c.channel.in_(sorted(channels)))

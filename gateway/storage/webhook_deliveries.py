@@ -18,7 +18,10 @@ _IS_FREE = deliveries.c.lease_until_ms <= bindparam("now_ms")
 
 
 def _write_choice() -> Select[tuple[int]]:
-    """Select claimable deliveries by their position per account. Deliveries in progress take the first positions."""
+    """Return the statement that selects claimable deliveries by their position in their account.
+
+    Deliveries in progress take the first positions.
+    """
     due_ms, sequence, lease_until_ms = deliveries.c.due_ms, deliveries.c.sequence, deliveries.c.lease_until_ms
     rank = func.row_number().over(
         partition_by=deliveries.c.account_id, order_by=(case((_IS_FREE, 1), else_=0), due_ms, sequence)
@@ -132,7 +135,7 @@ class WebhookDeliveryRepository:
     async def find_next_delivery(self, accounts: frozenset[int] | None = None) -> int | None:
         """Return when the next delivery of ``accounts`` is due, in Unix ms, claimed or not; None without one.
 
-        ``accounts``: None for all.
+        ``accounts`` None: of all.
         """
         query = select(func.min(deliveries.c.due_ms)).where(HAS_DUE_TIME)
         if accounts is not None:

@@ -97,7 +97,10 @@ class PostgresCreditAuthority:
             await self._notify(connection, "recall", balances)
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
-        """Get overdrafts of all ``balances``, or of none. Each is an advisory lock, which ends with the connection."""
+        """Take overdrafts of all ``balances``, or of none; return whether they were taken.
+
+        Each is an advisory lock, which ends with the connection.
+        """
         async with self._use_connection() as connection:
             locked_balances = [balance for balance in sorted(balances) if await _lock(connection, balance)]
             if len(locked_balances) < len(balances):

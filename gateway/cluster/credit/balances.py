@@ -48,10 +48,11 @@ class LeasedBalances(Balances):
         return reservation
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
-        """Raise a reservation to ``nanos`` if the store and idle nodes have as much. Return whether this took time.
+        """Raise a reservation to ``nanos`` by credit of the store and idle credit of other nodes.
 
-        With less credit the request may exceed a limit: only one such request per balance runs at a time in the whole
-        cluster. Raises ``QuotaExceeded`` if another request does, ``StoreUnavailable`` if that is unknown.
+        Return False if there was nothing to do, and no time has passed. With too little credit the request may exceed a
+        limit: only one such request per balance runs at a time in the whole cluster. Raises ``QuotaExceeded`` if
+        another request does, ``StoreUnavailable`` if that is unknown.
         """
         now_s = self._credit_keeper.now()
         balances = [

@@ -409,7 +409,7 @@ class CreditKeeper:
     def _discard_answer(
         answer: "asyncio.Future[Reservation | None]", release: Callable[[Reservation], object] | None
     ) -> None:
-        """Release the reservation of a request that no longer waits."""
+        """Cancel an ``answer`` that no request waits for any more; release the reservation if one was made."""
         if release is not None and answer.done() and not answer.cancelled() and answer.exception() is None:
             reservation = answer.result()
             if reservation is not None:

@@ -17,7 +17,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class LedgerCheck:
-    """Reconciles regularly and counts the problems, without correcting them; 0 while another node runs the check."""
+    """Reconciles the ledger regularly and counts the problems, without correcting them.
+
+    ``problem_count`` is 0 while another node runs the check.
+    """
 
     def __init__(self, reconcile: Callable[[], Awaitable[dict[str, Any]]]) -> None:
         self._reconcile = reconcile

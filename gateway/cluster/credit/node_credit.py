@@ -64,7 +64,11 @@ class NodeCredit:
         self.balances = LeasedBalances(clock, self.keeper)
 
     async def open(self, database: Database, recover: Callable[[], Awaitable[None]]) -> None:
-        """Open the missing balances, ``recover`` the last process's rows, and end its leases."""
+        """Open missing balances, then settle what this node's last process has left.
+
+        ``recover`` stores the rows of that process. Then the charges made for the node while it was lost are reversed,
+        and the leases of the process end.
+        """
         if database.credit is not None:
             await database.write(database.credit.open_missing_balances)
         await recover()
@@ -96,7 +100,7 @@ class NodeCredit:
 
 
 class _Orphans:
-    """The leases of all nodes, in the database."""
+    """An ``OrphanStore`` in the database: the leases of all nodes."""
 
     def __init__(self, database: Database, node: str, clock: Callable[[], float]) -> None:
         self._database = database

@@ -28,7 +28,7 @@ class OrphanStore(Protocol):
         ...
 
     async def reverse_charges(self) -> int:
-        """Reverse the charges made for this node while it was lost; return the number of balances."""
+        """Reverse the charges made for this node while it was lost; return the number of new entries."""
         ...
 
 
@@ -36,7 +36,7 @@ class OrphanWorker:
     """Ends the leases of nodes that do not come back, while its own node leads.
 
     Args:
-        after_s: seconds after the end of a node; 0 if leases never end.
+        after_s: how many seconds after the end of a node its leases end; 0: never.
         verdict: whether the outstanding credit is charged or released.
         has_posted: returns whether this node has stored everything that it settled.
     """

@@ -28,7 +28,7 @@ class WaitingRequest:
         partial: any amount granted by the store is useful.
         recalling: ask other nodes for their idle credit before a refusal; otherwise ask only the store, once.
         recall_count: how often other nodes were asked for their idle credit for this request.
-        refused_s: when the store first had too little.
+        refused_s: when the store first had too little; infinite before.
         after_s: the earliest time to ask the store again.
     """
 
@@ -118,7 +118,11 @@ class CreditQueue:
     def make_verdict(
         self, requests: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
     ) -> Verdict:
-        """Refuse the requests that the store refused, except those for which other nodes have idle credit to recall."""
+        """Decide what the store's ``answers`` mean for ``requests``.
+
+        Requests that the store refused are refused, except those for which other nodes have idle credit: these balances
+        are recalled, and the requests' next attempts are postponed in place.
+        """
         verdict = Verdict()
         for request in requests:
             if request.answer.done():
@@ -152,7 +156,10 @@ class CreditQueue:
 
 
 def collect_reservations(requests: Iterable[WaitingRequest]) -> dict[LeasedBalance, list[int]]:
-    """Return the waiting reservations of each balance that needs credit."""
+    """Return, for each leased balance, the amounts in nano-USD that ``requests`` wait for.
+
+    The amount of a ``partial`` request is split, because the store may grant less than all of it.
+    """
     reserved_nanos: defaultdict[LeasedBalance, list[int]] = defaultdict(list)
     for request in requests:
         for balance in request.balances:

@@ -111,7 +111,11 @@ _DELETE_LEASES = text("DELETE FROM credit_leases WHERE node = :node")
 
 
 class PostgresCredit:
-    """The changes of a node's leases in its writes. Each holds ``LIMITS_LOCK``: no limit changes meanwhile."""
+    """Reads and changes the balances and leases of one node.
+
+    Methods with a ``connection`` are part of a write, which holds ``LIMITS_LOCK``, so no other write changes a limit
+    meanwhile.
+    """
 
     def __init__(self, database: Database, node: str, today: Callable[[], UtcDay]) -> None:
         self._database = database

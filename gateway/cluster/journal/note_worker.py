@@ -25,7 +25,10 @@ class EndedNodes(Protocol):
     async def interrupt_requests(
         self, node: str, interrupt: Callable[[RequestRecord], RequestRecord]
     ) -> Sequence[RequestRecord]:
-        """Store the row that ``interrupt`` makes of each open request of ``node``, and sign it off."""
+        """Store the row that ``interrupt`` makes of each open request of ``node``, and sign the node off.
+
+        Return the new rows.
+        """
         ...
 
 

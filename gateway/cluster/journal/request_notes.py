@@ -189,7 +189,7 @@ class NoteWriter:
 
 
 class PostgresNotes:
-    """The changes of notes in transactions that store rows."""
+    """Deletes notes in the transactions that store their rows, or keeps a row that the database refuses as a note."""
 
     async def delete(self, connection: AsyncConnection, ids: Collection[str]) -> None:
         await connection.execute(_DELETE_STORED_NOTES, {"ids": list(ids)})

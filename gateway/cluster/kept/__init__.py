@@ -1,4 +1,5 @@
-"""What a node has stored in the last minutes, to be brought back if a server without it replaces the database.
+"""The changes that a node has stored in the last minutes.
 
-``kept_changes`` keeps the states, ``restore`` has a function for each kind.
+They are stored again if a server that lacks them replaces the database. ``kept_changes`` keeps the states, ``restore``
+has a function for each kind.
 """

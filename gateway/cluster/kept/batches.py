@@ -52,7 +52,7 @@ async def _put(connection: AsyncConnection, row: dict[str, Any], *, cancelled: b
 
 
 def _measure_progress(row: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """Return how far a batch is: it has no field that grows with each change."""
+    """Return a sort key that grows with the batch, because no single field grows with each change."""
     detail = row["detail"]
     tally = detail["tally"]
     result_count = sum(tally[name] for name in ("completed", "failed", "cancelled", "expired"))

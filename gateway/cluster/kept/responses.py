@@ -14,7 +14,7 @@ from gateway.storage.schema import kept_responses, response_owners
 async def restore_response(database: Database, state: Mapping[str, Any], _process: str) -> bool:
     """Store a response unless the database has it, or a later state of it. Raises ``StoreUnavailable``.
 
-    A deleted response is hidden: others may continue it.
+    A deleted response is only hidden, because later responses may continue it.
     """
     table, changed_rows = kept_responses, 0
     if row := state.get("row"):

@@ -27,7 +27,7 @@ ON CONFLICT (video_id) DO UPDATE SET prompt = excluded.prompt WHERE p.prompt = '
 
 
 class _RestoringRepository(VideoRepository):
-    """Finds jobs missing without waiting until they are restored."""
+    """A repository for which a job that is not found does not exist, although other jobs are still being restored."""
 
     def check_found(self, *, found: bool) -> None:
         pass
@@ -36,8 +36,8 @@ class _RestoringRepository(VideoRepository):
 async def restore_video(database: Database, state: Mapping[str, Any], process: str) -> bool:
     """Bring a job back as far as the database lacks it. Raises ``StoreUnavailable``.
 
-    Of several nodes that have worked on a job, the one that knows its latest state counts. A job that another process
-    was submitting when it ended is free, and is then found to be abandoned.
+    Of several nodes that have worked on a job, the one that knows its latest state counts. A job that an ended process
+    was submitting gets no owner, and is later found to be abandoned.
     """
     kept_state = parse_state(state)
     job, row, repository = kept_state.job, kept_state.row, _RestoringRepository(database)

@@ -42,7 +42,10 @@ class LocalFallbackLimiter:
         self._absent_since = float("-inf")
 
     def begin_absence(self, ahead_of_clock: float) -> None:
-        """Begin anew; until now the server decided, whose clock is ``ahead_of_clock``."""
+        """Begin to admit by this gateway's own count, because the server no longer answers.
+
+        ``ahead_of_clock``: by how many seconds the server's clock is ahead of this one.
+        """
         self._absence += 1
         self._absent_since = self._clock()
         self._ahead_of_clock = ahead_of_clock
@@ -75,7 +78,7 @@ class LocalFallbackLimiter:
         return bool(self._used_shares)
 
     def take_unreported_usage(self) -> Iterator[tuple[str, int, int, int]]:
-        """Yield the usage that is still owed to the server, once each: name, rate, units and limit."""
+        """Yield the usage that the server does not know yet, once: name, dimension, units and limit."""
         now, used_shares = self._clock(), self._used_shares
         self._used_shares = {}
         for subject, share in used_shares.items():

@@ -332,7 +332,7 @@ class SharedRateLimiter:
             outcome.set_exception(build_refusal(caller.buckets, call.tokens, server_now, running=running))
 
     def _report_running(self) -> None:
-        """Report the running requests to a server that has lost them: all gateways', or this gateway's."""
+        """Report this gateway's running requests to a server that has lost the counts of this gateway, or of all."""
         for subject in self._subjects.values():
             if subject.own_running and subject.buckets.limits.max_concurrency is not None:
                 self._subjects_to_report.add(subject)

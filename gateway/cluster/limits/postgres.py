@@ -18,7 +18,8 @@ _TRIES = 5
 class PostgresLimitServer:
     """A ``LimitServer`` in a PostgreSQL database, over a dedicated connection whose commits do not wait for the disk.
 
-    ``url``: the URL of the database, possibly the gateway's own. ``clock``: the SQL function that returns the time.
+    ``url``: the URL of the database, possibly the gateway's own. ``clock``: the statement that creates the SQL function
+    of the time.
     """
 
     def __init__(self, url: str, clock: str = CREATE_CLOCK) -> None:

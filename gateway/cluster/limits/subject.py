@@ -53,7 +53,7 @@ class SharedCaller:
     absence: int = 0
 
     def find_shares(self, gateways: int) -> tuple[RateLimitSubject, ...]:
-        """Return the subjects with a share of each rate; concurrent requests are counted elsewhere."""
+        """Return ``subjects`` with a share of each rate limit, and without limits of concurrent requests."""
         if self.share_count != gateways:
             self.share_count = gateways
             self.shares = tuple([_find_share(subject, gateways) for subject in self.subjects])

@@ -13,8 +13,8 @@ KEPT_S = 0.25
 class UnitsAhead:
     """One rate of one subject at this gateway: its last known bucket, and the units taken ahead from it.
 
-    ``bucket`` counts only units used by requests. ``reported``: the ``tat``, by the gateway's clock, of the usage while
-    the server was away that has been reported since; see ``LocalFallbackLimiter``.
+    ``bucket`` counts only units used by requests. Usage while the server was away is reported up to the ``tat``
+    ``reported``, by the gateway's clock; see ``LocalFallbackLimiter``.
     """
 
     __slots__ = ("_last_use", "_use_per_s", "bucket", "limit", "reported", "units", "valid_until")
@@ -35,7 +35,7 @@ class UnitsAhead:
         self._last_use = now
 
     def compute_ahead_units(self, cost: int, max_units: int, now: float) -> int:
-        """Return how many units to take ahead, at most ``most``; 0 if a request of ``cost`` could not use them."""
+        """Return how many units to take ahead, at most ``max_units``; 0 if a request of ``cost`` could not use them."""
         units = min(int(self._use_per_s * math.exp(self._last_use - now) * AHEAD_S), max_units)
         return units if units >= cost else 0
 

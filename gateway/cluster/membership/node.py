@@ -142,7 +142,7 @@ class ClusterNode:
         return pick_node(name, self._sharing_nodes) == self.id
 
     def may_be_alive(self, process: str) -> bool:
-        """Return whether the process with this ``Node.process`` may be live: it was at the last beat, or is newer."""
+        """Return whether ``process`` (a ``Node.process``) was live at the last beat, or has registered since."""
         registration = parse_process(process)
         return (
             registration is not None
@@ -172,7 +172,7 @@ class ClusterNode:
     ) -> None:
         """Apply the changes since ``open``, and all later ones. Until the first are applied, no request is accepted.
 
-        Called when everything is stored that only this node knows of its former process.
+        Call it after everything is stored that only this node knows of its former process.
 
         Args:
             apply: brings changes into force; may raise ``StoreUnavailable``.

@@ -114,7 +114,9 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 class NodeSession:
-    """The database session of one node. Every method raises ``StoreUnavailable`` if the database does not answer.
+    """The database session of one node.
+
+    Methods that use the database raise ``StoreUnavailable`` if it does not answer, except ``acquire``.
 
     Args:
         deliver: called with each message of ``notify``, including this node's own.
@@ -125,8 +127,8 @@ class NodeSession:
         node: the node as last registered; its ``epoch`` is 0 before the first registration.
         wake_event: set when the log of changes has grown, and when the connection was lost.
         generation: see ``read_generation``; as of the last connection.
-        history: changes when the database was replaced: with the generation, or if it lacks a change that this node
-            has read. The latter recognises a server that hides its timeline.
+        history: a value that differs after the database was replaced: the generation, and how often the database
+            lacked a change that this node had read. The latter recognises a server that hides its timeline.
     """
 
     def __init__(
@@ -250,12 +252,15 @@ class NodeSession:
                 self._leads = False
 
     async def list_beats(self) -> Mapping[tuple[str, int], int]:
-        """Return the beats of each live node, by id and epoch."""
+        """Return the number of beats of each live node, by id and epoch."""
         async with self._control_connection.exclusive(self.times.statement_s) as connection:
             return {(row["id"], row["epoch"]): row["beat"] for row in await connection.fetch(_LIST_BEATS)}
 
     async def declare_dead(self, node: str, epoch: int) -> bool:
-        """Declare a node dead and free its claims. Its connections end first: a frozen write would block this one."""
+        """Declare a node dead and free its claims; return False if it was not live in this ``epoch``.
+
+        The node's connections end first, because a frozen write would block this one.
+        """
         async with self._control_connection.exclusive(FREE_TIMEOUT_S) as connection, connection.transaction():
             await end_node(connection, node, epoch)
             if await connection.fetchval(_END_REGISTRATION, node, epoch, "dead") is None:
@@ -279,7 +284,7 @@ class NodeSession:
             return await find_leader(connection)
 
     async def end_leader(self, leader: tuple[int, int], alive_nodes: Iterable[str]) -> bool:
-        """End the connection of the ``leader`` unless it is one of ``alive_nodes``; return whether it was ended."""
+        """End the connection of ``leader`` unless the leader is one of ``alive_nodes``; return whether it was ended."""
         pid, lock_number = leader
         if lock_number in map(find_lock_number, alive_nodes):
             return False
@@ -392,7 +397,10 @@ class NodeSession:
 
 @lru_cache(maxsize=8)
 def _make_lock(node: str, epoch: int, *, is_exclusive: bool) -> Executable:
-    """Return the statement. Building it takes a fifth of a millisecond, as long as sending it."""
+    """Return the statement that takes the lock of writes if the node is live in this ``epoch``.
+
+    It is cached, because building it takes a fifth of a millisecond, as long as sending it.
+    """
     statement = _LOCK_ALONE if is_exclusive else _LOCK_SHARED
     return statement.bindparams(writes=LIMITS_LOCK, id=node, epoch=epoch)
 

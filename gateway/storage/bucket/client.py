@@ -51,11 +51,11 @@ class StoredObject:
 
 
 class Bucket:
-    """The client. Names are relative to the address's prefix; every method raises ``StoreUnavailable``.
+    """Reads and writes the objects of a bucket.
 
-    Methods ending in ``_now`` block and are for threads.
-
-    ``retry_for_s`` is how long a request is repeated after its first attempt if the store does not answer.
+    Names are relative to the address's prefix; every method raises ``StoreUnavailable``. Methods ending in ``_now``
+    block and are for threads. ``retry_for_s`` is how long a request is repeated after its first attempt if the store
+    does not answer.
     """
 
     def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:

@@ -50,7 +50,7 @@ class CopyReport:
 
     Attributes:
         mended: the number of rows from which U+0000 was removed.
-        agrees: whether the sums of charges are equal.
+        agrees: whether the charges by entries, by days and by requests are equal.
     """
 
     rows: Mapping[str, int]

@@ -89,7 +89,7 @@ def describe_url(url: str) -> str:
 
 
 async def find_schema(url: str) -> str | Exception:
-    """Return the schema revision of a database, empty if it has none; or why the database cannot be read."""
+    """Return the schema revision of a database, empty if it has none; or the error if the database cannot be read."""
     try:
         connection = await Address(url).connect(statement_timeout="3s")
         try:
@@ -103,7 +103,7 @@ async def find_schema(url: str) -> str | Exception:
 
 
 async def find_configurations(url: str) -> Sequence[tuple[str, str]] | Exception:
-    """Return the id and configuration digest of each live node, or why the database cannot be read."""
+    """Return the id and configuration digest of each live node; or the error if the database cannot be read."""
     try:
         connection = await Address(url).connect(statement_timeout="3s")
         try:

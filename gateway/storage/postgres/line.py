@@ -52,6 +52,6 @@ class DedicatedConnection:
 
 
 def describe(error: BaseException) -> StoreUnavailable:
-    """Log why the database does not answer, and return the matching error."""
+    """Log why the database does not answer, and return a ``StoreUnavailable`` to raise."""
     log.warning("node_unanswered", error=str(error) or type(error).__name__)
     return StoreUnavailable("The gateway's store does not answer", retry_after_s=2)
