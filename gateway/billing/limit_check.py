@@ -6,8 +6,8 @@ from itertools import zip_longest
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Reservation
 from gateway.domain.limit import LimitCharge
-from gateway.domain.limit_balance import LimitBalance, LimitBook
-from gateway.domain.limit_window import find_kept_since
+from gateway.domain.limit_balance import LimitBalance, LimitBook, RollingBalance
+from gateway.domain.limit_window import NEVER_S, find_kept_since
 from gateway.storage.limit_counters import LimitCounters, sum_charges
 
 
@@ -24,17 +24,17 @@ async def list_problems(
     """
     # All copies must be of the same moment, so nothing awaits until they are made.
     problems = _check_balances(books, reservations)
-    memory = {
-        (book.counter, balance.subject, balance.start_s): balance.spent_nanos
-        for book in books
-        for balance in book.balances.values()
-        if balance.complete and not book.rolling_s
-    }
+    memory, known_since = _copy_spent(books)
     waiting = sum_charges(queue.list_rows())
     stored = await counters.list_all()
-    for charge, nanos in memory.items():
+    for charge in stored.keys() | waiting.keys():
+        counter, subject, start_s = charge
+        if start_s >= known_since.get((counter, subject), NEVER_S):
+            memory.setdefault(charge, 0)
+    for charge, nanos in sorted(memory.items()):
+        counter, _, start_s = charge
         known = stored.get(charge, 0) + waiting.get(charge, 0)
-        if nanos != known:
+        if nanos != known and start_s >= find_kept_since(counter, now_s):
             problems.append(f"{_name(charge)}: {nanos} spent, its counters say {known} (nano-USD)")
     rows = await counters.recompute()
     for charge in sorted(stored.keys() | rows.spent.keys()):
@@ -44,6 +44,23 @@ async def list_problems(
             if counted != nanos:
                 problems.append(f"{_name(charge)}: {counted} counted, its requests say {nanos} (nano-USD)")
     return problems
+
+
+def _copy_spent(books: Iterable[LimitBook]) -> tuple[dict[LimitCharge, int], dict[tuple[str, str], int]]:
+    """Return what is spent according to complete balances, and since when each rolling one has all of its slices."""
+    spent: dict[LimitCharge, int] = {}
+    known_since: dict[tuple[str, str], int] = {}
+    for book in books:
+        for balance in book.balances.values():
+            if not balance.complete:
+                continue
+            if isinstance(balance, RollingBalance):
+                known_since[book.counter, balance.subject] = balance.start_s - book.rolling_s
+                for slice_s, nanos in balance.spent_by_slice.items():
+                    spent[book.counter, balance.subject, slice_s] = nanos
+            else:
+                spent[book.counter, balance.subject, balance.start_s] = balance.spent_nanos
+    return spent, known_since
 
 
 def _check_balances(books: Iterable[LimitBook], reservations: Iterable[Reservation]) -> list[str]:

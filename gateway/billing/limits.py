@@ -131,11 +131,37 @@ class SpendingLimits:
             reservation.limit_balances = balances  # ``use``, inlined
             for balance in balances:
                 balance.users += 1
-                left_nanos = (balance.book.cap_nanos or 0) - balance.spent_nanos - balance.held_nanos
+                cap_nanos = balance.book.cap_nanos
+                if cap_nanos is None:  # the budget of a session, which its own header tells
+                    continue
+                left_nanos = cap_nanos - balance.spent_nanos - balance.held_nanos
                 strictest_nanos = reservation.limit_left_nanos
                 if strictest_nanos is None or left_nanos < strictest_nanos:
                     reservation.limit_left_nanos = left_nanos
         return reservation
+
+    async def check_left(self, ctx: RequestContext, day: UtcDay) -> None:
+        """Raise ``QuotaExceeded`` if a limit of the request is used up even without what is reserved under it.
+
+        Raises ``StoreUnavailable``.
+        """
+        await self.load(ctx)
+        now_s = self._clock()
+        empty_balances = [
+            balance
+            for balance in self._find_balances_of(ctx, now_s)
+            if (left_nanos := balance.find_balance(day)) is not None and left_nanos <= 0
+        ]
+        reserve_all(empty_balances, 1, day, now_s)  # raises if there is any
+
+    async def find_left(self, ctx: RequestContext, day: UtcDay) -> int | None:
+        """Return what the request may still reserve under its limits, in nano-USD; None if none of them concerns it.
+
+        Raises ``StoreUnavailable``.
+        """
+        await self.load(ctx)
+        rooms = [balance.find_room(day) for balance in self._find_balances_of(ctx, self._clock())]
+        return min([room for room in rooms if room is not None], default=None)
 
     def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:
         """Raise ``QuoteNotValid`` if a quote's ``reservation`` was made under other limits than its request's."""

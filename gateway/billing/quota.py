@@ -64,17 +64,22 @@ class QuotaService:
     def open_reservations(self) -> int:
         return len(self._balances.reservations)
 
-    async def precheck(self, caller: Caller, serves_free: Callable[[], bool]) -> None:
+    async def precheck(
+        self, caller: Caller, serves_free: Callable[[], bool], ctx: RequestContext | None = None
+    ) -> None:
         """Raise the error that ``admit`` would certainly raise, before a large body is read. Nothing is reserved.
 
         Reservations do not count, because they may be released by then. ``serves_free`` returns whether the request
-        may be free; it is only called if no money is left.
+        may be free; it is only called if no money is left. ``ctx`` has what the limits of users, sessions, tags and
+        models need of the request; without it, they are not checked.
 
         Raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable``, like ``admit``.
         """
         self._write_queue.check_room()
         try:
             self._balances.check(caller)
+            if ctx is not None and self._balances.limits is not None:
+                await self._balances.limits.check_left(ctx, self._balances.today)
         except QuotaExceeded:
             if not serves_free():
                 raise

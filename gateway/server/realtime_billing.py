@@ -303,10 +303,10 @@ class RealtimeBilling:
             return error
         except GatewayError:  # the provider has already created the transcript: charge it
             pass
-        self._settle_transcript(usage)
+        context = self._settle_transcript(usage)
         try:
             router, caller = self._services.routing.router, self._session.caller
-            await self._services.billing.quota.precheck(caller, partial(router.may_be_free, caller))
+            await self._services.billing.quota.precheck(caller, partial(router.may_be_free, caller), context)
             if self.conversation.untranscribed > 0:
                 await self.reserve_transcript()
         except QuotaExceeded as error:
@@ -315,7 +315,8 @@ class RealtimeBilling:
             pass
         return None
 
-    def _settle_transcript(self, usage: Usage) -> None:
+    def _settle_transcript(self, usage: Usage) -> RequestContext:
+        """Charge a transcript, and return the context of its request."""
         response, (model, target) = self._make_response(None, None), self._find_transcriber()
         context, transcript = response.context, self._transcript
         self._transcript, self._covered_tokens = None, -1
@@ -329,6 +330,7 @@ class RealtimeBilling:
         usage = wire.limit_transcript(usage, tokens)
         self.conversation.note_transcribed(usage)
         self._settle(response, "completed", None, usage)
+        return context
 
     async def _follow_transcriber(self, transcript: RequestContext) -> GatewayError | None:
         """Renew the transcript's reservation if the provider has confirmed a different transcription model.

@@ -1,6 +1,7 @@
 """Quotas and limits as the OpenAI SDK sees them: what it raises, and what it retries by itself."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from openai import APIStatusError, AsyncOpenAI, PermissionDeniedError, RateLimit
 
 from gateway.domain.request_log import RequestFilter
 from gateway.server.context import SERVICES
+from tests.support.batch_calls import await_end, make_line, read_results, start
 from tests.support.capped_calls import stream_until
+from tests.support.fast_provider import SwiftUpstream, slow
 from tests.support.fault_scene import site
 from tests.support.gateway import KEY, RunningGateway, channel
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
@@ -123,3 +126,35 @@ async def test_a_restriction_raises_permission_denied_and_is_not_retried(
     assert error.response.request.headers["x-stainless-retry-count"] == "0"
     (row,) = await gateway.rows(1)
     assert (row.outcome, row.status, row.attempts) == ("refused", 403, 0)
+
+
+async def test_lines_of_batches_spend_what_their_users_may(gateway_with: StartGateway, sdk: MakeClient) -> None:
+    """A limit of users holds for the lines of a batch: five of eight are answered for each user, and those of nobody.
+
+    The chats of a user and the lines spend the same limit.
+    """
+    users = ["u1", "u2", "u3", ""]
+    limit = {"name": "each user", "of": "user", "usd": 0.05, "window": "day"}
+    lines = [
+        make_line(8 * index + number, model="m", messages=ASK, max_tokens=9, **({"user": user} if user else {}))
+        for index, user in enumerate(users)
+        for number in range(8)
+    ]
+    async with SwiftUpstream() as up:
+        up.behaviour = slow(0.01)
+        config = {"channel": [channel(up.base_url)], "price": [{"model": "m", "usd_per_call": 0.01}], "limit": [limit]}
+        gateway = await gateway_with(config)
+        client = sdk(gateway)
+        await chat(client, user="u3")
+        batch = await await_end(client, await start(client, lines))
+        assert batch.request_counts is not None
+        assert (batch.status, batch.request_counts.completed, batch.request_counts.failed) == ("completed", 22, 10)
+        refusals = (await read_results(client, batch.error_file_id)).values()
+        assert {one["response"]["body"]["error"]["code"] for one in refusals} == {"insufficient_quota"}
+        with pytest.raises(RateLimitError, match="The limit 'each user' of the user 'u2'"):
+            await chat(client, user="u2")
+        rows = await gateway.rows(len(lines) + 2)
+        answered = Counter(row.end_user for row in rows if row.cost_nanos)
+        assert answered == {"u1": 5, "u2": 5, "u3": 5, "": 8}
+        assert len(up.seen) == answered.total()
+        await gateway.check_books()

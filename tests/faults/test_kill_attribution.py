@@ -2,10 +2,12 @@
 
 More users come than have sums of their own. The gateway compares users and unattributed requests with the charges of
 each key and day each time it comes back (``check_books``). Beside that, the test adds up the rows itself.
+
+``make soak ARGS=tests/faults/test_kill_attribution.py`` kills it 300 times; ``GATEWAY_TEST_KILLS=20`` makes that
+shorter.
 """
 
 import asyncio
-import os
 import random
 from collections import Counter
 from pathlib import Path
@@ -20,12 +22,11 @@ from tests.support.fault_scene import until
 from tests.support.gateway import HELLO
 from tests.support.gateway_process import GatewayProcess, open_caller
 
-KILLS = int(os.environ.get("GATEWAY_TEST_KILLS", "2"))
 CALLERS = 12
 USERS, MAX_VALUES = 7, 4
 SECRET = "sk-free-of-any-cap"
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 20 * KILLS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
 
 async def keep_calling(url: str, name: str, memory: kill_runs.Memory, rng: random.Random) -> None:
@@ -62,7 +63,8 @@ async def check_sums(gateway: GatewayProcess, rows: list[RequestRecord]) -> None
         assert sum(lines.values()) + report["other"]["cost_nanos"] == expected.total(), by
 
 
-async def test_kills_under_load_leave_exact_sums(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", kill_runs.KILL_COUNTS)
+async def test_kills_under_load_leave_exact_sums(tmp_path: Path, kills: int) -> None:
     seed, rng = kill_runs.roll()
     memory = kill_runs.Memory()
     with kill_runs.telling(seed):
@@ -73,7 +75,7 @@ async def test_kills_under_load_leave_exact_sums(tmp_path: Path) -> None:
             config = {**kill_runs.site(up, streaming, "charge"), "attribution": {"max_values": MAX_VALUES}}
             async with GatewayProcess(tmp_path / "data", config) as gateway:
                 rows: list[RequestRecord] = []
-                for number in range(KILLS):
+                for number in range(kills):
                     reached = len(memory.reached)
                     crowd = [
                         asyncio.create_task(keep_calling(gateway.url, f"r{number}.{index}", memory, rng))
@@ -87,4 +89,10 @@ async def test_kills_under_load_leave_exact_sums(tmp_path: Path) -> None:
                     more, memory.last = await gateway.read_rows(memory.last)
                     rows += more
                     await check_sums(gateway, rows)
+                await gateway.kill()
+                kill_runs.check_offline(gateway)
+    marks = Counter(row.client_request_id for row in rows)
+    assert max(marks.values()) == 1
+    assert not memory.reached.keys() - marks.keys()
+    print(f"{kills} kills: {dict(Counter(row.outcome for row in rows))}")  # noqa: T201
     assert {row.end_user for row in rows} == {f"u{number}" for number in range(USERS + 1)}

@@ -183,6 +183,41 @@ async def test_the_audit_finds_what_was_changed_in_the_counters(gateway_with: St
         ]
 
 
+async def test_the_audit_finds_a_slice_that_a_rolling_limit_does_not_know(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(furnish(up, {**EACH_USER, "window": "rolling:24h"}))
+        await send(gateway, user="u1")
+        await gateway.check_books()
+        gateway.audited = False
+        services = gateway.app[SERVICES]
+        (book,) = services.billing.limits.spending.list_books()
+        (balance,) = book.balances.values()
+        (slice_s,) = balance.spent_by_slice
+        for spent_by_slice, known in (({}, 0), ({slice_s: 1}, 1)):
+            balance.spent_by_slice = spent_by_slice
+            report = await services.billing.accounting.reconcile()
+            counted = f"{known} spent, its counters say {NANOS_PER_USD // 100} (nano-USD)"
+            assert report["problems"] == [f"limit 'each user', 1:u1, from {slice_s}: {counted}"]
+
+
+@pytest.mark.parametrize("window", ["hour", "rolling:24h"])
+async def test_the_audit_passes_over_sums_that_were_deleted_with_their_windows(
+    gateway_with: StartGateway, window: str
+) -> None:
+    """The balance of a user who is long gone stays in memory, with the last window in which something was spent."""
+    now_s = 1_750_000_000.0
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(furnish(up, {**EACH_USER, "window": window}), clock=lambda: now_s)
+        await send(gateway, user="u1")
+        await gateway.rows(1)
+        await gateway.check_books()
+        now_s += 30 * 86_400
+        assert await gateway.app[SERVICES].billing.limits.retire(now_s) == 1
+        await gateway.check_books()
+        await send(gateway, user="u1")
+        await gateway.check_books()
+
+
 @pytest.mark.parametrize(
     ("limit", "path", "expected"),
     [

@@ -64,7 +64,8 @@ async def test_six_agents_share_the_budget_of_their_session(gateway_with: StartG
                 answered += 1
 
         first = {BUDGET: "0.05; session=run1"}
-        assert (await ask(gateway, first))[0] == 200
+        status, _, headers = await ask(gateway, first)
+        assert (status, LEFT in headers, "x-gateway-limit-usd-left" in headers) == (200, True, False)
         counts = await asyncio.gather(run(first), *(run({"x-gateway-session": "run1"}) for _ in range(5)))
         rows = await gateway.rows(1 + sum(counts) + 6)
         spent_nanos = sum(row.cost_nanos for row in rows)

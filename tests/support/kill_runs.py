@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import attrs
+import pytest
 
 from gateway.domain.request_log import RequestRecord
 from tests.support.fault_scene import PRICE
@@ -33,6 +34,13 @@ from tests.support.scripted_upstream import (
 
 KEYS = {"sk-free-of-any-cap": "open", "sk-of-a-capped-account": "tight", "sk-capped-twice-over": "tight"}
 
+KILL_COUNTS = [
+    2,
+    pytest.param(
+        int(os.environ.get("GATEWAY_TEST_KILLS") or 300), marks=[pytest.mark.soak, pytest.mark.timeout(0)], id="many"
+    ),
+]
+"""How often a gateway is killed: by ``make test``, and by ``make soak``."""
 
 REFILL = {"accounts/tight/credits": 0.0015, "keys/3/credits": 0.0006}
 """What is left to the capped purses before each round, in dollars: soon used up."""

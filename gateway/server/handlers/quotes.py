@@ -124,13 +124,15 @@ async def _find_reads(ctx: RequestContext) -> ProviderReads:
 
 
 async def _find_left(active: ActiveInference) -> int | None:
-    """Return what the caller may still reserve, in nano-USD; None if nothing limits it."""
-    caller, accounting = active.context.caller, active.services.billing.accounting
-    if not caller.capped:
-        return None
-    await accounting.refresh(caller.key, caller.account)
-    balance, day = accounting.find_stricter(caller.key, caller.account)
-    return balance.find_room(day)
+    """Return what the request may still reserve, in nano-USD; None if nothing limits it."""
+    ctx, billing = active.context, active.services.billing
+    caller, accounting, limits = ctx.caller, billing.accounting, billing.balances.limits
+    rooms = [] if limits is None else [await limits.find_left(ctx, billing.balances.today)]
+    if caller.capped:
+        await accounting.refresh(caller.key, caller.account)
+        balance, day = accounting.find_stricter(caller.key, caller.account)
+        rooms.append(balance.find_room(day))
+    return min([room for room in rooms if room is not None], default=None)
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:

@@ -32,7 +32,7 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     active.note_parsed()
     router = services.routing.router
     ctx.target_list = router.route(ctx.caller, inference)
-    await services.billing.quota.precheck(ctx.caller, partial(router.may_be_free, ctx.caller))
+    await services.billing.quota.precheck(ctx.caller, partial(router.may_be_free, ctx.caller), ctx)
     beta, account = find_beta(request), ctx.caller.account.id
 
     async def serve(attempt: Attempt) -> None:
