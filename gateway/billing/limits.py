@@ -160,8 +160,8 @@ class SpendingLimits:
         Raises ``StoreUnavailable``.
         """
         await self.load(ctx)
-        rooms = [balance.find_room(day) for balance in self._find_balances_of(ctx, self._clock())]
-        return min([room for room in rooms if room is not None], default=None)
+        amounts_left = [balance.find_room(day) for balance in self._find_balances_of(ctx, self._clock())]
+        return min([nanos for nanos in amounts_left if nanos is not None], default=None)
 
     def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:
         """Raise ``QuoteNotValid`` if a quote's ``reservation`` was made under other limits than its request's."""

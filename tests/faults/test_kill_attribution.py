@@ -18,7 +18,6 @@ import pytest
 from gateway.domain.attribution import split_tags
 from gateway.domain.request_log import RequestRecord
 from tests.support import kill_runs
-from tests.support.fault_scene import until
 from tests.support.gateway import HELLO
 from tests.support.gateway_process import GatewayProcess, open_caller
 
@@ -31,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
 async def keep_calling(url: str, name: str, memory: kill_runs.Memory, rng: random.Random) -> None:
     """Call after call of changing users, sessions and tags, some without any, until the gateway is gone."""
-    async with open_caller(SECRET) as caller:
+    async with open_caller(SECRET, 10 * kill_runs.PATIENCE) as caller:
         for number in range(10_000):
             mark, user, stream = f"{name}-{number}", rng.randrange(USERS + 1), rng.random() < 0.5
             body = {**HELLO, "model": "s" if stream else "m", "stream": stream, "user": mark, "max_tokens": 10}
@@ -41,7 +40,7 @@ async def keep_calling(url: str, name: str, memory: kill_runs.Memory, rng: rando
             try:
                 async with caller.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
                     await kill_runs.hear(response, mark, memory, stream=stream)
-            except aiohttp.ClientError:
+            except (aiohttp.ClientError, TimeoutError):
                 return
 
 
@@ -73,7 +72,7 @@ async def test_kills_under_load_leave_exact_sums(tmp_path: Path, kills: int) -> 
             kill_runs.open_up(memory, rng, stream=True) as streaming,
         ):
             config = {**kill_runs.site(up, streaming, "charge"), "attribution": {"max_values": MAX_VALUES}}
-            async with GatewayProcess(tmp_path / "data", config) as gateway:
+            async with GatewayProcess(tmp_path / "data", config, patience=kill_runs.PATIENCE) as gateway:
                 rows: list[RequestRecord] = []
                 for number in range(kills):
                     reached = len(memory.reached)
@@ -81,7 +80,7 @@ async def test_kills_under_load_leave_exact_sums(tmp_path: Path, kills: int) -> 
                         asyncio.create_task(keep_calling(gateway.url, f"r{number}.{index}", memory, rng))
                         for index in range(CALLERS)
                     ]
-                    await until(lambda: len(memory.reached) >= reached + 4 * CALLERS)  # noqa: B023
+                    await kill_runs.wait_until(lambda: len(memory.reached) >= reached + 4 * CALLERS)  # noqa: B023
                     await gateway.kill()
                     await asyncio.gather(*crowd)
                     await gateway.start()

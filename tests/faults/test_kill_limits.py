@@ -9,6 +9,7 @@ up the rows itself.
 import asyncio
 import random
 from collections import Counter
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from gateway.domain.ledger import OnCrash
 from gateway.domain.limit import parse_charges
 from gateway.domain.request_log import RequestRecord
 from tests.support import kill_runs
-from tests.support.fault_scene import until
 from tests.support.gateway import HELLO
 from tests.support.gateway_process import GatewayProcess, open_caller
 
@@ -42,7 +42,7 @@ async def keep_calling(url: str, name: str, memory: kill_runs.Memory, rng: rando
 
     Each of some calls has a user of its own.
     """
-    async with open_caller(SECRET) as caller:
+    async with open_caller(SECRET, 10 * kill_runs.PATIENCE) as caller:
         for number in range(10_000):
             mark, user = f"{name}-{number}", rng.randrange(USERS + 1)
             stream = rng.random() < 0.5
@@ -57,7 +57,7 @@ async def keep_calling(url: str, name: str, memory: kill_runs.Memory, rng: rando
                         await asyncio.sleep(0.02)
                     elif rng.random() < 0.9:
                         await kill_runs.hear(response, mark, memory, stream=stream)
-            except aiohttp.ClientError:
+            except (aiohttp.ClientError, TimeoutError):
                 return
 
 
@@ -90,8 +90,12 @@ async def test_kills_under_load_leave_exact_limits(tmp_path: Path, on_crash: OnC
         async with (
             kill_runs.open_up(memory, rng, stream=False) as up,
             kill_runs.open_up(memory, rng, stream=True) as streaming,
-            GatewayProcess(tmp_path / "data", {**kill_runs.site(up, streaming, on_crash), "limit": LIMITS}) as gateway,
+            AsyncExitStack() as stack,
         ):
+            config = {**kill_runs.site(up, streaming, on_crash), "limit": LIMITS}
+            gateway = await stack.enter_async_context(
+                GatewayProcess(tmp_path / "data", config, patience=kill_runs.PATIENCE)
+            )
             rows: list[RequestRecord] = []
             for number in range(kills):
                 reached = len(memory.reached)
@@ -100,9 +104,9 @@ async def test_kills_under_load_leave_exact_limits(tmp_path: Path, on_crash: OnC
                     for index in range(CALLERS)
                 ]
                 is_last = number == kills - 1
-                await until(lambda: len(memory.reached) >= reached + CALLERS or bool(memory.refused))  # noqa: B023
+                await kill_runs.wait_until(lambda: len(memory.reached) >= reached + CALLERS or bool(memory.refused))  # noqa: B023
                 if is_last:
-                    await until(lambda: bool(memory.refused))
+                    await kill_runs.wait_until(lambda: bool(memory.refused))
                 await asyncio.sleep(rng.uniform(0.1, 0.6))
                 await gateway.kill()
                 await asyncio.gather(*crowd)

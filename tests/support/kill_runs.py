@@ -6,7 +6,7 @@ import os
 import random
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import aiohttp
@@ -41,6 +41,8 @@ KILL_COUNTS = [
     ),
 ]
 """How often a gateway is killed: by ``make test``, and by ``make soak``."""
+PATIENCE = 6.0
+"""The factor of the time that a gateway may take: hundreds of kills last so long that some of them meet a busy disk."""
 
 REFILL = {"accounts/tight/credits": 0.0015, "keys/3/credits": 0.0006}
 """What is left to the capped purses before each round, in dollars: soon used up."""
@@ -125,6 +127,13 @@ async def hear(response: aiohttp.ClientResponse, mark: str, memory: Memory, *, s
             memory.whole[mark] = stream
     if not stream:
         memory.whole[mark] = stream
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once ``condition`` holds; fail if it does not within a minute and a half."""
+    async with asyncio.timeout(15 * PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what another process does has no event to tend
+            await asyncio.sleep(0.005)
 
 
 def roll() -> tuple[int, random.Random]:

@@ -127,12 +127,12 @@ async def _find_left(active: ActiveInference) -> int | None:
     """Return what the request may still reserve, in nano-USD; None if nothing limits it."""
     ctx, billing = active.context, active.services.billing
     caller, accounting, limits = ctx.caller, billing.accounting, billing.balances.limits
-    rooms = [] if limits is None else [await limits.find_left(ctx, billing.balances.today)]
+    amounts_left = [] if limits is None else [await limits.find_left(ctx, billing.balances.today)]
     if caller.capped:
         await accounting.refresh(caller.key, caller.account)
         balance, day = accounting.find_stricter(caller.key, caller.account)
-        rooms.append(balance.find_room(day))
-    return min([room for room in rooms if room is not None], default=None)
+        amounts_left.append(balance.find_room(day))
+    return min([nanos for nanos in amounts_left if nanos is not None], default=None)
 
 
 async def _answer(request: web.Request) -> web.StreamResponse:
