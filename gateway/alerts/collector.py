@@ -16,6 +16,7 @@ from gateway.alerts.conditions import (
     find_store_replacement,
     find_unpriced_models,
 )
+from gateway.alerts.limit_watch import LimitWatch
 from gateway.alerts.spending import OwnerId, SpendingWatch
 from gateway.auth.accounts import AccountService
 from gateway.billing.accounting import AccountingService
@@ -43,6 +44,7 @@ class AlertConditions:
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         read_replaced: returns the last replacement of the store; None for a single gateway.
         spending: compares the hourly sums with quotas and with earlier days.
+        limits: compares what subjects of limits have spent with the limits.
         leads: returns whether to check conditions that are not specific to this process.
     """
 
@@ -54,6 +56,7 @@ class AlertConditions:
     check_store: Callable[[], Awaitable[None]]
     clock: Callable[[], float]
     spending: SpendingWatch
+    limits: LimitWatch
     read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
     leads: Callable[[], bool] = lambda: True
     _replaced: ReplacedStore = attrs.Factory(ReplacedStore)
@@ -75,6 +78,7 @@ class AlertConditions:
             await self._read_store_replacement()
         channels = find_channels(self.load_balancer)
         spending = await self.spending.check(partial(self._list_limits, now_s), self._name_spenders)
+        limits = await self.limits.check(self._name_spenders)
         conditions = chain(
             own_conditions,
             channels.conditions,
@@ -83,9 +87,10 @@ class AlertConditions:
             find_store_replacement(self._replaced, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
             spending.conditions,
+            limits.conditions,
         )
         healthy = channels.well if problem else channels.well | {_STORE_SUBJECT}
-        return Findings(tuple(conditions), channels.unknown | spending.unknown, healthy)
+        return Findings(tuple(conditions), channels.unknown | spending.unknown | limits.unknown, healthy)
 
     async def _find_store_problem(self) -> str | None:
         try:

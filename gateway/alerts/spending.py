@@ -7,7 +7,7 @@ from statistics import median
 
 from gateway.config.schema import BillingSection
 from gateway.domain.account_spec import build_time
-from gateway.domain.alert import Condition, Findings, Subject
+from gateway.domain.alert import Condition, Findings
 from gateway.domain.forecast import HOUR_S, LimitUse, compute_anomaly_bound, is_burning
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.traffic import DAY_HOURS
@@ -69,7 +69,9 @@ class SpendingWatch:
         conditions = [*find_burning(limit_uses, costs, now_s, settings.burn_rate)]
         if settings.anomaly_factor:
             conditions += await self._find_anomalies(costs, list_names(), settings)
-        return Findings(tuple(conditions), frozenset(map(_name_window, limit_uses)))
+        return Findings(
+            tuple(conditions), frozenset([("budget_burning", name_window(limit_use)) for limit_use in limit_uses])
+        )
 
     async def _read_costs(self, hour: int) -> HourCosts:
         """Return the costs of ``hour`` and of the one before."""
@@ -134,19 +136,25 @@ def find_burning(limit_uses: Iterable[LimitUse], costs: HourCosts, now_s: int, f
         hours = costs.get((limit_use.account_id, limit_use.key_id), {})
         hour_nanos = hours.get(hour, 0) + int(hours.get(hour - 1, 0) * earlier_share)
         if is_burning(limit_use, hour_nanos, now_s, factor):
-            end_s = now_s + limit_use.left_nanos * HOUR_S // hour_nanos
-            kind, subject = _name_window(limit_use)
-            yield Condition(
-                kind,
-                subject,
-                f"The {limit_use.name} has spent {_usd(hour_nanos)} in the last hour. At this pace its budget of "
-                f"{_usd(limit_use.limit_nanos)} is used up at {build_time(end_s)}, and its requests are then refused "
-                f"until {build_time(limit_use.ended_s)}. See: gateway usage --forecast",
-            )
+            yield build_burning(limit_use, hour_nanos, now_s)
 
 
-def _name_window(limit_use: LimitUse) -> Subject:
-    return "budget_burning", f"{limit_use.name} since {build_time(limit_use.started_s)}"
+def build_burning(limit_use: LimitUse, hour_nanos: int, now_s: int) -> Condition:
+    """Return the condition that ``limit_use``, which has windows, is used up early."""
+    end_s = now_s + limit_use.left_nanos * HOUR_S // hour_nanos
+    return Condition(
+        "budget_burning",
+        name_window(limit_use),
+        f"The {limit_use.title} has spent {_usd(hour_nanos)} in the last hour. At this pace its budget of "
+        f"{_usd(limit_use.limit_nanos)} is used up at {build_time(end_s)}, and its requests are then refused "
+        f"until {build_time(limit_use.ended_s or 0)}. See: gateway usage --forecast",
+        group=f"limit {limit_use.limit_name}" if limit_use.limit_name else "",
+    )
+
+
+def name_window(limit_use: LimitUse) -> str:
+    """Name a limit and its window, which the subject of an alert is."""
+    return f"{limit_use.title} since {build_time(limit_use.started_s)}"
 
 
 def _build_anomaly(owner_id: OwnerId, name: str, hour: int, cost_nanos: int, earlier_costs: Sequence[int]) -> Condition:

@@ -24,6 +24,8 @@ from gateway.storage.alerts import AlertRepository
 CHECK_INTERVAL_S = 15.0
 MAX_RECENT_ALERTS = 50
 _MAX_SUBJECT_CHARS = 512
+_MAX_NAMED_SUBJECTS = 10
+"""How many more subjects the message of a group names."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -99,16 +101,40 @@ class AlertWatcher:
         Return the subjects that were recorded.
         """
         changed_keys: set[Subject] = set()
+        groups: dict[Subject, list[Condition]] = {}
         for condition in conditions:
             key = condition.kind, condition.subject[:_MAX_SUBJECT_CHARS]
             known_alert = sent_alerts.get(key)
             if known_alert is not None and (known_alert.open or now_s - known_alert.since_s < REPEAT_AFTER_S):
                 continue
+            if condition.group:
+                group = condition.kind, condition.group[:_MAX_SUBJECT_CHARS]
+                groups.setdefault(group, []).append(condition)
+                continue
             sent_alerts[key] = OpenAlert(*key, now_s)
             changed_keys.add(key)
             if not condition.silent:
                 self._send(Alert(*key, condition.message, now_s))
+        for group, members in groups.items():
+            changed_keys |= self._send_group(group, members, sent_alerts, now_s)
         return changed_keys
+
+    def _send_group(
+        self, group: Subject, conditions: Sequence[Condition], sent_alerts: dict[Subject, OpenAlert], now_s: int
+    ) -> set[Subject]:
+        """Record and send new conditions as one alert, unless the group had one within ``REPEAT_AFTER_S``."""
+        if (last_alert := sent_alerts.get(group)) is not None and now_s - last_alert.since_s < REPEAT_AFTER_S:
+            return set()
+        sent_alerts[group] = OpenAlert(*group, now_s, open=False)  # it stands for a message, and not for a condition
+        keys = [(condition.kind, condition.subject[:_MAX_SUBJECT_CHARS]) for condition in conditions]
+        for key in keys:
+            sent_alerts[key] = OpenAlert(*key, now_s)
+        message = conditions[0].message
+        if (others := len(conditions) - 1) > 0:
+            names = ", ".join(condition.subject for condition in conditions[1 : 1 + _MAX_NAMED_SUBJECTS])
+            message += f" The same holds for {others} more: {names}{', …' if others > _MAX_NAMED_SUBJECTS else ''}"
+        self._send(Alert(*group, message, now_s))
+        return {group, *keys}
 
     def _close_ended_alerts(
         self, findings: Findings, sent_alerts: dict[Subject, OpenAlert], now_s: int

@@ -57,6 +57,7 @@ def parse_limit(spec: LimitSpec) -> Limit:
         raises=spec.raises,
         max_subjects=spec.max_subjects,
         timezone=spec.timezone,
+        soft_share=spec.soft,
     )
 
 
@@ -74,6 +75,7 @@ def build_limit(limit: "Limit") -> dict[str, Any]:
         "status": limit.status,
         "until": None if limit.until_s is None else datetime.fromtimestamp(limit.until_s, UTC).isoformat(),
         "raises": limit.raises,
+        "soft": limit.soft_share,
         "max_subjects": limit.max_subjects if limit.max_subjects != LimitSpec("x").max_subjects else None,
     }
     return {name: value for name, value in fields.items() if value is not None}

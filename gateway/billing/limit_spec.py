@@ -79,15 +79,25 @@ class LimitSpec:
         ),
     )
 
+    soft: float | None = attrs.field(
+        default=None,
+        metadata=about(
+            "the share of usd from which on answers have the header x-gateway-limit-soft and an alert is sent",
+            must("a share between 0 and 1, such as 0.8", lambda value: 0 < value < 1),
+        ),
+    )
+
     def find_problems(self) -> Iterator[tuple[str, str]]:
         if self.raises is None and self.of is None:
             yield "of", "expected a value; this key is required"
         if self.raises is not None:
-            for name in ("of", "keys", "status", "rpm", "tpm"):
+            for name in ("of", "keys", "status", "rpm", "tpm", "soft"):
                 if getattr(self, name):
                     yield name, "expected no value: the limit that is raised has it"
         if self.usd is None and (self.raises is not None or not (self.rpm or self.tpm)):
             yield "usd", "expected an amount"
+        if self.soft is not None and self.usd is None and self.raises is None:
+            yield "soft", "expected no value without usd"
 
     def limit(self) -> "Limit":
         """Return the limit."""

@@ -127,6 +127,7 @@ class SpendingLimits:
         own = None if self.budgets is None else self.budgets.find_own(ctx)
         all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
         reservation = reserve_all(all_balances, nanos, day, now_s, LimitReservation)
+        soft_left_nanos: int | None = None
         if isinstance(reservation, LimitReservation):
             reservation.limit_balances = balances  # ``use``, inlined
             for balance in balances:
@@ -138,6 +139,10 @@ class SpendingLimits:
                 strictest_nanos = reservation.limit_left_nanos
                 if strictest_nanos is None or left_nanos < strictest_nanos:
                     reservation.limit_left_nanos = left_nanos
+                if left_nanos <= balance.book.soft_left_nanos and (
+                    soft_left_nanos is None or left_nanos < soft_left_nanos
+                ):
+                    soft_left_nanos, reservation.soft_limit = left_nanos, balance.book.limit.name
         return reservation
 
     async def check_left(self, ctx: RequestContext, day: UtcDay) -> None:

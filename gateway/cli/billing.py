@@ -80,7 +80,7 @@ def add_credit_commands(group: click.Group, path: str, argument: Callable[[Comma
 @click.option("--account", metavar="NAME", help="Only this account.")
 @click.option("--key", metavar="KEY", help="Only this key: an id, a name or the last four characters.")
 @click.option("--model", help="Only this model.")
-@click.option("--forecast", is_flag=True, help="Show when quotas are reached, of all keys and accounts or these.")
+@click.option("--forecast", is_flag=True, help="Show when quotas and limits are reached, of all or these.")
 @client_command
 def usage(
     context: CliContext, *, since: date | None, until: date | None, days: int | None, forecast: bool, **query: Any

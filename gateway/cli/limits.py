@@ -8,14 +8,18 @@ import click
 
 from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run
 from gateway.cli.objects import print_edit
-from gateway.cli.options import Amount, Command, ListByDefault, build_fields, client_command, confirm
+from gateway.cli.options import Amount, Command, ListByDefault, NumberOrNone, build_fields, client_command, confirm
 from gateway.cli.output import print_answer, print_fields
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, format_usd
 from gateway.cli.times import parse_future
 
-_FIELDS = ("of", "keys", "usd", "window", "timezone", "status", "until", "raises", "max_subjects")
+_FIELDS = (
+    "of", "keys", "usd", "window", "timezone", "rpm", "tpm", "soft", "status", "until", "raises", "max_subjects"
+)  # fmt: skip
 _NAME = click.argument("name")
+_RATE = NumberOrNone(whole_numbers=True, name="number")
+_SHARE = NumberOrNone(whole_numbers=False, name="share")
 _LIMITS = (
     Column("LIMIT", "name", shrinks=True, width=16),
     Column("FOR EACH", lambda limit: limit["of"] or f"raises {limit['raises']}", shrinks=True, width=12),
@@ -75,6 +79,9 @@ def _limit_options(command: Command) -> Command:
             "--window", help="hour, 5h, day, week, month, quarter, lifetime, or rolling, as in rolling:7d.  [month]"
         ),
         click.option("--timezone", metavar="ZONE", help="Where windows begin, such as Europe/Berlin.  [UTC]"),
+        click.option("--rpm", type=_RATE, help="Requests per minute of each, or 'none'."),
+        click.option("--tpm", type=_RATE, help="Tokens per minute of each, or 'none'."),
+        click.option("--soft", type=_SHARE, help="Warn from this share on, such as 0.8, or 'none'."),
         click.option("--status", type=click.Choice(["403", "429"]), help="The status of refusals."),
         click.option("--until", metavar="TIME", callback=parse_future, help="When the limit ends: friday, 7d, a day."),
         click.option("--why", metavar="TEXT", help="The reason, for the audit log."),

@@ -211,6 +211,12 @@ def _format_minute(moment: str | None) -> str:
     return ABSENT if moment is None else moment[:16].replace("T", " ")
 
 
+def _name_limit(forecast: Json) -> str:
+    name = f"{forecast['owner']} {forecast['name']}"
+    subject = f"{forecast['subject']} of {name}" if forecast["subject"] else name
+    return f"{subject} ({forecast['limit']})" if forecast["limit"] else subject
+
+
 def _format_reached(forecast: Json) -> str:
     if forecast["spent_usd"] >= forecast["limit_usd"]:
         return "used up"
@@ -220,7 +226,7 @@ def _format_reached(forecast: Json) -> str:
 
 
 FORECASTS = (
-    Column("QUOTA OF", lambda forecast: f"{forecast['owner']} {forecast['name']}", shrinks=True, width=16),
+    Column("QUOTA OF", _name_limit, shrinks=True, width=16),
     Column("SPENT", lambda forecast: format_usd(forecast["spent_usd"]), align_right=True),
     Column("LIMIT", lambda forecast: format_usd(forecast["limit_usd"]), align_right=True),
     Column("UNTIL", lambda forecast: _format_minute(forecast["ends_at"]), hidden_value=ABSENT, drop=1),

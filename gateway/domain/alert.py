@@ -9,6 +9,7 @@ from gateway.frozen import frozen
 AlertKind = Literal[
     "budget_80",
     "budget_100",
+    "limit_soft",
     "budget_burning",
     "spending_anomaly",
     "channel_failing",
@@ -44,13 +45,15 @@ class Condition:
 
     ``subject`` is the name of the channel, key, account, model or file; empty for the gateway itself. ``message`` has
     one sentence about the event, and one about the remedy. If ``silent`` is true, no message about the condition is
-    sent, because another condition says more.
+    sent, because another condition says more. New conditions of the same kind and ``group`` are sent as one message,
+    whose subject is the group, and at most one in ``REPEAT_AFTER_S``.
     """
 
     kind: AlertKind
     subject: str
     message: str
     silent: bool = False
+    group: str = ""
 
 
 @frozen

@@ -330,6 +330,11 @@ class Reservation:
     limit_charges: str = ""
     limit_left_nanos: int | None = None
 
+    @property
+    def soft_limit(self) -> str:
+        """The name of a limit whose soft share is passed; empty if there is none."""
+        return ""
+
     def extend(self, nanos: int) -> None:
         """Raise a new reservation to at most ``nanos`` in total, limited by the tightest balance."""
         extra_nanos = min(nanos - self.nanos, self.left_nanos or 0)

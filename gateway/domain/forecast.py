@@ -30,10 +30,13 @@ class LimitUse:
     """A spending limit, and what is spent of it in its current window.
 
     Attributes:
+        name: the key or account that the limit is of, or whose subject it is of: ``account acme``.
         limit_nanos: credits of the window included.
         ended_s: when the window ends, exclusive; None for a limit that never begins anew.
         account_id: the account whose hourly and daily sums are the history; None if there is no history.
         key_id: the key within that account; None for the whole account.
+        limit_name: the limit; empty for the quota of a key or account.
+        subject: the limit's subject within the account, ``user 'u-17'``; empty if that is the key or account itself.
     """
 
     name: str
@@ -43,6 +46,14 @@ class LimitUse:
     ended_s: int | None
     account_id: int | None = None
     key_id: int | None = None
+    limit_name: str = ""
+    subject: str = ""
+
+    @property
+    def title(self) -> str:
+        """What may spend so much: ``key acme/app``, ``user 'u-17' of the account acme (limit 'each user')``."""
+        title = f"{self.subject} of the {self.name}" if self.subject else self.name
+        return f"{title} (limit {self.limit_name!r})" if self.limit_name else title
 
     @property
     def left_nanos(self) -> int:

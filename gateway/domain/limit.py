@@ -37,6 +37,7 @@ class Limit:
         until_s: when the limit ends, in Unix seconds; None: never.
         raises: the limit whose cap and rates are raised by those of this one; None: this is a limit of its own.
         max_subjects: how many subjects are kept in memory; the least recently used are dropped.
+        soft_share: the share of the cap from which on answers have a header and an alert is sent; None: never.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Limit:
     raises: str | None = None
     max_subjects: int = 100_000
     timezone: str = "UTC"
+    soft_share: float | None = None
 
     @property
     def of(self) -> str:
@@ -86,6 +88,15 @@ class Limit:
             return f"the account for models {self.detail}"
         value = subject.partition(":")[2]
         return f"{self.detail}={value}" if self.kind == "tag" else f"the {self.kind} {value!r}"
+
+    def name_subject(self, subject: str) -> str:
+        """Name a subject within its account, for operators: ``user 'u-17'``; empty if it is the account, or a key."""
+        if self.kind in {"key", "account"}:
+            return ""
+        if self.kind == "model":
+            return f"models {self.detail}"
+        value = subject.partition(":")[2]
+        return f"tag {self.detail}={value}" if self.kind == "tag" else f"{self.kind} {value!r}"
 
 
 @frozen

@@ -20,6 +20,7 @@ from gateway.domain.price import usd
 from gateway.errors import QuotaExceeded
 
 _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
+_NEVER_LEFT = -(2**63)
 
 
 class LimitBook:
@@ -30,13 +31,14 @@ class LimitBook:
         cap_nanos: what each subject may spend in a window, with the limits that raise it; None: no limit.
         raised_by: the limits that raise the cap.
         start_s: the start of the window; of the present slice if the window is rolling.
+        soft_left_nanos: a subject with at most so much left is past the limit's soft share; ``_NEVER_LEFT``: none is.
         end_s: until when ``start_s`` and ``cap_nanos`` hold.
         window_end_s: the end of the window or slice.
     """
 
     __slots__ = (
-        "balances", "cap_nanos", "counter", "end_s", "limit", "raised_by", "rolling_s", "start_s", "window_end_s",
-        "zone",
+        "balances", "cap_nanos", "counter", "end_s", "limit", "raised_by", "rolling_s", "soft_left_nanos", "start_s",
+        "window_end_s", "zone",
     )  # fmt: skip
 
     def __init__(self, limit: Limit, now_s: float) -> None:
@@ -61,6 +63,9 @@ class LimitBook:
         self.cap_nanos = self.limit.cap_nanos
         if self.cap_nanos is not None:
             self.cap_nanos += sum(raise_.cap_nanos or 0 for raise_ in self.raised_by if not raise_.has_ended(now_s))
+        self.soft_left_nanos = _NEVER_LEFT
+        if self.cap_nanos is not None and self.limit.soft_share is not None:
+            self.soft_left_nanos = self.cap_nanos - int(self.cap_nanos * self.limit.soft_share)
         if self.start_s == former_start_s and self.cap_nanos != former_cap:
             for balance in self.balances.values():
                 balance.recount_overrun()
@@ -264,9 +269,15 @@ class RollingBalance(LimitBalance):
 
 @attrs.define(eq=False)
 class LimitReservation(Reservation):
-    """A reservation of a request with limits. ``limit_balances`` are the last of ``balances``."""
+    """A reservation of a request with limits.
+
+    Attributes:
+        limit_balances: the last of ``balances``.
+        soft_limit: of the limits whose soft share this reservation has passed, the name of the strictest; else empty.
+    """
 
     limit_balances: Sequence[LimitBalance] = ()
+    soft_limit: str = ""
 
     def use(self, limit_balances: Sequence[LimitBalance]) -> None:
         """Keep the balances in memory until the reservation is settled."""

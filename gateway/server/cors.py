@@ -35,7 +35,7 @@ _FORBIDDEN_ORIGIN_TEXT = "Pages of this origin may not call the gateway: server.
 _EXPOSED_HEADERS = (
     "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Link, "
     "Retry-After, openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-attempts, x-gateway-cost-usd, "
-    "x-gateway-limit-usd-left, "
+    "x-gateway-limit-soft, x-gateway-limit-usd-left, "
     "x-gateway-overhead-ms, x-gateway-tried, x-gateway-warning, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "
     "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, "
     "x-ratelimit-reset-tokens, x-request-id, x-should-retry"

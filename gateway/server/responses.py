@@ -178,8 +178,13 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)
     if ctx.reservation is not None and ctx.reservation.limit_left_nanos is not None:
-        headers["x-gateway-limit-usd-left"] = usd(max(0, ctx.reservation.limit_left_nanos))
+        headers |= _build_money_left(ctx.reservation.limit_left_nanos, ctx.reservation.soft_limit)
     return headers
+
+
+def _build_money_left(left_nanos: int, soft_limit: str) -> dict[str, str]:
+    headers = {"x-gateway-limit-usd-left": usd(max(0, left_nanos))}
+    return headers | {"x-gateway-limit-soft": quote(soft_limit)} if soft_limit else headers
 
 
 def _format_failures(ctx: RequestContext) -> str:

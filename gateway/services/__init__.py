@@ -215,6 +215,7 @@ def _open_operations(
             load_balancer=routing.load_balancer,
             accounts=auth.accounts,
             metrics=metrics,
+            limits=billing.limits,
         )
     return _OperationServices(admin, sign_in, metrics, alerts)
 

@@ -7,20 +7,24 @@ import aiohttp
 
 from gateway.alerts.collector import AlertConditions
 from gateway.alerts.delivery import AlertTarget, Send
+from gateway.alerts.limit_watch import LimitWatch
 from gateway.alerts.spending import SpendingWatch
 from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import AlertSender
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner
 from gateway.billing.accounting import AccountingService
+from gateway.billing.live_limits import LiveLimits
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.extras import describe_missing_extra
 from gateway.config.loader import ConfigError
+from gateway.config.schema import BillingSection
 from gateway.domain.alert import REPEAT_AFTER_S
 from gateway.observability.request_metrics import RequestMetrics
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.services.base import BaseServices
 from gateway.storage.alerts import AlertRepository
+from gateway.storage.limit_counters import LimitCounters
 from gateway.storage.lost_changes import LostChangeRepository
 from gateway.storage.traffic import TrafficRepository
 
@@ -34,6 +38,7 @@ def open_alerts(
     load_balancer: LoadBalancer,
     accounts: AccountService,
     metrics: RequestMetrics,
+    limits: LiveLimits,
 ) -> AlertWatcher:
     """Open the alert targets and start watching the conditions. Raises ``ConfigError``."""
     options, storage, clock = base.options, base.storage, base.options.clock
@@ -43,6 +48,7 @@ def open_alerts(
         AlertTarget(spec, _open_sender(index, spec, session, clock), clock)
         for index, spec in enumerate(options.config.alert)
     ]
+
     conditions = AlertConditions(
         accounting=accounting,
         load_balancer=load_balancer,
@@ -51,7 +57,8 @@ def open_alerts(
         list_unpriced_models=lambda: _list_unpriced_models(metrics, clock),
         check_store=storage.check_writable,
         clock=clock,
-        spending=SpendingWatch(TrafficRepository(storage.database), lambda: base.live_config.config.billing, clock),
+        spending=SpendingWatch(TrafficRepository(storage.database), lambda: _find_settings(base), clock),
+        limits=LimitWatch(limits, LimitCounters(storage.database), lambda: _find_settings(base), clock),
         read_replaced=None if storage.node is None else LostChangeRepository(storage.database).read,
         leads=storage.deployment.leads,
     )
@@ -60,6 +67,10 @@ def open_alerts(
     for target in targets:
         jobs.start(f"deliver_alerts_{target.status.name}", target.run)
     return watcher
+
+
+def _find_settings(base: BaseServices) -> BillingSection:
+    return base.live_config.config.billing
 
 
 def _open_sender(index: int, spec: AlertSpec, session: aiohttp.ClientSession, clock: Callable[[], float]) -> Send:

@@ -1,13 +1,17 @@
 """Sent alerts in the database, so that a restart does not send them again."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from sqlalchemy import delete, insert, select
 
-from gateway.domain.alert import OpenAlert, Subject
+from gateway.domain.alert import AlertKind, OpenAlert, Subject
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import alerts
+
+_MAX_DELETED = 500
+"""Alerts per statement."""
 
 
 class AlertRepository:
@@ -22,8 +26,13 @@ class AlertRepository:
 
     async def replace(self, gone_subjects: Sequence[Subject], changed_alerts: Sequence[OpenAlert]) -> None:
         async def work(connection: AsyncConnection) -> None:
+            subjects_by_kind: defaultdict[AlertKind, list[str]] = defaultdict(list)
             for kind, subject in (*gone_subjects, *((alert.kind, alert.subject) for alert in changed_alerts)):
-                await connection.execute(delete(alerts).where(alerts.c.kind == kind, alerts.c.subject == subject))
+                subjects_by_kind[kind].append(subject)
+            for kind, subjects in subjects_by_kind.items():
+                for first in range(0, len(subjects), _MAX_DELETED):
+                    chosen = alerts.c.subject.in_(subjects[first : first + _MAX_DELETED])
+                    await connection.execute(delete(alerts).where(alerts.c.kind == kind, chosen))
             if changed_alerts:
                 values = [
                     {"kind": alert.kind, "subject": alert.subject, "since_s": alert.since_s, "open": alert.open}

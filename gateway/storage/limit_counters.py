@@ -49,6 +49,17 @@ class CountedRows:
     oldest_ms: int
 
 
+@frozen
+class SubjectChoice:
+    """Which subjects are asked for: these, if not None, of those that match the SQL pattern, if not empty."""
+
+    subjects: Sequence[str] | None = None
+    pattern: str = ""
+
+
+ALL_SUBJECTS = SubjectChoice()
+
+
 class LimitCounters:
     """The table of counters."""
 
@@ -69,13 +80,18 @@ class LimitCounters:
                 spent.setdefault(row.subject, {})[int(row.start_s)] = int(row.spent_nanos)
         return spent
 
-    async def list_highest(self, counter: str, since_s: int, count: int) -> dict[str, int]:
-        """Return the ``count`` subjects that have spent most since ``since_s``, highest first, with their nano-USD."""
+    async def list_highest(
+        self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS
+    ) -> dict[str, int]:
+        """Return the spending since ``since_s``, in nano-USD, of the ``count`` chosen subjects with the highest."""
         table = limit_counters.c
+        chosen = [] if choice.subjects is None else [table.subject.in_(choice.subjects)]
+        if choice.pattern:
+            chosen.append(table.subject.ilike(choice.pattern, escape="\\"))
         spent = func.sum(table.spent_nanos)
         statement = (
             select(table.subject, spent.label("spent"))
-            .where(table.counter == counter, table.start_s >= since_s)
+            .where(table.counter == counter, table.start_s >= since_s, *chosen)
             .group_by(table.subject)
             .order_by(spent.desc(), table.subject)
             .limit(count)

@@ -35,6 +35,14 @@ async def test_limits_are_added_shown_changed_raised_and_deleted(operator: Opera
     raised = await operator.ask("limits", "show", "each user until 2100-01-02")
     assert (raised["raises"], raised["usd"], raised["until"]) == ("each user", 5, "2100-01-02T00:00:00Z")
     assert (await operator.ask("limits", "subjects", "each user"))["data"] == []
+    assert await operator.see("limits", "edit", "each user", "--rpm", "20", "--soft", "0.8", width=100)
+    await operator.see("limits", "edit", "each user", "--usd", "3")
+    edited = await operator.ask("limits", "show", "each user")
+    assert (edited["rpm"], edited["tpm"], edited["soft"], edited["usd"]) == (20, None, 0.8, 3), (
+        "what is not named stays"
+    )
+    await operator.see("limits", "edit", "each user", "--soft", "none")
+    assert (await operator.ask("limits", "show", "each user"))["soft"] is None
     assert await operator.see("limits", "delete", "each user until 2100-01-02", "--yes")
     assert await operator.see("limits", "delete", "each user", "--yes") == "The limit each user is deleted.\n"
     assert [limit["name"] for limit in (await operator.ask("limits"))["data"]] == ["filed"]

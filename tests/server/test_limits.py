@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from gateway.billing.limit_spec import LimitSpec
 from gateway.config.loader import ConfigError, read_config
 from gateway.domain.limit import parse_charges
 from gateway.domain.price import NANOS_PER_USD
+from gateway.parsing import parse_spec
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, start_gateway
@@ -127,6 +129,35 @@ async def test_answers_say_what_is_left_and_models_without_a_price_are_refused(g
             assert "x-gateway-limit-usd-left" not in response.headers
 
 
+async def test_answers_name_a_limit_from_its_soft_share_on(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        each_user = {**EACH_USER, "name": "each user of the app", "soft": 0.8}
+        fair = {"name": "fair", "raises": each_user["name"], "usd": 0.05}
+        gateway = await gateway_with(furnish(up, each_user, {**EACH_USER, "name": "wide", "of": "account", "usd": 5}))
+        limits = gateway.app[SERVICES].billing.limits
+        specs = gateway.app[SERVICES].live_config.config.limit
+        soft: list[str | None] = []
+        for call in range(8):
+            if call == 4:
+                limits.replace([*specs, parse_spec(fair, LimitSpec)])
+            async with gateway.post(HELLO, headers={"x-gateway-user": "u1"}) as response:
+                assert response.status == 200
+                soft.append(response.headers.get("x-gateway-limit-soft"))
+        name = "each%20user%20of%20the%20app"
+        assert soft == [None, None, None, name, None, None, None, name], "80 % of 0.05, and then of 0.10"
+        async with gateway.post(HELLO, headers={"x-gateway-user": "u2"}) as response:
+            assert "x-gateway-limit-soft" not in response.headers
+        await gateway.check_books()
+
+
+async def test_of_two_soft_limits_the_strictest_is_named(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        limits = [{**EACH_USER, "name": name, "usd": dollars, "soft": 0.1} for name, dollars in (("a", 2), ("b", 0.05))]
+        gateway = await gateway_with(furnish(up, *limits, {**EACH_USER, "name": "c", "usd": 0.02}))
+        async with gateway.post(HELLO, headers={"x-gateway-user": "u1"}) as response:
+            assert response.headers["x-gateway-limit-soft"] == "b"
+
+
 async def test_the_strictest_of_several_limits_is_named(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         limits = [{**EACH_USER, "name": f"limit {cents}", "usd": cents / 100} for cents in (4, 2, 3)]
@@ -227,6 +258,8 @@ async def test_the_audit_passes_over_sums_that_were_deleted_with_their_windows(
         ({"keys": ["nobody"]}, "limit[0].keys", "expected names of [[key]], not 'nobody'"),
         ({"raises": "nothing"}, "limit[0].raises", "expected the name of a [[limit]], not 'nothing'"),
         ({"usd": None}, "limit[0].usd", "expected an amount"),
+        ({"soft": 1}, "limit[0].soft", "expected a share between 0 and 1, such as 0.8"),
+        ({"soft": 0.5, "usd": None, "rpm": 1}, "limit[0].soft", "expected no value without usd"),
     ],
     ids=lambda value: str(value)[:20],
 )  # fmt: skip

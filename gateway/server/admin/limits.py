@@ -36,6 +36,9 @@ class LimitAnswer:
     usd: float | None
     window: str | None
     timezone: str
+    rpm: Count | None
+    tpm: Count | None
+    soft: float | None
     status: Literal[403, 429] | None
     until: Moment | None
     raises: str | None
@@ -130,6 +133,9 @@ def _build_answer(request: AdminRequest, view: LimitView) -> LimitAnswer:
         usd=None if spec.usd is None else float(spec.usd),
         window=None if is_raise else spec.window,
         timezone=spec.timezone,
+        rpm=spec.rpm,
+        tpm=spec.tpm,
+        soft=spec.soft,
         status=spec.status,
         until=None if until_s is None else build_time(until_s),
         raises=spec.raises,

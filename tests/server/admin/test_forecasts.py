@@ -63,6 +63,8 @@ async def test_without_history_a_quota_goes_on_at_the_pace_of_its_period(gateway
         "owner": "key",
         "name": "acme/app",
         "key_id": 1,
+        "limit": None,
+        "subject": None,
         "limit_usd": 0.5,
         "spent_usd": 0.000019,
         "starts_at": "2026-11-30T00:00:00Z",
@@ -87,6 +89,54 @@ async def test_with_history_a_monday_goes_on_as_the_mondays_before(gateway: Runn
     # The account has half of a Monday before it: its quota is a month's, and counts days.
     account = forecasts["account acme"]
     assert (account["basis"], account["expected_usd"], account["reached_at"]) == ("past_weeks", 0.5, None)
+
+
+async def test_subjects_of_limits_are_forecast(gateway: RunningGateway) -> None:
+    limits: list[dict[str, Any]] = [
+        {"name": "users", "of": "user", "usd": 1, "window": "day"},
+        {"name": "web", "of": "tag:t", "usd": 1, "window": "week", "timezone": "Europe/Berlin"},
+        {"name": "models", "of": "model:*", "usd": 2, "window": "month"},
+        {"name": "app", "of": "key", "usd": 3, "window": "month"},
+        {"name": "rolling", "of": "user", "usd": 1, "window": "rolling:7d"},
+        {"name": "for ever", "of": "user", "usd": 1, "window": "lifetime"},
+        {"name": "rates", "of": "user", "rpm": 9},
+        {"name": "fair", "raises": "web", "usd": 1},
+        {"name": "ended", "of": "user", "usd": 1, "until": "2026-01-01"},
+    ]
+    for limit in limits:
+        await AdminApi(gateway)("PUT", f"/limits/{limit['name'].replace(' ', '%20')}", {**limit, "name": None})
+    async with gateway.post(HELLO, headers={"x-gateway-user": "u-17", "x-gateway-tags": "t=a"}) as response:
+        assert response.status == 200
+    await AdminApi(gateway)("PUT", "/limits/users", {"of": "user", "usd": 0.00003, "window": "day"})
+    lines = (await AdminApi(gateway)("GET", "/usage/forecast"))["data"]
+    named = {line["limit"]: line for line in lines if line["limit"]}
+    assert {name: (line["owner"], line["name"], line["subject"]) for name, line in named.items()} == {
+        "users": ("account", "acme", "user 'u-17'"),
+        "web": ("account", "acme", "tag t=a"),
+        "models": ("account", "acme", "models *"),
+        "app": ("key", "acme/app", None),
+    }
+    assert lines[0] == {
+        "owner": "account",
+        "name": "acme",
+        "key_id": None,
+        "limit": "users",
+        "subject": "user 'u-17'",
+        "limit_usd": 0.00003,
+        "spent_usd": 0.000019,
+        "starts_at": "2026-11-30T00:00:00Z",
+        "ends_at": "2026-12-01T00:00:00Z",
+        "reached_at": "2026-11-30T18:56:50Z",
+        "expected_usd": 0.000038,
+        "basis": "this_window",
+    }
+    assert (named["web"]["starts_at"], named["web"]["ends_at"]) == ("2026-11-29T23:00:00Z", "2026-12-06T23:00:00Z")
+    assert (named["web"]["limit_usd"], named["app"]["key_id"]) == (2, 1)
+    of_key = (await AdminApi(gateway)("GET", "/usage/forecast?key=1"))["data"]
+    assert {line["limit"] for line in of_key} == {None, "app"}
+    for account, expected in (("acme", {None, *named}), ("free", {None})):
+        of_account = (await AdminApi(gateway)("GET", f"/usage/forecast?account={account}"))["data"]
+        assert {line["limit"] for line in of_account} == expected
 
 
 async def test_a_quota_that_is_used_up_is_reached_now(gateway: RunningGateway) -> None:

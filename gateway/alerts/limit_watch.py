@@ -1,0 +1,152 @@
+"""Finds subjects of limits, such as end users, that are past their soft share, or will be used up early."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from gateway.alerts.spending import OwnerId, build_burning, name_window
+from gateway.billing.live_limits import LiveLimits
+from gateway.config.schema import BillingSection
+from gateway.deferred import defer_function
+from gateway.domain.account_spec import build_time
+from gateway.domain.alert import Condition, Findings, Subject
+from gateway.domain.forecast import HOUR_S, LimitUse, is_burning
+from gateway.domain.price import usd
+from gateway.errors import StoreUnavailable
+from gateway.frozen import frozen
+from gateway.storage.limit_counters import LimitCounters
+
+if TYPE_CHECKING:  # only if a limit is configured
+    from gateway.domain.limit import Limit
+
+LIMITS_READ_INTERVAL_S = 60.0
+"""The sums of limits are read only this often."""
+MAX_WATCHED_SUBJECTS = 1_000
+"""Of each limit, so many subjects are looked at: those that have spent most."""
+_SAMPLE_INTERVAL_S = 300.0
+"""What subjects have spent is remembered this often, for an hour: the difference is their pace."""
+_BURNING_KINDS = frozenset({"day", "week", "month", "quarter"})
+"""The windows that are compared with the pace of an hour."""
+_list_highest = defer_function("billing.limit_subjects:list_highest")
+_measure_subjects = defer_function("billing.limit_subjects:measure_subjects")
+
+
+@frozen
+class _Sample:
+    """What the subjects of a limit had spent at ``at_s``, in nano-USD, in the window that began at ``start_s``.
+
+    ``unlisted_nanos`` is the most that a subject had spent which is not in ``spent_by_subject``.
+    """
+
+    at_s: float
+    start_s: int
+    spent_by_subject: Mapping[str, int]
+    unlisted_nanos: int
+
+    def find_spent(self, subject: str, start_s: int) -> int:
+        """Return the most that a subject can have spent then in the window that began at ``start_s``."""
+        return self.spent_by_subject.get(subject, self.unlisted_nanos) if start_s == self.start_s else 0
+
+
+class LimitWatch:
+    """Compares what subjects have spent with the soft shares of their limits, and their pace with what is left.
+
+    Args:
+        find_settings: returns the section ``[billing]`` in force.
+        clock: Unix seconds.
+    """
+
+    def __init__(
+        self,
+        limits: LiveLimits,
+        counters: LimitCounters,
+        find_settings: Callable[[], BillingSection],
+        clock: Callable[[], float],
+    ) -> None:
+        self._limits = limits
+        self._counters = counters
+        self._find_settings = find_settings
+        self._clock = clock
+        self._read_s = float("-inf")
+        self._findings = Findings()
+        self._samples: dict[str, deque[_Sample]] = {}
+
+    async def check(self, list_names: Callable[[], Mapping[OwnerId, str]]) -> Findings:
+        """Return what holds now. The subjects of windows that have not ended are ``unknown``: each is reported once.
+
+        ``list_names`` returns the names of the keys and accounts that exist. If the store does not answer, the result
+        is that of the last reading.
+        """
+        now_s = self._clock()
+        if self._limits.spending is not None and abs(now_s - self._read_s) >= LIMITS_READ_INTERVAL_S:
+            with suppress(StoreUnavailable):
+                self._findings = await self._read(list_names, now_s)
+                self._read_s = now_s
+        return self._findings
+
+    async def _read(self, list_names: Callable[[], Mapping[OwnerId, str]], now_s: float) -> Findings:
+        burn_rate = self._find_settings().burn_rate
+        limits = list(self._list_limits(now_s, burn_rate))
+        counters = {limit.counter for limit in limits}
+        self._samples = {counter: samples for counter, samples in self._samples.items() if counter in counters}
+        names = list_names() if limits else {}
+        conditions: list[Condition] = []
+        watched: set[Subject] = set()
+        for limit in limits:
+            highest = await _list_highest(self._limits.spending, limit, self._counters, now_s, MAX_WATCHED_SUBJECTS)
+            uses: list[tuple[str, LimitUse]] = _measure_subjects(limit, highest, names)
+            conditions += find_past_soft(limit, [use for _, use in uses])
+            if burn_rate and limit.window.kind in _BURNING_KINDS:
+                conditions += self._find_burning(limit, uses, now_s, burn_rate)
+                watched |= {("budget_burning", name_window(use)) for _, use in uses}
+            if not limit.window.rolling_s:
+                watched |= {("limit_soft", _name_soft(use)) for _, use in uses}
+        return Findings(tuple(conditions), frozenset(watched))
+
+    def _list_limits(self, now_s: float, burn_rate: float) -> Iterator["Limit"]:
+        """Yield the limits of money whose subjects can be past a soft share, or be used up early."""
+        for limit in () if self._limits.spending is None else self._limits.spending.limits:
+            is_watched = limit.soft_share is not None or (burn_rate and limit.window.kind in _BURNING_KINDS)
+            if is_watched and limit.raises is None and limit.cap_nanos is not None and not limit.has_ended(now_s):
+                yield limit
+
+    def _find_burning(
+        self, limit: "Limit", uses: Iterable[tuple[str, LimitUse]], now_s: float, burn_rate: float
+    ) -> Iterator[Condition]:
+        """Yield the subjects whose pace of the last hour uses up what is left too early. Remembers what is spent."""
+        spent_by_subject = {subject: use.spent_nanos for subject, use in uses}
+        samples = self._samples.setdefault(limit.counter, deque())
+        while samples and not 0 <= now_s - samples[0].at_s <= HOUR_S:
+            samples.popleft()
+        for subject, use in uses if samples else ():
+            hour_nanos = use.spent_nanos - samples[0].find_spent(subject, use.started_s)
+            if is_burning(use, hour_nanos, int(now_s), burn_rate):
+                yield build_burning(use, hour_nanos, int(now_s))
+        if spent_by_subject and (not samples or now_s - samples[-1].at_s >= _SAMPLE_INTERVAL_S):
+            start_s = next(use.started_s for _, use in uses)
+            is_full = len(spent_by_subject) >= MAX_WATCHED_SUBJECTS
+            unlisted_nanos = min(spent_by_subject.values()) if is_full else 0
+            samples.append(_Sample(now_s, start_s, spent_by_subject, unlisted_nanos))
+
+
+def find_past_soft(limit: "Limit", uses: Iterable[LimitUse]) -> Iterator[Condition]:
+    """Yield the uses of which at least the soft share is spent. Those of one limit are a group."""
+    soft_share = limit.soft_share
+    if soft_share is None:
+        return
+    for use in uses:
+        if use.limit_nanos > 0 and use.spent_nanos >= int(use.limit_nanos * soft_share):
+            until = "" if use.ended_s is None else f" until {build_time(use.ended_s)}"
+            yield Condition(
+                "limit_soft",
+                _name_soft(use),
+                f"The {use.title} has spent ${usd(use.spent_nanos)} of {limit.format_cap(use.limit_nanos)}, which is "
+                f"{use.spent_nanos * 100 // use.limit_nanos} %. At 100 % its requests are refused{until}. To raise the "
+                f"limit for a time: gateway limits raise {limit.name!r}",
+                group=f"limit {limit.name}",
+            )
+
+
+def _name_soft(use: LimitUse) -> str:
+    return use.title if use.ended_s is None else name_window(use)
