@@ -28,9 +28,9 @@ def users() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @client_command
 def forget(context: CliContext, user: str, *, account: str | None, yes: bool) -> None:
-    """Replace the end user NAME by a random name in all requests, sums and keys. This cannot be undone.
+    """Replace the end user NAME by a random name in all requests, sums, keys and videos. This cannot be undone.
 
-    NAME is the user as clients send it. Requests that are running are stored with the name: repeat the command later.
+    NAME is the user as clients send it.
     """
     if not yes:
         confirm(f"Replace the user {user} by a random name everywhere?")
@@ -45,6 +45,6 @@ def forget(context: CliContext, user: str, *, account: str | None, yes: bool) ->
 
 def _print_forgotten(answer: Json) -> None:
     click.echo(
-        f"The user is {answer['name']} now: in {answer['requests']:,} requests, {answer['sums']:,} daily sums and "
-        f"{answer['keys']:,} keys."
+        f"The user is {answer['name']} now: in {answer['requests']:,} requests, {answer['sums']:,} daily sums, "
+        f"{answer['keys']:,} keys, {answer['videos']:,} videos and {answer['audit']:,} rows of the audit log."
     )

@@ -23,6 +23,8 @@ MAX_TAG_CHARS = 64
 MAX_TAGS = 8
 MAX_VALUES = 10_000
 """The default of ``attribution.max_values``."""
+HASH_PREFIX = "hmac:"
+"""What a user begins with that is stored as a hash."""
 ANY_TAG = "*"
 """The entry of ``attribution.tags`` that allows all names in the header."""
 
@@ -113,7 +115,7 @@ def find_attribution(
 def build_stored_user(user: str, rules: AttributionRules) -> str:
     """Return an end user as it is stored, that is, as text or as a hash."""
     if user and rules.users == "hash":
-        return f"hmac:{hmac.digest(rules.hash_key, user.encode('utf-8', 'replace'), hashlib.sha256).hex()[:32]}"
+        return f"{HASH_PREFIX}{hmac.digest(rules.hash_key, user.encode('utf-8', 'replace'), hashlib.sha256).hex()[:32]}"
     return clean_name(user)
 
 

@@ -55,7 +55,10 @@ class SubjectKey(NamedTuple):
 
 @frozen
 class SubjectFilter:
-    """A filter for the usage of subjects: what is summed, and the days (inclusive), account and key."""
+    """A filter for the usage of subjects: what is summed, and the days (inclusive), account, key and ``values``.
+
+    Without values, all of them are meant.
+    """
 
     kind: SubjectKind
     name: str
@@ -63,6 +66,7 @@ class SubjectFilter:
     until: int
     account_id: int | None = None
     key_id: int | None = None
+    values: tuple[str, ...] = ()
 
 
 @frozen

@@ -347,6 +347,6 @@ class RealtimeBilling:
 
     def _settle(self, response: RealtimeResponse, outcome: Outcome, error: GatewayError | None, usage: Usage) -> None:
         context = response.context
-        context.usage = usage
+        context.usage, context.attribution = usage, self._session.attribution  # the user may be forgotten since
         now, now_ms = self._loop.time(), int(self._services.clock() * 1000)
         self._services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)

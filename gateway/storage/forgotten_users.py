@@ -1,22 +1,30 @@
 """Replaces the name of an end user in rows and sums, in commits that other writes do not wait long for."""
 
 from collections.abc import Collection
+from typing import Any
 
-from sqlalchemy import bindparam, select, update
+import orjson
+from sqlalchemy import bindparam, delete, func, select, update
 
 from gateway.domain.limit import LimitCharge, build_charges, parse_charges
+from gateway.domain.traffic import SUMS
 from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
 from gateway.storage.limit_counters import ADD_SPENT
-from gateway.storage.schema import IS_NAMED, requests, subject_counts, subject_usage
+from gateway.storage.schema import IS_NAMED, audit, requests, subject_counts, subject_usage, videos
 
 _ROWS_PER_STEP = 500
 _DAYS_PER_STEP = 31
+_ADD_SUMS = BulkAddition(subject_usage, SUMS)
+_VALUE_INDEX = subject_usage.c.keys().index("value")
 _UPDATE_ROW = (
     update(requests)
     .where(requests.c.sequence == bindparam("row"))
     .values(end_user=bindparam("new_name"), limit_charges=bindparam("charges"))
 )
+_UPDATE_RECEIPT = update(videos).where(videos.c.id == bindparam("job")).values(receipt=bindparam("new_receipt"))
+_UPDATE_DETAIL = update(audit).where(audit.c.sequence == bindparam("row")).values(detail=bindparam("new_detail"))
 
 
 class ForgottenUserRepository:
@@ -25,33 +33,44 @@ class ForgottenUserRepository:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def find_last_row(self) -> int:
+        """Return the sequence of the newest stored request; 0 if there is none."""
+        ((sequence,),) = await self._database.read(select(func.max(requests.c.sequence)))
+        return sequence or 0
+
     async def rename_sums(self, name: str, new_name: str, account_id: int | None) -> int:
-        """Rename the sums of all days; return their number."""
+        """Rename the sums of all days, or add them to those of the new name; return their number."""
         days_query = select(subject_counts.c.day).where(subject_counts.c.kind == "user").order_by(subject_counts.c.day)
         days = [row.day for row in await self._database.read(days_query)]
         renamed = 0
         for start in range(0, len(days), _DAYS_PER_STEP):
-            statement = update(subject_usage).where(
+            conditions = [
                 subject_usage.c.kind == "user",
                 subject_usage.c.name == "",
                 subject_usage.c.day.in_(days[start : start + _DAYS_PER_STEP]),
                 subject_usage.c.value == name,
-            )
+            ]
             if account_id is not None:
-                statement = statement.where(subject_usage.c.account_id == account_id)
-            renamed += await self._database.change(statement.values(value=new_name))
+                conditions.append(subject_usage.c.account_id == account_id)
+
+            async def work(connection: AsyncConnection, conditions: Any = tuple(conditions)) -> int:
+                sums = (await connection.execute(select(subject_usage).where(*conditions))).all()
+                if sums:
+                    await connection.execute(delete(subject_usage).where(*conditions))
+                    new_sums = [(*line[:_VALUE_INDEX], new_name, *line[_VALUE_INDEX + 1 :]) for line in sums]
+                    await _ADD_SUMS.run(connection, new_sums)
+                return len(sums)
+
+            renamed += await self._database.write(work)
         return renamed
 
-    async def rename_rows(
-        self, name: str, new_name: str, account_id: int | None, used_charges: Collection[tuple[str, str]]
-    ) -> int:
-        """Rename the user in up to 500 request rows, and in their limit charges; return the number of rows.
+    async def rename_rows(self, name: str, new_name: str, account_id: int | None, last_sequence: int) -> int:
+        """Rename up to 500 request rows, with what their costs count for; return their number, 0 after the last one.
 
-        The result is 0 after the last row. The counters of limits are changed alike, except for ``used_charges``
-        (counter and subject), which running requests use.
+        ``last_sequence`` is that of the newest row to rename. The counters of limits are changed alike.
         """
         query = select(requests.c.sequence, requests.c.limit_charges, requests.c.cost_nanos)
-        query = query.where(IS_NAMED["end_user"], requests.c.end_user == name)
+        query = query.where(IS_NAMED["end_user"], requests.c.end_user == name, requests.c.sequence <= last_sequence)
         if account_id is not None:
             query = query.where(requests.c.account_id == account_id)
         query = query.order_by(requests.c.sequence).limit(_ROWS_PER_STEP)
@@ -60,8 +79,7 @@ class ForgottenUserRepository:
             counter, subject, start_s = charge
             account, _, user = subject.partition(":")
             is_user = counter.rsplit("|", 3)[1:2] == ["user"] and user == name
-            renames = is_user and (counter, subject) not in used_charges
-            return (counter, f"{account}:{new_name}", start_s) if renames else charge
+            return (counter, f"{account}:{new_name}", start_s) if is_user else charge
 
         async def work(connection: AsyncConnection) -> int:
             rows = (await connection.execute(query)).all()
@@ -80,5 +98,46 @@ class ForgottenUserRepository:
             if sums:
                 await ADD_SPENT.run(connection, [(*charge, nanos) for charge, nanos in sorted(sums.items())])
             return len(rows)
+
+        return await self._database.write(work)
+
+    async def rename_videos(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
+        """Rename the user in the receipts of video jobs; return their number."""
+        query = select(videos.c.id, videos.c.receipt).where(videos.c.receipt.contains('"end_user":"', autoescape=True))
+        if account_id is not None:
+            query = query.where(videos.c.account_id == account_id)
+
+        async def work(connection: AsyncConnection) -> int:
+            changes = []
+            for row in (await connection.execute(query)).all():
+                receipt = orjson.loads(row.receipt)
+                if receipt["end_user"] in names:
+                    new_receipt = orjson.dumps({**receipt, "end_user": new_name}).decode()
+                    changes.append({"job": row.id, "new_receipt": new_receipt})
+            if changes:
+                await connection.execute(_UPDATE_RECEIPT, changes)
+            return len(changes)
+
+        return await self._database.write(work)
+
+    async def rename_audit(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
+        """Rename the user in what the audit log has of changed keys; return the number of changed rows."""
+        is_key = func.substr(audit.c.action, 1, len("key.")) == "key."
+        query = select(audit.c.sequence, audit.c.detail).where(is_key, audit.c.detail.contains('"user":'))
+        if account_id is not None:
+            query = query.where(audit.c.account_id == account_id)
+
+        async def work(connection: AsyncConnection) -> int:
+            changes = []
+            for row in (await connection.execute(query)).all():
+                detail = orjson.loads(row.detail)
+                users = detail.get("user")
+                if isinstance(users, list) and not set(names).isdisjoint(users):
+                    new_users = [new_name if user in names else user for user in users]
+                    new_detail = orjson.dumps({**detail, "user": new_users}).decode()
+                    changes.append({"row": row.sequence, "new_detail": new_detail})
+            if changes:
+                await connection.execute(_UPDATE_DETAIL, changes)
+            return len(changes)
 
         return await self._database.write(work)

@@ -45,6 +45,12 @@ class SubjectUsageRepository:
         unlisted = reduce(partial(add_lines, sign=-1), lines, total)
         return SubjectUsage(lines, unlisted, TrafficLine("", *map(int, other)))
 
+    async def list_days(self, subject_filter: SubjectFilter) -> list[TrafficLine]:
+        """Return the sums of the days on which one of the subjects has any, in order. The label is the day's number."""
+        query = select(_COLUMNS.day, *_SUMMED).where(*_write_conditions(subject_filter))
+        rows = await self._database.read(query.group_by(_COLUMNS.day).order_by(_COLUMNS.day))
+        return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in rows]
+
 
 def _write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]]:
     conditions = [
@@ -56,6 +62,8 @@ def _write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]
         conditions.append(_COLUMNS.account_id == subject_filter.account_id)
     if subject_filter.key_id is not None:
         conditions.append(_COLUMNS.key_id == subject_filter.key_id)
+    if subject_filter.values:
+        conditions.append(_COLUMNS.value.in_(subject_filter.values))
     return conditions
 
 

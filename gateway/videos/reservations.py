@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -17,6 +17,9 @@ from gateway.domain.video import VideoJob
 from gateway.domain.webhook import WebhookDelivery
 from gateway.errors import RateLimited, StoreUnavailable
 from gateway.storage.videos import VideoRepository
+
+if TYPE_CHECKING:  # only if a user is forgotten
+    from gateway.billing.forgotten_users import UserRenaming
 
 T = TypeVar("T")
 
@@ -33,6 +36,7 @@ class JobReservations:
         clock: Unix seconds; ignores changes of the system clock.
         is_shared: whether other nodes have open jobs, too.
         wait_s: how long a request waits for a store that does not answer, in seconds.
+        renamings: end users that were forgotten since the start; jobs of theirs may be at work.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class JobReservations:
         self.clock = clock
         self._is_shared = is_shared
         self.wait_s = wait_s
+        self.renamings: list[UserRenaming] = []
         self._reservations: dict[str, Reservation] = {}
         self._open_counts: Counter[int] = Counter()
         self._last_open = 0
@@ -118,6 +123,8 @@ class JobReservations:
     ) -> bool:
         """Store the end of a job with its charge; return False if the job had ended. Raises ``StoreUnavailable``."""
         async with self._write_queue.writing:  # a reconciliation sees end and charge, or neither
+            for renaming in self.renamings:
+                record, job = renaming.rename_row(record), attrs.evolve(job, receipt=renaming.rename_row(job.receipt))
             settled_s, reservation = record.settled_ms / 1000, self._reservations.get(job.id)
             if reservation is not None and record.cost_nanos:
                 record = attrs.evolve(record, limit_charges=reservation.list_charges(settled_s))

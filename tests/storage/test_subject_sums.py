@@ -29,7 +29,7 @@ def ask(name: object, cost: int = 1, *, days: int = 0, key: int = 11, **values: 
 
 
 async def read_costs(
-    database: Database, kind: SubjectKind = "user", name: str = "", days: int = 1, **whose: int
+    database: Database, kind: SubjectKind = "user", name: str = "", days: int = 1, **whose: Any
 ) -> dict[str, int]:
     """The cost of each subject in the days from today on; with ``other``, what has no sums of its own."""
     usage = await find_usage(database, kind, name, days, **whose)
@@ -38,7 +38,7 @@ async def read_costs(
 
 
 async def find_usage(
-    database: Database, kind: SubjectKind, name: str = "", days: int = 1, **whose: int
+    database: Database, kind: SubjectKind, name: str = "", days: int = 1, **whose: Any
 ) -> SubjectUsage:
     wanted = SubjectFilter(kind, name, TODAY, TODAY + days - 1, **whose)
     return await SubjectUsageRepository(database).find_usage(wanted, max_lines=1_000)
@@ -69,6 +69,24 @@ async def test_a_row_is_summed_by_its_user_its_session_and_each_tag(database: Da
     ann, bob = (await find_usage(database, "user")).lines
     assert attrs.astuple(ann) == ("ann", 3, 0, 300, 30, 3, 29, ann.total_ms, 0)
     assert (bob.requests, bob.failed, bob.saved_nanos) == (1, 1, -3)
+
+
+async def test_some_subjects_are_summed_alone_and_by_day(database: Database) -> None:
+    rows = [
+        ask(1, 5, end_user="ann"),
+        ask(2, 7, end_user="bob"),
+        ask(3, 11, days=2, end_user="ann"),
+        ask(4, 13, key=21),
+    ]
+    await LedgerRepository(database).post([*rows, ask(5, 17, key=21, end_user="ann"), ask(6, 19, end_user="hmac:0f")])
+    names = ("ann", "hmac:0f")
+    assert await read_costs(database, days=3, values=names, key_id=11) == {"ann": 16, "hmac:0f": 19}
+    subject_filter = SubjectFilter("user", "", TODAY, TODAY + 2, key_id=11, values=names)
+    days = await SubjectUsageRepository(database).list_days(subject_filter)
+    assert [(line.label, line.requests, line.cost_nanos) for line in days] == [
+        (str(TODAY), 2, 24),
+        (str(TODAY + 2), 1, 11),
+    ]
 
 
 async def test_lines_beyond_the_limit_are_summed(database: Database) -> None:

@@ -6,12 +6,13 @@ import attrs
 import orjson
 
 from gateway.answer_fields import Count
+from gateway.billing.forgotten_users import UserRenaming
 from gateway.domain.attribution import build_stored_user
-from gateway.errors import Conflict
 from gateway.frozen import frozen
 from gateway.parsing import must, parse_spec
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
+from gateway.server.context import Services
 from gateway.storage.forgotten_users import ForgottenUserRepository
 
 _MAX_CHARS = 1_024
@@ -29,60 +30,72 @@ class ForgetUserSpec:
 
 @frozen(kw_only=True)
 class ForgottenUser:
-    """What was renamed: the random ``name`` that stands for the user now, and the number of places."""
+    """What was renamed: the random ``name`` that stands for the user now, and the number of places.
+
+    ``sums`` are those of days, ``videos`` the receipts of jobs, ``audit`` the rows of changed keys in the audit log.
+    """
 
     name: str
     requests: Count
     sums: Count
     keys: Count
+    videos: Count
+    audit: Count
 
 
 @admin_operation(takes=ForgetUserSpec)
 async def forget_user(request: AdminRequest) -> ForgottenUser:
-    """Replace the name of an end user by a random one, the same in all requests, sums and API keys.
+    """Replace the name of an end user by a random one, the same in all requests, sums, API keys and videos.
 
-    Requests that are running are stored with the name later: repeat the call when they have ended. While the user has
-    running requests under a limit, the answer is 409. What clients wrote into files, and keys that the configuration
-    file declares, stay as they are. The audit log has the new name alone.
+    Running requests get the random name, too, and so do changes of keys in the audit log. What clients wrote into
+    files, and keys that the configuration file declares, stay as they are. In a cluster, requests that other nodes are
+    running are stored with the name: repeat the call when they have ended.
     """
     services, actor = request.services, request.actor
     spec = parse_spec(await read_fields(request), ForgetUserSpec)
     accounts = services.auth.accounts
     account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
     rules, new_name = services.live_config.attribution, f"forgotten-{secrets.token_hex(8)}"
-    names = {build_stored_user(spec.user, attrs.evolve(rules, users=users)) for users in ("text", "hash")}
-    if _release_balances(request, names, account_id):
-        raise Conflict("Requests of this user are running under a limit: end them, or try again when they have ended")
+    names = frozenset(build_stored_user(spec.user, attrs.evolve(rules, users=users)) for users in ("text", "hash"))
+    now_ms = int(services.clock() * 1000)
+    renaming = UserRenaming(names, new_name, account_id, now_ms)
+    rename_running(services, renaming)
     repository = ForgottenUserRepository(services.storage.database)
-    requests = sums = 0
-    for name in names:
-        await services.billing.flusher.store_waiting()
-        sums += await repository.rename_sums(name, new_name, account_id)
+    keys = await accounts.rename_user(names, new_name, account_id)
+    requests, sums = await _rename_stored(services, repository, renaming)
+    videos = await repository.rename_videos(names, new_name, account_id)
+    audit = await repository.rename_audit(names, new_name, account_id)
+    counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit}
+    detail = orjson.dumps(counts).decode()
+    row = actor.build_audit_row("user.forgotten", new_name, now_ms, account_id=account_id, detail=detail)
+    await services.admin.audit_log.add_audit(row)
+    return ForgottenUser(name=new_name, **counts)
+
+
+def rename_running(services: Services, renaming: UserRenaming) -> None:
+    """Give running requests and open jobs of the user the new name. Raises ``Conflict``; nothing has changed then."""
+    renaming.rename_balances(services.billing.limits.spending)
+    for call in services.active_requests.calls.values():
+        renaming.rename_request(call.context)
+    services.videos.jobs.reservations.renamings.append(renaming)
+
+
+async def _rename_stored(
+    services: Services, repository: ForgottenUserRepository, renaming: UserRenaming
+) -> tuple[int, int]:
+    """Rename the stored rows with their counters, and the sums of days; return the number of rows and of sums."""
+    writing, spending = services.storage.write_queue.writing, services.billing.limits.spending
+    new_name, account_id = renaming.new_name, renaming.account_id
+    await services.billing.flusher.store_waiting()
+    async with writing:  # later rows keep their name, and have sums of their own
+        last_sequence = await repository.find_last_row()
+        sums = sum([await repository.rename_sums(name, new_name, account_id) for name in renaming.names])
+    rows = 0
+    for name in renaming.names:
         renamed = -1
         while renamed:
-            async with services.storage.write_queue.writing:  # no balance of a limit is read meanwhile
-                used_charges = _release_balances(request, {name}, account_id)
-                renamed = await repository.rename_rows(name, new_name, account_id, used_charges)
-            requests += renamed
-    keys = await accounts.rename_user(names, new_name, account_id)
-    detail = orjson.dumps({"requests": requests, "sums": sums, "keys": keys}).decode()
-    row = actor.build_audit_row(
-        "user.forgotten", new_name, int(services.clock() * 1000), account_id=account_id, detail=detail
-    )
-    await services.admin.audit_log.add_audit(row)
-    return ForgottenUser(name=new_name, requests=requests, sums=sums, keys=keys)
-
-
-def _release_balances(request: AdminRequest, names: set[str], account_id: int | None) -> set[tuple[str, str]]:
-    """Drop the balances of these users under limits; return the counter and subject of those in use, which stay."""
-    used_charges = set()
-    spending = request.services.billing.limits.spending
-    for book in () if spending is None else spending.list_books():
-        for subject, balance in list(book.balances.items()) if book.limit.kind == "user" else ():
-            account, _, user = subject.partition(":")
-            if user in names and account_id in {None, int(account)}:
-                if balance.users or balance.held_nanos:
-                    used_charges.add((book.counter, subject))
-                else:
-                    del book.balances[subject]
-    return used_charges
+            async with writing:  # no balance of a limit is read meanwhile
+                renamed = await repository.rename_rows(name, new_name, account_id, last_sequence)
+                renaming.reread_balances(spending)
+            rows += max(renamed, 0)
+    return rows, sums

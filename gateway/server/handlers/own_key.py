@@ -3,7 +3,7 @@
 A key sees its own figures only. Of its account it learns whether limits of the account apply as well.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # only with a limit
 
 _DAYS_SHOWN = 30
 _MAX_DAYS = 366
-_Axis = Literal["day", "model"]
+_Axis = Literal["day", "model", "user"]
 _AXES: tuple[_Axis, ...] = get_args(_Axis)
 _WINDOWS: Mapping[QuotaPeriod, str] = {"daily": "day", "monthly": "month", "lifetime": "lifetime"}
 _NO_USE = UsageLine("", 0, 0, 0, 0, 0)
@@ -58,17 +58,23 @@ async def get_key(request: web.Request) -> web.Response:
 
 
 async def get_usage(request: web.Request) -> web.Response:
-    """``GET /v1/key/usage``: the key's requests, tokens and costs ``by`` day or model.
+    """``GET /v1/key/usage``: the key's requests, tokens and costs ``by`` day, model or user, or those of one ``user``.
 
     ``from`` and ``to`` (YYYY-MM-DD, UTC) are the first and the last day. Raises ``InvalidRequest`` for an invalid date,
     too long a period, or an unknown axis.
     """
-    caller, services = request[CALLER], request.app[SERVICES]
+    caller, services, user = request[CALLER], request.app[SERVICES], request.query.get("user", "")
     axis = _parse_axis(request.query.get("by", "day"))
     usage_filter = _parse_days(request.query, caller, services.clock())
     await services.billing.flusher.store_waiting()
-    lines = await services.billing.accounting.list_usage(axis, usage_filter)
-    total = reduce(_add, lines, _NO_USE)
+    lines: Sequence[UsageLine]
+    rest: dict[str, UsageLine] = {}
+    if axis == "user" or user:
+        usage = await load("server.handlers.own_users:find_usage")(services, axis, user, usage_filter)
+        lines, total, rest = usage.lines, usage.total, usage.rest
+    else:
+        lines = await services.billing.accounting.list_usage(axis, usage_filter)
+        total = reduce(_add, lines, _NO_USE)
     if axis == "day":
         lines_by_day = {line.label: line for line in lines}
         days = map(str, range(usage_filter.since, usage_filter.until + 1))
@@ -80,6 +86,7 @@ async def get_usage(request: web.Request) -> web.Response:
             "from": day_of_number(usage_filter.since).isoformat(),
             "to": day_of_number(usage_filter.until).isoformat(),
             "data": [_build_labelled(axis, line) for line in lines],
+            **{name: _build_sums(line) for name, line in rest.items()},
             "total": _build_sums(total),
         }
     )

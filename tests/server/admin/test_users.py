@@ -1,5 +1,6 @@
 """Forgetting an end user: rows, sums and keys get one random name, the money stays the same, the audit has no name."""
 
+import asyncio
 from typing import Any
 
 import aiohttp
@@ -9,9 +10,12 @@ import pytest
 from gateway.domain.attribution import build_stored_user
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
+from gateway.videos.reservations import build_end
 from tests.support.gateway import HELLO, RunningGateway, channel
-from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.openai_videos import OpenAiVideos, Play
+from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
+from tests.support.video_gateway import ACCOUNTS, VIDEOS, VideoGateway
 
 SECRETS = {"acme": "sk-test-key-of-the-first-account", "other": "sk-test-key-of-another-account"}
 LIMIT = {"name": "users", "of": "user", "usd": 100, "window": "day"}
@@ -34,9 +38,10 @@ class ForgetScenario:
 
     gateway: RunningGateway
 
-    async def ask(self, user: str, account: str = "acme") -> None:
+    async def ask(self, user: str, account: str = "acme", text: str = "hi") -> None:
         headers = {"Authorization": f"Bearer {SECRETS[account]}"}
-        async with self.gateway.post({**HELLO, "model": "m", "user": user}, headers=headers) as response:
+        body = {**HELLO, "model": "m", "user": user, "messages": [{"role": "user", "content": text}]}
+        async with self.gateway.post(body, headers=headers) as response:
             assert response.status == 200, await response.text()
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -82,14 +87,88 @@ async def test_a_user_is_forgotten_in_rows_sums_and_keys(
         await scenario.verify()
         _, trail = await scenario.call("GET", "/audit-trail")
         (entry,) = [row for row in trail["data"] if row["action"] == "user.forgotten"]
-        assert entry["subject"] == name
-        assert "ann" not in str(entry)
+        assert (entry["subject"], forgotten["audit"]) == (name, 1)
+        (created,) = [row for row in trail["data"] if row["subject"] == "acme/hers"]
+        assert created["detail"]["user"] == [None, name]
+        assert "ann" not in str(trail)
         _, again = await scenario.call("POST", "/users/forget", {"user": "ann"})
         assert (again["requests"], again["name"] != name) == (2, True)
         assert "ann" not in await scenario.list_users()
         stored = await scenario.gateway.rows(5)
         assert not any("ann" in row.end_user + row.limit_charges for row in stored)
         await scenario.verify()
+
+
+@pytest.mark.parametrize("limits", [[], [LIMIT, {**LIMIT, "name": "rolling", "window": "rolling:24h"}]])
+async def test_running_requests_of_a_forgotten_user_get_the_new_name(
+    gateway_with: StartGateway, limits: list[dict[str, Any]]
+) -> None:
+    has_arrived, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def wait(received: Received) -> None:
+        if received.json["messages"][0]["content"] == "long":
+            has_arrived.set()
+            await may_answer.wait()
+
+    async with ScriptedUpstream([wait, answer(COMPLETION)]) as up:
+        sections = {"limit": limits} if limits else {}
+        scenario = ForgetScenario(await gateway_with(make_config(up.base_url, **sections)))
+        await scenario.ask("ann")
+        running = asyncio.create_task(scenario.ask("ann", text="long"))
+        await has_arrived.wait()
+        _, forgotten = await scenario.call("POST", "/users/forget", {"user": "ann"})
+        name = forgotten["name"]
+        assert (forgotten["requests"], await scenario.list_users()) == (1, {name: 1})
+        await scenario.ask("ann")
+        may_answer.set()
+        await running
+        assert await scenario.list_users() == {name: 2, "ann": 1}
+        await scenario.verify()
+        spending = scenario.gateway.app[SERVICES].billing.limits.spending
+        books = spending.list_books() if limits else ()
+        assert [sorted(book.balances) for book in books] == [["1:ann", f"1:{name}"]] * len(limits)
+        await scenario.ask("ann")
+        for book in books:
+            balance, rows = book.balances["1:ann"], await scenario.gateway.rows(4)
+            costs = [row.cost_nanos for row in rows if row.end_user == "ann"]
+            assert (len(costs), balance.spent_nanos) == (2, sum(costs)), "what was spent before is another's"
+        await scenario.verify()
+
+
+async def test_a_forgotten_user_stays_in_no_video(gateway_with: StartGateway) -> None:
+    """One job has ended, one waits at its provider, one is asked about while the user is forgotten."""
+    limit = {"name": "films", "of": "user", "usd": 100, "window": "day"}
+    async with OpenAiVideos(Play(polls=["completed"]), waits=Play(polls=["queued"], hint_ms=600_000)) as provider:
+        config = {
+            "channel": [provider.channel()],
+            "egress": {"allow": ["127.0.0.1"]},
+            **ACCOUNTS,
+            "limit": [limit],
+            "price": [{"model": "m", "usd_per_second": 0.1}],
+            "model": [{"name": "m", "seconds": [4, 8], "sizes": ["1280x720"]}],
+        }
+        gateway = await gateway_with(config)
+        videos, scenario = VideoGateway(gateway, provider), ForgetScenario(gateway)
+        submitted = [await film(videos, prompt) for prompt in ("quick", "waits", "waits")]
+        await videos.finish(submitted[0])
+        jobs = gateway.app[SERVICES].videos.jobs
+        reservations = jobs.reservations
+        at_work = await reservations.store.find(submitted[1])
+        _, forgotten = await scenario.call("POST", "/users/forget", {"user": "ann"})
+        assert (forgotten["requests"], forgotten["videos"]) == (1, 3)
+        late_job = attrs.evolve(at_work, state="failed")
+        assert await reservations.finish(late_job, build_end(late_job, late_job.receipt.started_ms + 1), None, None)
+        await jobs.cancel(submitted[2])
+        stored = [await reservations.store.find(video_id) for video_id in submitted]
+        assert {job.receipt.end_user for job in stored} == {forgotten["name"]}
+        assert {row.end_user for row in await gateway.rows(3)} == {forgotten["name"]}
+        await scenario.verify()
+
+
+async def film(videos: VideoGateway, prompt: str) -> str:
+    heard = await videos.ask("POST", VIDEOS, json={"model": "m", "prompt": prompt}, headers={"x-gateway-user": "ann"})
+    assert heard.status == 200, heard.body
+    return str(heard.json["id"])
 
 
 async def test_a_hashed_user_is_forgotten_by_name(gateway_with: StartGateway) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.attribution import build_stored_user
+from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import PRICE, site
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
@@ -179,9 +181,44 @@ async def test_usage_by_model_has_the_dearest_first(gateway_with: StartGateway) 
         assert [line["requests"] for line in shown["data"]] == [1, 2]
 
 
+@pytest.mark.parametrize("users", ["text", "hash"])
+async def test_usage_by_user_is_of_the_keys_own_users(gateway_with: StartGateway, users: str) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        limits = [{"name": "each user", "of": "user", "rpm": 2}]
+        sections = {"attribution": {"users": users}, "limit": limits}
+        gateway = await gateway_with(site(channel(up.base_url), **tenants(), **sections))
+        for user, key, status in (
+            ("ann", KEY, 200),
+            ("ann", KEY, 200),
+            ("ann", KEY, 429),
+            ("bob", KEY, 200),
+            ("", KEY, 200),
+            ("cyd", OTHER_KEY, 200),
+        ):
+            headers = {"Authorization": f"Bearer {key}", "x-gateway-user": user}
+            async with gateway.post(headers=headers) as response:
+                assert response.status == status
+        shown = await page(gateway, OWN_USAGE, by="user")
+        rules = gateway.app[SERVICES].live_config.attribution
+        ann, bob = (build_stored_user(user, rules) for user in ("ann", "bob"))
+        assert [(line["user"], line["requests"]) for line in shown["data"]] == [(ann, 3), (bob, 1)]
+        assert [line["cost_usd"] for line in shown["data"]] == [about(2 * COST_USD), about(COST_USD)]
+        assert (shown["unattributed"]["requests"], shown["unattributed"]["cost_usd"]) == (1, about(COST_USD))
+        assert (shown["total"]["requests"], shown["total"]["cost_usd"]) == (5, about(4 * COST_USD))
+        assert (shown["unlisted"]["requests"], shown["other"]["requests"]) == (0, 0)
+        for name in {"ann", ann}:
+            by_day = await page(gateway, OWN_USAGE, user=name)
+            assert (len(by_day["data"]), by_day["data"][-1]["requests"], by_day["total"]["requests"]) == (30, 3, 3)
+            alone = await page(gateway, OWN_USAGE, by="user", user=name)
+            assert [line["user"] for line in alone["data"]] == [ann]
+            assert alone["total"] == by_day["total"]
+        assert (await page(gateway, OWN_USAGE, user="cyd"))["total"]["requests"] == 0, "of another key"
+
+
 @pytest.mark.parametrize(
     ("query", "param"),
     [
+        ({"by": "model", "user": "ann"}, "user"),
         ({"by": "account"}, "by"),
         ({"by": "key"}, "by"),
         ({"by": ""}, "by"),

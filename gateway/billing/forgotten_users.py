@@ -1,0 +1,83 @@
+"""Forgets end users in memory: running requests, open jobs and balances of limits get another name."""
+
+from collections.abc import Iterator
+
+import attrs
+
+from gateway.billing.limits import SpendingLimits
+from gateway.domain.limit_balance import LimitBalance, LimitBook
+from gateway.domain.request_log import RequestRecord
+from gateway.errors import Conflict
+from gateway.frozen import frozen
+from gateway.request_context import RequestContext
+
+
+@frozen
+class UserRenaming:
+    """The replacement of an end user's name by a random one.
+
+    Attributes:
+        names: the name as it is stored, as text and as hash.
+        new_name: the random name.
+        account_id: the only account whose user is meant; None: the user of that name in all accounts.
+        until_ms: only requests that have started until then are renamed, in Unix milliseconds.
+    """
+
+    names: frozenset[str]
+    new_name: str
+    account_id: int | None
+    until_ms: int
+
+    def covers(self, account_id: int, end_user: str) -> bool:
+        return end_user in self.names and self.account_id in {None, account_id}
+
+    def rename_row(self, row: RequestRecord) -> RequestRecord:
+        """Return the row with the new name if it is of this user and has started before."""
+        if row.started_ms > self.until_ms or not self.covers(row.account_id, row.end_user):
+            return row
+        return attrs.evolve(row, end_user=self.new_name)
+
+    def rename_request(self, ctx: RequestContext) -> None:
+        """Give a running request the new name if it is of this user."""
+        if ctx.attribution.end_user and self.covers(ctx.caller.account.id, ctx.attribution.end_user):
+            ctx.attribution = ctx.attribution._replace(end_user=self.new_name)
+
+    def rename_balances(self, spending: SpendingLimits | None) -> None:
+        """Move the balances that running requests use to the new name, and drop the others.
+
+        What was spent is read again from the counters. Raises ``Conflict`` if the balance of a running request cannot
+        be moved, because other nodes know its name; nothing has changed then.
+        """
+        own_balances = [
+            (book, balance) for book, balance in _list_user_balances(spending) if self._covers_subject(balance.subject)
+        ]
+        if any(balance.leased and _is_used(balance) for _, balance in own_balances):
+            raise Conflict("Requests of this user are running under a limit: try again when they have ended")
+        for book, balance in own_balances:
+            del book.balances[balance.subject]
+            if _is_used(balance):
+                balance.subject = f"{balance.subject.partition(':')[0]}:{self.new_name}"
+                balance.forget()
+                book.balances[balance.subject] = balance
+
+    def reread_balances(self, spending: SpendingLimits | None) -> None:
+        """Let the balances under the former and the new names be read again, after counters were renamed."""
+        for _, balance in _list_user_balances(spending):
+            user = balance.subject.partition(":")[2]
+            if user == self.new_name or self._covers_subject(balance.subject):
+                balance.forget()
+
+    def _covers_subject(self, subject: str) -> bool:
+        account, _, user = subject.partition(":")
+        return self.covers(int(account), user)
+
+
+def _list_user_balances(spending: SpendingLimits | None) -> Iterator[tuple[LimitBook, LimitBalance]]:
+    for book in () if spending is None else spending.list_books():
+        if book.limit.kind == "user":
+            for balance in tuple(book.balances.values()):
+                yield book, balance
+
+
+def _is_used(balance: LimitBalance) -> bool:
+    return bool(balance.users or balance.held_nanos)
