@@ -94,24 +94,24 @@ class DataFolder:
         return content
 
     def make_secret(self, name: str) -> None:
-        _write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
+        write_private(self.path / name, secrets.token_bytes(PEPPER_BYTES))
 
     def put_secret(self, name: str, secret: bytes) -> None:
-        _write_private(self.path / name, secret)
+        write_private(self.path / name, secret)
 
     def admin_token(self) -> str:
         path = self.path / ADMIN_TOKEN
         token = path.read_text().strip() if path.exists() else ""
         if not token:  # an empty file must not admit a request without a token
             token = secrets.token_urlsafe(32)
-            _write_private(path, token.encode())
+            write_private(path, token.encode())
         return token
 
     def node_id(self) -> str:
         node_id = self.find_node_id()
         if node_id is None:
             node_id = secrets.token_hex(8)
-            _write_private(self.path / NODE_ID, node_id.encode())
+            write_private(self.path / NODE_ID, node_id.encode())
         return node_id
 
     def find_node_id(self) -> str | None:
@@ -204,7 +204,8 @@ def _lock(descriptor: int) -> bool:
     return False
 
 
-def _write_private(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, durably, whole or not at all. Raises ``OSError``."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
     try:

@@ -24,19 +24,20 @@ from sqlalchemy import (
 
 from gateway.storage.schema_base import BIG_INTEGER as _BIG
 from gateway.storage.schema_base import INT, metadata
+from gateway.storage.schema_bodies import bodies
 from gateway.storage.schema_files import batches, files, upload_parts, uploads
 from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, response_owners
 from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
 
 __all__ = (
-    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "channels", "deliveries", "entries", "files",
-    "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links", "members", "metadata",
-    "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions", "settings",
-    "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts",
-    "videos",
+    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries", "entries",
+    "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links", "members",
+    "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions",
+    "settings", "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours",
+    "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0036"
+REVISION = "0040"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -90,6 +91,7 @@ keys = Table(
     Column("tags", Text, nullable=False, server_default=text("''")),
     Column("loops", JSON(none_as_null=True)),
     Column("max_session_nanos", BigInteger),
+    Column("keep_bodies", String(32)),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )

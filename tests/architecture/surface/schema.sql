@@ -49,6 +49,21 @@ CREATE TABLE batches (
 	UNIQUE (id), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
 );
+CREATE TABLE bodies (
+	request_id VARCHAR(64) NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	end_user TEXT NOT NULL, 
+	session TEXT NOT NULL, 
+	started_ms BIGINT NOT NULL, 
+	expires_ms BIGINT NOT NULL, 
+	node VARCHAR(64) NOT NULL, 
+	segment BIGINT, 
+	position BIGINT NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	loss VARCHAR(16) NOT NULL, 
+	PRIMARY KEY (request_id)
+);
 CREATE TABLE channels (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	name VARCHAR(64) NOT NULL, 
@@ -146,7 +161,7 @@ CREATE TABLE keys (
 	created_ms BIGINT NOT NULL, 
 	webhook_url TEXT, 
 	former_digest BLOB, 
-	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, 
+	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
@@ -432,6 +447,9 @@ CREATE TABLE videos (
 CREATE INDEX audit_by_account ON audit (account_id, sequence);
 CREATE INDEX batches_by_account ON batches (account_id, sequence);
 CREATE INDEX batches_by_status ON batches (status);
+CREATE INDEX bodies_by_account ON bodies (account_id, started_ms);
+CREATE INDEX bodies_by_expiry ON bodies (node, expires_ms);
+CREATE INDEX bodies_by_segment ON bodies (node, segment);
 CREATE INDEX deliveries_by_account ON deliveries (account_id, sequence);
 CREATE INDEX deliveries_by_end ON deliveries (ended_ms);
 CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);

@@ -1,0 +1,100 @@
+"""Kept bodies: what a request asked, what its client was sent, and what providers answered to failed attempts."""
+
+from typing import Literal
+
+import attrs
+
+from gateway.frozen import frozen
+
+BodyKind = Literal["request", "answer", "provider_error"]
+LossReason = Literal["memory", "size", "disk", "fault"]
+"""Why nothing of a request was kept: too much waited to be written, a body was too large, the disk failed, or there is
+a fault in the gateway."""
+
+
+@frozen
+class BodyPart:
+    """One body of a request.
+
+    Attributes:
+        received_bytes: its size before anything was replaced or left out.
+        channel: the channel of the failed attempt; empty for other kinds.
+        status: the HTTP status of the provider's error; 0 for other kinds.
+        event_times_ms: for a stream of events, when each event was sent, in milliseconds after the request began.
+    """
+
+    kind: BodyKind
+    content: bytes = attrs.field(repr=False)
+    media_type: str
+    received_bytes: int
+    channel: str = ""
+    status: int = 0
+    event_times_ms: tuple[int, ...] = ()
+
+
+@frozen
+class BodyOwner:
+    """Whose bodies these are: the request, and for whom it was made. ``started_ms``: Unix milliseconds."""
+
+    request_id: str
+    account_id: int
+    key_id: int
+    started_ms: int
+    end_user: str = ""
+    session: str = ""
+
+
+@frozen
+class BodyBounds:
+    """How much is kept, for how long.
+
+    Attributes:
+        max_bytes: of all segments together; the oldest segment goes first.
+        keep_ms: how long a body is kept.
+        max_body_bytes: of one body. Its head and its tail are kept.
+    """
+
+    max_bytes: int
+    keep_ms: int
+    max_body_bytes: int
+
+
+@frozen
+class BodyFilter:
+    """Which bodies to delete: those that match every field that is not None. ``before_ms``: started before then."""
+
+    request_id: str | None = None
+    account_id: int | None = None
+    key_id: int | None = None
+    end_users: frozenset[str] | None = None
+    session: str | None = None
+    before_ms: int | None = None
+
+
+@frozen
+class DeletedBodies:
+    """The result of a deletion. ``pending``: requests whose bodies other nodes have yet to delete; none are shown."""
+
+    requests: int
+    pending: int = 0
+
+
+@frozen
+class StoredBodies:
+    """What is kept.
+
+    Attributes:
+        requests: the number of requests with kept bodies, over all nodes.
+        lost: the number of requests of which nothing could be kept.
+        bytes: the size of this node's segments.
+        oldest_ms: when the oldest of these requests began, in Unix milliseconds; None without one.
+        problem: why bodies cannot be written now; empty if they can.
+        waiting_bytes: what waits in memory to be written, with the bodies of running requests.
+    """
+
+    requests: int
+    lost: int
+    bytes: int
+    oldest_ms: int | None
+    problem: str
+    waiting_bytes: int

@@ -1,0 +1,150 @@
+"""The texts of an event stream, which its events bring in pieces: a secret may be split over several events.
+
+The pieces of one text have the same place in their events: ``choices[index 0].delta.content``. They are joined, the
+text is redacted, and each mark is put into the piece in which the replaced part begins. All events stay.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.domain import exact_json
+from gateway.formats.redaction.redactor import Redaction, Redactor
+from gateway.frozen import frozen
+
+_EVENT_END = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_REPEATED_FIELDS = frozenset(
+    {"id", "object", "model", "type", "role", "name", "status", "item_id", "call_id", "tool_call_id", "response_id",
+     "finish_reason", "stop_reason", "native_finish_reason", "finishReason", "system_fingerprint", "service_tier",
+     "provider", "event", "phase", "responseId", "modelVersion", "obfuscation", "logprobs", "token"}
+)  # fmt: skip
+"""Fields with whole values, which events repeat. Joined, they would look like long numbers."""
+_PLACE_FIELDS = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
+"""Fields of an object that say to which text its other fields belong."""
+_DATA = b"data:"
+
+Place = tuple[Any, ...]
+"""Where a text is in its events: the names and positions on the way to it, and what says to which text it belongs."""
+
+
+@attrs.define(eq=False)
+class StreamedEvent:
+    """One event: its bytes with the blank line, its data as JSON (None if it is none), and whether that was changed."""
+
+    raw: bytes
+    data: Any
+    changed: bool = False
+
+    def build(self) -> bytes:
+        """Return the event's bytes; with changed data, without comments and in one line."""
+        if not self.changed:
+            return self.raw
+        lines = [line for line in _LINE_END.split(self.raw) if line and not line.startswith((_DATA, b":"))]
+        return b"\n".join([*lines, b"data: " + exact_json.dumps(self.data)]) + b"\n\n"
+
+
+@frozen
+class _Piece:
+    """A piece of a text: the event, and the object or list that holds it under ``key``."""
+
+    event: StreamedEvent
+    holder: Any
+    key: Any
+
+
+@attrs.define(eq=False)
+class StreamText:
+    """A text that a stream has brought in pieces."""
+
+    place: Place
+    pieces: list[_Piece] = attrs.Factory(list)
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.holder[piece.key] for piece in self.pieces)
+
+
+def split_events(stream: bytes) -> list[bytes]:
+    """Return the events with their blank lines. The last one may be incomplete."""
+    events, start = [], 0
+    for match in _EVENT_END.finditer(stream):
+        events.append(stream[start : match.end()])
+        start = match.end()
+    if start < len(stream):
+        events.append(stream[start:])
+    return events
+
+
+def parse_event(raw: bytes) -> StreamedEvent:
+    """Parse one event, whose data may take several lines."""
+    lines = [line[len(_DATA) :].removeprefix(b" ") for line in _LINE_END.split(raw) if line.startswith(_DATA)]
+    try:
+        data = exact_json.loads(b"\n".join(lines)) if lines else None
+    except orjson.JSONDecodeError:
+        data = None
+    return StreamedEvent(raw, data if isinstance(data, dict | list) else None)
+
+
+def join_texts(events: list[StreamedEvent]) -> list[StreamText]:
+    """Return the texts of a stream, in the order in which they begin. Values that events repeat are left out."""
+    texts: dict[Place, StreamText] = {}
+    for event in events:
+        for place, holder, key in _list_strings(event.data):
+            texts.setdefault(place, StreamText(place)).pieces.append(_Piece(event, holder, key))
+    return list(texts.values())
+
+
+def redact_text(text: StreamText, redactor: Redactor) -> None:
+    """Redact a text in its pieces."""
+    values = [piece.holder[piece.key] for piece in text.pieces]
+    redactions = redactor.find("".join(values))
+    if not redactions:
+        return
+    position = 0
+    for piece, value in zip(text.pieces, values, strict=True):
+        redacted = _replace(value, position, redactions)
+        position += len(value)
+        if redacted != value:
+            piece.holder[piece.key] = redacted
+            piece.event.changed = True
+
+
+def _replace(value: str, position: int, redactions: list[Redaction]) -> str:
+    """Return the piece ``value``, which begins at ``position`` of its text, with the marks that begin in it."""
+    end, copied_to, parts = position + len(value), position, []
+    for redaction in redactions:
+        if redaction.end <= position or redaction.start >= end:
+            continue
+        if redaction.start >= position:
+            parts += [value[copied_to - position : redaction.start - position], redaction.mark]
+        copied_to = min(redaction.end, end)
+    return "".join([*parts, value[copied_to - position :]])
+
+
+def _list_strings(data: Any) -> Iterator[tuple[Place, Any, Any]]:
+    """Yield the place of every text in an event, the object or list that holds it, and its key there."""
+    stack: list[tuple[Place, Any]] = [((), data)]
+    while stack:
+        place, holder = stack.pop()
+        if isinstance(holder, dict):
+            marks = tuple((name, holder[name]) for name in _PLACE_FIELDS if isinstance(holder.get(name), int | str))
+            place = (*place, *marks)
+            # An object in a list says by its index where it belongs, wherever in the list it is.
+            items = [(key, value) for key, value in holder.items() if key not in _REPEATED_FIELDS]
+        elif isinstance(holder, list):
+            items = [(0 if _has_index(value) else number, value) for number, value in enumerate(holder)]
+        else:
+            continue
+        for number, (key, value) in enumerate(items):
+            if isinstance(value, str):
+                yield (*place, key), holder, number if isinstance(holder, list) else key
+            else:
+                stack.append(((*place, key), value))
+
+
+def _has_index(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("index"), int)

@@ -1,0 +1,131 @@
+"""The shapes of secrets: keys and tokens of services, private keys, bearer tokens, passwords in addresses.
+
+Each shape has anchors, fixed texts that every secret of it contains. One search finds the anchors of all shapes; only
+there are the patterns tried. The sources are the services' own documentation of their key prefixes, as GitHub's secret
+scanning lists them (docs.github.com, "Supported secret scanning patterns").
+"""
+
+import re
+
+from gateway.frozen import frozen
+
+_MAX_SECRET_CHARS = 16_384
+_START = r"(?<![A-Za-z0-9])"
+
+
+@frozen
+class SecretShape:
+    """A shape of secrets.
+
+    Attributes:
+        anchors: fixed texts, one of which the secret or its beginning contains.
+        pattern: the secret; with a group, only the group is secret.
+        lead: how many characters before an anchor the pattern may begin.
+    """
+
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    lead: int = 0
+
+
+def _shape(anchors: str, rest: str, lead: int = 0) -> SecretShape:
+    """Return the shape of secrets that begin with one of ``anchors``, or with ``lead`` contain one of them."""
+    names = tuple(anchors.split())
+    start = "" if lead else f"{_START}(?:{'|'.join(map(re.escape, names))})"
+    return SecretShape(names, re.compile(start + rest), lead)
+
+
+_WORD = r"[A-Za-z0-9_-]"
+_NAMED = "password passwd secret api_key apikey api-key access_token auth_token access_key AccountKey"
+_NAMED_ANCHORS = tuple(
+    {form for name in _NAMED.split() for form in (name, name.upper(), name.title(), name.capitalize())}
+)
+
+SHAPES: tuple[SecretShape, ...] = (
+    # Models
+    _shape("sk-", rf"{_WORD}{{16,}}"),  # OpenAI, Anthropic, OpenRouter, DeepSeek, this gateway
+    _shape("ek_ sess-", r"[A-Za-z0-9_-]{20,}"),
+    _shape("AIza", rf"{_WORD}{{30,}}"),
+    _shape("ya29. 1//0", rf"{_WORD}{{20,}}"),
+    _shape("GOCSPX-", rf"{_WORD}{{20,}}"),
+    _shape("hf_ r8_ gsk_ fw_ tgp_v1_ jina_", r"[A-Za-z0-9_-]{20,}"),
+    _shape("xai- pplx- nvapi- csk- tvly-", rf"{_WORD}{{20,}}"),
+    _shape("ABSK", r"[A-Za-z0-9+/=]{40,}"),
+    _shape("dapi", r"[0-9a-f]{32}(?:-\d)?"),
+    # Clouds
+    _shape("AKIA ASIA AROA AIDA ABIA ACCA", r"[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    _shape("LTAI", r"[A-Za-z0-9]{12,30}"),
+    _shape("AKID", r"[A-Za-z0-9]{13,40}"),
+    _shape("dop_v1_ doo_v1_ dor_v1_", r"[0-9a-f]{64}"),
+    _shape("HRKU-", rf"{_WORD}{{20,}}"),
+    _shape("SharedAccessKey= sig= AccountKey=", r"([A-Za-z0-9+/%=]{40,})"),
+    # Code
+    _shape("ghp_ gho_ ghu_ ghs_ ghr_", r"[A-Za-z0-9]{36,}"),
+    _shape("github_pat_", r"[A-Za-z0-9_]{22,}"),
+    _shape("glpat- gldt- glrt- glcbt- glptt- glft- glagent- glsoat-", rf"[A-Za-z0-9_.-]{{19,}}{_WORD}"),
+    _shape("npm_", r"[A-Za-z0-9]{36}"),
+    _shape("pypi-", rf"{_WORD}{{50,}}"),
+    _shape("rubygems_", r"[0-9a-f]{48}"),
+    _shape("dckr_pat_ dckr_oat_", rf"{_WORD}{{20,}}"),
+    _shape("ATATT3 ATBB", r"[A-Za-z0-9_=-]{24,}"),
+    _shape("PMAK-", r"[0-9a-f]{24}-[0-9a-f]{34}"),
+    _shape("sntrys_ sntryu_", r"[A-Za-z0-9+/=_-]{40,}"),
+    _shape("NRAK-", r"[A-Z0-9]{27}"),
+    _shape("glc_ glsa_", r"[A-Za-z0-9+/=_]{32,}"),
+    _shape("hvs. hvb. hvr.", rf"{_WORD}{{24,}}"),
+    _shape(".atlasv1.", rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{14}}\.atlasv1\.{_WORD}{{60,}}", lead=14),
+    _shape("pul-", r"[0-9a-f]{40}"),
+    _shape("pscale_tkn_ pscale_pw_ pscale_oauth_", rf"[A-Za-z0-9_.-]{{31,}}{_WORD}"),
+    _shape("sbp_ sb_secret_", rf"{_WORD}{{20,}}"),
+    _shape("dp.pt. dp.st. dp.ct. dp.sa.", rf"[A-Za-z0-9_.-]{{39,}}{_WORD}"),
+    _shape("AGE-SECRET-KEY-1", r"[0-9A-Z]{58}"),
+    _shape("ops_eyJ", rf"{_WORD}{{50,}}"),
+    # Messages
+    _shape("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxp- xapp-", r"[A-Za-z0-9-]{10,}"),
+    _shape("hooks.slack.com/services/", r"([A-Za-z0-9/]{20,})"),
+    _shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/", rf"(\d+/{_WORD}{{60,}})"),
+    _shape(":AA", rf"(?<!\d)\d{{8,10}}:AA{_WORD}{{33}}", lead=10),  # Telegram
+    _shape("SK AC", r"[0-9a-f]{32}(?![A-Za-z0-9])"),  # Twilio
+    _shape("SG.", rf"{_WORD}{{16,}}\.{_WORD}{{16,}}"),
+    _shape("key-", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
+    _shape("-us", r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![0-9])", lead=32),  # Mailchimp
+    # Shops and offices
+    _shape("sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"[A-Za-z0-9+/=]{16,}"),
+    _shape("shpat_ shpca_ shppa_ shpss_", r"[0-9a-fA-F]{32}"),
+    _shape("sq0atp- sq0csp- EAAA", rf"{_WORD}{{22,}}"),
+    _shape("lin_api_ lin_oauth_", r"[A-Za-z0-9]{32,}"),
+    _shape("ntn_ secret_", r"[A-Za-z0-9]{40,}"),
+    _shape("pat", r"[A-Za-z0-9]{14}\.[0-9a-f]{64}"),  # Airtable
+    _shape("figd_", rf"{_WORD}{{30,}}"),
+    # Of no one service
+    _shape("eyJ", rf"{_WORD}{{8,}}\.{_WORD}{{8,}}(?:\.{_WORD}+)?"),  # JWT (RFC 7519), JWE
+    _shape("Bearer bearer BEARER", r"[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,})"),
+    _shape("Basic basic BASIC", r"[ \t]{1,4}((?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{16,}={0,2})"),
+    SecretShape(
+        ("PRIVATE KEY",),
+        re.compile(
+            rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----.{{0,{_MAX_SECRET_CHARS}}}?"
+            r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+        lead=52,
+    ),
+    SecretShape(
+        ("://",), re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s:/@'\"\\]{0,128}:([^\s@/'\"\\]{1,256})@"), lead=31
+    ),
+    SecretShape(
+        _NAMED_ANCHORS,
+        re.compile(
+            r"(?:password|passwd|secret|api[_-]?key|a(?:ccess|uth)[_-](?:token|key)|AccountKey)"
+            r"[a-z_-]{0,12}\\?[\"']?\s{0,3}(?:[:=]|=>)\s{0,3}\\?[\"']?((?=[^\s\"',;\\]*\d)[^\s\"',;\\]{12,})",
+            re.IGNORECASE,
+        ),
+    ),
+)
+"""The shapes that are looked for. A secret that begins in the middle of a word is none."""
+SECRET_NAME = re.compile(
+    r"(?:pass(?:word|wd|phrase)|secret|api[_-]?key|(?:access|auth|refresh|bearer|private)[_-]?(?:token|key)|credentials?)\Z",
+    re.IGNORECASE,
+)
+"""The end of a JSON field's name whose text is a secret."""
+MIN_NAMED_SECRET_CHARS = 8

@@ -1,0 +1,167 @@
+"""The index of kept bodies in the database: whose they are, and where."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, select, update
+
+from gateway.domain.kept_body import BodyFilter, BodyOwner, LossReason
+from gateway.frozen import frozen
+from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.bodies.segments import Location
+from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
+from gateway.storage.schema_bodies import bodies
+
+ERASED_PER_STEP = 500
+_columns = bodies.c
+_MINE_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
+
+
+@frozen
+class BodyEntry:
+    """A row of the index. ``location`` is None if nothing was kept; ``loss`` says why."""
+
+    owner: BodyOwner
+    expires_ms: int
+    node: str
+    location: Location | None
+    loss: LossReason | None = None
+
+
+class BodyIndex:
+    """The ``bodies`` table. ``node`` is the id of this node, empty for a single gateway."""
+
+    def __init__(self, database: Database, node: str) -> None:
+        self._database = database
+        self.node = node
+
+    async def add(self, entries: Sequence[BodyEntry]) -> None:
+        """Add rows; a row of a request that has one already replaces it."""
+        rows = [_build_row(entry) for entry in entries]
+        statement = insert_for(self._database.kind, bodies)
+        new_values = {name: statement.excluded[name] for name in rows[0] if name != "request_id"}
+        statement = statement.on_conflict_do_update(index_elements=["request_id"], set_=new_values)
+
+        async def work(connection: AsyncConnection) -> None:
+            await connection.execute(statement, rows)
+
+        await self._database.write_shared(work)
+
+    async def find(self, request_id: str, now_ms: int) -> BodyEntry | None:
+        """Return the row of a request; None if it has none, or if its bodies have expired or were deleted."""
+        query = select(bodies).where(_columns.request_id == request_id, _columns.expires_ms > now_ms)
+        rows = await self._database.read(query)
+        return _parse(rows[0]) if rows else None
+
+    async def find_ends(self) -> dict[int, int]:
+        """Return the end of the last frame of each segment of this node."""
+        end = func.max(_columns.position + _columns.bytes).label("end")
+        query = select(_columns.segment, end).where(*self._in_segments()).group_by(_columns.segment)
+        return {int(row.segment): int(row.end) for row in await self._database.read(query)}
+
+    async def list_segments(self) -> list[int]:
+        """Return the segments of this node that have rows."""
+        rows = await self._database.read(select(_columns.segment).where(*self._in_segments()).distinct())
+        return [int(row.segment) for row in rows]
+
+    async def list_accounts(self) -> set[int]:
+        """Return the accounts that have kept bodies on this node."""
+        rows = await self._database.read(select(_columns.account_id).where(*self._in_segments()).distinct())
+        return {int(row.account_id) for row in rows}
+
+    async def mark_deleted(self, body_filter: BodyFilter) -> int:
+        """Hide the bodies of matching requests from now on, on every node; return the number of requests."""
+        statement = update(bodies).where(*_build_conditions(body_filter), _columns.expires_ms > 0)
+        return await self._database.change(statement.values(expires_ms=0))
+
+    async def list_deleted(self) -> list[tuple[str, Location | None]]:
+        """Return some of the requests of this node whose bodies must be erased, with their frames."""
+        query = select(*_MINE_COLUMNS).where(_columns.node == self.node, _columns.expires_ms == 0)
+        rows = await self._database.read(query.limit(ERASED_PER_STEP))
+        return [(row.request_id, _parse_location(row)) for row in rows]
+
+    async def remove(self, request_ids: Iterable[str]) -> None:
+        await self._database.change(delete(bodies).where(_columns.request_id.in_(list(request_ids))))
+
+    async def remove_segments(self, segments: Iterable[int]) -> int:
+        """Remove the rows of segments of this node; return their number."""
+        is_there = _columns.segment.in_(list(segments))
+        return await self._database.change(delete(bodies).where(_columns.node == self.node, is_there))
+
+    async def remove_expired(self, now_ms: int) -> int:
+        """Remove the rows of the segments of this node in which everything has expired, and expired rows without one.
+
+        Return their number. Rows whose bytes must be erased are no reason to keep a segment.
+        """
+        query = select(_columns.segment).where(*self._in_segments()).group_by(_columns.segment)
+        rows = await self._database.read(query.having(func.max(_columns.expires_ms) <= now_ms))
+        removed = await self.remove_segments([int(row.segment) for row in rows]) if rows else 0
+        is_expired = and_(_columns.node == self.node, _columns.segment.is_(None), _columns.expires_ms <= now_ms)
+        return removed + await self._database.change(delete(bodies).where(is_expired))
+
+    async def count_pending(self) -> int:
+        """Return the number of requests whose bodies other nodes have yet to erase."""
+        query = select(func.count()).select_from(bodies)
+        rows = await self._database.read(query.where(_columns.node != self.node, _columns.expires_ms == 0))
+        return int(rows[0][0])
+
+    async def count(self, now_ms: int) -> tuple[int, int, int | None]:
+        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest one began."""
+        is_kept = _columns.segment.is_not(None)
+        query = select(
+            func.count(_columns.segment), func.count(), func.min(case((is_kept, _columns.started_ms)))
+        ).where(_columns.expires_ms > now_ms)
+        row: Sequence[Any] = (await self._database.read_long(query))[0]
+        kept, total, oldest_ms = row
+        return int(kept), int(total) - int(kept), None if oldest_ms is None else int(oldest_ms)
+
+    def _in_segments(self) -> tuple[ColumnElement[bool], ...]:
+        return _columns.node == self.node, _columns.segment.is_not(None)
+
+
+def _build_row(entry: BodyEntry) -> Mapping[str, Any]:
+    owner, location = entry.owner, entry.location
+    return {
+        "request_id": owner.request_id,
+        "account_id": owner.account_id,
+        "key_id": owner.key_id,
+        "end_user": owner.end_user,
+        "session": owner.session,
+        "started_ms": owner.started_ms,
+        "expires_ms": entry.expires_ms,
+        "node": entry.node,
+        "segment": None if location is None else location.segment,
+        "position": 0 if location is None else location.position,
+        "bytes": 0 if location is None else location.bytes,
+        "loss": entry.loss or "",
+    }
+
+
+def _parse(row: Row[Any]) -> BodyEntry:
+    owner = BodyOwner(row.request_id, row.account_id, row.key_id, row.started_ms, row.end_user, row.session)
+    return BodyEntry(owner, row.expires_ms, row.node, _parse_location(row), row.loss or None)
+
+
+def _parse_location(row: Row[Any]) -> Location | None:
+    return None if row.segment is None else Location(row.segment, row.position, row.bytes)
+
+
+def _build_conditions(body_filter: BodyFilter) -> list[ColumnElement[bool]]:
+    """Return the conditions of a deletion. Raises ``ValueError`` without any: that would delete everything."""
+    conditions: list[ColumnElement[bool]] = []
+    for column, value in (
+        (_columns.request_id, body_filter.request_id),
+        (_columns.account_id, body_filter.account_id),
+        (_columns.key_id, body_filter.key_id),
+        (_columns.session, body_filter.session),
+    ):
+        if value is not None:
+            conditions.append(column == value)
+    if body_filter.end_users is not None:
+        conditions.append(_columns.end_user.in_(sorted(body_filter.end_users)))
+    if body_filter.before_ms is not None:
+        conditions.append(_columns.started_ms < body_filter.before_ms)
+    if not conditions:
+        raise ValueError("a deletion of bodies needs a condition")
+    return conditions

@@ -1,0 +1,30 @@
+"""The index of kept bodies, which are in segment files (``storage/bodies``)."""
+
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+
+from gateway.storage.schema_base import metadata
+
+bodies = Table(
+    "bodies",
+    metadata,
+    Column("request_id", String(64), primary_key=True),
+    Column("account_id", BigInteger, nullable=False),
+    Column("key_id", BigInteger, nullable=False),
+    Column("end_user", Text, nullable=False),
+    Column("session", Text, nullable=False),
+    Column("started_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Column("node", String(64), nullable=False),
+    Column("segment", BigInteger),
+    Column("position", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("loss", String(16), nullable=False),
+    Index("bodies_by_account", "account_id", "started_ms"),
+    Index("bodies_by_expiry", "node", "expires_ms"),
+    Index("bodies_by_segment", "node", "segment"),
+)
+"""A row for each request with kept bodies.
+
+``expires_ms`` is 0 once they are deleted and their bytes must be erased. ``segment`` is null if nothing could be kept;
+``loss`` says why.
+"""

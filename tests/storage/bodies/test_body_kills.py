@@ -1,0 +1,71 @@
+"""A process that is killed while it keeps bodies: what is shown afterwards is whole."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+from sqlalchemy import select
+
+from gateway.storage.open import open_database
+from gateway.storage.schema_bodies import bodies
+from tests.support.body_stores import make_parts, open_bodies
+
+KILLS = int(os.environ.get("BODY_KILLS", "3"))
+"""A soak sets 200."""
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from gateway.storage.open import open_database
+from tests.support.body_stores import keep, make_owner, open_bodies
+
+async def main(path, folder, start):
+    store = open_bodies(await open_database(f"sqlite:///{path}"), Path(folder), max_segment_bytes=100_000)
+    job = asyncio.create_task(store.run())
+    for number in range(start, start + 100_000):
+        keep(store, make_owner(number), f"{number}:" + str(number * 7919) * (number % 300))
+        if number % 10 == 0:
+            await store.write_waiting()
+            print(number, flush=True)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+"""
+
+
+@pytest.mark.timeout(60 + 10 * KILLS)
+async def test_no_body_that_is_shown_is_torn(database_path: Path, tmp_path: Path) -> None:
+    random = Random(20)  # noqa: S311 - numbers of batches, not secrets
+    folder, start, shown = tmp_path / "bodies", 0, 0
+    for _ in range(KILLS):
+        written = await asyncio.to_thread(_write_until_killed, database_path, folder, start, random.randint(1, 40))
+        database = await open_database(f"sqlite:///{database_path}")
+        store = open_bodies(database, folder, max_segment_bytes=100_000)
+        rows = await database.read(select(bodies).where(bodies.c.started_ms >= 0))
+        numbers = {int(row.request_id.removeprefix("req_")) for row in rows}
+        assert numbers >= set(range(start, written + 1)), "a body that was written is lost"
+        for number in sorted(numbers)[-400:]:
+            found = await store.read(f"req_{number:04}")
+            assert found is not None
+            assert found[1] == make_parts(f"{number}:" + str(number * 7919) * (number % 300))
+            shown += 1
+        start = max(numbers) + 1
+        await store.close()
+        await database.close()
+    assert shown > KILLS
+
+
+def _write_until_killed(path: Path, folder: Path, start: int, batches: int) -> int:
+    """Kill a writer after so many batches; return the last number that it reported."""
+    command = [sys.executable, "-c", WRITER, str(path), str(folder), str(start)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        with closing(writer.stdout):
+            last = [int(writer.stdout.readline()) for _ in range(batches)][-1]
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split()
+    return int(rest[-1]) if rest else last

@@ -1,0 +1,105 @@
+"""A store of kept bodies over a database, and a search for what must not be found in its files."""
+
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+from cryptography.exceptions import InvalidTag
+
+from gateway.domain.kept_body import BodyBounds, BodyOwner, BodyPart
+from gateway.storage.bodies.body_store import KEYS_FOLDER, BodyStore
+from gateway.storage.bodies.data_keys import DataKeys
+from gateway.storage.bodies.framing import HEAD_BYTES
+from gateway.storage.bodies.index import BodyIndex
+from gateway.storage.database import Database
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+
+MASTER = SecretBox(bytes(range(32)))
+BOUNDS = BodyBounds(max_bytes=10**9, keep_ms=7 * 86_400_000, max_body_bytes=256 * 1024)
+NOW_S = 1_800_000_000.0
+
+
+@attrs.define
+class Clock:
+    now_s: float = NOW_S
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def open_bodies(
+    database: Database,
+    folder: Path,
+    *,
+    clock: Clock | None = None,
+    bounds: BodyBounds = BOUNDS,
+    node: str = "",
+    max_segment_bytes: int = 64 * 1024 * 1024,
+) -> BodyStore:
+    return BodyStore(
+        folder,
+        BodyIndex(database, node),
+        MASTER,
+        find_bounds=lambda: bounds,
+        clock=clock or Clock(),
+        max_segment_bytes=max_segment_bytes,
+    )
+
+
+def make_owner(number: int, account_id: int = 1, key_id: int = 1, end_user: str = "", session: str = "") -> BodyOwner:
+    return BodyOwner(f"req_{number:04}", account_id, key_id, int(NOW_S * 1000) + number, end_user, session)
+
+
+def make_parts(text: str) -> list[BodyPart]:
+    """A question and its answer."""
+    asked, answered = f'{{"ask":"{text}"}}'.encode(), f'{{"say":"{text}"}}'.encode()
+    return [
+        BodyPart("request", asked, "application/json", len(asked)),
+        BodyPart("answer", answered, "text/event-stream", len(answered), event_times_ms=(1, 20)),
+    ]
+
+
+def keep(store: BodyStore, owner: BodyOwner, text: str) -> None:
+    """Give the store bodies of a request, as the relay does."""
+    parts = make_parts(text)
+    size = sum(len(part.content) for part in parts)
+    store.memory.used += size
+    store.keep(owner, size, lambda: parts)
+
+
+def find_marker(folder: Path, marker: bytes, data_keys: Path | None = None) -> list[str]:
+    """The files of ``folder`` with ``marker``: raw, inflated, or unsealed with the data keys that are left.
+
+    ``data_keys``: where these are, if not in the folder itself.
+    """
+    keys = DataKeys(data_keys or folder / "bodies" / KEYS_FOLDER, MASTER)
+    boxes = [box for account_id in keys.list_accounts() if (box := keys.find_box(account_id)) is not None]
+    found = []
+    for path in folder.rglob("*"):
+        content = path.read_bytes() if path.is_file() else b""
+        if any(marker in piece for piece in _list_readings(content, boxes)):
+            found.append(path.name)
+    return found
+
+
+def _list_readings(content: bytes, boxes: list[SecretBox]) -> Iterator[bytes]:
+    yield content
+    for start in _find_all(content, b"\x78"):  # a zlib stream begins so
+        with suppress(zlib.error):
+            yield zlib.decompressobj().decompress(content[start : start + 1_000_000], 1_000_000)
+    for start in _find_all(content, b"GWB1"):
+        length = int.from_bytes(content[start + 4 : start + 8], "big")
+        sealed = content[start + HEAD_BYTES : start + HEAD_BYTES + length]
+        for box in boxes:
+            for number in range(40):
+                with suppress(DecryptionFailed, InvalidTag, zlib.error):
+                    yield zlib.decompress(box.open(sealed, context=f"req_{number:04}"))
+
+
+def _find_all(content: bytes, mark: bytes) -> Iterator[int]:
+    start = content.find(mark)
+    while start >= 0:
+        yield start
+        start = content.find(mark, start + 1)
