@@ -95,13 +95,18 @@ async def furnish(desk: OperatedGateway, provider: Provider) -> None:
     small = {"models": ["endless"], "on": ["unavailable", "budget"], "if": {"max_prompt_tokens": 1000}}
     steps = [{"models": [{"model": "m", "weight": 9}, "broken"]}, small, {"models": ["gone"], "channels": ["azure-*"]}]
     await operate("PUT", "/routes/fast", {"about": "Quick answers", "step": steps})
+    each_user = {"of": "user", "usd": 1, "window": "day", "timezone": "Europe/Berlin", "keys": ["laptop"], "soft": 0.8}
+    await operate("PUT", "/limits/each%20user%20of%20the%20app", {**each_user, "rpm": 20})
+    await operate("PUT", "/limits/fair", {"raises": "each user of the app", "usd": 4, "until": "2100-01-01"})
+    await operate("PUT", "/limits/large%20models", {"of": "model:gpt-5*", "usd": 200, "keys": ["laptop"]})
+    await operate("PUT", "/limits/pace", {"of": "session", "rpm": 60, "tpm": 90_000})
 
 
 async def use_today(site: VisitedGateway) -> None:
     """What goes well, what fails, and videos of every kind."""
     asked = ((None, "broken"), (None, "nothing-of-that-name"), (site.known["laptop_secret"], "m"))
     for secret, model in asked:
-        await _ask(site, secret, model)
+        await _ask(site, secret, model, user="u-17")
     rows = await site.wait_for_rows(site.known["past"] + len(asked))
     site.known["answered"] = next(row["id"] for row in rows if row["status"] == 200 and row["account"] == "acme")
     site.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
@@ -114,8 +119,8 @@ async def use_today(site: VisitedGateway) -> None:
     await site.know("nora", "member", "north")
 
 
-async def _ask(desk: OperatedGateway, secret: str | None, model: str) -> None:
-    body = {"model": model, "messages": [{"role": "user", "content": "How is the sea?"}], "stream": True}
+async def _ask(desk: OperatedGateway, secret: str | None, model: str, user: str = "") -> None:
+    body = {"model": model, "user": user, "messages": [{"role": "user", "content": "How is the sea?"}], "stream": True}
     await desk.call(CHAT, body, secret)
 
 

@@ -40,7 +40,7 @@ document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "m
 """
 PLAIN_PATHS = (
     "", "/keys", "/requests", "/videos", "/batches", "/models", "/channels", "/accounts", "/prices", "/audit",
-    "/settings",
+    "/settings", "/limits",
     "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
     "/playground?mode=transcription", "/account", "/live", "/health",
 )  # fmt: skip

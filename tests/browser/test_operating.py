@@ -443,6 +443,79 @@ async def test_a_route_is_added_with_rows_for_its_steps_tried_without_a_request_
     assert (await site.operate("GET", "/routes"))["data"] == []
 
 
+async def test_a_limit_is_added_changed_and_deleted(site: VisitedGateway, ada: Visitor) -> None:
+    page = ada.page
+    await ada.go("/limits")
+    await ada.press("New limit")
+    form = page.locator("#new-limit form")
+    await ada.write("Name", "teams", within=form)
+    await expect(form.get_by_label("Tag, or models")).to_be_hidden()
+    await ada.choose("For each", "tag", within=form)
+    await ada.write("Tag, or models", "team", within=form)
+    await ada.write("May spend (USD) optional", "0.5", within=form)
+    await ada.choose("In", "rolling:7d", within=form)
+    await ada.write("Warn from this share on optional", "0.8", within=form)
+    await ada.write("Time zone optional", "Europe/Atlantis", within=form)
+    await ada.write("Reason optional", "the budget of 2026", within=form)
+    ada.watch.refusals = {400}
+    await ada.press("Add limit", within=form)
+    await expect(form.locator("[data-error-of=timezone]")).to_contain_text("expected an IANA time zone")
+    await ada.write("Time zone optional", "Europe/Berlin", within=form)
+    await ada.press("Add limit", within=form)
+    await ada.arrive("/limits/teams")
+    limit = await site.operate("GET", "/limits/teams")
+    expected = {"of": "tag:team", "usd": 0.5, "window": "rolling:7d", "timezone": "Europe/Berlin", "soft": 0.8}
+    assert {name: limit[name] for name in expected} == expected
+    await expect(page.get_by_text("Nobody has spent anything in this window.")).to_be_visible()
+    before = await site.operate("GET", "/limits/teams")
+    settings = page.locator("form[data-limit]")
+    await ada.write("Requests per minute optional", "9", within=settings)
+    await ada.send("Save", within=settings)
+    assert await site.operate("GET", "/limits/teams") == before | {"rpm": 9}
+    await ada.press("Delete limit")
+    await ada.confirm()
+    await ada.arrive("/limits")
+    assert (await site.operate("GET", "/limits"))["data"] == []
+    trail = (await site.operate("GET", "/audit-trail?limit=10"))["data"]
+    reasons = [row["detail"].get("reason") for row in trail if row["action"] == "limit.changed"]
+    assert [None, "the budget of 2026"] in reasons
+
+
+async def test_subjects_of_a_limit_are_found_and_the_limit_is_raised_for_a_time(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    page = ada.page
+    await site.operate("PUT", "/prices/m", {"usd_per_call": 0.01})
+    await site.operate("PUT", "/limits/teams", {"of": "tag:team", "usd": 1})
+    for team in ("web", "search", "web"):
+        await site.call(CHAT, HELLO, None, **{"x-gateway-tags": f"team={team}"})
+    await ada.go("/limits/teams")
+    names = page.locator("tbody th")
+    await expect(names).to_have_count(2)
+    await ada.write("Find", "SEA")
+    async with page.expect_navigation():
+        await page.keyboard.press("Enter")
+    await expect(names).to_have_text(["search"])
+    await ada.press("Raise for a time")
+    dialog = page.locator("#raise-limit form")
+    await ada.write("Adds (USD)", "2", within=dialog)
+    await ada.write("Ends", "2100-01-31T12:00", within=dialog)
+    await ada.write("Reason optional", "the fair", within=dialog)
+    await ada.send("Raise limit", within=dialog)
+    raised = await site.operate("GET", "/limits/teams%20raised")
+    assert (raised["raises"], raised["usd"], raised["until"][:7]) == ("teams", 2, "2100-01")
+    await expect(page.get_by_role("link", name="teams raised")).to_be_visible()
+    await ada.go("/limits/teams%20raised")
+    await ada.press("Delete limit")
+    await ada.confirm()
+    await ada.arrive("/limits")
+    assert [limit["name"] for limit in (await site.operate("GET", "/limits"))["data"]] == ["teams"]
+    (row, *_) = (await site.operate("GET", "/audit-trail?action=limit.changed"))["data"]
+    assert row["detail"]["reason"] == [None, "the fair"]
+    await site.operate("DELETE", "/limits/teams")
+    await site.operate("DELETE", "/prices/m")
+
+
 async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor) -> None:
     """What the API has stored is the same after the form was saved: all fields, and names with commas and quotes."""
     step = {

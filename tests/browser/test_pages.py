@@ -46,6 +46,8 @@ SHOWN: Mapping[str, str] = {
     "channels": "/channels",
     "routes": "/routes",
     "route": "/routes/fast?prompt_tokens=5000",
+    "limits": "/limits",
+    "limit": "/limits/each%20user%20of%20the%20app",
     "channel": "/channels/relay",
     "accounts": "/accounts",
     "account-of": "/accounts/north",
@@ -65,6 +67,8 @@ VARIANTS: Mapping[str, str] = {
     "video-failed": "/videos/{bad}",
     "batch-failed": "/batches/{bad_batch}",
     "channel-from-the-file": "/channels/studio",
+    "limit-of-nobody": "/limits/each%20user%20of%20the%20app?find=nobody",
+    "limit-raise": "/limits/fair",
 }
 """The same pages in another state."""
 ALONE: Mapping[str, str] = {
@@ -75,7 +79,7 @@ ALONE: Mapping[str, str] = {
     "my-key-asked-for": "/my-key",
     "nothing-there": "/nothing-of-that-name",
 }
-OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes", "/routes")
+OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes", "/routes", "/limits")
 ALL = os.environ.get("CI") == "true" or bool(os.environ.get("SCREENSHOTS"))
 HEADERS = {"If-None-Match"}
 """Names that pages may show, although they look like a value of Python's."""

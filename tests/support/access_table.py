@@ -428,6 +428,7 @@ PAGES: Mapping[str, Row] = {
     "/accounts/{name}": Row(make=Site.make_account),
     "/channels/{name}": Row(make=Site.make_channel),
     "/routes/{name}": Row(make=Site.make_route),
+    "/limits/{name}": Row(make=Site.make_limit),
     "/models/{name}": Row(make=Site.find_model),
 }
 """Pages of one thing; every other is shown to whom it says that it needs."""

@@ -7,7 +7,8 @@ import attrs
 
 from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.billing.limit_spec import LimitSpec
-from gateway.billing.limit_subjects import SubjectSpending, list_highest
+from gateway.billing.limit_subjects import SubjectSpending, choose_subjects, list_highest
+from gateway.billing.limits import SpendingLimits
 from gateway.config.live_limits import LimitView
 from gateway.domain.account_spec import build_time
 from gateway.domain.limit import Limit
@@ -17,18 +18,41 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import DeletedInForce, InForceField
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import read_change
+from gateway.server.admin.io import ACCOUNT_QUERY, parse_account, read_change
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 from gateway.storage.limit_counters import LimitCounters
 
 _DEFAULT_COUNT, _MAX_COUNT = 50, 1_000
+_MAX_SHOWN = 10
+"""Subjects of each limit in a list of limits."""
 _MAX_REASON_CHARS = 256
 
 
 @frozen(kw_only=True)
+class LimitSubject:
+    """What a subject has spent and reserved in the present window.
+
+    ``subject`` is the end user, session, tag's value or key; null for an account and for models of an account.
+    ``limit_usd`` is what it may spend, raises included. ``resets_at`` is when something spent no longer counts; null:
+    never.
+    """
+
+    account: str
+    subject: str | None
+    limit_usd: float
+    spent_usd: float
+    held_usd: float
+    left_usd: float
+    resets_at: Moment | None
+
+
+@frozen(kw_only=True)
 class LimitAnswer:
-    """A limit. ``ended``: its ``until`` has passed. With ``raises`` it has that limit's subjects and window."""
+    """A limit. ``ended``: its ``until`` has passed. With ``raises`` it has that limit's subjects and window.
+
+    ``subjects`` are those that have spent most, if they were asked for and the limit is one of money.
+    """
 
     name: str
     of: str | None
@@ -46,28 +70,27 @@ class LimitAnswer:
     source: Source
     ended: bool
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
+    subjects: Sequence[LimitSubject] | None = attrs.field(default=None, metadata=OMITTED)
 
 
-@frozen(kw_only=True)
-class LimitSubject:
-    """What a subject has spent and reserved in the present window.
-
-    ``subject`` is the end user, session, tag's value or key; null for an account and for models of an account.
-    ``resets_at`` is when something spent no longer counts; null: never.
-    """
-
-    account: str
-    subject: str | None
-    spent_usd: float
-    held_usd: float
-    left_usd: float
-    resets_at: Moment | None
-
-
-@admin_operation()
+@admin_operation(
+    query=(
+        Query("subjects", f"With each limit so many of its subjects, 0 by default and at most {_MAX_SHOWN}.", s.COUNT),
+    )
+)
 async def list_limits(request: AdminRequest) -> list[LimitAnswer]:
     """List all limits: those of the configuration file, and those that were added here."""
-    return [_build_answer(request, view) for view in request.services.admin.limits.list_limits()]
+    views, count = request.services.admin.limits.list_limits(), parse_number(request.query, "subjects") or 0
+    if count > _MAX_SHOWN:
+        raise InvalidRequest(f"'subjects' must be at most {_MAX_SHOWN}", param="subjects")
+    answers = [_build_answer(request, view) for view in views]
+    reader = await _open_reader(request) if count else None
+    if reader is None:
+        return answers
+    return [
+        attrs.evolve(answer, subjects=await reader.list_subjects(view.spec.limit(), count)) if view.spec.usd else answer
+        for answer, view in zip(answers, views, strict=True)
+    ]
 
 
 @admin_operation()
@@ -100,7 +123,13 @@ async def delete_limit(request: AdminRequest) -> DeletedInForce:
     return DeletedInForce(name)
 
 
-@admin_operation(query=(Query("limit", f"How many, by default {_DEFAULT_COUNT}.", s.COUNT),))
+@admin_operation(
+    query=(
+        ACCOUNT_QUERY,
+        Query("find", "Only subjects whose names contain this text, in upper or lower case.", s.TEXT),
+        Query("limit", f"How many, by default {_DEFAULT_COUNT}.", s.COUNT),
+    )
+)
 async def list_subjects(request: AdminRequest) -> list[LimitSubject]:
     """List the subjects of a limit that have spent most in the present window, the highest first.
 
@@ -109,18 +138,78 @@ async def list_subjects(request: AdminRequest) -> list[LimitSubject]:
     services, count = request.services, parse_number(request.query, "limit") or _DEFAULT_COUNT
     if count > _MAX_COUNT:
         raise InvalidRequest(f"'limit' must be at most {_MAX_COUNT}", param="limit")
+    account_id = await parse_account(request)
     spec = services.admin.limits.get_limit(request.match_info["name"]).spec
     limit = services.admin.limits.get_limit(spec.raises or spec.name).spec.limit()
+    reader = await _open_reader(request)
+    return [] if reader is None else await reader.list_subjects(limit, count, account_id, request.query.get("find", ""))
+
+
+@frozen
+class _SubjectReader:
+    """Reads what subjects have spent, with the names of accounts by id, and keys by id."""
+
+    spending: SpendingLimits
+    counters: LimitCounters
+    now_s: float
+    accounts: Mapping[int, str]
+    keys: Mapping[int, Mapping[str, str]]
+
+    async def list_subjects(
+        self, limit: Limit, count: int, account_id: int | None = None, text: str = ""
+    ) -> list[LimitSubject]:
+        """Return the ``count`` subjects with the highest spending, of one account or all, whose names have ``text``."""
+        owner_ids = None if account_id is None and not text else self._list_owners(limit, account_id, text.casefold())
+        choice = choose_subjects(limit, owner_ids, account_id, text)
+        highest = await list_highest(self.spending, limit, self.counters, self.now_s, count, choice=choice)
+        return [self._build_subject(limit, spending) for spending in highest]
+
+    def _list_owners(self, limit: Limit, account_id: int | None, text: str) -> list[int]:
+        """Return the keys or accounts that a limit of keys or accounts is asked for."""
+        if limit.kind == "key":
+            account = None if account_id is None else self.accounts[account_id]
+            return [
+                key_id
+                for key_id, key in self.keys.items()
+                if account in {None, key["account"]} and text in key["name"].casefold()
+            ]
+        return [
+            owner_id
+            for owner_id, name in self.accounts.items()
+            if account_id in {None, owner_id} and text in name.casefold()
+        ]
+
+    def _build_subject(self, limit: Limit, spending: SubjectSpending) -> LimitSubject:
+        owner_text, _, value = spending.subject.partition(":")
+        owner_id, gone = int(owner_text), f"{owner_text} (deleted)"
+        is_key, key = limit.kind == "key", self.keys.get(owner_id, {})
+        return LimitSubject(
+            account=key.get("account", "") if is_key else self.accounts.get(owner_id, gone),
+            subject=key.get("name", gone) if is_key else value or None,
+            limit_usd=spending.cap_nanos / NANOS_PER_USD,
+            spent_usd=spending.spent_nanos / NANOS_PER_USD,
+            held_usd=spending.held_nanos / NANOS_PER_USD,
+            left_usd=spending.left_nanos / NANOS_PER_USD,
+            resets_at=None if spending.resets_s is None else build_time(spending.resets_s),
+        )
+
+
+async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
+    """Return a reader of what is spent; None without any limit. Raises ``StoreUnavailable``."""
+    services = request.services
     spending = services.billing.limits.spending
     if spending is None:
-        return []
+        return None
     await services.billing.flusher.store_waiting()
-    counters = LimitCounters(services.storage.database)
-    highest = await list_highest(spending, limit, counters, services.clock(), count)
     accounts = services.auth.accounts
-    names = await accounts.name_accounts()
-    keys = {str(key["id"]): key for key in await accounts.list_keys(request.actor)} if limit.kind == "key" else {}
-    return [_build_subject(limit, subject, names, keys) for subject in highest]
+    has_keys = any(limit.kind == "key" for limit in spending.limits)
+    return _SubjectReader(
+        spending,
+        LimitCounters(services.storage.database),
+        services.clock(),
+        await accounts.name_accounts(),
+        {key["id"]: key for key in await accounts.list_keys(request.actor)} if has_keys else {},
+    )
 
 
 def _build_answer(request: AdminRequest, view: LimitView) -> LimitAnswer:
@@ -142,20 +231,4 @@ def _build_answer(request: AdminRequest, view: LimitView) -> LimitAnswer:
         max_subjects=spec.max_subjects,
         source=view.source,
         ended=until_s is not None and request.services.clock() >= until_s,
-    )
-
-
-def _build_subject(
-    limit: Limit, spending: SubjectSpending, names: Mapping[int, str], keys: Mapping[str, Mapping[str, str]]
-) -> LimitSubject:
-    owner, _, value = spending.subject.partition(":")
-    gone = f"{owner} (deleted)"
-    is_key, key = limit.kind == "key", keys.get(owner, {})
-    return LimitSubject(
-        account=key.get("account", "") if is_key else names.get(int(owner), gone),
-        subject=key.get("name", gone) if is_key else value or None,
-        spent_usd=spending.spent_nanos / NANOS_PER_USD,
-        held_usd=spending.held_nanos / NANOS_PER_USD,
-        left_usd=spending.left_nanos / NANOS_PER_USD,
-        resets_at=None if spending.resets_s is None else build_time(spending.resets_s),
     )

@@ -9,6 +9,7 @@ from aiohttp import web
 from gateway.server.admin.accounts import KeyView
 from gateway.server.admin.members import ListedMemberView
 from gateway.server.console.labels import SUBJECTS
+from gateway.server.console.limits import list_limits_of
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 
@@ -36,17 +37,20 @@ def _count(views: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
 async def load_account(request: web.Request) -> Data:
     """Load an account with its balance, keys and members."""
     name = request.match_info["name"]
-    account, credits_, keys, members, links, forecasts = await asyncio.gather(
+    account, credits_, keys, members, links, forecasts, limits = await asyncio.gather(
         ask_admin_api(request, "/accounts/{name}"),
         ask_admin_api(request, "/accounts/{name}/credits", limit=_MAX_CREDITS),
         ask_admin_api(request, "/keys", account=name),
         ask_admin_api(request, "/members", account=name),
         ask_admin_api(request, "/links"),
         ask_admin_api(request, "/usage/forecast", account=name, limit=_MAX_FORECASTS),
+        ask_admin_api(request, "/limits"),
     )
     return {
         "shown": account,
         "forecasts": forecasts.data,
+        "limits": list_limits_of(limits, [key.name for key in keys]),
+        "owner": name,
         "credits": credits_,
         "keys": keys,
         "members": members,

@@ -5,6 +5,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.server.console.limits import list_limits_of
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import ACTOR, USER
 
@@ -19,7 +20,7 @@ async def load_keys(request: web.Request) -> Data:
     keys, models, accounts = await asyncio.gather(
         ask_admin_api(request, "/keys", account=account),
         ask_admin_api(request, "/models"),
-        ask_admin_api(request, "/accounts") if sees_all_accounts else _return_no_accounts(),
+        ask_admin_api(request, "/accounts") if sees_all_accounts else _return_nothing(),
     )
     return {
         "keys": keys,
@@ -34,15 +35,18 @@ async def load_key(request: web.Request) -> Data:
     """Load a key with its latest requests and credits."""
     key = await ask_admin_api(request, "/keys/{id}")
     sees_all_accounts = request[ACTOR].scope is None
-    models, latest, credits_, forecasts, accounts = await asyncio.gather(
+    models, latest, credits_, forecasts, accounts, limits = await asyncio.gather(
         ask_admin_api(request, "/models"),
         ask_admin_api(request, "/requests", key=key.id, limit=_MAX_REQUESTS),
         ask_admin_api(request, "/keys/{id}/credits", limit=_MAX_CREDITS),
         ask_admin_api(request, "/usage/forecast", key=key.id),
-        ask_admin_api(request, "/accounts") if sees_all_accounts else _return_no_accounts(),
+        ask_admin_api(request, "/accounts") if sees_all_accounts else _return_nothing(),
+        ask_admin_api(request, "/limits") if sees_all_accounts else _return_nothing(),
     )
     return {
         "key": key,
+        "limits": list_limits_of(limits, [key.name]),
+        "owner": key.account,
         "models": models,
         "latest": latest.data,
         "credits": credits_,
@@ -52,5 +56,5 @@ async def load_key(request: web.Request) -> Data:
     }
 
 
-async def _return_no_accounts() -> list[Any]:
+async def _return_nothing() -> list[Any]:
     return []

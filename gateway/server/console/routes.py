@@ -66,6 +66,8 @@ _PAGES = (
     Page("/channels/{name}", "channel.html", mark("Channel"), "server.console.channels:load_channel", "administrator"),
     Page("/routes", "routes.html", mark("Routes"), "server.console.model_routes:load_routes", "administrator"),
     Page("/routes/{name}", "route.html", mark("Route"), "server.console.model_routes:load_route", "administrator"),
+    Page("/limits", "limits.html", mark("Limits"), "server.console.limits:load_limits", "administrator"),
+    Page("/limits/{name}", "limit.html", mark("Limit"), "server.console.limits:load_limit", "administrator"),
     Page("/models", "models.html", mark("Models"), "server.console.models:load_models"),
     Page("/models/{name}", "model.html", mark("Model"), "server.console.models:load_model"),
     Page("/prices", "prices.html", mark("Prices and groups"), "server.console.prices:load_prices", "administrator"),

@@ -40,6 +40,8 @@ async def people(gateway_with: StartGateway) -> AsyncIterator[dict[str, Person]]
             stack.push_async_callback(person.session.close)
         status, _ = await ada.call("PUT", "/routes/fast", {"step": [{"models": ["demo-chat"]}]})
         assert status == 200
+        status, _ = await ada.call("PUT", "/limits/daily", {"of": "user", "usd": 1, "window": "day", "soft": 0.8})
+        assert status == 200
         async with gateway.post({"model": "demo-chat", "messages": [{"role": "user", "content": "hi"}]}) as response:
             assert response.status == 200
         async with gateway.post({"model": HOSTILE[0], "messages": [{"role": "user", "content": "hi"}]}) as response:
@@ -66,7 +68,14 @@ async def _find_addresses(person: Person) -> dict[str, str]:
     found = {}
     for page in list_pages():
         noun = page.path.split("/")[1] if page.path else ""
-        known = {"accounts": "acme", "channels": "demo", "routes": "fast", "models": "demo-chat", **ids}
+        known = {
+            "accounts": "acme",
+            "channels": "demo",
+            "routes": "fast",
+            "limits": "daily",
+            "models": "demo-chat",
+            **ids,
+        }
         found[page.path] = re.sub(r"\{.*\}", quote(known.get(noun, ""), safe=""), page.path)
     return found
 

@@ -1,10 +1,5 @@
-// A new secret is shown once; a moment is edited in the reader's own zone.
-for (const field of document.querySelectorAll("input[data-moment]")) {
-  const moment = new Date(field.dataset.moment);
-  if (Number.isNaN(moment.getTime())) continue;
-  const local = new Date(moment.getTime() - moment.getTimezoneOffset() * 60000);
-  field.defaultValue = local.toISOString().slice(0, 16);
-}
+// A new secret is shown once.
+import "./moments.js";
 
 const overlap = document.getElementById("overlap");
 if (overlap) overlap.dataset.as = "number";

@@ -1,0 +1,55 @@
+"""The pages of limits: their list, and one with its subjects and its form."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from aiohttp import web
+
+from gateway.server.admin.limits import LimitAnswer
+from gateway.server.console.page import Data, ask_admin_api
+
+_MAX_SUBJECTS = 50
+WINDOWS = ("hour", "5h", "day", "week", "month", "quarter", "lifetime", "rolling:24h", "rolling:7d", "rolling:30d")
+
+
+async def load_limits(request: web.Request) -> Data:
+    """Load all limits, each with the subject that has spent most."""
+    limits = await ask_admin_api(request, "/limits", subjects=1)
+    return {"limits": limits, **_build_form(None)}
+
+
+async def load_limit(request: web.Request) -> Data:
+    """Load a limit with its subjects that have spent most, those that the query asks for, and what raises it."""
+    query = {name: request.query.get(name) for name in ("account", "find")}
+    limit, limits, subjects, accounts = await asyncio.gather(
+        ask_admin_api(request, "/limits/{name}"),
+        ask_admin_api(request, "/limits"),
+        ask_admin_api(request, "/limits/{name}/subjects", limit=_MAX_SUBJECTS, **query),
+        ask_admin_api(request, "/accounts"),
+    )
+    return {
+        "limit": limit,
+        "raises": [other for other in limits if other.raises == limit.name],
+        "subjects": subjects,
+        "is_full": len(subjects) == _MAX_SUBJECTS,
+        "accounts": accounts,
+        "chosen_account": query["account"],
+        **_build_form(limit),
+    }
+
+
+def list_limits_of(limits: Sequence[LimitAnswer], key_names: Collection[str]) -> list[LimitAnswer]:
+    """Return the limits in force that count requests of one of these keys."""
+    return [
+        limit
+        for limit in limits
+        if not limit.ended and limit.raises is None and (not limit.keys or not set(limit.keys).isdisjoint(key_names))
+    ]
+
+
+def _build_form(limit: LimitAnswer | None) -> Data:
+    """Return the values of a limit's form; ``windows`` has the limit's own one, too."""
+    own_window = None if limit is None else limit.window
+    kind, _, detail = ("user" if limit is None else limit.of or "").partition(":")
+    windows = WINDOWS if own_window in {None, *WINDOWS} else (*WINDOWS, own_window)
+    return {"kind": kind, "detail": detail, "windows": windows}
