@@ -273,6 +273,11 @@ def key_options(command: Command) -> Command:
             help="Refuse a conversation that is sent more often than that, unchanged.",
         ),
         click.option("--max-session-usd", type=_AMOUNT, help="Highest budget of a session, in dollars."),
+        click.option(
+            "--show-account/--hide-account",
+            default=None,
+            help="Let it see the limits of its account, or not.  [default: hidden]",
+        ),
     )
     return limit_options(add_time_options)
 

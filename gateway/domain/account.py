@@ -77,7 +77,7 @@ class ApiKey:
     an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end user and the
     tags (``env=test,team=web``) of all its requests; empty if its callers name them. ``loops``: when a client is
     taken to repeat itself; None: never. ``max_session_nanos``: the highest budget that a session may have; None: any,
-    but no raise.
+    but no raise. ``shows_account``: whether the key may see the limits of its account.
     """
 
     id: int
@@ -102,6 +102,7 @@ class ApiKey:
     tags: str = ""
     loops: LoopRule | None = None
     max_session_nanos: int | None = None
+    shows_account: bool = False
 
     @property
     def masked(self) -> str:

@@ -130,6 +130,7 @@ class KeySpec:
     tags: dict[str, str] = attrs.field(factory=dict, metadata=_TAGS)
     loops: LoopSpec | None = None
     max_session_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
+    show_account: bool = False
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -148,6 +149,7 @@ class KeySpec:
             tags=build_tags(self.tags.items()),
             loops=None if self.loops is None else LoopRule(self.loops.same_prompt, self.loops.window_s),
             max_session_nanos=None if self.max_session_usd is None else nanos(self.max_session_usd),
+            shows_account=self.show_account,
         )
 
 
@@ -206,6 +208,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "tags": dict(split_tags(key.tags)),
         "loops": None if key.loops is None else attrs.asdict(key.loops),
         "max_session_usd": None if key.max_session_nanos is None else key.max_session_nanos / NANOS_PER_USD,
+        "show_account": key.shows_account,
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

@@ -37,7 +37,7 @@ __all__ = (
     "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0040"
+REVISION = "0041"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -92,6 +92,7 @@ keys = Table(
     Column("loops", JSON(none_as_null=True)),
     Column("max_session_nanos", BigInteger),
     Column("keep_bodies", String(32)),
+    Column("shows_account", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -67,6 +67,7 @@ class KeyFields:
     tags: Mapping[str, str]
     loops: LoopRule | None
     max_session_usd: float | None
+    show_account: bool
     locked: Sequence[str]
     declared: bool
     created_at: Moment

@@ -1,6 +1,7 @@
 """``/v1/key``: what a key can ask about itself: its limits, what is left of them, and what it has used.
 
-A key sees its own figures only. Of its account it learns whether limits of the account apply as well.
+A key sees its own figures only. Of its account it learns whether limits of the account apply as well; with
+``show_account``, what is left of those, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,9 +51,15 @@ async def get_key(request: web.Request) -> web.Response:
             "created_at": build_time(key.created_ms // 1000),
             "expires_at": None if key.expires_s is None else build_time(key.expires_s),
             "models": [model.id for model in services.routing.router.list_models(caller)],
-            "limits": [*_list_limits(services, key), *await _list_further_limits(services, key)],
-            "rate_limits": [fields for use in uses if use.subject.kind == "key" for fields in _list_rates(use)],
-            "account_limits": "hidden" if _has_account_limits(services, key, account) else "none",
+            "limits": [
+                *_list_limits(services, key),
+                *(_list_limits(services, account) if key.shows_account else ()),
+                *await _list_further_limits(services, key),
+            ],
+            "rate_limits": [
+                fields for use in uses if use.subject.kind == "key" or key.shows_account for fields in _list_rates(use)
+            ],
+            "account_limits": _name_account_limits(services, key, account),
         }
     )
 
@@ -114,8 +121,9 @@ def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
 
 
 async def _list_further_limits(services: Services, key: ApiKey) -> list[_Fields]:
-    """Return the limits of ``[[limit]]`` that count the key by itself."""
-    limits = [limit for limit in _list_limits_in_force(services, key) if limit.kind == "key"]
+    """Return the limits of ``[[limit]]`` that count the key, and those that count its account if it may see these."""
+    shown_kinds = {"key", "account", "model"} if key.shows_account else {"key"}
+    limits = [limit for limit in _list_limits_in_force(services, key) if limit.kind in shown_kinds]
     spending = services.billing.limits.spending
     if not limits or spending is None:
         return []
@@ -125,14 +133,16 @@ async def _list_further_limits(services: Services, key: ApiKey) -> list[_Fields]
     return [
         _build_limit(limit, use)
         for limit in limits
-        for use in await find_spending(spending, limit, counters, services.clock(), [str(key.id)])
+        for use in await find_spending(
+            spending, limit, counters, services.clock(), [str(key.id if limit.kind == "key" else key.account_id)]
+        )
     ]
 
 
 def _build_limit(limit: "Limit", spending: "SubjectSpending") -> _Fields:
     return {
         "name": limit.name,
-        "of": "key",
+        "of": limit.of,
         "window": limit.window.text,
         "limit_usd": spending.cap_nanos / NANOS_PER_USD,
         "credit_usd": 0.0,
@@ -143,9 +153,12 @@ def _build_limit(limit: "Limit", spending: "SubjectSpending") -> _Fields:
     }
 
 
-def _has_account_limits(services: Services, key: ApiKey, account: Account) -> bool:
+def _name_account_limits(services: Services, key: ApiKey, account: Account) -> Literal["none", "hidden", "shown"]:
+    """Return whether limits apply besides those of the key, and whether the key sees those of its account."""
     further_limits = _list_limits_in_force(services, key)
-    return account.quota.capped or account.limits.any or any(limit.kind != "key" for limit in further_limits)
+    if not (account.quota.capped or account.limits.any or any(limit.kind != "key" for limit in further_limits)):
+        return "none"
+    return "shown" if key.shows_account else "hidden"
 
 
 def _list_limits_in_force(services: Services, key: ApiKey) -> "list[Limit]":

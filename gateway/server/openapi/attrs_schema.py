@@ -96,6 +96,7 @@ WORDS: Mapping[str, str] = {
     "max_concurrency": "The most concurrent requests; null: unlimited.",
     "queue": "How requests wait while `max_concurrency` is reached; null: the channel is skipped then.",
     "loops": "How often the same conversation may be sent, unchanged; null: as often as the client likes.",
+    "show_account": "Whether the key may see the limits of its account, and what is left of them.",
     "max_session_usd": "The highest budget that a session may have, in dollars; null: any, but no raise.",
     "same_prompt": "How often the same conversation may be answered within the window.",
     "window_s": "The window, in seconds.",

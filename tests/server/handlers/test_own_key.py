@@ -273,6 +273,45 @@ async def test_a_limit_of_keys_is_one_more_entry_with_its_raises(gateway_with: S
         assert about_key["account_limits"] == "none"
 
 
+async def test_a_key_that_may_see_its_account_sees_the_limits_that_it_shares(gateway_with: StartGateway) -> None:
+    limits = [
+        {"name": "each user", "of": "user", "usd": 1},
+        {"name": "all", "of": "account", "usd": 2, "window": "week"},
+        {"name": "dear", "of": "model:m*", "usd": 3, "window": "day"},
+    ]
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        config = tenants({"quota_usd": 7, "rpm": 9}, quota_usd=5, rpm=8, show_account=True)
+        gateway = await gateway_with(site(channel(up.base_url), **config, limit=limits))
+        await spend(gateway, KEY, OTHER_KEY)
+        about_key = await page(gateway, OWN_KEY)
+        shown = {(limit["of"], limit["name"]): limit["left_usd"] for limit in about_key["limits"]}
+        assert shown == {
+            ("key", "quota"): about(5 - COST_USD),
+            ("account", "quota"): about(7 - 2 * COST_USD),
+            ("account", "all"): about(2 - 2 * COST_USD),
+            ("model:m*", "dear"): about(3 - 2 * COST_USD),
+        }
+        rates = [(rate["of"], rate["kind"], rate["limit"], rate["remaining"]) for rate in about_key["rate_limits"]]
+        assert rates == [("key", "rpm", 8, 7), ("account", "rpm", 9, 7)]
+        assert about_key["account_limits"] == "shown"
+        headers = {"Authorization": f"Bearer {OTHER_KEY}"}
+        async with gateway.client.get(gateway.url + OWN_KEY, headers=headers) as response:
+            other = await response.json()
+        assert (other["limits"], other["rate_limits"], other["account_limits"]) == ([], [], "hidden")
+
+
+async def test_whether_a_key_sees_its_account_is_edited(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with({"channel": [NOWHERE], **tenants({"quota_usd": 7})})
+    _, made = await ask_office(gateway, "POST", "/keys", {"account": "acme", "name": "new"})
+    assert made["show_account"] is False
+    headers = {"Authorization": f"Bearer {made['secret']}"}
+    for shows, limits in ((True, 1), (False, 0)):
+        _, changed = await ask_office(gateway, "PATCH", f"/keys/{made['id']}", {"show_account": shows})
+        assert changed["show_account"] is shows
+        async with gateway.client.get(gateway.url + OWN_KEY, headers=headers) as response:
+            assert len((await response.json())["limits"]) == limits
+
+
 async def test_a_limit_that_other_keys_share_is_hidden(gateway_with: StartGateway) -> None:
     limits = [{"name": "each user", "of": "user", "usd": 1}]
     gateway = await gateway_with({"channel": [NOWHERE], **tenants(), "limit": limits})

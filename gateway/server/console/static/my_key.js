@@ -43,6 +43,8 @@ async function ask(path, secret) {
   return (await send(path, { credentials: "omit", cache: "no-store", headers })).json();
 }
 
+const nameOwner = (limit, name) => (limit.of === "key" ? name : t("Account: {limit}", { limit: name }));
+
 function showLimit(limit) {
   const whole = limit.limit_usd + limit.credit_usd;
   const used = limit.spent_usd + limit.reserved_usd;
@@ -54,7 +56,8 @@ function showLimit(limit) {
   if (limit.reserved_usd) spent.push(t("{amount} reserved for running requests", { amount: tellAmount(limit.reserved_usd) }));
   const note = make("p", {}, make("small", {}, spent.join(" · ")));
   if (limit.resets_at) note.firstChild.append(` · ${t("starts anew")} `, makeTime(limit.resets_at));
-  return [make("h3", {}, limit.name === "quota" ? title : `${limit.name} (${title})`), make("p", { className: "own-left" }, words), meter, note];
+  const name = limit.name === "quota" ? title : `${limit.name} (${title})`;
+  return [make("h3", {}, nameOwner(limit, name)), make("p", { className: "own-left" }, words), meter, note];
 }
 
 function showLimits(limits) {
@@ -69,7 +72,7 @@ function showFacts(key) {
   ];
   for (const rate of key.rate_limits) {
     const words = t("{remaining} of {limit} left", { remaining: tellCount(rate.remaining), limit: tellCount(rate.limit) });
-    facts.push([RATES[rate.kind] ?? rate.kind, words]);
+    facts.push([nameOwner(rate, RATES[rate.kind] ?? rate.kind), words]);
   }
   byId("own-facts").replaceChildren(...facts.flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]));
 }
