@@ -211,15 +211,23 @@ def add_processor(processor: structlog.typing.Processor) -> Callable[[], None]:
 class _LineLogger(structlog.BoundLoggerBase):
     """A bound logger that does not copy an event's fields at every step of the chain."""
 
+    def info(self, event: str, **fields: Any) -> None:
+        """Log ``event``. structlog's own method would call two functions and copy the fields of each request."""
+        self._write("info", event, fields)
+
     def _proxy_to_logger(self, method_name: str, event: str | None = None, **event_kw: Any) -> None:
-        fields: Any = {**self._context, **event_kw} if self._context else event_kw
+        self._write(method_name, event, event_kw)
+
+    def _write(self, method: str, event: str | None, fields: Any) -> None:
+        if self._context:
+            fields = {**self._context, **fields}
         fields["event"] = event
         try:
             for processor in self._processors:
-                fields = processor(self._logger, method_name, fields)
+                fields = processor(self._logger, method, fields)
         except structlog.DropEvent:
             return
-        getattr(self._logger, method_name)(fields)
+        getattr(self._logger, method)(fields)
 
 
 def configure_log(style: LogFormat, level: int = logging.INFO) -> None:

@@ -113,12 +113,12 @@ class QuotaService:
         inference, caller = ctx.inference, ctx.caller
         if self._write_queue.crowded:
             await self._wait_for_room()
-        most, admitted, body, unit = 0, False, inference.body, OPERATIONS[inference.operation].known_unit
-        varies = inference.choices > 1 or inference.image is not None or inference.video is not None  # with the channel
-        whole = inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
-        reads = NO_READS if inference.plain else await self._find_reads(caller, inference)
-        buys_more = not inference.plain and (unit or not PRICED_REQUEST_FIELDS.isdisjoint(body))
-        longer = reads is not NO_READS or not (whole or MAY_LIMIT.isdisjoint(body))
+        most, admitted, body, is_plain = 0, False, inference.body, inference.plain
+        varies = inference.choices > 1 or (not is_plain and _makes_visual_media(inference))  # with the channel
+        whole = is_plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
+        reads = NO_READS if is_plain else await self._find_reads(caller, inference)
+        buys_more = not is_plain and _buys_more(inference)
+        longer = not (whole or (reads is NO_READS and MAY_LIMIT.isdisjoint(body)))
         for target in targets:
             bound = target.bound(inference) if varies else inference.need
             if buys_more or (target.price is not None and target.price.modal):
@@ -327,6 +327,15 @@ def _count_tokens(inference: InferenceRequest) -> int:
     if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:
         return tokens + inference.max_output_tokens * inference.choices
     return tokens if MAY_LIMIT.isdisjoint(inference.body) else tokens + inference.allowed_output * inference.choices
+
+
+def _makes_visual_media(inference: InferenceRequest) -> bool:
+    return inference.image is not None or inference.video is not None
+
+
+def _buys_more(inference: InferenceRequest) -> bool:
+    """Return whether the request may be charged for more than tokens."""
+    return bool(OPERATIONS[inference.operation].known_unit) or not PRICED_REQUEST_FIELDS.isdisjoint(inference.body)
 
 
 def _keep_affordable(error: QuotaExceeded, ctx: RequestContext, targets: Sequence[Target]) -> Sequence[Target]:

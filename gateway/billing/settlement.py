@@ -177,8 +177,9 @@ def build_record(
     inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
     attempts, usage, account, key = ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
-    channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
-    if attempts:
+    if not attempts:
+        channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
+    else:
         last, target = attempts[-1], attempts[-1].target
         channel, served, place = last.channel.name, last.answered or target.model, target.place
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
@@ -189,14 +190,13 @@ def build_record(
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
     units = usage.details is not None or usage.written_tokens or usage.size
     hold = ctx.reservation or _NO_HOLD
-    # Positional, because passing this many keyword arguments takes twice as long as building the record.
-    return RequestRecord(
+    return RequestRecord(  # positional: this many keyword arguments would take twice as long as the record itself
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id, account.name, key.id, key.name, model, channel),
         *(status, outcome, error.public_code if error else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
         *(hold.nanos, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
-        *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000)),
+        *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000) if ctx.queued_s else 0),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
         *((ctx.shadow_route or ctx.route) if place is None else place.route.name, ctx.shadow_route != ""),
         _find_saved(paid, usage) if usage.cached_tokens or units else 0,

@@ -95,7 +95,7 @@ def make_translator(
     ``longest_answer`` is the configured limit of the model's answers, in tokens; 0 without one.
     """
     converts_custom_tools = (
-        not custom_tools
+        not (custom_tools or inference.plain)
         and inference.operation == "chat"
         and ("tools" in inference.body or any(map(_get_calls, inference.body["messages"])))
         and uses_custom_tools(inference.body)

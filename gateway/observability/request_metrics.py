@@ -169,7 +169,8 @@ class RequestMetrics:
         sums.output_tokens += record.completion_tokens
         sums.cached_tokens += record.cached_tokens
         sums.cost_nanos += record.cost_nanos
-        sums.saved_nanos += record.saved_nanos
+        if record.saved_nanos:
+            sums.saved_nanos += record.saved_nanos
         if record.attempts > 1:
             sums.retry_count += record.attempts - 1
         if latencies is not None:

@@ -51,6 +51,7 @@ RETRY_CHECK_S = 0.01
 """Interval at which a waiting retry checks the retry budget."""
 CROWD = 20
 """Number of waiting retries above which the interval grows in proportion, to limit the load of the event loop."""
+_PREFIX_CHARS = len(ID_PREFIX)
 
 T = TypeVar("T")
 
@@ -218,30 +219,28 @@ class Attempts:
         return self
 
     async def __anext__(self) -> Attempt:
-        targets, last_failure, shared_limits = (
-            self._ctx.target_list,
-            self._last_failure,
-            self._proxy.load_balancer.shared,
-        )
+        ctx, last_failure = self._ctx, self._last_failure
+        targets, shared_limits = ctx.target_list, self._proxy.load_balancer.shared
         if last_failure is not None and not await self._prepare_retry(*last_failure):
             raise StopAsyncIteration
-        answer_id = self._ctx.id.removeprefix(ID_PREFIX)
         while True:
             try:
                 attempt = (
-                    targets.start(answer_id, self._now_s) if last_failure is None else targets.next(last_failure[0])
+                    targets.start(ctx.id[_PREFIX_CHARS:], self._now_s)
+                    if last_failure is None
+                    else targets.next(last_failure[0])
                 )
             except NoHealthyChannel:
                 if not targets.list_queued_targets():
                     raise
                 attempt = None
-            if attempt is None and targets.list_queued_targets():
+            if attempt is None:
+                if not targets.list_queued_targets():
+                    raise StopAsyncIteration
                 attempt = await self._await_place()
                 if attempt is None:
                     await asyncio.sleep(0)
                     continue
-            if attempt is None:
-                raise StopAsyncIteration
             if shared_limits is None or await self._acquire_shared(shared_limits, attempt):
                 return attempt
 
@@ -253,7 +252,7 @@ class Attempts:
         wait = self._wait = self._wait or load("proxy.queue_wait:QueueWait")(self._proxy, self._ctx, self._client)
         self._proxy.waiting += 1
         try:
-            return await wait.start_attempt(self._ctx.id.removeprefix(ID_PREFIX), self._now_s)
+            return await wait.start_attempt(self._ctx.id[_PREFIX_CHARS:], self._now_s)
         finally:
             self._proxy.waiting -= 1
 

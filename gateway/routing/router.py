@@ -91,6 +91,21 @@ class Router:
         targets = options = self._find_options(caller, inference.model, inference.operation)
         if not options:
             self._check_served(caller, inference)
+        if not inference.plain or inference.channel:  # a plain chat asks for nothing that a channel could lack
+            targets = self._keep_serving(targets, caller, inference)
+        targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
+        state = inference, self.load_balancer
+        account_id, session = caller.account.id, inference.affinity_key
+        affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account_id}:{session}"
+        place = options[0].place if options else None
+        if place is not None:
+            step_arguments = {"route": place.route, "options": options, "affinity_key": affinity_key, "graded": graded}
+            steps: TargetList = _make_step_list(targets, *state, account_id=account_id, **step_arguments)
+            return steps
+        return TargetList(targets, *state, account_id=account_id, affinity_key=affinity_key, graded=graded)
+
+    def _keep_serving(self, targets: list[Target], caller: Caller, inference: InferenceRequest) -> list[Target]:
+        """Keep the channels that can and may do what the request asks for. Raises errors as ``route``."""
         if inference.compaction:
             targets = [able for target in targets if (able := find_compacting_target(target, inference)) is not None]
         if not inference.body.keys() <= PLAIN_NAMES:
@@ -105,16 +120,7 @@ class Router:
             targets = _keep_able_targets(targets, inference)
         if OPERATIONS[inference.operation].counts_only:
             targets = self._keep_available(targets, caller)
-        targets, graded = rate_losses(targets, inference) if len(targets) > 1 else (targets, False)
-        state = inference, self.load_balancer
-        account_id, session = caller.account.id, inference.affinity_key
-        affinity_key = None if session is None or state[1].settings.affinity == "off" else f"{account_id}:{session}"
-        place = options[0].place if options else None
-        if place is not None:
-            step_arguments = {"route": place.route, "options": options, "affinity_key": affinity_key, "graded": graded}
-            steps: TargetList = _make_step_list(targets, *state, account_id=account_id, **step_arguments)
-            return steps
-        return TargetList(targets, *state, account_id=account_id, affinity_key=affinity_key, graded=graded)
+        return targets
 
     def find_route_name(self, model: str) -> str:
         """Return ``model`` if it is the name of a route, else an empty text."""

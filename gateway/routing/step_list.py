@@ -271,7 +271,7 @@ class StepList(TargetList):
         if self.affinity is not None and (home := self.affinity.find_target(targets)) is not None:
             return home
         step = self.route.steps[get_place(targets[0]).step]
-        self.balance = step.balance or self.load_balancer.settings.balance
+        self.balance = step.balance
         if step.balance not in {None, "weight"}:
             return super()._pick(targets)
         first = min(get_place(target).rank for target in targets)
@@ -430,7 +430,7 @@ def make_step_list(
             graded=graded,
             max_attempts=route.max_attempts or 0,
         )
-        target_list.balance = step.balance or target_list.balance
+        target_list.balance = step.balance
         return target_list
     fitting = keep_fitting_targets(targets, inference) if targets else []
     if not fitting and OPERATIONS[inference.operation].counts_only:  # the gateway estimates

@@ -62,13 +62,23 @@ class TargetList:
         affinity: the request's conversation; None if all requests go where they would without one.
         passed: the steps of a route that were passed over.
         pause_s: the wait before the next attempt that the provider has asked for, in seconds.
-        balance: how a channel is chosen for a request that continues no conversation.
+        balance: how a channel is chosen for a request that continues no conversation; None: as the settings say.
         preferred: the caller's wish, which precedes ``balance``; None without one.
     """
 
+    # Most requests change none of these: the class has their first values, which each request would copy.
     passed: Sequence[FailedAttempt] = ()
-    affinity: "Conversation | None" = None
+    balance: BalanceStrategy | None = None
     preferred: BalanceStrategy | None = None
+    pause_s = 0.0
+    _ranked_at = 0
+    _tried_channels: tuple[str, ...] = ()
+    _next_target: Target | None = None
+    _lowered: Target | None = None
+    _repeated = False
+    _exceeded = False
+    _patient = False
+    _wait_is_over = False
 
     def __init__(
         self,
@@ -85,25 +95,16 @@ class TargetList:
         self._inference = inference
         self.load_balancer = load_balancer
         self.account_id = account_id
+        self.affinity: Conversation | None = None
         self._sticky = affinity_key
         self._graded = graded
         self.has_choice = len(targets) > 1 or (bool(targets) and len(targets[0].state.keys) > 1)
         self._first: Target | None = None
         self._insisting = False
-        self._ranked_at = 0
-        self._tried_channels: tuple[str, ...] = ()
         self._attempt_count = 0
         self._max_attempts = max_attempts or load_balancer.settings.max_attempts
         self._sends_once = False
-        self._next_target: Target | None = None
-        self._repeated = False
-        self._lowered: Target | None = None
         self._limit = 0
-        self._exceeded = False
-        self._patient = False
-        self._wait_is_over = False
-        self.pause_s = 0.0
-        self.balance: BalanceStrategy = load_balancer.settings.balance
 
     def rank(self) -> Sequence[Target]:
         """Return all targets, starting with the one that ``start`` will probably use. Raises ``NoHealthyChannel``."""
@@ -402,7 +403,7 @@ class TargetList:
             _build_candidate(target, target.state.find_share(target.endpoint_key, account_id, now_s, rules))
             for target in targets
         ]
-        balance = self.preferred or self.balance
+        balance = self.preferred or self.balance or balancer.settings.balance
         if balance != "weight" and (self._sticky is None or (affinity is not None and not affinity.continues)):
             rng, stream = balancer.draw_random(), self._inference.stream
             chosen_target = balancer.measure().choose(candidates, balance, rng, now_s=now_s, streams=stream)
@@ -436,42 +437,40 @@ class TargetList:
         return state.find_insisting_s(target.endpoint_key, self.account_id, now_s)
 
     def _take(self, target: Target, answer_id: str, now_s: int, *, insisting: bool = False) -> Attempt:
-        retry = self._attempt_count > 0
-        balancer, affinity = self.load_balancer, self.affinity
-        preferred_key = None if affinity is None else affinity.find_key(target.state)
+        balancer, affinity, state, inference = self.load_balancer, self.affinity, target.state, self._inference
         slot = balancer.acquire(
-            target.state,
+            state,
             target.endpoint_key,
             self.account_id,
-            retry=retry,
+            retry=self._attempt_count > 0,
             insisting=insisting,
-            preferred_key=preferred_key,
+            preferred_key=None if affinity is None else affinity.find_key(state),
         )
         self._attempt_count += 1
         if balancer.measured_balance is not None:
-            balancer.measured_balance.measure(slot, target.model, streams=self._inference.stream)
-        inference, several = self._inference, None
+            balancer.measured_balance.measure(slot, target.model, streams=inference.stream)
+        several = None
         if inference.choices > 1 and target.fans_out(inference):
             inference, several = make_single(inference), inference
         if target.left_out:
             inference = attrs.evolve(inference, body=remove_tools(inference.body, target.left_out))
-        endpoint = target.endpoint
+        endpoint, limit, channel = target.endpoint, target.limits.configured_output_tokens, state.channel
         identity = ResponseIdentity(answer_id, target.model, now_s)
-        limit = target.limits.configured_output_tokens
         translator = make_translator(
             inference, endpoint.wire, identity, custom_tools=endpoint.custom_tools, longest_answer=limit
         )
         if target.left_out:
             translator.adapted = target.left_out
-        channel = target.state.channel
         timeouts = channel.timeouts
-        if len(self.targets) > 1 and self._inference.stream and self._has_other(target):
-            timeouts = _shorten(timeouts, self.load_balancer.settings.failover_after_s)
-        limit = self._find_limit(target) if self._limit or target.state.output_limits else limit
+        if inference.stream and len(self.targets) > 1 and self._has_other(target):
+            timeouts = _shorten(timeouts, balancer.settings.failover_after_s)
+        if self._limit or state.output_limits:
+            limit = self._find_limit(target)
         attempt = Attempt(
             target, channel, slot, translator, timeouts, self._sends_once, several=several, output_limit=limit
         )
-        attempt.performance = slot.performance
+        if slot.performance is not None:
+            attempt.performance = slot.performance
         if affinity is not None:
             affinity.note_started(attempt, balancer.now)
         return attempt

@@ -11,12 +11,12 @@ from aiohttp.web_request import BaseRequest
 from gateway.billing.abandoned import continues_in_background, reads_unmeasured
 from gateway.billing.settlement import find_outcome
 from gateway.deferred import load
-from gateway.domain.attribution import FIELDS, HEADERS, find_attribution
+from gateway.domain.attribution import BUDGET_HEADER, FIELDS, HEADERS, UNATTRIBUTED, find_attribution
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError
 from gateway.proxy.drain import DrainedStream
-from gateway.request_context import RequestContext
+from gateway.request_context import QUOTE_HEADER, RequestContext
 from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import HEADER, NAMELESS, find_name
@@ -25,6 +25,8 @@ from gateway.server.sessions import check_still_signed_in
 from gateway.wording import mask_keys
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
+_REQUEST_ID_HEADER = "X-Request-Id"
+_RARE_HEADERS = HEADERS | {name.lower() for name in (HEADER, _REQUEST_ID_HEADER, BUDGET_HEADER, QUOTE_HEADER)}
 
 
 class ActiveInference:
@@ -32,30 +34,35 @@ class ActiveInference:
 
     Attributes:
         form: the multipart body, whose files exist until the form is closed; None if the body is JSON.
+        has_rare_headers: whether a header names an end user, a session, tags, a budget, a quote, a request id or an
+            idempotency key. Most requests have none of them, and one look at all names replaces a look for each.
         task: runs the request; None once the request has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
     """
+
+    form: MultipartReader | None = None
+    cancelled = False
+    stopped = False
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self.request = request
         self.context = context = request[CONTEXT]
         self.services = services = request.app[SERVICES]
         headers = request.headers
-        self.idempotency_key = find_name(request, operation) if HEADER in headers else NAMELESS
+        self.has_rare_headers = has_rare_headers = not _RARE_HEADERS.isdisjoint(map(str.lower, headers))
+        self.idempotency_key = find_name(request, operation) if has_rare_headers else NAMELESS
         self.loop = loop = asyncio.get_running_loop()
         self.task = asyncio.current_task()
-        self.form: MultipartReader | None = None
-        self.cancelled = False
-        self.stopped = False
         self._drain: DrainedStream | None = None
         context.caller = request[CALLER]
         context.operation = operation
         context.started_ms = int(services.clock() * 1000)
         context.started_at = loop.time()
-        client_request_id = headers.get("X-Request-Id")
-        if client_request_id is not None and _CLIENT_REQUEST_ID.match(client_request_id):
-            context.client_request_id = mask_keys(client_request_id)
+        if has_rare_headers:
+            client_request_id = headers.get(_REQUEST_ID_HEADER)
+            if client_request_id is not None and _CLIENT_REQUEST_ID.match(client_request_id):
+                context.client_request_id = mask_keys(client_request_id)
 
     @property
     def address(self) -> str | None:
@@ -84,14 +91,15 @@ class ActiveInference:
 
         Raises ``InvalidRequest`` for malformed tags.
         """
-        headers, inference, key = self.request.headers, self.context.inference, self.context.caller.key
-        body = inference.body
-        if inference.model in self.services.routing.router.routes:
-            self.context.route = inference.model
-        # Most requests name no user: these two look-ups run without a call of a Python function.
-        if key.user or key.tags or not (FIELDS.isdisjoint(body) and HEADERS.isdisjoint(map(str.lower, headers))):
+        context, routes = self.context, self.services.routing.router.routes
+        inference, key = context.inference, context.caller.key
+        if routes and inference.model in routes:
+            context.route = inference.model
+        headers = self.request.headers
+        names_subject = self.has_rare_headers and not HEADERS.isdisjoint(map(str.lower, headers))
+        if names_subject or key.user or key.tags or not FIELDS.isdisjoint(inference.body):
             rules = self.services.live_config.attribution
-            self.context.attribution = find_attribution(headers, body, rules, key.user, key.tags)
+            context.attribution = find_attribution(headers, inference.body, rules, key.user, key.tags)
 
     async def note_body_read(self) -> None:
         """Check the caller again after the body, which may have taken minutes to arrive."""
@@ -117,7 +125,8 @@ class ActiveInference:
             context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=has_left)
-        if context.attribution.session and services.billing.limits.budgets is not None:
+        attribution = context.attribution
+        if attribution is not UNATTRIBUTED and attribution.session and services.billing.limits.budgets is not None:
             load("server.request_checks:note_left")(self)
         if context.caller.key.loops is not None:
             services.open_loop_guard().note_end(context.id, context.record)
@@ -129,7 +138,7 @@ class ActiveInference:
                     attempt.response_id, context.caller.account.id, attempt.channel.name, made_content, tokens=tokens
                 )
             place = attempt.target.place
-            if outcome == "completed" and place is not None and place.route.steps[place.step].shadow is not None:
+            if place is not None and outcome == "completed" and place.route.steps[place.step].shadow is not None:
                 services.open_copy_sender().start(services, context, place)
 
 

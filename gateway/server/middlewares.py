@@ -398,17 +398,18 @@ async def quota(
     if inference.image is not None:
         services.media.images.check(inference)
         ctx.inference = inference = attrs.evolve(inference, origin=services.http.base_url or find_origin(request))
-    if ctx.operation == "responses" or (not inference.plain and has_unusual_names(inference.body)):
+    if not inference.plain and (ctx.operation == "responses" or has_unusual_names(inference.body)):
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
-    if admit is None and (caller.key.loops is not None or BUDGET_HEADER in request.headers):
+    has_rare_headers = active.has_rare_headers
+    if admit is None and (caller.key.loops is not None or (has_rare_headers and BUDGET_HEADER in request.headers)):
         await load(_CHECK_FUNCTION)(active)
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(targets, inference, request.headers)
     if targets.load_balancer.settings.allow_prefer:
         load(_PREFERENCE_FUNCTION)(targets, request.headers)
-    if admit is None and QUOTE_HEADER not in request.headers:
+    if admit is None and not (has_rare_headers and QUOTE_HEADER in request.headers):
         await services.billing.quota.admit(ctx, targets.rank())
     else:
         await (admit or load(_ADMIT_QUOTED_FUNCTION))(active)

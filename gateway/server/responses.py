@@ -163,22 +163,23 @@ def build_common_headers(request: web.Request) -> dict[str, str]:
     headers = {"X-Request-Id": ctx.id, "request-id": ctx.id} if is_anthropic else {"X-Request-Id": ctx.id}
     if ctx.headers is not None:
         headers |= ctx.headers
-    if ctx.attempts:
-        headers["x-gateway-attempts"] = str(len(ctx.attempts))
-        if ctx.attempts[0].failure is not None:
+    if attempts := ctx.attempts:
+        last_attempt = attempts[-1]
+        headers["x-gateway-attempts"] = str(len(attempts))
+        if attempts[0].failure is not None:
             headers["x-gateway-tried"] = _format_failures(ctx)
-        if ctx.attempts[-1].affinity:
-            headers["x-gateway-affinity"] = ctx.attempts[-1].affinity
-        if (place := ctx.attempts[-1].target.place) is not None:
+        if last_attempt.affinity:
+            headers["x-gateway-affinity"] = last_attempt.affinity
+        if (place := last_attempt.target.place) is not None:
             headers["x-gateway-route"], headers["x-gateway-step"] = quote(place.route.name), str(place.step + 1)
-        if adapted := ctx.attempts[-1].translator.adapted:
+        if adapted := last_attempt.translator.adapted:
             headers["x-gateway-adapted"] = format_adapted_fields(adapted)
     if ctx.queued_s:
         headers["x-gateway-queue-ms"] = str(round(ctx.queued_s * _MS_PER_S))
     if ctx.rate_limits is not None:
         headers |= build_limits(ctx.rate_limits)
-    if ctx.reservation is not None and ctx.reservation.limit_left_nanos is not None:
-        headers |= _build_money_left(ctx.reservation.limit_left_nanos, ctx.reservation.soft_limit)
+    if (reservation := ctx.reservation) is not None and reservation.limit_left_nanos is not None:
+        headers |= _build_money_left(reservation.limit_left_nanos, reservation.soft_limit)
     return headers
 
 

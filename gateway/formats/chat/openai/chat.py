@@ -57,13 +57,13 @@ _SAMPLING_RANGES = (
     ("presence_penalty", -2.0, 2.0),
     ("frequency_penalty", -2.0, 2.0),
 )
-_NUMBER_FIELDS: tuple[tuple[str, Callable[..., object], float, float], ...] = (
-    ("max_tokens", parse_integer, 1, MAX_TOKENS),
-    ("max_completion_tokens", parse_integer, 1, MAX_TOKENS),
-    *((name, parse_number, low, high) for name, low, high in _SAMPLING_RANGES),
-    ("seed", parse_integer, -math.inf, math.inf),
-)
-"""Numeric fields in the order of their checks, each with its parser and range."""
+_NUMBER_FIELDS: Mapping[str, tuple[Callable[..., object], float, float]] = {
+    "max_tokens": (parse_integer, 1, MAX_TOKENS),
+    "max_completion_tokens": (parse_integer, 1, MAX_TOKENS),
+    **{name: (parse_number, low, high) for name, low, high in _SAMPLING_RANGES},
+    "seed": (parse_integer, -math.inf, math.inf),
+}
+"""The parser and the range of each numeric field, in the order of the checks."""
 _CHUNK_STARTS = (b"data: {", b"data:{")
 _CHUNK_END = b"}\n\n"
 """The end of a complete chunk. A different end may mean that a proxy cut the chunk."""
@@ -108,8 +108,9 @@ def parse_chat_inference(body: Body) -> InferenceRequest:
     model = parse_model(body)
     prompt_chars, max_prompt_tokens, is_plain = measure_prompt(body)
     stream, include_usage = parse_stream(body) if "stream" in body or "stream_options" in body else (False, False)
-    for name, parse, low, high in _NUMBER_FIELDS:
+    for name in _NUMBER_FIELDS:
         if name in body:
+            parse, low, high = _NUMBER_FIELDS[name]
             parse(body, name, low, high)
     if "tools" in body:
         parse_list(body, "tools")
