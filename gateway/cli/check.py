@@ -36,8 +36,8 @@ def reload(context: admin_client.CliContext) -> None:
 def check(context: admin_client.CliContext) -> None:
     """Check the configuration and test all active channels. Exits with 1 if there is a problem.
 
-    Warns of models without a price, of routes that hide a model or have a step without a channel, and of channels that
-    map a model to another model.
+    Warns of settings with a former name, of models without a price, of routes that hide a model or have a step without
+    a channel, and of channels that map a model to another model.
 
     The running gateway tests the channels it uses. If none runs, this command tests the channels of the configuration
     file, without changing the data folder.
@@ -50,13 +50,15 @@ def check(context: admin_client.CliContext) -> None:
     from gateway.config.extras import list_missing_extras
 
     try:
-        problems = list_missing_extras(admin_client.load_file_config(context.config, context.environ).config)
+        file_config = admin_client.load_file_config(context.config, context.environ)
+        problems, renamed = list_missing_extras(file_config.config), file_config.warnings
     except admin_client.CliError as error:
-        problems = error.message.splitlines()
+        problems, renamed = error.message.splitlines(), ()
     if problems:
         report: admin_client.Json = {"ok": False, "problems": problems, "channels": [], "unpriced": [], "warnings": []}
     else:
         report = {"ok": True, "problems": [], **admin_client.run_without_trace(context, _test)}
+        report["warnings"] = [*renamed, *report["warnings"]]
         report["ok"] = all(result["ok"] for result in report["channels"])
     print_answer(context, report, functools.partial(print_report, config=context.config))
     exit_unless(report["ok"])

@@ -20,8 +20,8 @@ So the database never counts less than the nodes may spend, whatever fails in be
 
 **Who decides?** About money: PostgreSQL, in the functions of ``storage/postgres/credit_sql.py``. If a balance has too
 little left, the node asks the others to return their idle credit (a *recall*); only then is a request refused. About
-rate limits: the server of the setting ``limits.store``, or each node for its share while the server is away. About work
-for a single node, such as deleting old rows: the *leader*, the node that holds a lock in the database. About everything
+rate limits: the server of ``rate_limits.store``, or each node for its share while the server is away. About work for a
+single node, such as deleting old rows: the *leader*, the node that holds a lock in the database. About everything
 else: each node for itself.
 
 **What happens when a node dies?** Its beats stop. Ten seconds after its last beat it is behind the *fence*: in case it

@@ -13,7 +13,7 @@ from gateway.options import AppOptions
 
 def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: RegisteredNode | None) -> SharedRateLimiter:
     """Open the rate limiter that asks the configured server. ``node`` is None for a single gateway on its database."""
-    limits = options.config.limits
+    limits = options.config.rate_limits
     limiter = SharedRateLimiter(
         make_limit_server(options.config),
         time.monotonic,
@@ -33,7 +33,7 @@ def make_limit_server(config: Config) -> LimitServer:
     if config.limits_store == "valkey":
         from gateway.storage.valkey.limits import ValkeyLimitServer  # noqa: PLC0415 - its driver is an extra
 
-        return ValkeyLimitServer(config.limits.url)
+        return ValkeyLimitServer(config.rate_limits.url)
     from gateway.cluster.limits.postgres import PostgresLimitServer  # noqa: PLC0415 - its driver is an extra
 
-    return PostgresLimitServer(config.limits.url or config.store.url)
+    return PostgresLimitServer(config.rate_limits.url or config.store.url)

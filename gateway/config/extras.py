@@ -42,9 +42,9 @@ def _list_wanted_extras(config: Config) -> Iterator[tuple[str, str]]:
     if config.store.media_url.startswith("s3://"):
         yield "store.media_url", "s3"
     if config.limits_store == "postgresql":
-        yield "limits.store", "postgres"
+        yield "rate_limits.store", "postgres"
     if config.limits_store == "valkey":
-        yield "limits.store", "valkey"
+        yield "rate_limits.store", "valkey"
     if config.sign_in:
         yield "sign_in", "sso"
 

@@ -34,6 +34,8 @@ _parse_words = defer_function("media.word_filter:parse_words")  # its patterns t
 _ENV_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+_FORMER_SECTIONS = {"limits": "rate_limits"}
+"""Sections that were renamed in this version, and their present names."""
 _FILES = (("safety", "words_file"), ("server", "tls_certificate"), ("server", "tls_key"))
 
 
@@ -61,6 +63,7 @@ def read_declared_config(path: Path | None, environ: Mapping[str, str]) -> FileC
     label = str(path) if path else "environment"
     raw, problems = _read_toml(path) if path else ({}, [])
     expanded = _expand(raw, "", environ, problems)
+    warnings = _rename_sections(expanded, environ, problems)
     if path:
         _resolve_paths(expanded, path.parent)
     sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
@@ -80,7 +83,7 @@ def read_declared_config(path: Path | None, environ: Mapping[str, str]) -> FileC
     if problems:
         raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
     read_words_file(config)  # only to report its problems; the word filter reads it again
-    return FileConfig(config, sources)
+    return FileConfig(config, sources, tuple(warnings))
 
 
 def _check_client(tables: dict[str, Any], problems: list[Problem]) -> None:
@@ -88,6 +91,23 @@ def _check_client(tables: dict[str, Any], problems: list[Problem]) -> None:
     server = tables.get("server")
     if isinstance(server, dict) and server.pop("client", "wire") != "wire":
         problems.append(("server.client", "this version has one HTTP client for providers; delete the setting"))
+
+
+def _rename_sections(tables: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> list[str]:
+    """Give sections with former names their present ones; return a warning for each, and for variables with them."""
+    warnings = []
+    for former, section in _FORMER_SECTIONS.items():
+        if isinstance(tables.get(former), dict):
+            warnings.append(f"The section [{former}] is now called [{section}]; the next version has only that name")
+            if section in tables:
+                problems.append((former, f"expected no section of this name beside [{section}], its present name"))
+            tables.setdefault(section, tables.pop(former))
+        prefix = f"{ENV_PREFIX}{former}__".upper()
+        for name in sorted(environ):
+            if name.startswith(prefix):
+                present_name = f"{ENV_PREFIX}{section}__".upper() + name.removeprefix(prefix)
+                warnings.append(f"{name} is now called {present_name}; the next version has only that name")
+    return warnings
 
 
 def _resolve_paths(tables: dict[str, Any], folder: Path) -> None:
@@ -199,6 +219,7 @@ def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], problems
         section, marked, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
         if not name.startswith(ENV_PREFIX) or not marked:
             continue
+        section = _FORMER_SECTIONS.get(section, section)
         where = f"{section}.{key}"
         sources[where] = f"environment variable {name}"
         table = raw.setdefault(section, {}) if section in tables else None

@@ -40,10 +40,16 @@ _NOTHING_STORED: Stored = {}
 
 @frozen
 class FileConfig:
-    """The configuration from file and environment. ``sources``: the source of each setting, by its path."""
+    """The configuration from file and environment.
+
+    Attributes:
+        sources: the source of each setting, by its path.
+        warnings: what should be changed before the next version, which will no longer understand it.
+    """
 
     config: Config
     sources: Mapping[str, Source] = _NO_SOURCES
+    warnings: tuple[str, ...] = ()
 
 
 @frozen

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 log = structlog.stdlib.get_logger(__name__)
 
-AT_START = ("server", "store", "cluster", "limits", "ledger", "tracing")
+AT_START = ("server", "store", "cluster", "rate_limits", "ledger", "tracing")
 """Sections that are read only at startup: the socket stays bound, the database stays open, the exporter keeps its
 receiver."""
 TABLES_AT_START = ("sign_in", "alert")

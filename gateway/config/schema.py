@@ -18,7 +18,7 @@ from gateway.config.alert_schema import AlertSpec
 from gateway.config.attribution_schema import AttributionSection
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
-from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
+from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
 from gateway.domain.account import NAME_SHAPE
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
@@ -433,7 +433,7 @@ class Config:
     server: ServerSection = attrs.Factory(ServerSection)
     store: StoreSection = attrs.Factory(StoreSection)
     cluster: ClusterSection = attrs.Factory(ClusterSection)
-    limits: LimitsSection = attrs.Factory(LimitsSection)
+    rate_limits: RateLimitsSection = attrs.Factory(RateLimitsSection)
     ledger: LedgerSection = attrs.Factory(LedgerSection)
     billing: BillingSection = attrs.Factory(BillingSection)
     routing: RoutingSection = attrs.Factory(RoutingSection)
@@ -461,8 +461,8 @@ class Config:
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         administered = any(provider.create and provider.roles.administrator for provider in self.sign_in)
-        if self.limits_store == "postgresql" and not (self.limits.url or self.store.is_postgres):
-            yield "limits.url", "expected postgresql://...: store.url names no PostgreSQL database"
+        if self.limits_store == "postgresql" and not (self.rate_limits.url or self.store.is_postgres):
+            yield "rate_limits.url", "expected postgresql://...: store.url names no PostgreSQL database"
         if not self.server.local_sign_in and not administered:
             needed = "a [[sign_in]] with create = true and roles.administrator"
             yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
@@ -473,8 +473,8 @@ class Config:
 
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:
-        """The store that counts rate limits: ``limits.store``, with "auto" resolved."""
-        return self.limits.find_store(in_cluster=self.cluster.enabled)
+        """The store that counts rate limits: ``rate_limits.store``, with "auto" resolved."""
+        return self.rate_limits.find_store(in_cluster=self.cluster.enabled)
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:

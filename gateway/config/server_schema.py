@@ -1,4 +1,4 @@
-"""The sections that are read at startup: ``[server]``, ``[store]``, ``[cluster]`` and ``[limits]``."""
+"""The sections that are read at startup: ``[server]``, ``[store]``, ``[cluster]`` and ``[rate_limits]``."""
 
 import re
 from collections.abc import Iterator
@@ -262,15 +262,15 @@ class ClusterSection:
 
 
 @frozen
-class LimitsSection:
-    """``[limits]``: where rate limits are counted."""
+class RateLimitsSection:
+    """``[rate_limits]``: where rate limits are counted."""
 
     store: Literal["auto", "memory", "postgresql", "valkey"] = attrs.field(
         default="auto",
         metadata=about(
             'what counts rate limits: "memory" of this process; "postgresql" or "valkey" (or Redis; needs the extra '
-            'valkey), which also keep them over a restart; "auto": the server of limits.url; without one the database '
-            "of a cluster, and memory for a gateway alone"
+            'valkey), which also keep them over a restart; "auto": the server of rate_limits.url; without one the '
+            "database of a cluster, and memory for a gateway alone"
         ),
     )
     url: str = attrs.field(

@@ -17,8 +17,8 @@ def check_limits(config: Config) -> Iterator[Finding]:
     store = config.limits_store
     if store == "memory":
         if config.cluster.enabled:
-            text = "limits.store is memory: each node of the cluster admits the whole of each limit"
-            yield Finding("limits", "warning", text, "Remove limits.store, or set limits.url")
+            text = "rate_limits.store is memory: each node of the cluster admits the whole of each limit"
+            yield Finding("limits", "warning", text, "Remove rate_limits.store, or set rate_limits.url")
         return
     try:
         state = asyncio.run(_inspect(config))
@@ -26,7 +26,7 @@ def check_limits(config: Config) -> Iterator[Finding]:
         yield Finding("limits", "skipped", f"The server of rate limits was not asked: no client for {store}")
     except (StoreUnavailable, TimeoutError) as error:
         text = f"Rate limits are not shared: {str(error) or 'no answer in time'}"
-        yield Finding("limits", "problem", text, "Start the server, or correct limits.url")
+        yield Finding("limits", "problem", text, "Start the server, or correct rate_limits.url")
     else:
         yield from _describe_state(state)
 
@@ -35,10 +35,10 @@ async def _inspect(config: Config) -> LimitServerState:
     if config.limits_store == "valkey":
         from gateway.storage.valkey.inspection import inspect_server  # noqa: PLC0415 - its driver is an extra
 
-        return await inspect_server(config.limits.url)
+        return await inspect_server(config.rate_limits.url)
     from gateway.cluster.limits.postgres import inspect_database  # noqa: PLC0415 - its driver is an extra
 
-    return await inspect_database(config.limits.url or config.store.url)
+    return await inspect_database(config.rate_limits.url or config.store.url)
 
 
 def _describe_state(state: LimitServerState) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def open_limiter(
     config = options.config
     if config.limits_store == "memory":
         if node is not None:
-            log.warning("rate_limits_alone", reason="limits.store is memory: each node admits the whole of each limit")
+            log.warning("rate_limits_alone", reason="rate_limits.store is memory: each node admits all of each limit")
         return InMemoryRateLimiter(time.monotonic), None
     from gateway.cluster.open_limits import open_shared_limiter  # noqa: PLC0415 - its drivers are extras
 

@@ -269,6 +269,13 @@ def test_check_tries_the_channels_of_the_gateway_that_runs(server: command_line.
     }
 
 
+def test_check_warns_of_a_section_with_a_former_name(data: Path, tmp_path: Path) -> None:
+    config = tmp_path / "former.toml"
+    config.write_text('[limits]\nprefix = "team"\n')
+    result = CliRunner().invoke(main, ["check", "--config", str(config), "--data", str(data)])
+    assert "The section [limits] is now called [rate_limits]; the next version has only that name." in result.stderr
+
+
 def test_models_without_a_price_are_named_where_a_limit_is_set_and_in_a_check(data: Path, tmp_path: Path) -> None:
     config = tmp_path / "unpriced.toml"
     models = ", ".join(f'"mystery-{number}"' for number in range(7))

@@ -83,6 +83,36 @@ def test_every_problem_is_reported_at_once_with_the_file_and_the_path(path: Path
     assert "environment variable GATEWAY_SERVER__MAX_BODY_MB: server.max_body_mb" in message
 
 
+def test_a_section_of_a_former_name_is_understood_with_a_warning(path: Path) -> None:
+    path.write_text('[limits]\nurl = "valkey://host"\n[[limit]]\nname = "x"\nof = "user"\nrpm = 1\n')
+    declared = read_declared_config(path, {"GATEWAY_LIMITS__PREFIX": "team", "GATEWAY_RATE_LIMITS__WHEN_DOWN": "open"})
+    section = declared.config.rate_limits
+    assert (section.url, section.prefix, section.when_down) == ("valkey://host", "team", "open")
+    assert declared.sources == {
+        "rate_limits.url": "file",
+        "rate_limits.prefix": "environment",
+        "rate_limits.when_down": "environment",
+    }
+    assert declared.warnings == (
+        "The section [limits] is now called [rate_limits]; the next version has only that name",
+        "GATEWAY_LIMITS__PREFIX is now called GATEWAY_RATE_LIMITS__PREFIX; the next version has only that name",
+    )
+    path.write_text('[rate_limits]\nurl = "valkey://host"\n')
+    assert read_declared_config(path, {}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[limits]\nprefix = "a"\n[rate_limits]\nprefix = "b"\n', "limits: expected no section of this name beside"),
+        ('[[limits]]\nname = "x"\n', "limits: unknown key; did you mean 'limit'?"),
+        ("[limits]\nstor = 1\n", "rate_limits.stor: unknown key; did you mean 'store'?"),
+    ],
+)
+def test_a_section_of_a_former_name_can_be_wrong(path: Path, text: str, problem: str) -> None:
+    assert any(problem in found for found in fail(path, text)), fail(path, text)
+
+
 @pytest.mark.parametrize("text", ["[server", "x", "a = 1\na = 2", "[server]\nport = 80 80", "a = \x00"])
 def test_a_file_that_is_not_toml_is_a_problem_and_no_crash(path: Path, text: str) -> None:
     (problem,) = fail(path, text)

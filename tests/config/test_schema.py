@@ -22,7 +22,7 @@ from gateway.config.schema import (
     RoutingSection,
     SafetySection,
 )
-from gateway.config.server_schema import ClusterSection, LimitsSection, ServerSection, StoreSection
+from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.capability import UNKNOWN, Capability
 from gateway.domain.channel import Channel, QueueSettings, Timeouts
@@ -63,7 +63,7 @@ def test_nothing_said_is_the_public_defaults() -> None:
         ServerSection(),
         StoreSection(),
         ClusterSection(),
-        LimitsSection(),
+        RateLimitsSection(),
         LedgerSection(),
         BillingSection(),
         RoutingSection(),
@@ -769,17 +769,17 @@ def test_the_tree_cannot_be_changed() -> None:
 @table_rows(
     ("limits", "problem"),
     [
-        ({"store": "valkey"}, "limits.url: expected a URL such as"),
-        ({"store": "valkey", "url": "postgresql://db/x"}, "limits.url: expected valkey://..."),
-        ({"store": "memory", "url": "valkey://host"}, "limits.url: expected no URL for store = 'memory'"),
-        ({"url": "valkey+cluster://host"}, "limits.url: expected a URL such as"),
-        ({"url": "valkey+sentinel://host"}, "limits.url: expected a URL such as"),
-        ({"store": "postgresql"}, "limits.url: expected postgresql://...: store.url names no PostgreSQL database"),
-        ({"store": "valkey", "url": "valkey://host", "prefix": "a b"}, "limits.prefix: expected 1 to 40 letters"),
+        ({"store": "valkey"}, "rate_limits.url: expected a URL such as"),
+        ({"store": "valkey", "url": "postgresql://db/x"}, "rate_limits.url: expected valkey://..."),
+        ({"store": "memory", "url": "valkey://host"}, "rate_limits.url: expected no URL for store = 'memory'"),
+        ({"url": "valkey+cluster://host"}, "rate_limits.url: expected a URL such as"),
+        ({"url": "valkey+sentinel://host"}, "rate_limits.url: expected a URL such as"),
+        ({"store": "postgresql"}, "rate_limits.url: expected postgresql://...: store.url names no PostgreSQL database"),
+        ({"store": "valkey", "url": "valkey://host", "prefix": "a b"}, "rate_limits.prefix: expected 1 to 40 letters"),
     ],
 )
 def test_limits_of_a_server_need_its_url(limits: dict[str, str], problem: str) -> None:
-    assert [f"{path}: {what}"[: len(problem)] for path, what in problems(limits=limits).items()] == [problem]
+    assert [f"{path}: {what}"[: len(problem)] for path, what in problems(rate_limits=limits).items()] == [problem]
 
 
 @table_rows(
@@ -794,5 +794,5 @@ def test_limits_of_a_server_need_its_url(limits: dict[str, str], problem: str) -
     ],
 )
 def test_limits_are_counted_where_a_cluster_needs_them(limits: dict[str, str], cluster: bool, store: str) -> None:
-    config = Config(limits=LimitsSection(**limits), cluster=ClusterSection(enabled=cluster))  # type: ignore[arg-type]
+    config = Config(rate_limits=RateLimitsSection(**limits), cluster=ClusterSection(enabled=cluster))  # type: ignore[arg-type]
     assert config.limits_store == store

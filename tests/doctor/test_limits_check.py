@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from valkey.asyncio import Valkey
 
 from gateway.config.schema import Config
-from gateway.config.server_schema import ClusterSection, LimitsSection
+from gateway.config.server_schema import ClusterSection, RateLimitsSection
 from gateway.doctor.finding import Finding
 from gateway.doctor.limits_check import check_limits
 from tests.support.limit_servers import running_redis
@@ -14,8 +14,8 @@ from tests.support.postgres import SharedPostgres
 
 
 async def check(url: str = "", *, store: str = "auto", in_cluster: bool = False) -> Sequence[Finding]:
-    limits = LimitsSection(store=store, url=url)  # type: ignore[arg-type]
-    config = Config(limits=limits, cluster=ClusterSection(enabled=in_cluster))
+    limits = RateLimitsSection(store=store, url=url)  # type: ignore[arg-type]
+    config = Config(rate_limits=limits, cluster=ClusterSection(enabled=in_cluster))
     return await asyncio.to_thread(lambda: list(check_limits(config)))
 
 

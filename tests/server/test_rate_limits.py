@@ -352,7 +352,7 @@ async def test_of_many_at_once_as_many_run_as_may(gateway_with: StartGateway, of
 
 async def test_a_gateway_over_valkey_counts_there(gateway_with: StartGateway) -> None:
     async with running_redis() as redis, ScriptedUpstream(ANSWERS) as up:
-        config = site(channel(up.base_url), **tenants("key", rpm=1), limits={"store": "valkey", "url": redis.url})
+        config = site(channel(up.base_url), **tenants("key", rpm=1), rate_limits={"store": "valkey", "url": redis.url})
         gateway = await gateway_with(config)
         limiter = gateway.app[SERVICES].billing.quota._counters
         assert isinstance(limiter, SharedRateLimiter)

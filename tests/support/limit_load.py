@@ -117,7 +117,7 @@ async def limited_nodes(
             "channel": [one.tables[0] for one in load],
             "account": [{"name": "acme"}],
             "key": [one.tables[1] for one in load],
-            "limits": limits,
+            "rate_limits": limits,
         }
         yield await stack.enter_async_context(start_nodes(path, [url] * NODES, tables))
 
