@@ -20,6 +20,7 @@ STATUS: Mapping[str, int] = {
     "model_not_priced": 403,
     "group_not_allowed": 403,
     "ip_not_allowed": 403,
+    "session_ended": 403,
     "model_not_found": 404,
     "not_found": 404,
     "method_not_allowed": 405,

@@ -151,6 +151,15 @@ class BudgetExceeded(QuotaExceeded):
     limit_nanos: int = 0
 
 
+class SessionEnded(GatewayError):
+    """A member or an administrator has ended the session that the request belongs to."""
+
+    code = "session_ended"
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"The session {session!r} was ended; begin another one", should_retry=False)
+
+
 class IpNotAllowed(GatewayError):
     """The key may not be used from the client's address, or that address is unknown."""
 

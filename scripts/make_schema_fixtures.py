@@ -98,6 +98,8 @@ def list_rows() -> dict[str, list[Row]]:
         "provider_sessions": [{"digest": SESSION}],
         "kept_responses": [{"account_id": 1}],
         "settings": [{"path": "routing.retry_ratio", "value": 0.25}],
+        "limit_counters": [{"counter": "session budget|session|lifetime|UTC", "subject": "1:run", "spent_nanos": 0}],
+        "session_states": [{"subject": "1:run", "account_id": 1, "ended_ms": None}],
         "alerts": [{"kind": "channel_failing", "subject": "up1", "open": True}],
         "fingerprints": [{"name": name, "fingerprint": fingerprint(name, find_secret(name))} for name in SECRETS],
     }
@@ -157,6 +159,7 @@ def add_request(tables: MetaData, connection: Connection, number: int, **given: 
         "cost_nanos": LARGE + number,
         "unpriced": False,
         "shadow": False,
+        "limit_charges": "",
         **given,
     }
     row = complete(tables.tables["requests"], row, number)

@@ -37,6 +37,7 @@ PUBLIC = {
         "model_not_priced",
         "group_not_allowed",
         "ip_not_allowed",
+        "session_ended",
     },
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},

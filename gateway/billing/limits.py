@@ -118,13 +118,15 @@ class SpendingLimits:
 
         Return None if the spending of a subject has to be read first: ``load`` does that. Raises ``QuotaExceeded``.
         """
-        caller = ctx.caller
+        caller, budgets, session = ctx.caller, self.budgets, ctx.attribution.session
+        if budgets is not None and session and not budgets.is_known(caller.account.id, session):
+            return None
         key, facts = caller.key, (ctx.inference.model, ctx.attribution)
         balances = self._find_balances(key.id, key.name, caller.account.id, facts, now_s)
         for balance in balances:
             if not balance.complete:
                 return None
-        own = None if self.budgets is None else self.budgets.find_own(ctx)
+        own = None if budgets is None else budgets.find_own(ctx)
         all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
         reservation = reserve_all(all_balances, nanos, day, now_s, LimitReservation)
         soft_left_nanos: int | None = None
@@ -179,7 +181,7 @@ class SpendingLimits:
         self, request: RequestContext | RequestRecord, pair: tuple[Balance, Balance], nanos: int, now_s: float
     ) -> LimitReservation:
         """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
-        balances = self._find_balances_of(request, now_s)
+        balances = self._find_balances_of(request, now_s, must_count=True)
         all_balances: tuple[AnyBalance, ...] = (*pair, *balances)
         reservation = LimitReservation(all_balances, nanos)
         reservation.use(balances)
@@ -191,12 +193,18 @@ class SpendingLimits:
         return build_charges(
             [
                 (balance.book.counter, balance.subject, balance.book.start_s)
-                for balance in self._find_balances_of(row, now_s)
+                for balance in self._find_balances_of(row, now_s, must_count=True)
             ]
         )
 
+    async def check_session(self, ctx: RequestContext) -> None:
+        """Raise ``SessionEnded`` if the request's session was ended. Raises ``StoreUnavailable``."""
+        if self.budgets is not None and ctx.attribution.session:
+            await self.budgets.check(ctx.caller.account.id, ctx.attribution.session)
+
     async def load(self, ctx: RequestContext) -> None:
-        """Read what the subjects of a request have spent. Raises ``StoreUnavailable``."""
+        """Read what the subjects of a request have spent. Raises ``SessionEnded``, ``StoreUnavailable``."""
+        await self.check_session(ctx)
         balances = [balance for balance in self._find_balances_of(ctx, self._clock()) if not balance.complete]
         if not balances:
             return
@@ -238,20 +246,24 @@ class SpendingLimits:
                         sums = spent.setdefault(subject, {})
                         sums[start_s] = sums.get(start_s, 0) + row.cost_nanos
 
-    def _find_balances_of(self, request: RequestContext | RequestRecord, now_s: float) -> Sequence[LimitBalance]:
+    def _find_balances_of(
+        self, request: RequestContext | RequestRecord, now_s: float, *, must_count: bool = False
+    ) -> Sequence[LimitBalance]:
         if isinstance(request, RequestContext):
             key, account_id = request.caller.key, request.caller.account.id
-            return self._find_balances(
-                key.id, key.name, account_id, (request.inference.model, request.attribution), now_s
-            )
+            facts: _Facts = request.inference.model, request.attribution
+            return self._find_balances(key.id, key.name, account_id, facts, now_s, must_count=must_count)
         row = request
         facts = row.model, (row.end_user, row.session, row.tags)
-        return self._find_balances(row.key_id, row.key_name, row.account_id, facts, now_s)
+        return self._find_balances(row.key_id, row.key_name, row.account_id, facts, now_s, must_count=must_count)
 
     def _find_balances(
-        self, key_id: int, key_name: str, account_id: int, facts: _Facts, now_s: float
+        self, key_id: int, key_name: str, account_id: int, facts: _Facts, now_s: float, *, must_count: bool = False
     ) -> Sequence[LimitBalance]:
-        """Return the balances of a request's subjects, in the windows of ``now_s``."""
+        """Return the balances of a request's subjects, in the windows of ``now_s``.
+
+        ``must_count``: a session may have a budget that is not in memory, and cannot be looked up.
+        """
         if now_s >= self._next_end_s:
             self._find_in_force(now_s)
         rules = self._rules.get((key_id, key_name))
@@ -273,7 +285,7 @@ class SpendingLimits:
                 balance.move()
             balances.append(balance)
         if self.budgets is not None:
-            balances += self.budgets.list_balances(account_id, facts[1][1])
+            balances += self.budgets.list_balances(account_id, facts[1][1], must_count=must_count)
         return balances
 
     def _list_rules(self, key_id: int, key_name: str, account_id: int) -> _KeyRules:

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from sqlalchemy import select
+
 from gateway.billing.balances import Balances
 from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.write_queue import WriteQueue
 from gateway.deferred import load
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import Database
+from gateway.storage.schema import session_states
 
 if TYPE_CHECKING:
     from gateway.billing.limits import SpendingLimits
@@ -20,7 +23,7 @@ class LiveLimits:
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
-        budgets: the budgets that requests bring along; None before the first one.
+        budgets: the budgets that requests bring along, and the ended sessions; None before the first one.
     """
 
     def __init__(self, database: Database, queue: WriteQueue, clock: Callable[[], float]) -> None:
@@ -34,7 +37,8 @@ class LiveLimits:
 
     def list_charges(self, row: RequestRecord) -> str:
         """Return the ``limit_charges`` of a row whose request was interrupted by the end of its process."""
-        return self.spending.list_charges(row) if self.spending is not None and self._specs else ""
+        in_force = self._specs or self.budgets is not None
+        return self.spending.list_charges(row) if self.spending is not None and in_force else ""
 
     async def retire(self, now_s: float) -> int:
         """Delete the sums of windows that ended long ago; return their number. Raises ``StoreUnavailable``."""
@@ -45,11 +49,17 @@ class LiveLimits:
         self._balances = balances
         self._apply()
 
+    async def load_sessions(self) -> None:
+        """Load the budgets of sessions, and which were ended, if any is stored. Raises ``StoreUnavailable``."""
+        if await self._database.read(select(session_states.c.subject).limit(1)):
+            await self.open_budgets().load_newest()
+
     def open_budgets(self) -> "RequestBudgets":
         """Return the budgets of requests; the first call makes them."""
         if self.budgets is None:
             spending = self._open_spending()
-            self.budgets = spending.budgets = load("billing.request_budgets:RequestBudgets")(self._clock)
+            states = load("storage.session_states:SessionStateRepository")(self._database)
+            self.budgets = spending.budgets = load("billing.request_budgets:RequestBudgets")(states, self._clock)
             self._apply()
         return self.budgets
 

@@ -41,8 +41,8 @@ class QuotaService:
     ``write_queue`` has the records that wait for the database; while it is full, every request is refused. ``refresh``
     returns the current state of a caller whose request has waited for the database.
 
-    ``admit`` raises ``QuotaExceeded``, ``RateLimited``, ``StoreUnavailable`` and, after a wait for the database, the
-    errors of ``_check_again``; nothing is reserved then.
+    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable`` and, after a wait for
+    the database, the errors of ``_check_again``; nothing is reserved then.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class QuotaService:
     async def admit(self, ctx: RequestContext, targets: Sequence[Target], *, journaled: bool = True) -> Reservation:
         """Reserve the highest cost at any affordable target, take a permit, record the start if ``journaled``."""
         inference, caller = ctx.inference, ctx.caller
-        if self._write_queue.crowded:
-            await self._wait_for_room()
+        if self._write_queue.crowded or (ctx.attribution.session and self._balances.limits is not None):
+            await self._prepare(ctx)
         most, admitted, body, is_plain = 0, False, inference.body, inference.plain
         varies = inference.choices > 1 or (not is_plain and _makes_visual_media(inference))  # with the channel
         whole = is_plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
@@ -162,8 +162,7 @@ class QuotaService:
         Raises the errors of ``admit``; nothing is reserved then.
         """
         inference, caller = ctx.inference, ctx.caller
-        if self._write_queue.crowded:
-            await self._wait_for_room()
+        await self._prepare(ctx)
         nanos = target.find_most(inference.need)
         admitted = False
         try:
@@ -186,6 +185,7 @@ class QuotaService:
         Raises ``QuotaExceeded`` or ``StoreUnavailable``; nothing is reserved then.
         """
         self._write_queue.check_room()
+        await self._check_session(ctx)
         held = False
         try:
             reservation = self._balances.reserve_now(ctx.caller, nanos, ctx) or await self._reserve(ctx, nanos)
@@ -202,6 +202,7 @@ class QuotaService:
         Raises ``QuoteNotValid``, and the errors of ``admit`` except ``QuotaExceeded``.
         """
         self._write_queue.check_room()
+        await self._check_session(ctx)
         limits = self._balances.limits
         if limits is not None:
             limits.check_held(ctx, reservation)
@@ -225,6 +226,7 @@ class QuotaService:
         No permit is taken, and no start is recorded. Call ``admit_begun`` or ``release`` afterwards. Raises
         ``QuotaExceeded`` or ``StoreUnavailable``.
         """
+        await self._check_session(ctx)
         least = min(most, 1)  # refused if nothing is left
         admitted = False
         try:
@@ -234,6 +236,11 @@ class QuotaService:
         finally:
             if not admitted:
                 self.release(ctx)
+
+    async def _check_session(self, ctx: RequestContext) -> None:
+        """Raise ``SessionEnded`` if the request belongs to a session that was ended. Raises ``StoreUnavailable``."""
+        if self._balances.limits is not None:
+            await self._balances.limits.check_session(ctx)
 
     def admit_begun(self, ctx: RequestContext, channel: str) -> None:
         """Admit a request that the provider began by itself. Nothing more is reserved: an excess becomes an overrun."""
@@ -291,6 +298,12 @@ class QuotaService:
         if caller is not ctx.caller:
             caller.check_group()
             caller.check_model(ctx.inference.model)
+
+    async def _prepare(self, ctx: RequestContext) -> None:
+        """Wait for the database if it is behind. Raises ``SessionEnded``, ``StoreUnavailable``."""
+        if self._write_queue.crowded:
+            await self._wait_for_room()
+        await self._check_session(ctx)
 
     async def _wait_for_room(self) -> None:
         """Give the database time to catch up, unless it is failing. Raises ``StoreUnavailable``.

@@ -1,32 +1,48 @@
-"""The budgets of sessions and of single requests, as their headers name them.
+"""The budgets of sessions and of single requests, as their headers name them, and sessions that were ended.
 
-What a session has spent is counted like that of a limit's subject, in the commit of each row. Its budget is in memory:
-after a restart, or when very many other sessions came since, the next request with the header sets the budget again.
+What a session has spent is counted like that of a limit's subject, in the commit of each row. Its budget is stored
+before a request is admitted under it. The sessions used last are in memory; another one is looked up with its next
+request.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import islice
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from gateway.domain.account import ApiKey
 from gateway.domain.attribution import BUDGET_HEADER
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.limit_balance import LimitBalance, LimitBook
 from gateway.domain.price import usd
-from gateway.domain.request_budget import SESSION_BUDGET, OwnBalance, SessionBalance
-from gateway.errors import BudgetExceeded
+from gateway.domain.request_budget import SESSION_BUDGET, OwnBalance, SessionBalance, SessionState
+from gateway.errors import BudgetExceeded, SessionEnded
 from gateway.request_context import RequestContext
+from gateway.storage.session_states import SessionStateRepository
 
 MAX_SESSIONS = 10_000
-"""Sessions whose budgets are kept in memory; of those that no request uses, the one used the longest ago is dropped."""
+"""Sessions in memory; of those that no request uses, the one used the longest ago is dropped."""
 _FORBIDDEN = 403
+
+T = TypeVar("T")
 
 
 class RequestBudgets:
     """The budgets that requests have brought along. ``clock``: Unix seconds."""
 
-    def __init__(self, clock: Callable[[], float], max_sessions: int = MAX_SESSIONS) -> None:
+    def __init__(
+        self, states: SessionStateRepository, clock: Callable[[], float], max_sessions: int = MAX_SESSIONS
+    ) -> None:
         self.book = LimitBook(SESSION_BUDGET, clock())
+        self.states = states
+        self._clock = clock
         self._max_sessions = max_sessions
+        self._ended: dict[str, bool] = {}
+        """Whether each session in memory was ended, the least recently used first. Others have to be looked up."""
         self._own: WeakKeyDictionary[RequestContext, OwnBalance] = WeakKeyDictionary()
+        self._changing = asyncio.Lock()
+        self._running: set[asyncio.Task[Any]] = set()
 
     def set_own(self, ctx: RequestContext, limit_nanos: int) -> None:
         """Give a request a budget of its own."""
@@ -36,23 +52,83 @@ class RequestBudgets:
         """Return the balance of a request with a budget of its own; None without one."""
         return self._own.get(ctx)
 
-    def open(self, account_id: int, session: str, limit_nanos: int, key: ApiKey) -> None:
-        """Open the budget of a session, or change it. Raises ``BudgetExceeded`` if ``key`` allows no such amount."""
-        balance = self._find(account_id, session)
-        if balance is not None and limit_nanos == balance.limit_nanos:
-            return
-        if balance is None or limit_nanos > balance.limit_nanos:
-            _check_raise(balance, session, limit_nanos, key)
-        if balance is None:
-            self._make_room()
-            subject = f"{account_id}:{session}"
-            self.book.balances[subject] = SessionBalance(self.book, subject, session, limit_nanos, key.quota.status)
-        else:
-            balance.set_limit(limit_nanos)
+    async def load_newest(self) -> None:
+        """Read the sessions that were changed last. Raises ``StoreUnavailable``."""
+        for state in await self.states.list_newest(self._max_sessions):
+            self._adopt(state)
 
-    def list_balances(self, account_id: int, session: str) -> tuple[LimitBalance, ...]:
-        """Return the balance of a request's session, if the session has a budget."""
-        balance = self._find(account_id, session) if session else None
+    async def open(self, account_id: int, session: str, limit_nanos: int, key: ApiKey) -> None:
+        """Open the budget of a session, or change it; it is stored when this returns.
+
+        Raises ``BudgetExceeded`` if ``key`` allows no such amount, ``SessionEnded``, ``StoreUnavailable``.
+        """
+        subject = _build_subject(account_id, session)
+        balance = self._find(subject)
+        if balance is None or limit_nanos != balance.limit_nanos or not self.is_known(account_id, session):
+            await self._run(self._change(subject, limit_nanos, key))
+
+    async def _change(self, subject: str, limit_nanos: int, key: ApiKey) -> None:
+        async with self._changing:
+            await self._look_up(subject)
+            self._check(subject)
+            balance = self._find(subject)
+            former_nanos = None if balance is None else balance.limit_nanos
+            if limit_nanos == former_nanos:
+                return
+            if former_nanos is None or limit_nanos > former_nanos:
+                _check_raise(balance, subject, limit_nanos, key)
+            state = SessionState(subject, limit_nanos, key.quota.status)
+            await self.states.put_budget(state, int(self._clock() * 1000))
+            self._adopt(state)
+
+    async def end(self, account_id: int, session: str, audit: AuditRow) -> SessionState:
+        """End a session: from now on its requests are refused. Return its state. Raises ``StoreUnavailable``."""
+
+        async def work() -> SessionState:
+            async with self._changing:
+                state = await self.states.end(_build_subject(account_id, session), int(self._clock() * 1000), audit)
+                self._adopt(state)
+                return state
+
+        return await self._run(work())
+
+    async def check(self, account_id: int, session: str) -> None:
+        """Raise ``SessionEnded`` if the session was ended. Looks the session up if need be: ``StoreUnavailable``."""
+        subject = _build_subject(account_id, session)
+        if subject not in self._ended:
+            async with self._changing:
+                await self._look_up(subject)
+        self._check(subject)
+
+    async def reload(self, subject: str) -> bool:
+        """Read a session that another process may have changed; return whether it was ended.
+
+        Raises ``StoreUnavailable``.
+        """
+        async with self._changing:
+            self._ended.pop(subject, None)
+            await self._look_up(subject)
+            return self._ended[subject]
+
+    def forget(self) -> None:
+        """Look up every session anew."""
+        self._ended.clear()
+
+    def is_known(self, account_id: int, session: str) -> bool:
+        """Return whether the session is in memory."""
+        return _build_subject(account_id, session) in self._ended
+
+    def list_balances(self, account_id: int, session: str, *, must_count: bool = False) -> tuple[LimitBalance, ...]:
+        """Return the balance of a request's session, if the session has a budget.
+
+        ``must_count``: the costs of a session that is not in memory are counted, because it may have one.
+        """
+        if not session:
+            return ()
+        subject = _build_subject(account_id, session)
+        balance = self._find(subject)
+        if balance is None and must_count and subject not in self._ended:
+            balance = self.book.balances[subject] = SessionBalance(self.book, subject)
         if balance is None:
             return ()
         if balance.start_s != self.book.start_s:
@@ -61,39 +137,76 @@ class RequestBudgets:
 
     def find_left(self, ctx: RequestContext) -> int | None:
         """Return what a request's session may still spend, in nano-USD; None if the session has no budget."""
-        balance = self._find(ctx.caller.account.id, ctx.attribution.session)
-        if balance is None:
+        balance = self._find(_build_subject(ctx.caller.account.id, ctx.attribution.session))
+        if balance is None or balance.limit_nanos is None:
             return None
         return max(0, balance.limit_nanos - balance.spent_nanos - balance.held_nanos)
 
-    def _find(self, account_id: int, session: str) -> SessionBalance | None:
-        balances, subject = self.book.balances, f"{account_id}:{session}"
-        balance = balances.pop(subject, None)
-        if not isinstance(balance, SessionBalance):
-            return None
-        balances[subject] = balance  # the most recently used one is the last
-        return balance
+    def _find(self, subject: str) -> SessionBalance | None:
+        balance = self.book.balances.get(subject)
+        return balance if isinstance(balance, SessionBalance) else None
+
+    def _check(self, subject: str) -> None:
+        """Note that a session in memory is used. Raises ``SessionEnded``."""
+        is_ended = self._ended[subject] = self._ended.pop(subject)
+        if is_ended:
+            raise SessionEnded(subject.partition(":")[2])
+
+    async def _look_up(self, subject: str) -> None:
+        if subject not in self._ended:
+            self._adopt(await self.states.find(subject))
+
+    def _adopt(self, state: SessionState) -> None:
+        """Put a session as it is stored into memory."""
+        balances, subject = self.book.balances, state.subject
+        self._ended.pop(subject, None)
+        self._make_room()
+        self._ended[subject] = state.ended_ms is not None
+        if state.limit_nanos is not None:
+            balance = self._find(subject) or SessionBalance(self.book, subject)
+            balances[subject] = balance
+            balance.set_limit(state.limit_nanos, state.status)
 
     def _make_room(self) -> None:
-        balances = self.book.balances
-        if len(balances) >= self._max_sessions:
-            unused = next((subject for subject, balance in balances.items() if not balance.users), None)
-            if unused is not None:
-                del balances[unused]
+        """Drop the sessions used the longest ago until there is room for another, except for those in use."""
+        balances, excess = self.book.balances, len(self._ended) + 1 - self._max_sessions
+        if excess > 0:
+            unused = (subject for subject in self._ended if subject not in balances or not balances[subject].users)
+            for subject in list(islice(unused, excess)):
+                del self._ended[subject]
+                balances.pop(subject, None)
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` to its end, even if the caller is cancelled: memory and store must not differ."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._note_done)
+        return await asyncio.shield(task)
+
+    def _note_done(self, task: "asyncio.Task[Any]") -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # keeps asyncio from logging the exception: the caller may be cancelled
 
 
-def _check_raise(balance: SessionBalance | None, session: str, limit_nanos: int, key: ApiKey) -> None:
+def _build_subject(account_id: int, session: str) -> str:
+    return f"{account_id}:{session}"
+
+
+def _check_raise(balance: SessionBalance | None, subject: str, limit_nanos: int, key: ApiKey) -> None:
     most_nanos = key.max_session_nanos
-    if most_nanos is None and balance is None:
+    former_nanos = None if balance is None else balance.limit_nanos
+    if most_nanos is None and former_nanos is None:
         return
     if most_nanos is not None and limit_nanos <= most_nanos:
         return
-    spent_nanos, former_nanos = (0, 0) if balance is None else (balance.spent_nanos, balance.limit_nanos)
+    spent_nanos = 0 if balance is None else balance.spent_nanos
     allowed = "is not set" if most_nanos is None else f"is ${usd(most_nanos)}"
     refusal = BudgetExceeded(
-        f"{BUDGET_HEADER}: the budget of the session {session!r} cannot become ${usd(limit_nanos)}: max_session_usd of "
-        f"this API key {allowed}; the budget is ${usd(former_nanos)}, and ${usd(spent_nanos)} is spent",
+        f"{BUDGET_HEADER}: the budget of the session {subject.partition(':')[2]!r} cannot become ${usd(limit_nanos)}: "
+        f"max_session_usd of this API key {allowed}; the budget is ${usd(former_nanos or 0)}, and "
+        f"${usd(spent_nanos)} is spent",
         status=key.quota.status or _FORBIDDEN,
     )
-    refusal.spent_nanos, refusal.limit_nanos = spent_nanos, former_nanos
+    refusal.spent_nanos, refusal.limit_nanos = spent_nanos, former_nanos or 0
     raise refusal

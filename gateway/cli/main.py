@@ -25,6 +25,7 @@ _COMMAND_LOCATIONS = {
     "routes": "routes:routes",
     "limits": "limits:limits",
     "requests": "requests:requests",
+    "sessions": "sessions:sessions",
     "running": "status:running",
     "videos": "videos:videos",
     "batches": "batches:batches",

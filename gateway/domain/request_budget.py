@@ -21,6 +21,31 @@ _FORBIDDEN = 403
 
 
 @frozen
+class SessionState:
+    """What is stored of a session.
+
+    Attributes:
+        subject: the id of its account, a colon and its name, as in limits of sessions.
+        limit_nanos: its budget; None without one.
+        status: the HTTP status of a refusal; None: the default.
+        ended_ms: when it was ended, in Unix milliseconds; None: it was not.
+    """
+
+    subject: str
+    limit_nanos: int | None = None
+    status: int | None = None
+    ended_ms: int | None = None
+
+    @property
+    def account_id(self) -> int:
+        return int(self.subject.partition(":")[0])
+
+    @property
+    def session(self) -> str:
+        return self.subject.partition(":")[2]
+
+
+@frozen
 class BudgetHeader:
     """The header: the budget in nano-USD, and the session that shares it; empty if the header names none."""
 
@@ -39,41 +64,52 @@ def parse_budget(text: str) -> BudgetHeader:
 
 
 class SessionBalance(LimitBalance):
-    """The balance of a session. ``status`` is the HTTP status of a refusal."""
+    """The balance of a session.
 
-    __slots__ = ("limit_nanos", "name", "status")
+    Attributes:
+        limit_nanos: the budget; None while it is not known whether the session has one.
+        status: the HTTP status of a refusal.
+    """
 
-    def __init__(self, book: LimitBook, subject: str, name: str, limit_nanos: int, status: int | None) -> None:
+    __slots__ = ("limit_nanos", "status")
+
+    def __init__(self, book: LimitBook, subject: str) -> None:
         super().__init__(book, subject)
-        self.name = name
+        self.limit_nanos: int | None = None
+        self.status = _FORBIDDEN
+
+    @property
+    def name(self) -> str:
+        return self.subject.partition(":")[2]
+
+    def set_limit(self, limit_nanos: int, status: int | None) -> None:
+        """Set the budget. What exceeds a lowered one becomes an overrun."""
         self.limit_nanos = limit_nanos
         self.status = status or _FORBIDDEN
-
-    def set_limit(self, limit_nanos: int) -> None:
-        """Change the budget. What exceeds a lowered one becomes an overrun."""
-        self.limit_nanos = limit_nanos
         self.recount_overrun()
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a session has no periods
         if self.start_s != self.book.start_s:
             self.move()
-        return self.limit_nanos - self.spent_nanos - self.held_nanos if self.complete else min(0, -self.held_nanos)
+        if not self.complete:
+            return min(0, -self.held_nanos)
+        return None if self.limit_nanos is None else self.limit_nanos - self.spent_nanos - self.held_nanos
 
     def _record_overrun(self) -> int:
-        if not self.complete:
+        if not self.complete or self.limit_nanos is None:
             return 0
         excess = max(0, self.spent_nanos + self.held_nanos - self.limit_nanos - self.overrun_nanos)
         self.overrun_nanos += excess
         return excess
 
     def name_limit(self) -> str:
-        return f"budget of the session {self.name!r} (${usd(self.limit_nanos)})"
+        return f"budget of the session {self.name!r} (${usd(self.limit_nanos or 0)})"
 
     def find_status(self, day: UtcDay) -> int:  # noqa: ARG002 - a session has no periods
         return self.status
 
     def complete_error(self, error: QuotaExceeded) -> QuotaExceeded:
-        return _make_error(error, self.spent_nanos, self.limit_nanos)
+        return _make_error(error, self.spent_nanos, self.limit_nanos or 0)
 
 
 class OwnBalance:

@@ -3,11 +3,12 @@
 Nothing is updated between the begin and the settlement: a listing reads the progress from the request's own state.
 """
 
+from contextlib import suppress
 from itertools import islice
 from typing import Literal, Protocol
 
 from gateway.domain.audit_log import Actor
-from gateway.errors import NotFound
+from gateway.errors import Conflict, NotFound
 from gateway.request_context import RequestContext
 
 Phase = Literal["reading", "waiting", "streaming"]
@@ -57,6 +58,22 @@ class ActiveRequests:
             call for call in self.calls.values() if scope is None or call.context.caller.account.id == scope
         )
         return list(islice(matching_calls, MOST_LISTED))
+
+    def list_session(self, account_id: int, session: str) -> list[ActiveRequest]:
+        """Return the requests of a session."""
+        return [
+            call
+            for call in self.calls.values()
+            if call.context.attribution.session == session and call.context.caller.account.id == account_id
+        ]
+
+    def cancel_session(self, account_id: int, session: str) -> int:
+        """Cancel the requests of a session; return their number. A request that waits in its batch is left."""
+        cancelled = 0
+        for call in self.list_session(account_id, session):
+            with suppress(Conflict):
+                cancelled += call.cancel()
+        return cancelled
 
 
 def find_phase(ctx: RequestContext) -> Phase:

@@ -11,15 +11,15 @@ from gateway.server.active_inference import ActiveInference
 async def check_request(active: ActiveInference) -> None:
     """Check a request with a budget, or of a key with ``loops``.
 
-    Raises ``InvalidRequest``, ``BudgetExceeded`` and ``LoopDetected``.
+    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``LoopDetected`` and ``StoreUnavailable``.
     """
     if BUDGET_HEADER in active.request.headers:
-        _apply_budget(active)
+        await _apply_budget(active)
     if active.context.caller.key.loops is not None:
         await active.services.open_loop_guard().check(active.context)
 
 
-def _apply_budget(active: ActiveInference) -> None:
+async def _apply_budget(active: ActiveInference) -> None:
     """Put the budget in a request's header into force."""
     ctx, services, headers = active.context, active.services, active.request.headers
     budget = parse_budget(headers[BUDGET_HEADER])
@@ -31,7 +31,7 @@ def _apply_budget(active: ActiveInference) -> None:
         ctx.attribution = ctx.attribution._replace(session=clean_name(budget.session))
     budgets, session = services.billing.limits.open_budgets(), ctx.attribution.session
     if session:
-        budgets.open(ctx.caller.account.id, session, budget.limit_nanos, ctx.caller.key)
+        await budgets.open(ctx.caller.account.id, session, budget.limit_nanos, ctx.caller.key)
     else:
         budgets.set_own(ctx, budget.limit_nanos)
 

@@ -338,6 +338,7 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
     """Start to apply the changes of all nodes of the cluster. Raises ``StoreUnavailable``."""
     from gateway.cluster.changes import ChangeFollower  # noqa: PLC0415 - a single process does not need it
     from gateway.cluster.lost_changes import ChangeKeeper  # noqa: PLC0415
+    from gateway.cluster.sessions import SessionFollower  # noqa: PLC0415
     from gateway.server.background_responses import CANCELLED, cancel_active  # noqa: PLC0415
 
     lost_changes = ChangeKeeper(node, services.storage.database, services.auth.api_keys.find_caller)
@@ -353,7 +354,8 @@ async def _follow_changes(services: Services, node: "ClusterNode") -> None:
     )
     node.notifications.subscribe(CANCELLED, lambda name: cancel_active(services.active_requests, name))
     await follower.restore_jobs()
-    await node.follow(follower.apply, follower.reload, follower.restore, lost_changes.keep_new_rows)
+    sessions = SessionFollower(follower, services.billing.limits, services.active_requests)
+    await node.follow(sessions.apply, sessions.reload, follower.restore, lost_changes.keep_new_rows)
 
 
 def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> None:

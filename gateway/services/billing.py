@@ -76,6 +76,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     limits = LiveLimits(storage.database, storage.write_queue, options.clock)
     limits.replace(build_limits(base.live_config.effective))
     base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
+    await limits.load_sessions()
     balances = await _recover(options, storage, ledger, credit, limits)
     limits.attach(balances)
     storage.journal.renew()

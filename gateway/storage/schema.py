@@ -32,12 +32,12 @@ from gateway.storage.schema_members import identities, links, members, passkeys,
 __all__ = (
     "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries", "entries",
     "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links", "members",
-    "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired", "sessions",
-    "settings", "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours",
-    "video_prompts", "videos",
+    "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired",
+    "session_states", "sessions", "settings", "subject_counts", "subject_usage", "upload_parts", "uploads",
+    "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0041"
+REVISION = "0042"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -287,6 +287,23 @@ limit_counters = Table(
     sqlite_with_rowid=False,
 )
 """What the subjects of limits have spent, by the starts of windows or slices; written with the summed rows."""
+
+session_states = Table(
+    "session_states",
+    metadata,
+    Column("subject", Text, primary_key=True),
+    Column("account_id", BigInteger, nullable=False),
+    Column("limit_nanos", BigInteger),
+    Column("status", INT),
+    Column("changed_ms", BigInteger, nullable=False),
+    Column("ended_ms", BigInteger),
+    Index("session_states_by_change", "changed_ms"),
+    sqlite_with_rowid=False,
+)
+"""The sessions with a budget (``limit_nanos``), and those that were ended. ``subject`` is that of ``limit_counters``.
+
+``status`` is the HTTP status of a refusal; NULL: the default.
+"""
 
 audit = Table(
     "audit",

@@ -43,6 +43,7 @@ FIXES: Mapping[str, str] = {
     "people or runs count apart if they name their user or session.",
     "budget_exceeded": "Raise the budget in `x-gateway-budget`, as far as `max_session_usd` of the key allows, lower "
     "the output limit of the request, or begin another session.",
+    "session_ended": "Name another session, such as with `x-gateway-session`. An ended session is not opened again.",
     "quote_not_valid": "Ask for a new quote, and send the request within its `hold_s` to the same node.",
     "idempotency_conflict": "Wait for the first request, or use another `Idempotency-Key` for another request.",
     "request_cancelled": "A member or an administrator cancelled the request. Send it again if it is still needed.",

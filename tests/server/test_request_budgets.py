@@ -4,11 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request_budget import BudgetHeader, parse_budget
-from gateway.errors import InvalidRequest
+from gateway.domain.request_budget import BudgetHeader, SessionState, parse_budget
+from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.server.context import SERVICES
+from gateway.storage.session_states import SessionStateRepository
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
@@ -108,17 +110,92 @@ async def test_without_max_session_usd_a_budget_is_not_raised(gateway_with: Star
         assert statuses == [200, 200, 403]
 
 
-async def test_what_a_session_has_spent_outlives_its_budget_in_memory(gateway_with: StartGateway) -> None:
+async def restart(gateway: RunningGateway, max_sessions: int = 100) -> None:
+    """Forget all budgets, and load the stored ones as a start does."""
+    limits = gateway.app[SERVICES].billing.limits
+    spending = limits.spending
+    assert spending is not None
+    limits.budgets = spending.budgets = None
+    await limits.load_sessions()
+    if limits.budgets is not None:
+        limits.budgets._max_sessions = max_sessions
+
+
+async def test_a_budget_outlives_a_restart(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up, quota_status=429))
+        for budget in ("0.01", "0.005"):
+            assert (await ask(gateway, {BUDGET: f"{budget}; session=run1"}))[0] == 200
+        await gateway.rows(2)
+        await restart(gateway)
+        _, _, headers = await ask(gateway, {"x-gateway-session": "run1"})
+        assert 0 < float(headers[LEFT]) < 0.005
+        status = 200
+        while status == 200:
+            status, body, headers = await ask(gateway, {"x-gateway-session": "run1"})
+        assert (status, body["error"]["code"], headers["x-gateway-budget-usd"]) == (429, "budget_exceeded", "0.005")
+        sent = len(up.received)
+        await restart(gateway)
+        status, body, headers = await ask(gateway, {"x-gateway-session": "run1"})
+        assert (status, headers["x-gateway-budget-usd"]) == (429, "0.005")
+        assert float(headers["x-gateway-budget-spent-usd"]) > 0
+        status, body, _ = await ask(gateway, {BUDGET: "0.02; session=run1"})
+        assert (status, "cannot become" in body["error"]["message"]) == (429, True), "it is not raised anew"
+        assert len(up.received) == sent
+
+
+async def test_sessions_beyond_those_in_memory_keep_their_budgets(gateway_with: StartGateway) -> None:
+    """Each request looks its session up: no budget is forgotten for want of memory, and no end."""
     async with ScriptedUpstream([complete(100)]) as up:
         gateway = await gateway_with(config(up))
-        headers, status = {BUDGET: "0.005; session=run1"}, 200
-        while status == 200:
-            status, _, _ = await ask(gateway, headers)
-        sent = len(up.received)
-        gateway.app[SERVICES].billing.limits.open_budgets().book.balances.clear()  # as a restart does
-        status, body, _ = await ask(gateway, headers)
-        assert (status, body["error"]["code"]) == (403, "budget_exceeded")
-        assert len(up.received) == sent
+        for number in range(4):
+            assert (await ask(gateway, {BUDGET: f"{0.01 + number / 1000:.3f}; session=s{number}"}))[0] == 200
+        await gateway.rows(4)
+        await restart(gateway, max_sessions=1)
+        for number in (3, 0, 2, 1, 0):
+            _, _, headers = await ask(gateway, {"x-gateway-session": f"s{number}"})
+            assert float(headers[LEFT]) < 0.01 + number / 1000
+        assert LEFT not in (await ask(gateway, {"x-gateway-session": "plain"}))[2]
+        budgets = gateway.app[SERVICES].billing.limits.open_budgets()
+        assert len(budgets._ended) == 1
+        assert len(budgets.book.balances) <= 1
+
+
+async def test_an_interrupted_cost_counts_for_a_session_that_is_not_in_memory(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        assert (await ask(gateway, {BUDGET: "0.01; session=old"}))[0] == 200
+        (row,) = await gateway.rows(1)
+        await restart(gateway)
+        limits = gateway.app[SERVICES].billing.limits
+        assert limits.list_charges(row) == row.limit_charges
+        limits.open_budgets().forget()
+        limits.open_budgets().book.balances.clear()
+        assert limits.list_charges(row) == row.limit_charges
+        assert (await ask(gateway, {"x-gateway-session": "old"}))[0] == 200
+        status, _, headers = await ask(gateway, {"x-gateway-session": "old"})
+        assert (status, float(headers[LEFT]) < 0.01) == (200, True)
+
+
+async def test_a_budget_that_cannot_be_stored_sends_nothing(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        assert (await ask(gateway, {BUDGET: "0.01; session=a"}))[0] == 200
+        budgets = gateway.app[SERVICES].billing.limits.open_budgets()
+        stored_states, budgets.states = budgets.states, UnwritableStates(gateway.app[SERVICES].storage.database)
+        status, _, _ = await ask(gateway, {BUDGET: "0.005; session=a"})
+        assert (status, len(up.received)) == (503, 1)
+        budgets.states = stored_states
+        _, _, headers = await ask(gateway, {"x-gateway-session": "a"})
+        assert float(headers[LEFT]) > 0.005, "the budget is still the former one"
+
+
+class UnwritableStates(SessionStateRepository):
+    """Sessions in a database that does not take writes."""
+
+    @override
+    async def put_budget(self, state: SessionState, now_ms: int) -> None:
+        raise StoreUnavailable("The gateway's store cannot be written")
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1e3", "0.0000000001", "1; sess=a", "1; session=", "1,5"])

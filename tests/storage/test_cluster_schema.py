@@ -139,7 +139,7 @@ async def test_the_schema_goes_back_and_comes_again(shared_postgres: SharedPostg
     try:
         assert (await connection.fetchval(named), await connection.fetchval(logging)) == (0, 0)
         await (await open_database(url)).close()
-        assert (await connection.fetchval(named), await connection.fetchval(logging)) == (5, 5)
+        assert (await connection.fetchval(named), await connection.fetchval(logging)) == (5, 6)
         await connection.execute("DELETE FROM settings")
         assert await read_changes(connection) == [("setting", "a.b")]
     finally:

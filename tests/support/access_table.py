@@ -15,6 +15,7 @@ from gateway.domain.batch import MESSAGES_ENDPOINT, MESSAGES_PREFIX, PREFIX, Bat
 from gateway.domain.client_file import NewFile
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
+from gateway.domain.request_budget import SessionState
 from gateway.request_context import RequestContext
 from gateway.server.context import SERVICES
 from gateway.storage.batches import BatchRepository, find_no_process
@@ -136,6 +137,12 @@ class Site:
         name = self.number("limit")
         await self.services.admin.limits.put_limit(name, {"of": "session", "rpm": 100}, OPERATOR)
         return name
+
+    async def make_session(self) -> str:
+        """A session of ours with a budget."""
+        subject = f"{self._find_caller().account.id}:{self.number('session')}"
+        await self.services.billing.limits.open_budgets().states.put_budget(SessionState(subject, 1), 0)
+        return subject
 
     async def find_model(self) -> str:
         """The model that everyone may use."""
@@ -271,7 +278,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             "GET /usage/forecast",
             "GET /usage/export",
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
-            *("GET /batches", "GET /batches/{id}"),
+            *("GET /batches", "GET /batches/{id}", "GET /request-sessions", "GET /request-sessions/{id}"),
             *("GET /models", "GET /session/passkeys", "POST /session/passkeys", "POST /session/passkeys/options"),
             *("PATCH /session/passkeys/{id}", "DELETE /session/passkeys/{id}"),
         }
@@ -280,7 +287,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
         {
             *("POST /keys", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate"),
             *("GET /keys/{id}/webhook-secret", "POST /running/{id}/cancel", "POST /videos/{id}/cancel"),
-            "POST /batches/{id}/cancel",
+            *("POST /batches/{id}/cancel", "POST /request-sessions/{id}/end"),
         }
     ),
 }
@@ -385,6 +392,9 @@ ADMIN: Mapping[str, Row] = {
     "GET /requests/facets": Row(),
     "GET /requests/export": Row(),
     "GET /requests/{id}": Row(make=Site.find_request, foreign=404),
+    "GET /request-sessions": Row(),
+    "GET /request-sessions/{id}": Row(make=Site.make_session, foreign=404),
+    "POST /request-sessions/{id}/end": Row(make=Site.make_session, foreign=404),
     "GET /audit": Row(),
     "GET /audit-trail": Row(),
     "GET /settings": Row(),

@@ -170,6 +170,7 @@ ACTIONS: Mapping[str, str] = {
     "price.changed": mark("price changed"),
     "price.removed": mark("price reset"),
     "request.cancelled": mark("request cancelled"),
+    "request.session_ended": mark("session of requests ended"),
     "limit.changed": mark("limit changed"),
     "limit.removed": mark("limit removed"),
     "route.changed": mark("route changed"),

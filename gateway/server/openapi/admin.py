@@ -45,6 +45,7 @@ _TAGS: Mapping[str, str] = {
     "usage": "requests and usage",
     "users": "requests and usage",
     "requests": "requests and usage",
+    "request-sessions": "requests and usage",
     "running": "running calls",
     "alerts": "alerts",
     "audit": "books and audit trail",

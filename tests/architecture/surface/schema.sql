@@ -289,6 +289,18 @@ CREATE TABLE retired (
  WITHOUT ROWID
 
 ;
+CREATE TABLE session_states (
+	subject TEXT NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	limit_nanos BIGINT, 
+	status INTEGER, 
+	changed_ms BIGINT NOT NULL, 
+	ended_ms BIGINT, 
+	PRIMARY KEY (subject)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE sessions (
 	digest BLOB NOT NULL, 
 	member_id INTEGER NOT NULL, 
@@ -472,6 +484,7 @@ CREATE INDEX requests_by_model ON requests (model, sequence);
 CREATE INDEX requests_by_session ON requests (session, sequence) WHERE session != '';
 CREATE INDEX requests_wrong ON requests (sequence) WHERE outcome NOT IN ('completed', 'client_closed', 'cancelled');
 CREATE INDEX response_owners_by_age ON response_owners (created_ms);
+CREATE INDEX session_states_by_change ON session_states (changed_ms);
 CREATE INDEX sessions_by_member ON sessions (member_id);
 CREATE INDEX upload_parts_by_upload ON upload_parts (upload_id);
 CREATE INDEX uploads_by_account ON uploads (account_id);

@@ -164,6 +164,11 @@ SEEN = (
     Call("admin_list_requests", query={"limit": "2", "status": "ok"}, keep=keep_first("request")),
     Call("admin_list_requests", query={"before": "9", "after": "1"}, status=400),
     Call("admin_list_requests", query={"after": "0"}),
+    Call("admin_list_request_sessions", query={"limit": "2"}, keep=keep_first("session")),
+    Call("admin_list_request_sessions", query={"before": "x"}, status=400),
+    Call("admin_get_request_session", path={"id": "$session"}),
+    Call("admin_end_request_session", path={"id": "$session"}),
+    Call("admin_end_request_session", path={"id": "1:none"}, status=404),
     Call("admin_get_request", path={"id": "$request"}),
     Call("admin_get_request", path={"id": "req_none"}, status=404),
     Call("admin_export_requests"),
@@ -251,7 +256,7 @@ async def test_every_operation_answers_what_the_document_says(caller: Caller) ->
     gateway = caller.gateway
     for call in (*PEOPLE, *MONEY, *WAYS):
         await caller.make(call)
-    async with gateway.post() as response:
+    async with gateway.post(headers={"x-gateway-session": "run1"}) as response:
         assert response.status == 200
     for prompt in ("waves", "slow"):
         async with gateway.post({"model": "film", "prompt": prompt, "seconds": "4"}, "/v1/videos") as response:

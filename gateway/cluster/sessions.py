@@ -1,0 +1,45 @@
+"""Ends sessions that another node of the cluster has ended."""
+
+from collections.abc import Collection, Sequence
+
+from gateway.billing.live_limits import LiveLimits
+from gateway.cluster.changes import ChangeFollower
+from gateway.domain.node import Change
+from gateway.proxy.active_requests import ActiveRequests
+
+
+class SessionFollower:
+    """Refuses and cancels the requests of sessions that other nodes have ended. ``follower`` applies other changes.
+
+    The methods return when the changes are in force, and raise ``StoreUnavailable``.
+    """
+
+    def __init__(self, follower: ChangeFollower, limits: LiveLimits, active_requests: ActiveRequests) -> None:
+        self._follower = follower
+        self._limits = limits
+        self._active_requests = active_requests
+
+    async def apply(self, changes: Sequence[Change]) -> None:
+        subjects = {change.id for change in changes if change.kind == "session"}
+        if subjects:
+            await self._read(subjects)
+        await self._follower.apply(changes)
+
+    async def reload(self) -> None:
+        """Read the sessions of all active requests; others are looked up with their next request."""
+        await self._limits.load_sessions()
+        if self._limits.budgets is not None:
+            self._limits.budgets.forget()
+            contexts = [call.context for call in self._active_requests.calls.values()]
+            subjects = {
+                f"{ctx.caller.account.id}:{ctx.attribution.session}" for ctx in contexts if ctx.attribution.session
+            }
+            await self._read(subjects)
+        await self._follower.reload()
+
+    async def _read(self, subjects: Collection[str]) -> None:
+        budgets = self._limits.open_budgets()
+        for subject in subjects:
+            if await budgets.reload(subject):
+                account, _, session = subject.partition(":")
+                self._active_requests.cancel_session(int(account), session)

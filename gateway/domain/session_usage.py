@@ -1,0 +1,59 @@
+"""Usage of sessions, summed from the stored requests. A session is a conversation or a run of an agent."""
+
+from gateway.frozen import frozen
+
+SessionKey = tuple[int, str]
+"""The id of a session's account, and the session's name."""
+
+
+@frozen
+class SessionFilter:
+    """A filter for sessions: those with a matching request. None does not restrict.
+
+    ``since_ms``: settled then or later, in Unix milliseconds. ``before``: only sessions all of whose matching requests
+    have a lower sequence.
+    """
+
+    account_id: int | None = None
+    key_id: int | None = None
+    end_user: str | None = None
+    since_ms: int | None = None
+    before: int | None = None
+
+
+@frozen
+class SessionPage:
+    """A page of sessions, the last used first. ``next``: the ``before`` of the next page; None after the last one."""
+
+    sessions: tuple[SessionKey, ...]
+    next: int | None = None
+
+
+@frozen
+class SessionUsage:
+    """The sums of a session's stored requests.
+
+    Attributes:
+        account: the name of the account, in the last request; so are ``key_id``, ``key_name`` and ``end_user``.
+        started_ms: when the first request arrived, in Unix milliseconds.
+        settled_ms: when the last request was settled.
+        first_prompt_tokens: the length of the first prompt; 0 if no request has one. So is ``last_prompt_tokens``.
+    """
+
+    account: str
+    key_id: int
+    key_name: str
+    end_user: str
+    requests: int
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int
+    cost_nanos: int
+    started_ms: int
+    settled_ms: int
+    first_prompt_tokens: int
+    last_prompt_tokens: int
+
+
+UNUSED = SessionUsage("", 0, "", "", *([0] * 9))
+"""The usage of a session without stored requests."""

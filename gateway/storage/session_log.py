@@ -1,0 +1,133 @@
+"""Lists sessions, and sums up their requests.
+
+One list reads a bounded number of rows, in the order of their sequences, like a list of requests. The sums of its
+sessions are read through the index of sessions.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Row, and_, case, exists, func, select, text
+
+from gateway.domain.session_usage import SessionFilter, SessionKey, SessionPage, SessionUsage
+from gateway.storage.database import Database
+from gateway.storage.request_log import ORDERED_ROWS, SLACK_MS
+from gateway.storage.schema import IS_NAMED, requests
+
+_MAX_LOOKED_UP = 200
+"""Sessions, and rows, per statement."""
+_COLUMNS = requests.c
+_sequence = _COLUMNS.sequence
+_SUMS = ("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
+_HAS_PROMPT = case((_COLUMNS.prompt_tokens > 0, _sequence))
+
+
+class SessionLogRepository:
+    """The sessions in the ``requests`` table. One list reads at most ``max_rows`` rows."""
+
+    def __init__(self, database: Database, max_rows: int = ORDERED_ROWS) -> None:
+        self._database = database
+        self._max_rows = max_rows
+
+    async def list_sessions(self, session_filter: SessionFilter, limit: int) -> SessionPage:
+        """Return the ``limit`` sessions that match and were used last. A page may have fewer, and a ``next``."""
+        ends = [await self._database.read(select(end(_sequence))) for end in (func.min, func.max)]
+        lowest, highest = (rows[0][0] for rows in ends)
+        if highest is None:
+            return SessionPage(())
+        high = min(highest + 1, session_filter.before or highest + 1)
+        low = max(lowest, high - self._max_rows)
+        latest = func.max(_sequence).label("latest")
+        statement = (
+            select(_COLUMNS.account_id, _COLUMNS.session, latest)
+            .where(_sequence >= low, _sequence < high, _COLUMNS.session + "" != "")
+            .where(*_write_conditions(_COLUMNS, session_filter))
+            .group_by(_COLUMNS.account_id, _COLUMNS.session)
+            .order_by(latest.desc())
+            .limit(limit + 1)
+        )
+        if session_filter.before is not None:
+            statement = statement.where(~_is_used_later(session_filter, high))
+        rows = await self._database.read_long(statement)
+        sessions = tuple((row.account_id, row.session) for row in rows[:limit])
+        if len(rows) > limit:
+            return SessionPage(sessions, rows[limit - 1].latest)
+        return SessionPage(sessions, None if low == lowest or await self._is_old(low, session_filter) else low)
+
+    async def find_accounts(self, session: str, account_id: int | None) -> list[int]:
+        """Return the ids of the accounts with requests of this session."""
+        statement = select(_COLUMNS.account_id).where(IS_NAMED["session"], _COLUMNS.session == session).distinct()
+        rows = await self._database.read_long(statement.order_by(_COLUMNS.account_id))
+        return [row.account_id for row in rows if account_id in {None, row.account_id}]
+
+    async def sum_up(self, sessions: Collection[SessionKey]) -> dict[SessionKey, SessionUsage]:
+        """Return the usage of these sessions; those without stored requests are left out."""
+        names, sums = sorted({session for _, session in sessions}), list[Row[Any]]()
+        for first in range(0, len(names), _MAX_LOOKED_UP):
+            sums += await self._database.read_long(_sum_names(names[first : first + _MAX_LOOKED_UP]))
+        sums = [row for row in sums if (row.account_id, row.session) in sessions]
+        rows = await self._find_rows({number for row in sums for number in row[-3:] if number is not None})
+        return {(row.account_id, row.session): _build_usage(row, rows) for row in sums if row.last_row in rows}
+
+    async def _find_rows(self, sequences: Collection[int]) -> dict[int, Row[Any]]:
+        numbers, rows = sorted(sequences), dict[int, Row[Any]]()
+        query = select(
+            _sequence, _COLUMNS.account, _COLUMNS.key_id, _COLUMNS.key_name, _COLUMNS.end_user, _COLUMNS.prompt_tokens
+        )
+        for first in range(0, len(numbers), _MAX_LOOKED_UP):
+            statement = query.where(_sequence.in_(numbers[first : first + _MAX_LOOKED_UP]))
+            rows |= {row.sequence: row for row in await self._database.read(statement)}
+        return rows
+
+    async def _is_old(self, sequence: int, session_filter: SessionFilter) -> bool:
+        """Return whether no row before ``sequence`` can match."""
+        if session_filter.since_ms is None:
+            return False
+        query = select(_COLUMNS.settled_ms).where(_sequence >= sequence).order_by(_sequence).limit(1)
+        return any(row.settled_ms < session_filter.since_ms - SLACK_MS for row in await self._database.read(query))
+
+
+def _write_conditions(columns: Any, session_filter: SessionFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions of rows, written so that SQLite reads them by their sequences."""
+    conditions: list[ColumnElement[bool]] = []
+    for name, neutral_value in (("account_id", 0), ("key_id", 0), ("end_user", "")):
+        value = getattr(session_filter, name)
+        if value is not None:
+            conditions.append(columns[name] + neutral_value == value)
+    if session_filter.since_ms is not None:
+        conditions.append(columns.settled_ms >= session_filter.since_ms)
+    return conditions
+
+
+def _is_used_later(session_filter: SessionFilter, high: int) -> ColumnElement[bool]:
+    """Whether the session of a row is on an earlier page. Read through the index of sessions."""
+    later = requests.alias("later").c
+    is_same = and_(text("later.session != ''"), later.session == _COLUMNS.session)
+    is_same = and_(is_same, later.account_id + 0 == _COLUMNS.account_id, later.sequence >= high)
+    return exists(select(later.sequence).where(is_same, *_write_conditions(later, session_filter)))
+
+
+def _sum_names(names: Sequence[str]) -> Any:
+    """Select the sums of sessions; the last three columns are the last row, the first and the last with a prompt."""
+    return (
+        select(
+            _COLUMNS.account_id,
+            _COLUMNS.session,
+            func.count().label("requests"),
+            *(func.sum(_COLUMNS[name]).label(name) for name in _SUMS),
+            func.min(_COLUMNS.started_ms).label("started_ms"),
+            func.max(_COLUMNS.settled_ms).label("settled_ms"),
+            func.max(_sequence).label("last_row"),
+            func.min(_HAS_PROMPT).label("first_prompt"),
+            func.max(_HAS_PROMPT).label("last_prompt"),
+        )
+        .where(IS_NAMED["session"], _COLUMNS.session.in_(names))
+        .group_by(_COLUMNS.account_id, _COLUMNS.session)
+    )
+
+
+def _build_usage(sums: Row[Any], rows: dict[int, Row[Any]]) -> SessionUsage:
+    last_row = rows[sums.last_row]
+    prompts = [rows[number].prompt_tokens if number in rows else 0 for number in (sums.first_prompt, sums.last_prompt)]
+    amounts = [int(getattr(sums, name)) for name in ("requests", *_SUMS, "started_ms", "settled_ms")]
+    return SessionUsage(last_row.account, last_row.key_id, last_row.key_name, last_row.end_user, *amounts, *prompts)

@@ -1,0 +1,82 @@
+"""The budgets of sessions, and which sessions were ended, in the database."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import attrs
+from sqlalchemy import Row, Select, select
+
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.request_budget import SessionState
+from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.audit_log import add_row
+from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
+from gateway.storage.schema import session_states
+
+_MAX_LOOKED_UP = 500
+"""Sessions per statement."""
+_COLUMNS = session_states.c
+_QUERY: Select[Any] = select(_COLUMNS.subject, _COLUMNS.limit_nanos, _COLUMNS.status, _COLUMNS.ended_ms)
+
+
+class SessionStateRepository:
+    """The ``session_states`` table. A session without a budget has a row only if it was ended."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, subject: str) -> SessionState:
+        """Return the state of a session; an empty one if none is stored."""
+        rows = await self._database.read_first(_QUERY.where(_COLUMNS.subject == subject))
+        return _parse(rows[0]) if rows else SessionState(subject)
+
+    async def list_newest(self, count: int) -> list[SessionState]:
+        """Return the ``count`` states that were changed last, the oldest of them first."""
+        rows = await self._database.read(_QUERY.order_by(_COLUMNS.changed_ms.desc(), _COLUMNS.subject).limit(count))
+        return [_parse(row) for row in reversed(rows)]
+
+    async def list_states(self, subjects: Collection[str]) -> dict[str, SessionState]:
+        """Return the stored states of these sessions."""
+        names, states = list(subjects), dict[str, SessionState]()
+        for first in range(0, len(names), _MAX_LOOKED_UP):
+            statement = _QUERY.where(_COLUMNS.subject.in_(names[first : first + _MAX_LOOKED_UP]))
+            states |= _index(map(_parse, await self._database.read(statement)))
+        return states
+
+    async def put_budget(self, state: SessionState, now_ms: int) -> None:
+        """Store the budget of a session. Whether the session was ended does not change."""
+
+        async def work(connection: AsyncConnection) -> None:
+            await _put(connection, state, {"limit_nanos": state.limit_nanos, "status": state.status}, now_ms)
+
+        await self._database.write_shared(work)
+
+    async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
+        """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""
+
+        async def work(connection: AsyncConnection) -> SessionState:
+            rows = (await connection.execute(_QUERY.where(_COLUMNS.subject == subject).with_for_update())).all()
+            state = _parse(rows[0]) if rows else SessionState(subject)
+            if state.ended_ms is None:
+                await _put(connection, state, {"ended_ms": now_ms}, now_ms)
+                await add_row(connection, audit)
+            return attrs.evolve(state, ended_ms=state.ended_ms or now_ms)
+
+        return await self._database.write(work)
+
+
+async def _put(connection: AsyncConnection, state: SessionState, changes: dict[str, Any], now_ms: int) -> None:
+    changes = {**changes, "changed_ms": now_ms}
+    statement = insert_for(connection.dialect.name, session_states).values(
+        subject=state.subject, account_id=state.account_id, **changes
+    )
+    await connection.execute(statement.on_conflict_do_update(index_elements=["subject"], set_=changes))
+
+
+def _parse(row: Row[Any]) -> SessionState:
+    return SessionState(row.subject, row.limit_nanos, row.status, row.ended_ms)
+
+
+def _index(states: Iterable[SessionState]) -> dict[str, SessionState]:
+    return {state.subject: state for state in states}
