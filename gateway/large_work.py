@@ -38,9 +38,9 @@ async def run_by_size(size: int, work: Callable[[Unpack[Args]], T], *args: *Args
 
 async def run_in_thread(work: Callable[[Unpack[Args]], T], *args: *Args) -> T:
     """Run ``work`` in a thread; wait for it even if cancelled, because the caller may reuse the arguments."""
-    working = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
+    work_future = asyncio.get_running_loop().run_in_executor(_WORKERS, work, *args)
     try:
-        return await asyncio.shield(working)
+        return await asyncio.shield(work_future)
     except asyncio.CancelledError:
-        await asyncio.wait([working])
+        await asyncio.wait([work_future])
         raise

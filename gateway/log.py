@@ -288,10 +288,10 @@ def _set_processors(write: WriteLine, level: int) -> None:
     """Replace every logger's processors, in place: a logger used before keeps a reference to the list."""
     processors = structlog.get_config()["processors"]
     processors[:] = [write] if level <= logging.INFO else [partial(_drop_below, level), write]
-    filtering = structlog.make_filtering_bound_logger(min(level, logging.INFO))
+    filtering_class = structlog.make_filtering_bound_logger(min(level, logging.INFO))
     structlog.configure(
         processors=processors,
-        wrapper_class=type("LineLogger", (_LineLogger, filtering), {}),
+        wrapper_class=type("LineLogger", (_LineLogger, filtering_class), {}),
         logger_factory=LineWriter,
         cache_logger_on_first_use=True,
     )

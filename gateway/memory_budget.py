@@ -18,41 +18,41 @@ either."""
 class Loan:
     """The memory that one request has borrowed. ``close`` returns the memory once; deleting this object does the same.
 
-    ``held`` are the bytes borrowed now. ``fetched`` is the content fetched for the prompt, by URL, kept for further
-    attempts of the same request.
+    ``held_bytes`` are the bytes borrowed now. ``media_by_url`` is the content fetched for the prompt, by URL, kept for
+    further attempts of the same request.
     """
 
-    __slots__ = ("_budget", "fetched", "held")
+    __slots__ = ("_budget", "held_bytes", "media_by_url")
 
     def __init__(self, budget: "MemoryBudget") -> None:
         self._budget = budget
-        self.held = 0
-        self.fetched: dict[str, Any] = {}
+        self.held_bytes = 0
+        self.media_by_url: dict[str, Any] = {}
 
     @property
     def room(self) -> int:
-        return self._budget.max_each - self.held
+        return self._budget.max_loan_bytes - self.held_bytes
 
     def take(self, size: int, description: str, param: str | None = None) -> None:
         """Borrow ``size`` bytes. Raises ``RequestTooLarge``, or ``Overloaded`` if others have borrowed too much."""
         budget = self._budget
         if size > self.room:
-            needed_mib, limit_mib = -(-(self.held + size) // _MIB), budget.max_each // _MIB
+            needed_mib, limit_mib = -(-(self.held_bytes + size) // _MIB), budget.max_loan_bytes // _MIB
             message = f"{description} needs {needed_mib} MB of memory, and one request may need {limit_mib} MB"
             raise RequestTooLarge(message, param=param)
-        if budget.held + size > budget.max_bytes:
+        if budget.held_bytes + size > budget.max_bytes:
             message = "Conversations, files and compressed bodies of other requests use the memory: send this later"
             raise Overloaded(message, param=param, retry_after_s=RETRY_S)
-        self.held += size
-        budget.held += size
+        self.held_bytes += size
+        budget.held_bytes += size
 
     def release(self, size: int) -> None:
-        size = min(size, self.held)
-        self.held -= size
-        self._budget.held -= size
+        size = min(size, self.held_bytes)
+        self.held_bytes -= size
+        self._budget.held_bytes -= size
 
     def close(self) -> None:
-        self.release(self.held)
+        self.release(self.held_bytes)
 
     __del__ = close
 
@@ -68,8 +68,8 @@ class MemoryBudget:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self.max_each = max_bytes // 2
-        self.held = 0
+        self.max_loan_bytes = max_bytes // 2
+        self.held_bytes = 0
 
     async def take_spare(self, loan: Loan, size: int) -> None:
         """Borrow ``size`` bytes for ``loan``, at most its ``room``.
@@ -77,7 +77,7 @@ class MemoryBudget:
         First wait until half of the memory stays free for requests, or no memory is borrowed.
         """
         size = min(size, loan.room)
-        while self.held and self.held + size > self.max_each:  # noqa: ASYNC110 - a batch has a day: polling will do
+        while self.held_bytes and self.held_bytes + size > self.max_loan_bytes:  # noqa: ASYNC110 - a batch has a day: polling will do
             await asyncio.sleep(RETRY_S)
         loan.take(size, "A line")
 

@@ -29,16 +29,16 @@ class RetentionClock:
         self.ahead_s = 0.0 if newest_s is None else now_s - newest_s
         self._base_s = now_s - max(0.0, self.ahead_s)
         self._base_monotonic_s = monotonic()
-        self._doubted_since: float | None = None
+        self._doubted_since_s: float | None = None
 
     def now(self) -> float:
         """Return the machine's time. After a sudden jump, return the time that the monotonic clock has counted."""
         now_s, monotonic_s = self._clock(), self._monotonic()
         expected_s = self._base_s + monotonic_s - self._base_monotonic_s
         if now_s > expected_s + SLACK_S:
-            if self._doubted_since is None:
-                self._doubted_since = monotonic_s
-            if monotonic_s - self._doubted_since < JUMP_ACCEPTED_AFTER_S:
+            if self._doubted_since_s is None:
+                self._doubted_since_s = monotonic_s
+            if monotonic_s - self._doubted_since_s < JUMP_ACCEPTED_AFTER_S:
                 return expected_s
-        self._base_s, self._base_monotonic_s, self._doubted_since = now_s, monotonic_s, None
+        self._base_s, self._base_monotonic_s, self._doubted_since_s = now_s, monotonic_s, None
         return now_s

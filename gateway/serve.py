@@ -67,28 +67,28 @@ def _find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callable[[str, StartupInfo], None]) -> None:
     host, sockets = _open_sockets(options.config.server, manager)
-    loop, drain, stopping = asyncio.get_running_loop(), DrainState(), asyncio.Event()
+    loop, drain, stop_event = asyncio.get_running_loop(), DrainState(), asyncio.Event()
     services_future: asyncio.Future[Services] = loop.create_future()
     reloads: set[asyncio.Task[None]] = set()
     watchdog = loop.create_task(manager.keep_watchdog())
     for name in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(name, _stop, drain, stopping)
+        loop.add_signal_handler(name, _stop, drain, stop_event)
     loop.add_signal_handler(signal.SIGHUP, _start_reload, services_future, reloads)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # blocked by the command until the handler is set
-    settings = _find_settings(options.config.server, inherits_sockets=bool(manager.listening))
+    settings = _find_settings(options.config.server, inherits_sockets=bool(manager.socket_count))
     try:
         async with open_runner(options, drain, **settings) as runner, _end_reloads(reloads):
             for sock in sockets:
                 await _make_site(runner, sock, options.certificate).start()
             services = runner.app[SERVICES]
-            local = _announce(options, host, sockets[0].getsockname()[1])
-            address = options.config.server.base_url or local
+            local_address = _announce(options, host, sockets[0].getsockname()[1])
+            address = options.config.server.base_url or local_address
             log.info("gateway_started", url=address, version=__version__, pid=os.getpid())
             _tune_garbage_collector()
             on_ready(address, await _get_startup_info(services))
             services_future.set_result(services)
             manager.notify("READY=1")
-            await stopping.wait()
+            await stop_event.wait()
             manager.notify("STOPPING=1")
             log.info("gateway_stopping", running=drain.active_count)
             if options.config.server.shutdown_delay_s:
@@ -149,7 +149,7 @@ def _find_settings(server: ServerSection, *, inherits_sockets: bool) -> dict[str
     return {
         "handler_cancellation": True,
         "keepalive_timeout": server.keepalive_s,
-        "limits": compute_limits(raise_descriptors(), server.max_connections, server.max_connections_per_address),
+        "limits": compute_limits(raise_descriptor_limit(), server.max_connections, server.max_connections_per_address),
         "inherited": inherits_sockets,
         "read_bufsize": READ_BUFFER,
         "shutdown_timeout": SHUTDOWN_TIMEOUT_S,
@@ -186,11 +186,11 @@ def _has_real_models(catalog: ModelCatalog) -> bool:
     )
 
 
-def _stop(drain: DrainState, stopping: asyncio.Event) -> None:
+def _stop(drain: DrainState, stop_event: asyncio.Event) -> None:
     """Handle SIGTERM and SIGINT: stop; a second one aborts running requests."""
-    if stopping.is_set():
+    if stop_event.is_set():
         drain.hurried = True
-    stopping.set()
+    stop_event.set()
 
 
 def _start_reload(services_future: asyncio.Future[Services], reloads: set[asyncio.Task[None]]) -> None:
@@ -210,7 +210,7 @@ def _ignore_reload() -> None:
     """Handle SIGHUP while the gateway stops: without a handler the signal would kill the process."""
 
 
-def raise_descriptors() -> int:
+def raise_descriptor_limit() -> int:
     """Raise the limit of open files to the hard limit; return the limit in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     new_limit = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)

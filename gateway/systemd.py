@@ -22,19 +22,19 @@ log = structlog.stdlib.get_logger(__name__)
 class ServiceManager:
     """The manager that started this process.
 
-    ``listening`` is the number of inherited sockets, one for each ``ListenStream=`` line. ``path`` is the address
+    ``socket_count`` is the number of inherited sockets, one for each ``ListenStream=`` line. ``path`` is the address
     of the socket for messages; empty if the manager wants no messages. After ``timeout_us`` microseconds without a
     message the manager restarts the service; 0 means never.
     """
 
-    listening: int = 0
+    socket_count: int = 0
     path: str = ""
     timeout_us: int = 0
 
     def open_sockets(self) -> list[socket.socket]:
         """Return the inherited sockets. Raises ``OSError`` if a descriptor is not a TCP socket."""
         sockets = []
-        for descriptor in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + self.listening):
+        for descriptor in range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + self.socket_count):
             os.set_inheritable(descriptor, False)
             sock = socket.socket(fileno=descriptor)
             sockets.append(sock)
@@ -64,13 +64,13 @@ class ServiceManager:
 def find_manager(environ: MutableMapping[str, str]) -> ServiceManager:
     """Read the manager's variables from the environment and remove them: they are not meant for child processes."""
     own_pid = str(os.getpid())
-    pid, socket_count, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
-    path, timeout, watched = (
+    pid, socket_count_text, _ = (environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
+    path, timeout, watchdog_pid = (
         environ.pop(name, default)
         for name, default in (("NOTIFY_SOCKET", ""), ("WATCHDOG_USEC", ""), ("WATCHDOG_PID", own_pid))
     )
     return ServiceManager(
-        int(socket_count) if pid == own_pid and socket_count.isdecimal() else 0,
+        int(socket_count_text) if pid == own_pid and socket_count_text.isdecimal() else 0,
         path,
-        int(timeout) if watched == own_pid and timeout.isdecimal() else 0,
+        int(timeout) if watchdog_pid == own_pid and timeout.isdecimal() else 0,
     )

@@ -32,7 +32,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.domain.price import Price
-from gateway.storage.sqlite_database import READERS
+from gateway.storage.sqlite_database import READER_COUNT
 from scripts.soak_parts.calls import KINDS, Caller, Site
 from scripts.soak_parts.edits import EDITS, Operator
 from scripts.soak_parts.marks import Marks
@@ -215,7 +215,7 @@ class Soak:
         # hold locks (https://www.sqlite.org/src/file/src/os_unix.c, "UnixUnusedFd").
         for name in ("gateway.db", "gateway.db-wal"):
             path = str(self.gateway.data / name)
-            files[path] = max(files[path], READERS + 2)
+            files[path] = max(files[path], READER_COUNT + 2)
         return Rest(health["tasks"] - health["connections"], files)  # a client's connection has a task
 
     def _compare(self, before: Rest, after: Rest) -> None:

@@ -25,7 +25,7 @@ def test_a_loan_is_bounded_for_one_and_for_all_and_given_back_once() -> None:
     first, second, third = Request(), Request(), Request()
     with pytest.raises(RequestTooLarge, match=r"The prompt needs 5 MB of memory, and one request may need 4 MB") as big:
         budget.lend(first).take(4 * MIB + 1, "The prompt", "input")
-    assert (big.value.status, big.value.param, budget.held) == (413, "input", 0)
+    assert (big.value.status, big.value.param, budget.held_bytes) == (413, "input", 0)
     for request in (first, second):
         budget.lend(request).take(4 * MIB, "The prompt")
     with pytest.raises(Overloaded, match="of other requests use the memory") as full:
@@ -35,12 +35,12 @@ def test_a_loan_is_bounded_for_one_and_for_all_and_given_back_once() -> None:
     for _ in range(2):
         close_loan(second)
         loan.close()
-    assert budget.held == 4 * MIB
+    assert budget.held_bytes == 4 * MIB
     close_loan(first)
     lost = Loan(budget)
     lost.take(4 * MIB, "The prompt")
     del lost  # without being closed
-    assert budget.held == 0
+    assert budget.held_bytes == 0
     budget.lend(third).take(4 * MIB, "The prompt")
 
 

@@ -39,10 +39,12 @@ class AppriseSender:
     def _notify(self, alert: Alert) -> str | None:
         with apprise.LogCapture(  # type: ignore[no-untyped-call]
             level=apprise.logging.WARNING, fmt="%(message)s"
-        ) as captured:
-            delivered = self._client.notify(alert.message, title=TITLE, notify_type=find_type(alert))
-            log_text = captured.getvalue().strip()
-        return None if delivered else log_text.splitlines()[-1] if log_text else "The service did not take the message"
+        ) as captured_log:
+            is_delivered = self._client.notify(alert.message, title=TITLE, notify_type=find_type(alert))
+            log_text = captured_log.getvalue().strip()
+        return (
+            None if is_delivered else log_text.splitlines()[-1] if log_text else "The service did not take the message"
+        )
 
 
 def find_type(alert: Alert) -> apprise.NotifyType:

@@ -59,7 +59,7 @@ class AlertConditions:
     limits: LimitWatch
     read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
     leads: Callable[[], bool] = lambda: True
-    _replaced: ReplacedStore = attrs.Factory(ReplacedStore)
+    _last_replacement: ReplacedStore = attrs.Factory(ReplacedStore)
     _keys: tuple[ApiKey, ...] = ()
     _owners: tuple[Account, ...] = ()
     _names: dict[int, str] = attrs.Factory(dict)
@@ -76,21 +76,22 @@ class AlertConditions:
             await self._read_keys(now_s)
             await self._read_budgets()
             await self._read_store_replacement()
-        channels = find_channels(self.load_balancer)
-        spending = await self.spending.check(partial(self._list_limits, now_s), self._name_spenders)
-        limits = await self.limits.check(self._name_spenders)
+        channel_findings = find_channels(self.load_balancer)
+        spending_findings = await self.spending.check(partial(self._list_limits, now_s), self._name_spenders)
+        limit_findings = await self.limits.check(self._name_spenders)
         conditions = chain(
             own_conditions,
-            channels.conditions,
+            channel_findings.conditions,
             find_budgets(self.accounting, self._name_owners(), self.accounting.day_at(now_s)),
             find_unpriced_models(self.list_unpriced_models()),
-            find_store_replacement(self._replaced, now_s),
+            find_store_replacement(self._last_replacement, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
-            spending.conditions,
-            limits.conditions,
+            spending_findings.conditions,
+            limit_findings.conditions,
         )
-        healthy = channels.well if problem else channels.well | {_STORE_SUBJECT}
-        return Findings(tuple(conditions), channels.unknown | spending.unknown | limits.unknown, healthy)
+        healthy = channel_findings.well if problem else channel_findings.well | {_STORE_SUBJECT}
+        unknown_subjects = channel_findings.unknown | spending_findings.unknown | limit_findings.unknown
+        return Findings(tuple(conditions), unknown_subjects, healthy)
 
     async def _find_store_problem(self) -> str | None:
         try:
@@ -119,7 +120,7 @@ class AlertConditions:
     async def _read_store_replacement(self) -> None:
         if self.read_replaced is not None:
             with suppress(StoreUnavailable):
-                self._replaced = await self.read_replaced()
+                self._last_replacement = await self.read_replaced()
 
     def _name_owners(self) -> dict[tuple[Owner, int], str]:
         names: dict[tuple[Owner, int], str] = {("account", number): name for number, name in self._names.items()}
@@ -137,8 +138,11 @@ class AlertConditions:
     def _list_limits(self, now_s: float) -> Iterator[LimitUse]:
         """Yield the quotas of all keys and accounts."""
         names, day, unspent = self._name_owners(), self.accounting.day_at(now_s), Balance("key")
-        owned: tuple[tuple[Owner, Sequence[Account | ApiKey]], ...] = (("account", self._owners), ("key", self._keys))
-        for kind, owners in owned:
+        owners_by_kind: tuple[tuple[Owner, Sequence[Account | ApiKey]], ...] = (
+            ("account", self._owners),
+            ("key", self._keys),
+        )
+        for kind, owners in owners_by_kind:
             balances = dict(self.accounting.list_balances(kind))
             for owner in owners:
                 name = f"{kind} {names[kind, owner.id]}"

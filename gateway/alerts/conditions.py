@@ -74,17 +74,17 @@ def _usd(nanos: int) -> str:
 def find_channels(load_balancer: LoadBalancer) -> Findings:
     """Return failing channels, keys that providers refuse, and the channels that are healthy or in an unknown state."""
     conditions: list[Condition] = []
-    undecided: set[Subject] = set()
-    healthy: set[Subject] = set()
+    undecided_subjects: set[Subject] = set()
+    healthy_subjects: set[Subject] = set()
     for state in load_balancer.channels.values():
         name, channel_fields = state.channel.name, describe_state(state, load_balancer, {})
         health, reason = channel_fields["health"], channel_fields["health_reason"] or "no reason is known"
         refused_conditions = list(_find_refused_keys(name, channel_fields["keys"]))
         conditions += refused_conditions
         if health in _UNDECIDED_HEALTH:
-            undecided.add(("channel_failing", name))
+            undecided_subjects.add(("channel_failing", name))
         elif health == "healthy":
-            healthy.add(("channel_failing", name))
+            healthy_subjects.add(("channel_failing", name))
         elif health in {"failing", "cooling_down"}:
             conditions.append(
                 Condition(
@@ -94,7 +94,7 @@ def find_channels(load_balancer: LoadBalancer) -> Findings:
                     f"the model. See: gateway channels show {name}",
                 )
             )
-    return Findings(tuple(conditions), frozenset(undecided), frozenset(healthy))
+    return Findings(tuple(conditions), frozenset(undecided_subjects), frozenset(healthy_subjects))
 
 
 def _find_refused_keys(channel: str, keys: Sequence[ChannelKeyView]) -> Iterator[Condition]:
@@ -133,18 +133,18 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
         )
 
 
-def find_store_replacement(replaced: ReplacedStore, now_s: float) -> Iterator[Condition]:
+def find_store_replacement(replacement: ReplacedStore, now_s: float) -> Iterator[Condition]:
     """Yield the condition that another server replaced the store within the last day."""
-    if not replaced.found_ms or now_s - replaced.found_ms / 1000 > _DAY_S:
+    if not replacement.found_ms or now_s - replacement.found_ms / 1000 > _DAY_S:
         return
-    new_changes = [change for change in replaced.changes if change.found_ms == replaced.found_ms]
-    reapplied = sum(change.applied != "{}" for change in new_changes)
+    new_changes = [change for change in replacement.changes if change.found_ms == replacement.found_ms]
+    reapplied_count = sum(change.applied != "{}" for change in new_changes)
     yield Condition(
         "store_replaced",
-        build_time(replaced.found_ms // 1000),
+        build_time(replacement.found_ms // 1000),
         f"Another server, or an older state, has replaced the database; it lacked {len(new_changes)} of the last "
         "changes. "
-        f"What took rights away was applied again, in {reapplied} of them. See: gateway nodes lost-changes",
+        f"What took rights away was applied again, in {reapplied_count} of them. See: gateway nodes lost-changes",
     )
 
 

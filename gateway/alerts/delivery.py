@@ -48,7 +48,7 @@ class AlertTarget:
         self._clock = clock
         self._pause = pause
         self._queued_alerts: deque[Alert] = deque()
-        self._arrived = asyncio.Event()
+        self._arrival_event = asyncio.Event()
 
     def put(self, alert: Alert) -> None:
         if alert.kind not in self.status.kinds:
@@ -57,14 +57,14 @@ class AlertTarget:
             dropped_alert = self._queued_alerts.popleft()
             self._note_failure(dropped_alert, "too many alerts wait for this target")
         self._queued_alerts.append(alert)
-        self._arrived.set()
+        self._arrival_event.set()
 
     async def run(self) -> None:
         while True:
-            await self._arrived.wait()
+            await self._arrival_event.wait()
             while self._queued_alerts:
                 await self._deliver(self._queued_alerts.popleft())
-            self._arrived.clear()
+            self._arrival_event.clear()
 
     async def try_once(self, alert: Alert) -> str | None:
         try:

@@ -66,7 +66,7 @@ class SpendingWatch:
         if not limit_uses and not settings.anomaly_factor:
             return Findings()
         costs = await self._read_costs(now_s // HOUR_S)
-        conditions = [*find_burning(limit_uses, costs, now_s, settings.burn_rate)]
+        conditions = [*find_burning_limits(limit_uses, costs, now_s, settings.burn_rate)]
         if settings.anomaly_factor:
             conditions += await self._find_anomalies(costs, list_names(), settings)
         return Findings(
@@ -123,7 +123,9 @@ class SpendingWatch:
             self._earlier_costs[(account_id, key_id), hour] = [costs.get(earlier_hour, 0) for earlier_hour in hours]
 
 
-def find_burning(limit_uses: Iterable[LimitUse], costs: HourCosts, now_s: int, factor: float) -> Iterator[Condition]:
+def find_burning_limits(
+    limit_uses: Iterable[LimitUse], costs: HourCosts, now_s: int, factor: float
+) -> Iterator[Condition]:
     """Yield the limits that the last hour's pace uses up in less than 1 / ``factor`` of what is left of the window.
 
     The last hour is what the running hour has cost, and the rest of the sixty minutes of the one before.

@@ -52,7 +52,7 @@ class AlertWatcher:
         self._clock = clock
         self._sent_alerts: dict[Subject, OpenAlert] | None = None
         self._is_own = False
-        self._checking = asyncio.Lock()
+        self._check_lock = asyncio.Lock()
         self._unstored_keys: set[Subject] = set()
 
     async def run(self) -> None:
@@ -62,7 +62,7 @@ class AlertWatcher:
 
     async def check(self) -> None:
         """Send new conditions, and recoveries. Changes that cannot be stored now are stored by a later check."""
-        async with self._checking:
+        async with self._check_lock:
             findings = await self._collect()
             if self._is_own and not findings.own:  # this node has become the leader; the previous one has sent alerts
                 self._sent_alerts = None
@@ -72,16 +72,16 @@ class AlertWatcher:
             changed_keys = self._send_new_alerts(findings.conditions, sent_alerts, now_s) | self._close_ended_alerts(
                 findings, sent_alerts, now_s
             )
-            expired = {
+            expired_keys = {
                 key
                 for key, alert in sent_alerts.items()
                 if not alert.open
                 and now_s - alert.since_s >= REPEAT_AFTER_S
                 and (key[0] in PROCESS_KINDS or not findings.own)
             }
-            for key in expired:
+            for key in expired_keys:
                 del sent_alerts[key]
-            await self._store(changed_keys | expired, sent_alerts)
+            await self._store(changed_keys | expired_keys, sent_alerts)
 
     async def test(self, name: str | None = None) -> list[dict[str, Any]]:
         """Send a test alert to one target, or to all; return the result of each, as JSON."""

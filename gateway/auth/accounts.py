@@ -146,8 +146,8 @@ class AccountService:
         }
         visible_keys = [key for key in keys if key.account_id in names]
         await self._accounting.refresh(*visible_keys)
-        used_ms_by_key = await self._find_uses(visible_keys)
-        return [self._show_key(key, names[key.account_id], used_ms_by_key) for key in visible_keys]
+        last_used_ms_by_key = await self._find_uses(visible_keys)
+        return [self._show_key(key, names[key.account_id], last_used_ms_by_key) for key in visible_keys]
 
     async def get_key(self, key_id: int, actor: Actor = OPERATOR) -> Fields:
         key = await self.get_stored_key(key_id, actor)
@@ -173,9 +173,9 @@ class AccountService:
                 await self._check_key_count(account)
                 if spec.group is None and account.groups:
                     spec = attrs.evolve(spec, group=account.groups[0])
-            self._check_key(spec, self.new_key(account, ""), account, actor)
+            self._check_key(spec, self.make_blank_key(account, ""), account, actor)
             secret = spec.secret or make_secret()
-            new_key = self.new_key(account, secret)
+            new_key = self.make_blank_key(account, secret)
             if actor.scope is None:
                 new_key = attrs.evolve(new_key, locked=lock_fields(spec.apply(new_key), fields).locked)
             key = await self.register.add_key(spec, new_key, account, actor)
@@ -215,15 +215,15 @@ class AccountService:
 
         No audit row is written, because it would have the name.
         """
-        renamed = 0
+        renamed_count = 0
         async with self.change_lock:
             for key in await self.register.keys.list_keys():
                 if key.user in names and not key.declared and account_id in {None, key.account_id}:
                     await self.register.keys.put_key(attrs.evolve(key, user=new_name), original=key)
-                    renamed += 1
-            if renamed:
+                    renamed_count += 1
+            if renamed_count:
                 await self.directory.reload()
-        return renamed
+        return renamed_count
 
     async def rotate_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         """Give a key a new ``secret``, returned only here. The former secret stays valid for the overlap.
@@ -255,7 +255,7 @@ class AccountService:
             await self.register.delete_key(key, actor)
             await self.directory.reload()
 
-    def new_key(self, account: Account, secret: str) -> ApiKey:
+    def make_blank_key(self, account: Account, secret: str) -> ApiKey:
         """Return a key of ``account`` with default settings and without a name; it is not stored."""
         return ApiKey(
             id=0,
@@ -338,14 +338,14 @@ class AccountService:
     def _show_account(self, account: Account) -> Fields:
         return build_account_fields(account) | self._accounting.describe(account)
 
-    def _show_key(self, key: ApiKey, account: str, used_ms_by_key: Mapping[int, int]) -> Fields:
+    def _show_key(self, key: ApiKey, account: str, last_used_ms_by_key: Mapping[int, int]) -> Fields:
         now_s = self._clock()
-        last_used_s = max(self.directory.find_last_use(key.id) or 0, used_ms_by_key.get(key.id, 0) // 1000)
-        expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
+        last_used_s = max(self.directory.find_last_use(key.id) or 0, last_used_ms_by_key.get(key.id, 0) // 1000)
+        has_expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
             **build_key_fields(key, account),
-            **({"status": "expired"} if expired else {}),
+            **({"status": "expired"} if has_expired else {}),
             "former_until": None if former_until_s is None else build_time(former_until_s),
             "last_used_at": build_time(int(last_used_s)) if last_used_s else None,
             **self._accounting.describe(key),
@@ -365,13 +365,13 @@ def make_secret() -> str:
     return KEY_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH))
 
 
-def parse_change(current: Fields, change: Fields, kind: type[T]) -> T:
-    """Return the specification of an account or key with the fields ``current``, changed by ``change``.
+def parse_change(current_fields: Fields, change: Fields, kind: type[T]) -> T:
+    """Return the specification of an account or key with the fields ``current_fields``, changed by ``change``.
 
     Null in ``change`` resets a field. Raises ``InvalidRequest``.
     """
     names = {field.name for field in attrs.fields(kind)}
-    current_values = {name: value for name, value in current.items() if name in names and value is not None}
+    current_values = {name: value for name, value in current_fields.items() if name in names and value is not None}
     if "quota_usd" in change and "quota_period" not in change and current_values.get("quota_period") == "none":
         del current_values["quota_period"]
     values = current_values | change

@@ -39,13 +39,13 @@ async def _declare_accounts(service: AccountService, specs: Iterable[AccountSpec
     known_accounts = {account.name: account for account in await register.list_accounts(FILE)}
     accounts = dict(known_accounts)
     for spec in specs:
-        current = known_accounts.pop(spec.name, None)
-        if current is None:
+        current_account = known_accounts.pop(spec.name, None)
+        if current_account is None:
             accounts[spec.name] = await register.add_account(spec, FILE, declared=True)
             continue
-        accounts[spec.name] = declared_account = attrs.evolve(spec.apply(current), declared=True)
-        if declared_account != current:
-            await register.put_account(current, declared_account, FILE)
+        accounts[spec.name] = declared_account = attrs.evolve(spec.apply(current_account), declared=True)
+        if declared_account != current_account:
+            await register.put_account(current_account, declared_account, FILE)
     for account in known_accounts.values():
         if account.declared:
             await register.put_account(account, attrs.evolve(account, declared=False, status="disabled"), FILE)
@@ -59,14 +59,14 @@ async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accou
     known_keys = {(key.account_id, key.name): key for key in await _free_secrets(service, specs_by_path, by_id)}
     for path, spec in specs_by_path.items():
         account = by_id[path[0]]
-        new_key = attrs.evolve(service.new_key(account, spec.secret or ""), declared=True)
-        current = known_keys.pop(path, None)
-        if current is None:
+        new_key = attrs.evolve(service.make_blank_key(account, spec.secret or ""), declared=True)
+        current_key = known_keys.pop(path, None)
+        if current_key is None:
             await register.add_key(spec, new_key, account, FILE)
             continue
-        declared_key = spec.apply(attrs.evolve(new_key, id=current.id, created_ms=current.created_ms))
-        if declared_key != current:
-            await register.put_key(current, declared_key, account, FILE)
+        declared_key = spec.apply(attrs.evolve(new_key, id=current_key.id, created_ms=current_key.created_ms))
+        if declared_key != current_key:
+            await register.put_key(current_key, declared_key, account, FILE)
     for key in known_keys.values():
         if key.declared:
             declared_key = lock_fields(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
@@ -88,8 +88,8 @@ async def _free_secrets(
         if key.former_digest is not None and paths.get(key.former_digest, key_path) != key_path:
             freed_key = attrs.evolve(freed_key, former_digest=None, former_until_s=None)
         if paths.get(key.digest, key_path) != key_path:
-            unusable = secrets.token_bytes(len(key.digest))
-            freed_key = attrs.evolve(freed_key, digest=unusable, status="disabled")
+            unusable_digest = secrets.token_bytes(len(key.digest))
+            freed_key = attrs.evolve(freed_key, digest=unusable_digest, status="disabled")
         if freed_key is not key:
             keys[index] = freed_key
             await service.register.put_key(key, freed_key, accounts[key.account_id], FILE)

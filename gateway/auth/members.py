@@ -24,7 +24,7 @@ _SHOWN_FIELDS = ("name", "role", "status")
 """Fields whose old and new values appear in the audit log."""
 
 
-class Members:
+class MemberService:
     """Administers members and the links that invite them.
 
     ``change_lock`` is held during every change of a member. Accounts use the same lock, because removing a member or an
@@ -102,32 +102,34 @@ class Members:
 
     async def edit(self, member_id: int, spec: MemberSpec, actor: Actor = OPERATOR) -> Fields:
         """Change the fields that ``spec`` names. A changed role or status ends the member's sessions."""
-        current = await self._get(member_id)
+        current_member = await self._get(member_id)
         changed_member = attrs.evolve(
-            current,
-            name=current.name if spec.name is None else parse_member_name(spec.name),
-            role=spec.role or current.role,
-            status=spec.status or current.status,
+            current_member,
+            name=current_member.name if spec.name is None else parse_member_name(spec.name),
+            role=spec.role or current_member.role,
+            status=spec.status or current_member.status,
         )
         if spec.second_factor is False:
             changed_member = attrs.evolve(changed_member, totp=None, recovery=(), passkeys=0)
         if spec.passkeys is False:
             changed_member = attrs.evolve(changed_member, passkeys=0)
-        differences = find_difference(current, changed_member)
+        differences = find_difference(current_member, changed_member)
         if differences:
             detail: Fields = {
-                name: [getattr(current, name), getattr(changed_member, name)]
+                name: [getattr(current_member, name), getattr(changed_member, name)]
                 for name in _SHOWN_FIELDS
                 if name in differences
             }
-            if current.has_second_factor != changed_member.has_second_factor:
+            if current_member.has_second_factor != changed_member.has_second_factor:
                 detail["second_factor"] = [True, False]
-            if current.passkeys != changed_member.passkeys:
-                detail["passkeys"] = [current.passkeys, 0]
-            audit = self._build_audit_row(actor, "member.edited", current.account_id, current.name, detail)
+            if current_member.passkeys != changed_member.passkeys:
+                detail["passkeys"] = [current_member.passkeys, 0]
+            audit = self._build_audit_row(
+                actor, "member.edited", current_member.account_id, current_member.name, detail
+            )
             ends_sessions = bool(differences & {"role", "status"})
             async with self.change_lock:
-                await self._members.put_member(current, changed_member, audit, end_sessions=ends_sessions)
+                await self._members.put_member(current_member, changed_member, audit, end_sessions=ends_sessions)
         return _show(changed_member, await self._name_accounts())
 
     async def delete(self, member_id: int, actor: Actor = OPERATOR) -> Member:

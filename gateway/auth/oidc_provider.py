@@ -77,7 +77,7 @@ class OidcProvider:
         self._monotonic = monotonic
         self._metadata: tuple[Metadata, float] | None = None
         self._keys: tuple[KeySet, float] | None = None
-        self._fetching = asyncio.Lock()
+        self._fetch_lock = asyncio.Lock()
         self._failures = 0
 
     async def build_authorization_url(self, flow: Flow, nonce: str, verifier: str) -> str:
@@ -144,7 +144,7 @@ class OidcProvider:
 
     async def _find_metadata(self) -> Metadata:
         failures = self._failures
-        async with self._fetching:
+        async with self._fetch_lock:
             if self._failures > failures:  # while this call waited; retries would queue at a slow provider
                 self._fail("it has just failed")
             if self._metadata is None or self._monotonic() >= self._metadata[1] + METADATA_TTL_S:
@@ -154,7 +154,7 @@ class OidcProvider:
             return self._metadata[0]
 
     async def _find_keys(self, metadata: Metadata, pause_s: float = KEYS_TTL_S) -> KeySet:
-        async with self._fetching:
+        async with self._fetch_lock:
             if self._keys is None or self._monotonic() >= self._keys[1] + pause_s:
                 self._keys = id_token.read_keys(await self._get(metadata.jwks_uri)), self._monotonic()
             return self._keys[0]
@@ -205,8 +205,8 @@ class OidcProvider:
         if metadata.post_secret:
             form = {**form, "client_id": self.spec.client_id, "client_secret": self.spec.client_secret}
         else:
-            pair = f"{quote(self.spec.client_id, safe='')}:{quote(self.spec.client_secret, safe='')}"
-            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"  # RFC 6749, section 2.3.1
+            credentials = f"{quote(self.spec.client_id, safe='')}:{quote(self.spec.client_secret, safe='')}"
+            headers["Authorization"] = f"Basic {b64encode(credentials.encode()).decode()}"  # RFC 6749, section 2.3.1
         try:
             body = await self._fetcher.post_form(
                 metadata.token_endpoint,

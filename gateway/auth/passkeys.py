@@ -215,13 +215,13 @@ class PasskeyService:
         raise NotFound(f"You have no passkey with the id {passkey_id}")
 
     def _build_request(
-        self, site: RelyingParty, purpose: str, allowed_passkeys: Sequence[Passkey], verify: str
+        self, site: RelyingParty, purpose: str, allowed_passkeys: Sequence[Passkey], user_verification: str
     ) -> Options:
         return {
             "challenge": encode(self._challenges.make(purpose)),
             "rpId": site.id,
             "allowCredentials": list(map(_build_descriptor, allowed_passkeys)),
-            "userVerification": verify,
+            "userVerification": user_verification,
             "timeout": CHALLENGE_MS,
         }
 

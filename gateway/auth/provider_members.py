@@ -29,7 +29,7 @@ ACCOUNT_MISSING = "The account that you belong to does not exist here, or is dis
 
 
 class ProviderMembers:
-    """Finds, creates and changes members by their claims. ``change_lock`` is the lock of ``Members``."""
+    """Finds, creates and changes members by their claims. ``change_lock`` is the lock of ``MemberService``."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class ProviderMembers:
             if identity is not None and identity.member_id is not None:
                 member = await self._members.find_member(identity.member_id)
             if member is None:
-                return await self._create(spec, claims, visitor, is_retry=identity is not None)
+                return await self._create(spec, claims, visitor, was_removed=identity is not None)
             return await self._update(spec, claims, member, visitor)
 
-    async def _create(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo, *, is_retry: bool) -> Member:
+    async def _create(self, spec: SignInProvider, claims: Claims, visitor: ClientInfo, *, was_removed: bool) -> Member:
         role = spec.find_role(claims) if spec.roles else "viewer"
         if not spec.create:
             raise Forbidden(MEMBER_MISSING, should_retry=False)
@@ -65,7 +65,7 @@ class ProviderMembers:
             raise Forbidden(ROLE_MISSING, should_retry=False)
         account = await self._find_account(spec, claims)
         identity, now_ms = Identity(claims["iss"], claims["sub"]), self._now_ms()
-        detail = orjson.dumps({"provider": spec.name, "role": role, "removed_before": is_retry}).decode()
+        detail = orjson.dumps({"provider": spec.name, "role": role, "removed_before": was_removed}).decode()
         taken_names = {member.name for member in await self._members.list_members()}
         names = list_names(claims)
         name = next((name for name in names if name not in taken_names), names[-1])
@@ -116,10 +116,10 @@ class ProviderMembers:
 
     async def link(self, claims: Claims, flow: Flow, visitor: ClientInfo) -> None:
         """Link the identity to the member who began the flow. Raises ``Forbidden`` if that session has ended."""
-        current = await self._members.find_session(bytes.fromhex(flow.session))
-        if current is None or current[0].is_over(self._now_ms()) or current[1].status != "active":
+        stored_session = await self._members.find_session(bytes.fromhex(flow.session))
+        if stored_session is None or stored_session[0].is_over(self._now_ms()) or stored_session[1].status != "active":
             raise Forbidden(BEGIN_AGAIN, should_retry=False)
-        member, detail = current[1], orjson.dumps({"provider": flow.provider}).decode()
+        member, detail = stored_session[1], orjson.dumps({"provider": flow.provider}).decode()
         audit = build_audit(_act(visitor), "member.linked", member, self._now_ms(), detail)
         async with self._change_lock:
             await self._identities.link(Identity(claims["iss"], claims["sub"], member.id), audit)

@@ -160,11 +160,13 @@ class ProviderSignIn:
     async def _sign_in(self, spec: SignInProvider, verified_token: VerifiedToken, visitor: ClientInfo) -> NewSession:
         member = await self._provider_members.admit(spec, verified_token.claims, visitor)
         proof = Credential(member.passphrase, is_known=True)
-        entry = await self._sessions.open(member, proof, visitor, detail=orjson.dumps({"provider": spec.name}).decode())
-        session = entry.user.session
+        new_session = await self._sessions.open(
+            member, proof, visitor, detail=orjson.dumps({"provider": spec.name}).decode()
+        )
+        session = new_session.user.session
         sealed_token = self._secret_box.seal(verified_token.token.encode(), context=_SEAL_CONTEXT + session.id)
         await self._identities.add_session(session.digest, spec.name, sealed_token)
-        return entry
+        return new_session
 
     async def _note_refusal(self, name: str, error: GatewayError, visitor: ClientInfo) -> None:
         detail = orjson.dumps({"reason": error.message}).decode()

@@ -127,10 +127,10 @@ class SessionService:
             await self._check_passphrase(member, passphrase, visitor)
             if member is None:
                 raise WrongPassphrase
-            entry = await self.open(member, self._verify_second_factor(member, code, visitor), visitor)
+            new_session = await self.open(member, self._verify_second_factor(member, code, visitor), visitor)
         if self.hasher.needs_rehash(member.passphrase):
             await self._rehash(member, passphrase)
-        return entry
+        return new_session
 
     async def open(self, member: Member, proof: Credential, visitor: ClientInfo, *, detail: str = "{}") -> NewSession:
         """Create a session. ``proof`` is checked once more, and used up.
@@ -175,14 +175,14 @@ class SessionService:
         return await self._members.delete_sessions(digests, audit)
 
     async def change_passphrase(
-        self, user: CurrentUser, current: str, passphrase: str, visitor: ClientInfo
+        self, user: CurrentUser, current_passphrase: str, passphrase: str, visitor: ClientInfo
     ) -> NewSession:
         """Change the passphrase. Other sessions end; the current one continues under a new reference.
 
         Raises ``WrongPassphrase``, ``RateLimited``, and ``InvalidRequest`` for an unsuitable passphrase.
         """
         member = user.member
-        await self.check_consent(user, current, visitor)
+        await self.check_consent(user, current_passphrase, visitor)
         changed_member = attrs.evolve(member, passphrase=await self.hash_passphrase(passphrase, member.name))
         audit = build_audit(user.act(visitor.address), "member.passphrase_changed", member, self.now_ms)
         await self._members.put_member(member, changed_member, audit, end_sessions=True)

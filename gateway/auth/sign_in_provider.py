@@ -111,8 +111,8 @@ def find_email(claims: Claims) -> str | None:
     email = claims.get("email")
     if not isinstance(email, str) or claims.get("email_verified") is not True:
         return None
-    local, _, domain = email.lower().rpartition("@")
-    return f"{local}@{domain}" if local and domain and "@" not in local else None
+    local_part, _, domain = email.lower().rpartition("@")
+    return f"{local_part}@{domain}" if local_part and domain and "@" not in local_part else None
 
 
 def list_names(claims: Claims) -> tuple[str, ...]:

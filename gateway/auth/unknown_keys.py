@@ -65,11 +65,11 @@ class UnknownKeys:
             window.delayed_count -= 1
 
     def _find(self, network: str) -> _Window:
-        now = self._clock()
+        now_s = self._clock()
         window = self._windows.get(network)
-        if window is None or (now >= window.until_s and not window.delayed_count):
+        if window is None or (now_s >= window.until_s and not window.delayed_count):
             self._windows.pop(network, None)
-            window = self._windows[network] = _Window(now + WINDOW_S)
+            window = self._windows[network] = _Window(now_s + WINDOW_S)
             if len(self._windows) > MAX_ADDRESSES:
                 self._windows.popitem(last=False)
         return window

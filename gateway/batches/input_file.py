@@ -46,14 +46,14 @@ async def read_lines(
     number, memory_loan = 0, Loan(memory)
     try:
         while True:
-            raw = await asyncio.to_thread(_read_piece, file, max_line_bytes)
-            if not raw:
+            raw_lines = await asyncio.to_thread(_read_piece, file, max_line_bytes)
+            if not raw_lines:
                 return
-            await memory.take_spare(memory_loan, sum(map(estimate_memory, raw)))
-            for line in await run_in_thread(_parse_piece, raw, number, endpoint, max_line_bytes):
+            await memory.take_spare(memory_loan, sum(map(estimate_memory, raw_lines)))
+            for line in await run_in_thread(_parse_piece, raw_lines, number, endpoint, max_line_bytes):
                 yield line
             memory_loan.close()
-            number += len(raw)
+            number += len(raw_lines)
     finally:
         memory_loan.close()
         file.close()
@@ -72,9 +72,9 @@ def _read_piece(file: BinaryIO, max_line_bytes: int) -> list[bytes]:
     return lines
 
 
-def _parse_piece(raw: list[bytes], earlier_lines: int, endpoint: str, max_line_bytes: int) -> list[ParsedLine]:
+def _parse_piece(raw_lines: list[bytes], earlier_lines: int, endpoint: str, max_line_bytes: int) -> list[ParsedLine]:
     parsed_lines: list[ParsedLine] = []
-    for number, line in enumerate(raw, earlier_lines + 1):
+    for number, line in enumerate(raw_lines, earlier_lines + 1):
         text = (line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line).strip()
         if not text:
             continue

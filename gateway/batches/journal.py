@@ -50,7 +50,7 @@ class BatchJournal:
         self._commits: list[asyncio.Future[None]] = []
         self._has_changes = asyncio.Event()
         self._gone_error: BatchGone | None = None
-        self._closed = False
+        self._is_closed = False
         self._on_cancelled = on_cancelled
 
     def add(self, result: LineResult) -> None:
@@ -79,7 +79,7 @@ class BatchJournal:
         """
         if self._gone_error is not None:
             raise self._gone_error
-        if self._closed:
+        if self._is_closed:
             raise StoreUnavailable(_CLOSED_TEXT, retry_after_s=int(RETRY_S))
         self.batch = edit(self.batch)
         commit = asyncio.get_running_loop().create_future()
@@ -89,7 +89,7 @@ class BatchJournal:
 
     def close(self) -> None:
         """Reject all changes that are not yet durable, and all later ones: ``run`` was cancelled."""
-        self._closed = True
+        self._is_closed = True
         for commit in self._commits:
             if not commit.done():
                 commit.set_exception(StoreUnavailable(_CLOSED_TEXT, retry_after_s=int(RETRY_S)))

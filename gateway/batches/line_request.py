@@ -188,10 +188,10 @@ class LineRequest:
 
     async def _parse(self) -> None:
         context, body, parse = self.context, self._line.body, _PARSERS[self._batch.operation]
-        raw, services = exact_json.dumps(body), self._services
-        size, memory_loan = len(raw), services.memory.lend(context)
-        memory_loan.take(min(estimate_memory(raw), memory_loan.room), "The line")
-        if FILE_ID_KEY in raw:
+        body_bytes, services = exact_json.dumps(body), self._services
+        size, memory_loan = len(body_bytes), services.memory.lend(context)
+        memory_loan.take(min(estimate_memory(body_bytes), memory_loan.room), "The line")
+        if FILE_ID_KEY in body_bytes:
             account_id, limit = context.caller.account.id, services.max_body_bytes
             size = await put_files(services.files, account_id, body, memory_loan, size=size, limit=limit)
         inference = attrs.evolve(await run_in_thread(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)

@@ -45,7 +45,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @frozen
-class BatchServices:
+class BatchDependencies:
     """Dependencies of batches. ``find_multiplier_ppm`` returns a new batch's price factor, in parts per million."""
 
     store: BatchRepository
@@ -60,23 +60,23 @@ class BatchServices:
 class BatchRun:
     """One running batch."""
 
-    def __init__(self, services: BatchServices, batch: Batch) -> None:
+    def __init__(self, services: BatchDependencies, batch: Batch) -> None:
         self._services = services
         self._format = find_line_format(batch.endpoint)
         self._files = ResultFiles(services.files.folder, batch.id, self._format.parse_result, batch.moves)
         if batch.status == "cancelling" and "cancelling_at" not in batch.times:  # another node received the request
             batch = batch.set_status("cancelling", self._now_s)
-        self._stop = asyncio.Event()
+        self._stop_event = asyncio.Event()
         self._journal = BatchJournal(
-            batch, self._files, services.store, lambda: self._now_s, on_cancelled=self._stop.set
+            batch, self._files, services.store, lambda: self._now_s, on_cancelled=self._stop_event.set
         )
         self._tasks = TaskSet()
         self._own_slots = LineSlots(services.slots.limit)
         """Running lines, including those that wait without a slot."""
-        self._closing = False
+        self._is_closing = False
         if batch.status == "cancelling":
-            self._stop.set()
-        self._expiry = asyncio.get_running_loop().call_soon(self.check_expiry)
+            self._stop_event.set()
+        self._expiry_timer = asyncio.get_running_loop().call_soon(self.check_expiry)
 
     @property
     def batch(self) -> Batch:
@@ -93,7 +93,7 @@ class BatchRun:
         except (NotFound, FileNotFoundError):  # the input was deleted, or is only on a lost node
             await self._end_without_input()
         finally:
-            self._expiry.cancel()
+            self._expiry_timer.cancel()
             await self._tasks.close(FINISH_TIMEOUT_S)
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
@@ -103,13 +103,13 @@ class BatchRun:
         """Prevent further lines from beginning. Return the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
         if self.batch.status in RUNNING:
             await self._journal.change(lambda batch: batch.set_status("cancelling", self._now_s))
-        self._stop.set()
+        self._stop_event.set()
         return self.batch
 
     def close(self) -> None:
         """Prevent further lines from beginning because the gateway shuts down. ``run`` ends after the running lines."""
-        self._closing = True
-        self._stop.set()
+        self._is_closing = True
+        self._stop_event.set()
 
     @property
     def _now_s(self) -> int:
@@ -119,9 +119,11 @@ class BatchRun:
         """Prevent further lines from beginning if the batch has expired; else check again at its expiry."""
         left_s = self.batch.expires_ms / 1000 - self._services.clock()
         if left_s <= 0:
-            self._stop.set()
+            self._stop_event.set()
         else:
-            self._expiry = asyncio.get_running_loop().call_later(min(left_s, MAX_EXPIRY_CHECK_S), self.check_expiry)
+            self._expiry_timer = asyncio.get_running_loop().call_later(
+                min(left_s, MAX_EXPIRY_CHECK_S), self.check_expiry
+            )
 
     async def _advance(self) -> None:
         if self.batch.moves:
@@ -133,7 +135,7 @@ class BatchRun:
             self._journal.batch = attrs.evolve(self.batch, tally=tally)
             await self._send_lines(done_ids)
             await self._tasks.wait()
-        if self._closing:
+        if self._is_closing:
             await self._journal.change()
             return
         times = self.batch.times
@@ -190,7 +192,7 @@ class BatchRun:
                 if number <= self.batch.claimed and number not in self.batch.returned:
                     await self._skip(number, line, "interrupted", _INTERRUPTED_TEXT)
                 elif not await self._begin_line(number, line):
-                    if self._closing or not self.batch.total:  # no total: the lines were not checked
+                    if self._is_closing or not self.batch.total:  # no total: the lines were not checked
                         return
                     await self._skip(number, line, *self._find_reason())
 
@@ -210,10 +212,10 @@ class BatchRun:
     async def _begin_line(self, number: int, line: BatchLine) -> bool:
         """Begin a line once a slot is free and its rate limits allow it; return False if it may not begin."""
         slot, is_started = Slot(self._services.slots), False
-        if self._is_stopping() or not await self._own_slots.acquire(self._stop):
+        if self._is_stopping() or not await self._own_slots.acquire(self._stop_event):
             return False
         try:
-            if not await slot.acquire(self._stop) or self._is_stopping():
+            if not await slot.acquire(self._stop_event) or self._is_stopping():
                 return False
             request = LineRequest(self._services.lines, self.batch, number, line)
             refusal = await request.admit(partial(self._wait, slot), self._tasks.__bool__)
@@ -236,7 +238,7 @@ class BatchRun:
     def _is_stopping(self) -> bool:
         if not self._services.lines.gate.open:
             self.close()
-        return self._stop.is_set()
+        return self._stop_event.is_set()
 
     async def _send(self, number: int, line: BatchLine, request: LineRequest, slot: Slot) -> None:
         """Send an admitted line once its mark is durable."""
@@ -254,7 +256,7 @@ class BatchRun:
             self._release_slots(slot)
         if result is not None:
             self._journal.add(result)
-        elif self._closing:
+        elif self._is_closing:
             self._journal.mark_unsent(number)
         else:
             self._journal.add(self._format.build_unsent(self.batch.id, number, line.custom_id, *self._find_reason()))
@@ -266,8 +268,8 @@ class BatchRun:
         while (left_s := until_s - asyncio.get_running_loop().time()) > 0 and not self._is_stopping():
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s, STOP_CHECK_S)):
-                    await self._stop.wait()
-        if self._is_stopping() or not await slot.acquire(self._stop) or self._is_stopping():
+                    await self._stop_event.wait()
+        if self._is_stopping() or not await slot.acquire(self._stop_event) or self._is_stopping():
             raise BatchStopped
 
     async def _finalize(self, status: BatchStatus, errors: tuple[BatchError, ...] = ()) -> None:

@@ -10,7 +10,7 @@ import structlog
 
 from gateway.background import TaskSet
 from gateway.batches.journal import BatchGone
-from gateway.batches.run import BatchRun, BatchServices
+from gateway.batches.run import BatchDependencies, BatchRun
 from gateway.domain.account import Caller
 from gateway.domain.batch import (
     MESSAGES_ENDPOINT,
@@ -43,20 +43,20 @@ _REQUESTS_PER_STEP = 64
 log = structlog.stdlib.get_logger(__name__)
 
 
-class Batches:
+class BatchService:
     """Creates, lists, runs and cancels batches.
 
     ``open`` continues the batches of an earlier process; in a cluster ``run_shared`` does.
 
     Attributes:
-        on_left: called when another node has to run or cancel a batch; None for a single gateway.
+        wake_nodes: called when another node has to run or cancel a batch; None for a single gateway.
         lost_after_s: seconds that a cancelled or expired batch waits for the node that has its input. After that, any
             node ends the batch.
     """
 
-    def __init__(self, services: BatchServices, *, on_left: Callable[[], None] | None) -> None:
+    def __init__(self, services: BatchDependencies, *, wake_nodes: Callable[[], None] | None) -> None:
         self._services = services
-        self._on_left = on_left
+        self._wake_nodes = wake_nodes
         self._runs: dict[str, BatchRun] = {}
         self._tasks = TaskSet()
         self._unreadable_since: dict[str, float] = {}
@@ -102,8 +102,8 @@ class Batches:
                 if batch.id not in self._unreadable_since:
                     self._unreadable_since[batch.id] = loop.time()
                     log.info("batch_not_claimed", job=batch.id, reason="its input file is at another node")
-                to_end = batch.status == "cancelling" or batch.expires_ms <= self._services.clock() * 1000
-                if not to_end or loop.time() - self._unreadable_since[batch.id] < self.lost_after_s:
+                must_end = batch.status == "cancelling" or batch.expires_ms <= self._services.clock() * 1000
+                if not must_end or loop.time() - self._unreadable_since[batch.id] < self.lost_after_s:
                     continue
                 log.warning("batch_input_lost", job=batch.id)
             claimed_batch = await self._services.store.claim_batch(batch)
@@ -186,7 +186,7 @@ class Batches:
 
     async def _check_room(self, caller: Caller) -> None:
         account_id = caller.account.id
-        if self._on_left is None:
+        if self._wake_nodes is None:
             open_count = sum(run.batch.account_id == account_id for run in self._runs.values())
         else:
             open_count = len(
@@ -209,12 +209,12 @@ class Batches:
         )
 
     async def _add(self, batch: Batch) -> Batch:
-        is_local = self._on_left is None or await self._is_readable(batch)
+        is_local = self._wake_nodes is None or await self._is_readable(batch)
         await self._services.store.add_batch(batch, is_own=is_local)
         if is_local:
             self._start(batch)
-        elif self._on_left is not None:
-            self._on_left()
+        elif self._wake_nodes is not None:
+            self._wake_nodes()
         return batch
 
     async def delete(self, batch: Batch) -> None:
@@ -246,8 +246,8 @@ class Batches:
 
     async def cancel(self, batch_id: str, account_id: int | None) -> Batch:
         batch, run = await self.get(batch_id, account_id), self._runs.get(batch_id)
-        if run is None and self._on_left is not None and await self._services.store.cancel_batch(batch_id):
-            self._on_left()
+        if run is None and self._wake_nodes is not None and await self._services.store.cancel_batch(batch_id):
+            self._wake_nodes()
             return batch.set_status("cancelling", int(self._services.clock()))
         if batch.ended or run is None or run.batch.status == "finalizing":
             raise Conflict(f"The batch is {batch.status}", param="batch_id", should_retry=False)

@@ -22,7 +22,7 @@ from gateway.cli.options import (
 )
 from gateway.cli.toggles import add_toggles
 
-_KEY = click.argument("which", metavar="KEY")
+_KEY = click.argument("name_or_id", metavar="KEY")
 
 
 @click.group(cls=ListByDefault)
@@ -121,10 +121,10 @@ def add_key(context: CliContext, name: str | None, same_name: str | None, accoun
 @click.option("--name", metavar="NEW", help="Rename it.")
 @key_options
 @client_command
-def edit_key(context: CliContext, which: str, **options: Any) -> None:
+def edit_key(context: CliContext, name_or_id: str, **options: Any) -> None:
     """Edit KEY. Use 'none' to clear a setting."""
     fields = build_changes(options)
-    edit_object(context, "keys", which, fields)
+    edit_object(context, "keys", name_or_id, fields)
     _warn_of_unpriced(context, fields)
 
 
@@ -139,18 +139,18 @@ def edit_key(context: CliContext, which: str, **options: Any) -> None:
     help="How long the old secret keeps working.",
 )
 @client_command
-def rotate_key(context: CliContext, which: str, overlap_h: int) -> None:
+def rotate_key(context: CliContext, name_or_id: str, overlap_h: int) -> None:
     """Give KEY a new secret and print it. It cannot be shown again."""
-    new_key = call_object(context, "POST", "keys", which, "rotate", body={"overlap_h": overlap_h})
+    new_key = call_object(context, "POST", "keys", name_or_id, "rotate", body={"overlap_h": overlap_h})
     output.print_answer(context, new_key, output.print_new_key)
 
 
 @keys.command("webhook-secret")
 @_KEY
 @client_command
-def show_webhook_secret(context: CliContext, which: str) -> None:
+def show_webhook_secret(context: CliContext, name_or_id: str) -> None:
     """Print the webhook signing secret of KEY, in the format of Standard Webhooks libraries."""
-    answer = call_object(context, "GET", "keys", which, "webhook-secret")
+    answer = call_object(context, "GET", "keys", name_or_id, "webhook-secret")
     output.print_answer(context, answer, lambda signing_secret: click.echo(signing_secret["secret"]))
 
 
@@ -158,12 +158,12 @@ def _add_show(group: click.Group, path: str, argument: Callable[[Command], Comma
     @group.command("show", help=f"Show the {noun}.")
     @argument
     @client_command
-    def show(context: CliContext, *, which: str) -> None:
-        output.print_answer(context, call_object(context, "GET", path, which), output.print_fields)
+    def show(context: CliContext, *, name_or_id: str) -> None:
+        output.print_answer(context, call_object(context, "GET", path, name_or_id), output.print_fields)
 
 
 for _add in (_add_show, add_toggles, add_credit_commands):
-    _add(accounts, "accounts", click.argument("which", metavar="NAME"), "account")
+    _add(accounts, "accounts", click.argument("name_or_id", metavar="NAME"), "account")
     _add(keys, "keys", _KEY, "key")
 
 

@@ -169,8 +169,8 @@ class AdminClient:
     async def await_models(self) -> None:
         """Wait briefly for a gateway that was just started to fetch its channels' models."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + SYNC_WAIT_S
-        while self.offline and loop.time() < deadline:
+        deadline_s = loop.time() + SYNC_WAIT_S
+        while self.offline and loop.time() < deadline_s:
             channels = (await self.get("channels"))["data"]
             if not any(map(awaits_models, channels)):
                 return
@@ -290,7 +290,7 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
     the folder announces no address.
     """
     loop, data = asyncio.get_running_loop(), context.data
-    deadline = loop.time() + context.busy_wait_s
+    deadline_s = loop.time() + context.busy_wait_s
     while True:
         holder = find_running_process(data)
         if holder is None:
@@ -304,7 +304,7 @@ async def _find_gateway(context: CliContext) -> Json | DataFolder:
                 holder = error.holder
         if holder.get("url"):
             return holder
-        if loop.time() > deadline:
+        if loop.time() > deadline_s:
             pid = holder.get("pid", "unknown")
             raise CliError(f"The data folder {data} is in use by process {pid}, which announces no address")
         await asyncio.sleep(_POLL_INTERVAL_S)

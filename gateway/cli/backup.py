@@ -49,7 +49,7 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     database = context.data / DATABASE if server else find_database(context.data, config.store.url)
     if not is_used(context.data) and not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
-    passphrase = _ask_passphrase(context.environ, new=True) if encrypt else None
+    passphrase = _ask_passphrase(context.environ, is_new=True) if encrypt else None
     master_key = bool(config.store.master_key)
     source = BackupSource(
         context.data,
@@ -95,7 +95,7 @@ def restore(ctx: click.Context, *, file: Path, config_path: Path | None, data: P
     environ = ctx.find_root().obj
     server = _find_server(load_file_config(find_config(config_path), environ).config)
     try:
-        passphrase = _ask_passphrase(environ, new=False) if is_encrypted(file) else ""
+        passphrase = _ask_passphrase(environ, is_new=False) if is_encrypted(file) else ""
         manifest = restore_backup(file, data, passphrase=passphrase, server=server)
     except RestoreRefused as error:
         raise CliError(str(error)) from None
@@ -156,18 +156,18 @@ def _find_server(config: "Config") -> str:
         return ""
     from gateway.config.extras import list_missing_extras
 
-    if missing := [problem for problem in list_missing_extras(config) if problem.startswith("store.url")]:
-        raise CliError(missing[0])
+    if missing_extras := [problem for problem in list_missing_extras(config) if problem.startswith("store.url")]:
+        raise CliError(missing_extras[0])
     return config.store.url
 
 
-def _ask_passphrase(environ: Mapping[str, str], *, new: bool) -> str:
+def _ask_passphrase(environ: Mapping[str, str], *, is_new: bool) -> str:
     if passphrase := environ.get(PASSPHRASE_VARIABLE):
         return passphrase
     hides_input = sys.stdin.isatty()  # only a terminal echoes input
     try:
         entered_passphrase: str = click.prompt(
-            "Passphrase of the backup", hide_input=hides_input, confirmation_prompt=new, err=True
+            "Passphrase of the backup", hide_input=hides_input, confirmation_prompt=is_new, err=True
         )
     except click.Abort:
         if hides_input:
@@ -213,8 +213,8 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
             f"The configuration of then is {data / CONFIG_NAME} (--config); files that it names are not in a backup"
         )
     if manifest.get("media_store"):  # missing in older backups
-        media_place = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
-        click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {media_place}")
+        media_text = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
+        click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {media_text}")
     if server:
         click.echo("The rows are in the database of store.url")
     elif manifest["database"]:

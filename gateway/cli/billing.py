@@ -36,25 +36,25 @@ class _UsageAxis(click.ParamType[str]):
 def add_credit_commands(group: click.Group, path: str, argument: Callable[[Command], Command], noun: str) -> None:
     """Add ``top-up``, ``set-balance`` and ``credits`` to the group of accounts or keys."""
 
-    def credit(verb: str, kind: str, text: str) -> None:
+    def add_credit_command(verb: str, kind: str, text: str) -> None:
         @group.command(verb, help=text, context_settings=_NEGATIVE_AMOUNTS)
         @argument
         @click.argument("amount_usd", metavar="USD", type=Amount())
         @click.option("--reference", help="Idempotency reference, e.g. an invoice number.")
         @click.option("--note", metavar="TEXT", help="Note to store with the credit.")
         @client_command
-        def command(context: CliContext, *, which: str, **fields: Any) -> None:
+        def command(context: CliContext, *, name_or_id: str, **fields: Any) -> None:
             body = {"kind": kind, **{name: value for name, value in fields.items() if value is not None}}
-            answer = call_object(context, "POST", path, which, "credits", body=body)
-            print_answer(context, answer, lambda credit_answer: print_credit(f"the {noun} {which}", credit_answer))
+            answer = call_object(context, "POST", path, name_or_id, "credits", body=body)
+            print_answer(context, answer, lambda credit_answer: print_credit(f"the {noun} {name_or_id}", credit_answer))
 
-    credit(
+    add_credit_command(
         "top-up",
         "top_up",
         f"Add USD to the quota of the {noun}; a negative amount is subtracted. "
         "With a daily or monthly quota it applies to the current day or month.",
     )
-    credit(
+    add_credit_command(
         "set-balance",
         "set",
         f"Set the remaining balance of the {noun} (including amounts held by running requests). "
@@ -65,8 +65,8 @@ def add_credit_commands(group: click.Group, path: str, argument: Callable[[Comma
     @argument
     @limit_option
     @client_command
-    def list_credits(context: CliContext, *, which: str, limit: int) -> None:
-        listing = call_object(context, "GET", path, which, "credits", query={"limit": limit})
+    def list_credits(context: CliContext, *, name_or_id: str, limit: int) -> None:
+        listing = call_object(context, "GET", path, name_or_id, "credits", query={"limit": limit})
         print_answer(context, listing, print_credits)
 
 

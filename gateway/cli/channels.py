@@ -217,9 +217,9 @@ def sync_channels(context: CliContext, name: str | None) -> None:
     The gateway does this every ten minutes (routing.sync_interval_s). A model is removed once it was missing twice in a
     row. If a provider fails, its models stay, and the command exits with 1.
     """
-    synced = run(context, lambda admin: admin.sync_channels(*([name] if name else [])))
-    _print_each(context, synced, output_channels.print_syncs, is_single=name is not None)
-    exit_unless(all(channel["sync_error"] is None for channel in synced))
+    synced_channels = run(context, lambda admin: admin.sync_channels(*([name] if name else [])))
+    _print_each(context, synced_channels, output_channels.print_syncs, is_single=name is not None)
+    exit_unless(all(channel["sync_error"] is None for channel in synced_channels))
 
 
 def _print_each(context: CliContext, answers: list[Json], print_text: Any, *, is_single: bool) -> None:
@@ -227,12 +227,12 @@ def _print_each(context: CliContext, answers: list[Json], print_text: Any, *, is
     print_answer(context, answer, lambda _: print_text(answers))
 
 
-add_toggles(channels, "channels", click.argument("which", metavar="NAME"), "channel")
+add_toggles(channels, "channels", click.argument("name_or_id", metavar="NAME"), "channel")
 
 
 @click.command(short_help="Explain how a model is routed.")
 @click.argument("model", required=False)
-@click.option("--model", "named", metavar="M", help="The same as the argument.")
+@click.option("--model", "same_model", metavar="M", help="The same as the argument.")
 @click.option(
     "--key", metavar="KEY", help="For requests with this key: id, name or last four characters.  [default: none]"
 )
@@ -242,7 +242,7 @@ add_toggles(channels, "channels", click.argument("which", metavar="NAME"), "chan
 @click.option("--tools", is_flag=True, help="The request has tools, for a route's steps.")
 @click.option("--stream", is_flag=True, help="The request is a stream, for a route's steps.")
 @channel_command
-def explain(context: CliContext, model: str | None, named: str | None, **query: Any) -> None:
+def explain(context: CliContext, model: str | None, same_model: str | None, **query: Any) -> None:
     """Explain how MODEL, or a route, would be routed: channels, price, and remaining quota.
 
     RANK: the order in which channels are tried; CHANCE: the share among equal priorities. PRICE: per million tokens,
@@ -259,13 +259,13 @@ def explain(context: CliContext, model: str | None, named: str | None, **query: 
       gateway explain text-embedding-3-small --operation embeddings --json
       gateway explain fast --prompt-tokens 50000 --images --key laptop
     """
-    if (model is None) == (named is None):
+    if (model is None) == (same_model is None):
         raise click.UsageError("Give the name of one model")
     query.update({name: "true" if query[name] else None for name in ("images", "tools", "stream")})
 
     async def work(admin: AdminClient) -> Json:
         await admin.await_models()
-        return await admin.get("explain", query=await resolve_key_id(admin, {"model": model or named, **query}))
+        return await admin.get("explain", query=await resolve_key_id(admin, {"model": model or same_model, **query}))
 
     explanation = run_with_channels(context, work)
     print_answer(context, explanation, print_explanation)

@@ -157,9 +157,9 @@ async def stream_reply(admin: AdminClient, secret: str, body: Json) -> AsyncIter
 
 async def _read_events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Json]:
     """Yield the JSON events of an OpenAI stream."""
-    unread = b""
+    unread_bytes = b""
     async for piece in pieces:
-        *lines, unread = (unread + piece).split(b"\n")
+        *lines, unread_bytes = (unread_bytes + piece).split(b"\n")
         for line in lines:
             if line.startswith(_EVENT_PREFIX) and (data := line.removeprefix(_EVENT_PREFIX).strip()) != _END_MARK:
                 yield orjson.loads(data)

@@ -46,7 +46,7 @@ def models() -> None:
     "--min-context", type=click.IntRange(min=1), help="Only models with at least this context window, in tokens."
 )
 @channel_command
-def list_models(context: CliContext, search: str | None, *, unpriced: bool, **wanted: Any) -> None:
+def list_models(context: CliContext, search: str | None, *, unpriced: bool, **wanted_properties: Any) -> None:
     """List models, each with its channels, best first. TEXT: only models whose names contain it.
 
     CONTEXT: tokens of a prompt with its answer. PRICE: dollars per million tokens of input and output; 'other' if the
@@ -58,9 +58,9 @@ def list_models(context: CliContext, search: str | None, *, unpriced: bool, **wa
         listing["data"] = [model for model in listing["data"] if model["price"] is None]
     if search:
         listing["data"] = [model for model in listing["data"] if search.lower() in model["id"].lower()]
-    listing["data"] = [model for model in listing["data"] if _fits(model, **wanted)]
-    filtered = len(listing["data"]) < total
-    print_answer(context, listing, partial(print_models, filtered=filtered))
+    listing["data"] = [model for model in listing["data"] if _fits(model, **wanted_properties)]
+    is_filtered = len(listing["data"]) < total
+    print_answer(context, listing, partial(print_models, is_filtered=is_filtered))
 
 
 def _fits(

@@ -392,14 +392,14 @@ _FACTOR = NumberOrNone(whole_numbers=False, name="X")
 
 def confirm(question: str) -> None:
     """Ask for confirmation. Raises ``Abort`` if the answer is no, ``UsageError`` without a terminal."""
-    with needing_terminal("--yes"):
+    with require_terminal("--yes"):
         is_confirmed = click.confirm(question, err=True)
     if not is_confirmed:
         raise click.Abort
 
 
 @contextmanager
-def needing_terminal(option: str) -> Iterator[None]:
+def require_terminal(option: str) -> Iterator[None]:
     """Turn a failed prompt without a terminal into a ``UsageError`` that names the ``option`` to use instead."""
     try:
         yield

@@ -56,9 +56,9 @@ def _format_price(price: Json | None) -> str:
     return "other" if any(isinstance(rate, float) and rate for rate in price.values()) else "free"
 
 
-def print_json(value: Any, *, lines: bool = False) -> None:
-    """Print ``value`` as JSON: indented, or with ``lines`` on one line."""
-    click.echo(orjson.dumps(value, option=0 if lines else orjson.OPT_INDENT_2).decode())
+def print_json(value: Any, *, on_one_line: bool = False) -> None:
+    """Print ``value`` as JSON: indented, or with ``on_one_line`` on one line."""
+    click.echo(orjson.dumps(value, option=0 if on_one_line else orjson.OPT_INDENT_2).decode())
 
 
 def print_answer(context: "CliContext", answer: Json, print_text: Callable[[Any], None]) -> None:
@@ -88,9 +88,9 @@ def print_keys(keys: Sequence[Json]) -> None:
     print_table(KEYS, keys, "No keys. Create one: gateway keys add NAME")
 
 
-def print_models(models: Sequence[Json], *, filtered: bool = False) -> None:
-    """Print a table of models. ``filtered``: whether models were left out, so that none may be left."""
-    hint = "No model is known to fit." if filtered else "No models. Check your channels: gateway channels test"
+def print_models(models: Sequence[Json], *, is_filtered: bool = False) -> None:
+    """Print a table of models. ``is_filtered``: whether models were left out, so that none may be left."""
+    hint = "No model is known to fit." if is_filtered else "No models. Check your channels: gateway channels test"
     print_table(MODELS, models, hint)
 
 

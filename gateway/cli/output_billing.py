@@ -106,9 +106,9 @@ def list_usage_columns(axis: str, decimals: int, *, saves: bool = False) -> list
 
 def _format_cached_tokens(line: Json) -> str:
     """Format the cached tokens, and their share of the prompts from 1 % on: ``1,200 (80%)``."""
-    cached = line["cached_tokens"]
-    percent = 100 * cached // max(line["prompt_tokens"], 1)
-    return f"{cached:,} ({percent}%)" if percent else f"{cached:,}"
+    cached_tokens = line["cached_tokens"]
+    percent = 100 * cached_tokens // max(line["prompt_tokens"], 1)
+    return f"{cached_tokens:,} ({percent}%)" if percent else f"{cached_tokens:,}"
 
 
 def _format_savings(amount: float, decimals: int) -> str:

@@ -132,8 +132,8 @@ def _format_affinity(affinity: Json) -> str:
     """Format what keeps a conversation where it was answered last."""
     if affinity["mode"] == "off":
         return 'Conversations are not kept together (routing.affinity = "off").'
-    which = "A conversation" if affinity["mode"] == "auto" else "A conversation that its client names"
-    return f"{which} stays where it was answered last, for {affinity['keeps_s']:g} s after each answer."
+    subject = "A conversation" if affinity["mode"] == "auto" else "A conversation that its client names"
+    return f"{subject} stays where it was answered last, for {affinity['keeps_s']:g} s after each answer."
 
 
 def _format_subject(explanation: Json) -> str:

@@ -39,7 +39,7 @@ ATTEMPTS = (
     Column("CAUSE", "cause", hidden_value=ABSENT),
     Column("STATUS", "status", align_right=True, hidden_value=ABSENT, drop=1),
 )
-LINES = (
+COST_LINES = (
     Column("COST OF", "what", shrinks=True, width=16),
     Column("QUANTITY", lambda line: f"{line['quantity']:,}", align_right=True),
     Column("PRICE", _format_price, align_right=True),
@@ -63,7 +63,7 @@ def print_request(row: Json) -> None:
         print_table(ATTEMPTS, attempts, "")
     if row["lines"]:
         click.echo()
-        print_table(LINES, row["lines"], "")
+        print_table(COST_LINES, row["lines"], "")
     elif not row["cost_usd"]:
         click.echo(f"\nNothing was charged: {_find_reason(row)}.")
 

@@ -16,7 +16,7 @@ ROUTES = (
     Column("FROM", lambda route: route["source"] + (" (overridden)" if route["overridden"] else "")),
     Column("ABOUT", "about", hidden_value=ABSENT, shrinks=True, width=12, drop=1),
 )
-SERVED = (
+SERVED_MODELS = (
     Column("STEP", "step", align_right=True),
     Column("MODEL", "model", shrinks=True, width=16),
     Column("WEIGHT", "weight", align_right=True, hidden_value="1"),
@@ -65,7 +65,7 @@ def print_route(route: Json) -> None:
         for served_model in route["served"]
         for channel in served_model["channels"] or (_UNSERVED_CHANNEL,)
     ]
-    print_table(SERVED, rows, "")
+    print_table(SERVED_MODELS, rows, "")
 
 
 def print_comparison(rows: Sequence[Json]) -> None:

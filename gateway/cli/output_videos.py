@@ -69,10 +69,10 @@ def format_change(video: Json, now: datetime) -> str:
 async def print_changes(changes: AsyncIterator[Sequence[Json]], *, as_json: bool) -> None:
     """Print a line for each change until there are no more."""
     printed_statuses: dict[str, str] = {}
-    async for changed_video in changes:
-        for video in changed_video:
+    async for changed_videos in changes:
+        for video in changed_videos:
             if as_json:
-                print_json(video, lines=True)
+                print_json(video, on_one_line=True)
             elif printed_statuses.get(video["id"]) != format_status(video):
                 printed_statuses[video["id"]] = format_status(video)
                 click.echo(format_change(video, datetime.now(UTC)))

@@ -174,6 +174,6 @@ async def _print_new_rows(rows: AsyncIterator[Json], *, as_json: bool) -> None:
         click.echo(format_line(REQUESTS))
     async for row in rows:
         if as_json:
-            print_json(row, lines=True)
+            print_json(row, on_one_line=True)
         else:
             click.echo(format_line(REQUESTS, row))

@@ -121,7 +121,7 @@ def add_route(context: CliContext, name: str, **options: Any) -> None:
             raise CliError(f"There is a route '{name}' already; change it with: gateway routes edit")
         return await admin.call("PUT", "routes", name, body=fields)
 
-    print_answer(context, run(context, work), lambda made: output_routes.print_routes([made]))
+    print_answer(context, run(context, work), lambda new_route: output_routes.print_routes([new_route]))
 
 
 @routes.command("edit", short_help="Change a route.")

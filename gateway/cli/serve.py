@@ -62,9 +62,9 @@ def serve(
 
     def reload_config() -> "FileConfig":
         # If there was no file at the start, use a default file created since then.
-        declared = _set_address(read_declared_config(path or find_config(None), environ), host, port)
-        check_secrets(declared.config, folder.admin_token())
-        return declared
+        new_file_config = _set_address(read_declared_config(path or find_config(None), environ), host, port)
+        check_secrets(new_file_config.config, folder.admin_token())
+        return new_file_config
 
     is_first_start = not (data / DATABASE).exists()
     try:

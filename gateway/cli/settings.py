@@ -228,12 +228,12 @@ def prices() -> None:
 
 @prices.command("list")
 @click.option("--model", help="Only prices that match this model, including built-in ones.")
-@click.option("--all", "everything", is_flag=True, help="Include built-in prices.")
+@click.option("--all", "with_shipped", is_flag=True, help="Include built-in prices.")
 @client_command
-def list_prices(context: CliContext, model: str | None, *, everything: bool) -> None:
+def list_prices(context: CliContext, model: str | None, *, with_shipped: bool) -> None:
     """List the prices of the configuration file, and those set in the console or with this command."""
     answer = run(context, lambda admin: admin.get("prices", query={"model": model}))
-    if model is None and not everything:
+    if model is None and not with_shipped:
         answer = {**answer, "data": [price for price in answer["data"] if price["source"] != "shipped"]}
     print_answer(context, answer, _print_prices)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_INTERVAL_ROWS = 100_000
 """Number of copied rows between two progress lines."""
-MISSING = (
+MISSING_COLUMNS = (
     Column("ACCOUNT", "account", shrinks=True, width=12),
     Column("KEY", "key", shrinks=True, width=12),
     Column("REQUESTS", "requests", align_right=True),
@@ -86,7 +86,7 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
 
 @store.command(short_help="List the requests that another database lacks.")
 @click.option("--from", "source", required=True, metavar="URL", help="The database with the requests: postgresql://…")
-@click.option("--in", "other", required=True, metavar="URL", help="The database that may lack them.")
+@click.option("--in", "target", required=True, metavar="URL", help="The database that may lack them.")
 @click.option(
     "--since", required=True, metavar="TIME", callback=parse_past, help="From then on: 24h, 2027-01-31T12:00 (UTC)."
 )
@@ -94,7 +94,7 @@ def copy(source: str, target: str, *, as_json: bool) -> None:
     "--export", type=click.Path(path_type=Path), metavar="FILE", help="Write them to a new file as JSON lines."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def missing(source: str, other: str, since: str, export: Path | None, *, as_json: bool) -> None:
+def missing(source: str, target: str, since: str, export: Path | None, *, as_json: bool) -> None:
     """Count the requests of one database that another one lacks, with their charges, and export them.
 
     For two PostgreSQL servers that took writes at the same time. A request is recognized by its id, so --since may be
@@ -111,7 +111,7 @@ def missing(source: str, other: str, since: str, export: Path | None, *, as_json
 
     configure_log("auto", logging.WARNING)
     try:
-        report = _find_missing_requests(source, other, since, export)
+        report = _find_missing_requests(source, target, since, export)
     except (CopyFailed, OSError) as error:
         raise CliError(str(error)) from None
     except ModuleNotFoundError as error:
@@ -122,7 +122,7 @@ def missing(source: str, other: str, since: str, export: Path | None, *, as_json
             {
                 "requests": report.requests,
                 "charged_nanos": report.charged_nanos,
-                "differing_requests": report.differing,
+                "differing_requests": report.differing_count,
                 "keys": [attrs.asdict(key) for key in report.keys],
             }
         )
@@ -130,7 +130,7 @@ def missing(source: str, other: str, since: str, export: Path | None, *, as_json
         _print_missing_requests(report)
 
 
-def _find_missing_requests(source: str, other: str, since: str, export: Path | None) -> "MissingReport":
+def _find_missing_requests(source: str, target: str, since: str, export: Path | None) -> "MissingReport":
     from gateway.errors import InvalidRequest
     from gateway.server.query import parse_moment
     from gateway.storage.copying.missing_requests import list_missing_requests
@@ -140,22 +140,22 @@ def _find_missing_requests(source: str, other: str, since: str, export: Path | N
     except InvalidRequest as error:
         raise CliError(str(error)) from None
     if export is None:
-        return asyncio.run(list_missing_requests(source, other, since_ms, lambda _: None))
+        return asyncio.run(list_missing_requests(source, target, since_ms, lambda _: None))
     with export.open("x") as file:
         return asyncio.run(
-            list_missing_requests(source, other, since_ms, lambda row: print(json.dumps(row), file=file))
+            list_missing_requests(source, target, since_ms, lambda row: print(json.dumps(row), file=file))
         )
 
 
 def _print_missing_requests(report: "MissingReport") -> None:
     charged_usd = report.charged_nanos / NANOS_PER_USD
-    print_table(MISSING, [attrs.asdict(key) for key in report.keys], "No request is missing.")
+    print_table(MISSING_COLUMNS, [attrs.asdict(key) for key in report.keys], "No request is missing.")
     if report.keys:
         click.echo(
             f"Missing are {report.requests} requests, charged ${charged_usd:.9f} ({report.charged_nanos} nano-USD)"
         )
-    if report.differing:
-        click.echo(f"Requests that both have with different charges, not counted: {report.differing}", err=True)
+    if report.differing_count:
+        click.echo(f"Requests that both have with different charges, not counted: {report.differing_count}", err=True)
 
 
 class _Progress:
@@ -184,7 +184,7 @@ def _build_report(source: "StoreLocation", target: "StoreLocation", report: "Cop
         "to": target.describe(),
         "tables": dict(report.rows),
         "rows": sum(report.rows.values()),
-        "mended_rows": report.mended,
+        "mended_rows": report.mended_count,
         "charged_nanos": report.charged_nanos,
         "ledger_agrees": report.agrees,
     }
@@ -198,9 +198,9 @@ def _print_report(source: "StoreLocation", target: "StoreLocation", report: "Cop
     click.echo(f"Both have the same rows, and the same charges of ${charged_usd:.6f}")
     if not report.agrees:
         click.echo("The ledger of the source does not agree, and so neither does the copy: gateway verify", err=True)
-    if report.mended:
+    if report.mended_count:
         text = "PostgreSQL stores no U+0000 in a text: it was left out. Rows"
-        click.echo(f"{text}: {report.mended}", err=True)
+        click.echo(f"{text}: {report.mended_count}", err=True)
     if target.is_server:
         folder = str(source.folder) if not source.is_server else "the one that is used now"
         click.echo("Secret files, journal, images, videos and clients' files stay in the data folder")
@@ -208,10 +208,10 @@ def _print_report(source: "StoreLocation", target: "StoreLocation", report: "Cop
         if not source.is_server:
             click.echo(f"{source.folder / DATABASE} is not used then: remove it once all is well")
         return
-    if missing := list_missing_secrets(target.folder):
+    if missing_secrets := list_missing_secrets(target.folder):
         click.echo(
-            f"{target.folder} lacks {', '.join(missing)}: copy them from the data folder that the database was used "
-            "with, and from there also requests.journal and the folders media and files",
+            f"{target.folder} lacks {', '.join(missing_secrets)}: copy them from the data folder that the database was "
+            "used with, and from there also requests.journal and the folders media and files",
             err=True,
         )
     click.echo(f"Start the gateway with the data folder {target.folder}, and without store.url")

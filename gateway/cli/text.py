@@ -81,9 +81,9 @@ def format_moment(moment: str | int | None, now: datetime | None = None, zone: t
     parsed_time = (
         datetime.fromisoformat(moment) if isinstance(moment, str) else datetime.fromtimestamp(moment / 1000, UTC)
     )
-    local = parsed_time.astimezone(zone)
-    today = local.date() == (now or datetime.now(UTC)).astimezone(zone).date()
-    return local.strftime("%H:%M:%S" if today else "%m-%d %H:%M")
+    local_time = parsed_time.astimezone(zone)
+    is_today = local_time.date() == (now or datetime.now(UTC)).astimezone(zone).date()
+    return local_time.strftime("%H:%M:%S" if is_today else "%m-%d %H:%M")
 
 
 def format_bytes(size: int) -> str:

@@ -6,7 +6,7 @@ import click
 
 from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, CliError
 from gateway.cli.objects import call_object
-from gateway.cli.options import Command, client_command, confirm, needing_terminal
+from gateway.cli.options import Command, client_command, confirm, require_terminal
 from gateway.cli.output import print_answer
 
 
@@ -24,29 +24,29 @@ def add_toggles(group: click.Group, path: str, argument: Callable[[Command], Com
         @group.command(verb, help=f"{verb.capitalize()} the {noun}.")
         @argument
         @client_command
-        def command(context: CliContext, *, which: str) -> None:
+        def command(context: CliContext, *, name_or_id: str) -> None:
             body = {"status": status}
-            answer = call_object(context, "PATCH", path, which, body=body, timeout_s=PROVIDER_TIMEOUT_S)
-            print_answer(context, answer, lambda _: click.echo(f"The {noun} {which} is {status}."))
+            answer = call_object(context, "PATCH", path, name_or_id, body=body, timeout_s=PROVIDER_TIMEOUT_S)
+            print_answer(context, answer, lambda _: click.echo(f"The {noun} {name_or_id} is {status}."))
 
     @group.command("delete", help=f"Delete the {noun}. Its requests stay in the log.")
     @argument
     @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
     @_confirm_option(noun)
     @client_command
-    def delete(context: CliContext, *, which: str, yes: bool, name: str | None = None) -> None:
+    def delete(context: CliContext, *, name_or_id: str, yes: bool, name: str | None = None) -> None:
         if noun == "account" and not yes and name is None:
-            with needing_terminal("--yes, or --confirm with its name"):
-                name = click.prompt(f"This deletes the account {which} with all its keys. Type its name", err=True)
+            with require_terminal("--yes, or --confirm with its name"):
+                name = click.prompt(f"This deletes the account {name_or_id} with all its keys. Type its name", err=True)
         elif not yes and name is None:
-            confirm(f"Delete the {noun} {which}?")
-        if name not in {None, which}:
+            confirm(f"Delete the {noun} {name_or_id}?")
+        if name not in {None, name_or_id}:
             raise CliError(f"'{name}' is not the name of the account: nothing is deleted")
         query = {} if name is None else {"confirm": name}
         print_answer(
             context,
-            call_object(context, "DELETE", path, which, query=query),
-            lambda _: click.echo(f"The {noun} {which} is deleted."),
+            call_object(context, "DELETE", path, name_or_id, query=query),
+            lambda _: click.echo(f"The {noun} {name_or_id} is deleted."),
         )
 
     add_toggle("disable", "disabled")

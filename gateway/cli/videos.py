@@ -151,7 +151,7 @@ def _list_missing_ids(video_ids: Sequence[str], found_videos: Sequence[admin_cli
 
 async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[admin_client.Json]:
     found_videos: list[admin_client.Json] = []
-    for first in range(0, len(video_ids), _MAX_IDS):
-        ids = ",".join(video_ids[first : first + _MAX_IDS])
+    for start in range(0, len(video_ids), _MAX_IDS):
+        ids = ",".join(video_ids[start : start + _MAX_IDS])
         found_videos += (await admin.get("videos", query={"ids": ids}))["data"]
     return found_videos

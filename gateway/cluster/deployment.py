@@ -48,7 +48,7 @@ class Cluster:
         return partial(self.node.leadership.run, job)
 
     def find_share(self) -> float:
-        return min(1.0, _PROBING_NODES / self.node.live)
+        return min(1.0, _PROBING_NODES / self.node.live_count)
 
     def make_owner_check(self, kind: str) -> Callable[[object], bool]:
         return lambda name: self.node.owns(f"{kind} {name}")

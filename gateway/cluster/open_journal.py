@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gateway.background import JobRunner
 from gateway.cluster.journal.kept_journal import KeptJournal
-from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal_place
+from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal_location
 from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.cluster.journal.store_journal import StoreJournal
@@ -31,7 +31,7 @@ async def open_journal(
     """
     config = options.config
     own_notes = await find_own_notes(database, node.id)
-    await record_journal_place(database, node.id, config.cluster.journal)
+    await record_journal_location(database, node.id, config.cluster.journal)
     if config.cluster.journal == "store":
         store_journal = StoreJournal(
             options.folder.private_file(JOURNAL), NoteWriter(node.address, lambda: node.process)

@@ -20,7 +20,7 @@ def open_shared_limiter(options: AppOptions, stack: AsyncExitStack, node: Regist
         limits.prefix,
         limits.when_down,
         node=options.folder.node_id(),
-        count_live=lambda: 1 if node is None else node.live,
+        count_live=lambda: 1 if node is None else node.live_count,
     )
     job = JobRunner()
     stack.push_async_callback(job.stop)

@@ -197,8 +197,8 @@ class Peers:
     def parse_cancel(self, name: str) -> tuple[str, Actor]:
         """Parse a notification of ``notify_cancel``. Raises ``InvalidRequest`` if no node has signed it."""
         try:
-            request_id, encoded, signature = name.split(":")
-            text = b64decode(encoded).decode()
+            request_id, encoded_actor, signature = name.split(":")
+            text = b64decode(encoded_actor).decode()
         except ValueError:
             raise InvalidRequest("This is no message of a node") from None
         if not self._signer.check(signature, NodeRequest(EVERY_NODE, CANCEL, request_id, text)):

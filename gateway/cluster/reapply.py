@@ -26,8 +26,8 @@ OBJECT_MISSING = "what it changed is not in the store"
 KIND_NOT_REAPPLIED = "changes of this kind are not applied again"
 NOTHING_TO_REAPPLY = "it takes no right away, or is in force already"
 OTHER_FIELDS_SKIPPED = "its other fields take no right away"
-FORMER_PHRASE = "the former passphrase is valid again: let the member change it"
-FORMER_KEY = "the former secret is valid again: rotate the key"
+FORMER_SIGN_IN_VALID = "the former passphrase is valid again: let the member change it"
+FORMER_KEY_VALID = "the former secret is valid again: rotate the key"
 """Why a lost change, or a part of it, was not applied again."""
 _DELETED_EDIT: Fields = {"deleted": [False, True]}
 
@@ -127,9 +127,9 @@ class Reapplication:
         if caller is None or caller.key.digest == key.digest or caller.key.created_ms != key.created_ms:
             return {}
         names = ("digest", "last4", "former_digest", "former_until_s")
-        rotated = attrs.evolve(key, **{name: getattr(caller.key, name) for name in names})
+        rotated_key = attrs.evolve(key, **{name: getattr(caller.key, name) for name in names})
         applied_edits = {"secret": "changed"}
-        await self._keys.put_key(rotated, self._audit(row, applied_edits), original=key)
+        await self._keys.put_key(rotated_key, self._audit(row, applied_edits), original=key)
         return applied_edits
 
     async def _delete_key(self, row: AuditRow, _: Fields) -> Fields:
@@ -228,9 +228,9 @@ class Reapplication:
 def _find_reason(row: AuditRow, applied_edits: Fields) -> str:
     """Return why not all of a change was applied again; empty if all of it was."""
     if row.action == "member.passphrase_changed":
-        return FORMER_PHRASE
+        return FORMER_SIGN_IN_VALID
     if not applied_edits:
-        return FORMER_KEY if row.action == "key.rotated" else NOTHING_TO_REAPPLY
+        return FORMER_KEY_VALID if row.action == "key.rotated" else NOTHING_TO_REAPPLY
     has_other_fields = row.action.endswith(".edited") and orjson.loads(row.detail).keys() - applied_edits.keys()
     return OTHER_FIELDS_SKIPPED if has_other_fields else ""
 

@@ -22,7 +22,7 @@ def _is_url(value: str) -> bool:
 _KINDS = tuple(kind for kind in KINDS if kind != "test")
 _NAME = must("1 to 64 letters, digits, '.', '_' or '-'", lambda value: re.fullmatch(r"[\w.-]{1,64}", value) is not None)
 _URL = must("a URL such as https://… or slack://…", _is_url)
-_WANTED = must(f"some of {', '.join(_KINDS)}", lambda value: all(kind in _KINDS for kind in value))
+_WANTED_KINDS = must(f"some of {', '.join(_KINDS)}", lambda value: all(kind in _KINDS for kind in value))
 _SECRET = must(
     f"at least 24 characters, or {SECRET_PREFIX} and base64",
     lambda value: not value or len(value.removeprefix(SECRET_PREFIX)) >= _MIN_SECRET_CHARS,
@@ -49,7 +49,7 @@ class AlertSpec:
         repr=False,
     )
     kinds: tuple[str, ...] = attrs.field(
-        default=(), metadata=about("the kinds of alerts to send; default: all", _WANTED)
+        default=(), metadata=about("the kinds of alerts to send; default: all", _WANTED_KINDS)
     )
     secret: str = attrs.field(
         default="", metadata=about("signs a webhook by the rules of Standard Webhooks", _SECRET), repr=False

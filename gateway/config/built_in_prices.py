@@ -23,7 +23,7 @@ class BuiltInPrices(Mapping[PriceKey, Price]):
 
     def __init__(self, text: str) -> None:
         self._lines = {(model, provider or None): line for line, model, provider in _LINE.findall(text)}
-        self._parsed: dict[PriceKey, Price] = {}
+        self._parsed_prices: dict[PriceKey, Price] = {}
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -32,10 +32,10 @@ class BuiltInPrices(Mapping[PriceKey, Price]):
         return iter(self._lines)
 
     def __getitem__(self, key: PriceKey) -> Price:
-        price = self._parsed.get(key)
+        price = self._parsed_prices.get(key)
         if price is None:
             fields = tomllib.loads(f"price = {self._lines[key]}", parse_float=Decimal)["price"]
-            price = self._parsed[key] = attrs.evolve(parse_table(fields, PriceSpec).price(), built_in=True)
+            price = self._parsed_prices[key] = attrs.evolve(parse_table(fields, PriceSpec).price(), built_in=True)
         return price
 
     def list_free_providers(self) -> Iterator[str | None]:

@@ -29,12 +29,12 @@ class CertificateError(Exception):
 
 @frozen
 class Certificate:
-    """A certificate and its key. ``fingerprint``: its SHA-256. ``content``: the SHA-256 of both files."""
+    """A certificate and its key. ``fingerprint``: its SHA-256. ``content_digest``: the SHA-256 of both files."""
 
     context: ssl.SSLContext
     fingerprint: str
     expires_s: float
-    content: bytes
+    content_digest: bytes
 
     def find_days_left(self, now_s: float) -> int:
         """Return the whole days until the certificate expires; negative afterwards."""
@@ -51,7 +51,7 @@ def read_certificate(certificate: Path, key: Path) -> Certificate:
     from cryptography.x509 import load_pem_x509_certificates  # noqa: PLC0415
 
     try:
-        pem, content = certificate.read_bytes(), _hash_files(certificate, key)
+        pem, content_digest = certificate.read_bytes(), _hash_files(certificate, key)
         leaf = load_pem_x509_certificates(pem)[0]
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -64,7 +64,7 @@ def read_certificate(certificate: Path, key: Path) -> Certificate:
         raise CertificateError(f"The TLS file {error.filename} cannot be read: {error.strerror}") from None
     except (ValueError, TypeError) as error:
         raise CertificateError(f"server.tls_certificate: {certificate} is no PEM certificate: {error}") from None
-    return Certificate(context, leaf.fingerprint(SHA256()).hex(), leaf.not_valid_after_utc.timestamp(), content)
+    return Certificate(context, leaf.fingerprint(SHA256()).hex(), leaf.not_valid_after_utc.timestamp(), content_digest)
 
 
 def _hash_files(*paths: Path) -> bytes:
@@ -83,7 +83,7 @@ class ServerCertificate:
         self._key = key
         self._clock = clock
         self._last_warning_s = float("-inf")
-        self._refused = ""
+        self._reported_error = ""
         self.on_change: Callable[[], None] = _do_nothing
         self.current = first = read_certificate(certificate, key)
         # A renewal switches contexts: ``load_cert_chain`` on the one in use could fail between certificate and key.
@@ -97,7 +97,7 @@ class ServerCertificate:
     def read_changed_certificate(self) -> Certificate | None:
         """Return the certificate in the files; None if they have not changed. Raises ``CertificateError``."""
         try:
-            if _hash_files(self._certificate, self._key) == self.current.content:
+            if _hash_files(self._certificate, self._key) == self.current.content_digest:
                 return None
         except OSError as error:
             raise CertificateError(f"The TLS file {error.filename} cannot be read: {error.strerror}") from None
@@ -120,11 +120,11 @@ class ServerCertificate:
         try:
             certificate = await asyncio.to_thread(self.read_changed_certificate)
         except CertificateError as error:
-            if str(error) != self._refused:
+            if str(error) != self._reported_error:
                 log.error("certificate_not_renewed", error=str(error))  # noqa: TRY400 - files, not a bug
-            self._refused = str(error)
+            self._reported_error = str(error)
             return
-        self._refused = ""
+        self._reported_error = ""
         if certificate is not None:
             self.adopt(certificate)
         self._warn()

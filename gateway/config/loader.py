@@ -47,9 +47,9 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-_TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
+_DECLARED_TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
 """The parser's message about a table that is declared twice: its name is a tuple."""
-_FREE = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
+_FREE_PRICES = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
 """Local servers and the demo cost nothing unless the configuration prices their models."""
 
 
@@ -61,27 +61,29 @@ def read_config(path: Path | None, environ: Mapping[str, str]) -> Config:
 def read_declared_config(path: Path | None, environ: Mapping[str, str]) -> FileConfig:
     """Read the configuration with the source of each setting. Raises ``ConfigError``."""
     label = str(path) if path else "environment"
-    raw, problems = _read_toml(path) if path else ({}, [])
-    expanded = _expand(raw, "", environ, problems)
-    warnings = _rename_sections(expanded, environ, problems)
+    raw_tables, problems = _read_toml(path) if path else ({}, [])
+    expanded_tables = _expand(raw_tables, "", environ, problems)
+    warnings = _rename_sections(expanded_tables, environ, problems)
     if path:
-        _resolve_paths(expanded, path.parent)
-    sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded), "file")
-    from_env = _apply_environment(expanded, environ, problems)
-    _check_client(expanded, problems)
+        _resolve_paths(expanded_tables, path.parent)
+    sources: dict[str, Source] = dict.fromkeys(_list_keys(expanded_tables), "file")
+    from_env = _apply_environment(expanded_tables, environ, problems)
+    _check_client(expanded_tables, problems)
     sources |= dict.fromkeys(from_env, "environment")
     for name in list_tls_proxies(environ):
         from_env[name] = "environment"
         problems.append((name, f"expected {EXPECTED_PROXY}"))
     config = Config()
     try:
-        config = parse_table(expanded, Config)
+        config = parse_table(expanded_tables, Config)
     except ValidationErrors as error:
         # An unset variable has already been reported: skip problems of the empty value that replaced it.
-        reported_places = [where for where, _ in problems]
+        reported_places = [key_path for key_path, _ in problems]
         problems += [problem for problem in error.problems if not _has_problem_in(problem[0], reported_places)]
     if problems:
-        raise ConfigError([f"{from_env.get(where, label)}: {where}: {what}" for where, what in problems])
+        raise ConfigError(
+            [f"{from_env.get(key_path, label)}: {key_path}: {problem_text}" for key_path, problem_text in problems]
+        )
     read_words_file(config)  # only to report its problems; the word filter reads it again
     return FileConfig(config, sources, tuple(warnings))
 
@@ -128,14 +130,14 @@ def _list_sections() -> set[str]:
     return {field.name for field in attrs.fields(Config) if attrs.has(_strip_none(field.type))}
 
 
-def _has_problem_in(where: str, paths: list[str]) -> bool:
-    return any(path == where or path.startswith((f"{where}.", f"{where}[")) for path in paths)
+def _has_problem_in(key_path: str, paths: list[str]) -> bool:
+    return any(path == key_path or path.startswith((f"{key_path}.", f"{key_path}[")) for path in paths)
 
 
 def read_prices(config: Config, console: Iterable[PriceSpec] = ()) -> PriceList:
     """Return the file's prices, then the console's, then the built-in ones. Local models and the demo are free."""
     layers = ([spec.price() for spec in specs] for specs in (config.price, console))
-    return PriceList(*layers, _FREE, read_shipped_prices())
+    return PriceList(*layers, _FREE_PRICES, read_shipped_prices())
 
 
 def read_shipped_prices() -> PriceList:
@@ -152,13 +154,13 @@ def _read_shipped_prices(path: Path) -> PriceList:
 
 def read_words_file(config: Config) -> "WordList | None":
     """Read ``safety.words_file``; None if it is not set. Raises ``ConfigError``."""
-    where = config.safety.words_file
-    if not where:
+    file_name = config.safety.words_file
+    if not file_name:
         return None
     try:
-        text = read_words_text(Path(where))
+        text = read_words_text(Path(file_name))
     except OSError as error:
-        raise ConfigError([f"safety.words_file: {where}: {error.strerror}"]) from None
+        raise ConfigError([f"safety.words_file: {file_name}: {error.strerror}"]) from None
     except ValueError as error:
         raise ConfigError([f"safety.words_file: {error}"]) from None
     return _build_words(text)
@@ -189,44 +191,46 @@ def _read_toml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
         with path.open("rb") as stream:
             return tomllib.load(stream, parse_float=Decimal), []
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return {}, [("TOML", _TWICE.sub(_explain_duplicate, str(error)))]
+        return {}, [("TOML", _DECLARED_TWICE.sub(_explain_duplicate, str(error)))]
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from None
 
 
-def _expand(value: Any, where: str, environ: Mapping[str, str], problems: list[Problem]) -> Any:
+def _expand(value: Any, key_path: str, environ: Mapping[str, str], problems: list[Problem]) -> Any:
     if isinstance(value, dict):
-        return {key: _expand(item, join_path(where, key), environ, problems) for key, item in value.items()}
+        return {key: _expand(item, join_path(key_path, key), environ, problems) for key, item in value.items()}
     if isinstance(value, list):
-        return [_expand(item, f"{where}[{index}]", environ, problems) for index, item in enumerate(value)]
+        return [_expand(item, f"{key_path}[{index}]", environ, problems) for index, item in enumerate(value)]
     if not isinstance(value, str):
         return value
 
     def look_up(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in environ:
-            problems.append((where, f"expected the environment variable {name} to be set"))
+            problems.append((key_path, f"expected the environment variable {name} to be set"))
         return environ.get(name, "").strip()  # values read from secret files often end with a line feed
 
     return _ENV_REFERENCE.sub(look_up, value)
 
 
-def _apply_environment(raw: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]) -> dict[str, str]:
-    """Apply ``GATEWAY_<SECTION>__<KEY>`` variables to ``raw``; return the variable of each set path."""
+def _apply_environment(
+    raw_tables: dict[str, Any], environ: Mapping[str, str], problems: list[Problem]
+) -> dict[str, str]:
+    """Apply ``GATEWAY_<SECTION>__<KEY>`` variables to ``raw_tables``; return the variable of each set path."""
     tables = _list_sections()
     sources: dict[str, str] = {}
     for name in sorted(environ):
-        section, marked, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
-        if not name.startswith(ENV_PREFIX) or not marked:
+        section, separator, key = name.removeprefix(ENV_PREFIX).lower().partition("__")
+        if not name.startswith(ENV_PREFIX) or not separator:
             continue
         section = _FORMER_SECTIONS.get(section, section)
-        where = f"{section}.{key}"
-        sources[where] = f"environment variable {name}"
-        table = raw.setdefault(section, {}) if section in tables else None
+        key_path = f"{section}.{key}"
+        sources[key_path] = f"environment variable {name}"
+        table = raw_tables.setdefault(section, {}) if section in tables else None
         if isinstance(table, dict):
             table[key] = EnvText(environ[name].strip())
         else:
-            sources[section] = sources[where]
+            sources[section] = sources[key_path]
             problems.append((section, f"expected one of the sections {', '.join(sorted(tables))}"))
     return sources
 
@@ -246,11 +250,11 @@ def read_words_text(path: Path) -> str:
     """Return the text of a word file without its byte order mark. Raises ``OSError``, ``ValueError``."""
     limit = MAX_WORDS_MB * 1024 * 1024
     with path.open("rb") as stream:
-        raw = stream.read(limit + 1)
-    if len(raw) > limit:
+        raw_bytes = stream.read(limit + 1)
+    if len(raw_bytes) > limit:
         raise ValueError(f"{path}: larger than {MAX_WORDS_MB} MB")
     try:
-        return raw.decode("utf-8-sig")
+        return raw_bytes.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
+        line = raw_bytes.count(b"\n", 0, error.start) + 1
         raise ValueError(f"{path}: line {line} is not UTF-8") from None

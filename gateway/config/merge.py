@@ -31,11 +31,11 @@ from gateway.routing.route_spec import RouteSpec
 EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
 """Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""
 _NO_SOURCES: Mapping[str, Source] = {}
-_UNKNOWN = "expected one of the settings that can be changed while the gateway runs"
+_UNKNOWN_SETTING = "expected one of the settings that can be changed while the gateway runs"
 
-Stored = Mapping[str, Any]
+StoredValues = Mapping[str, Any]
 """Settings stored in the database, by path."""
-_NOTHING_STORED: Stored = {}
+_NOTHING_STORED: StoredValues = {}
 
 
 @frozen
@@ -72,7 +72,7 @@ class EffectiveConfig:
     limits: tuple[LimitSpec, ...]
     ignored: Mapping[str, str]
     declared: FileConfig
-    stored: Stored
+    stored: StoredValues
 
 
 def list_sections(config: Config) -> Iterable[tuple[str, Any]]:
@@ -90,12 +90,12 @@ def find_sources(config: Config) -> Mapping[str, Source]:
     }
 
 
-def parse_stored_settings(settings: Iterable[Setting]) -> Stored:
+def parse_stored_settings(settings: Iterable[Setting]) -> StoredValues:
     """Return the values of stored settings, by path."""
     return {setting.path: setting.value for setting in settings}
 
 
-def merge_stored_settings(declared: FileConfig, stored: Stored = _NOTHING_STORED) -> EffectiveConfig:
+def merge_stored_settings(declared: FileConfig, stored: StoredValues = _NOTHING_STORED) -> EffectiveConfig:
     """Merge ``stored`` with ``declared``, which takes precedence."""
     config, ignored = declared.config, dict[str, str]()
     overrides = _group_by_section(declared, stored, ignored)
@@ -120,7 +120,7 @@ def merge_stored_settings(declared: FileConfig, stored: Stored = _NOTHING_STORED
     )
 
 
-def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
+def _group_by_section(declared: FileConfig, stored: StoredValues, ignored: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Group stored settings by section, except those set elsewhere. Unknown ones are recorded in ``ignored``."""
     sections: dict[str, dict[str, Any]] = {}
     for path, value in stored.items():
@@ -132,11 +132,11 @@ def _group_by_section(declared: FileConfig, stored: Stored, ignored: dict[str, s
         if section in EDITABLE and hasattr(declared.config, section):
             sections.setdefault(section, {})[key] = value
         else:
-            ignored[path] = _UNKNOWN
+            ignored[path] = _UNKNOWN_SETTING
     return sections
 
 
-def _parse_groups(config: Config, stored: Stored, ignored: dict[str, str]) -> list[GroupSpec]:
+def _parse_groups(config: Config, stored: StoredValues, ignored: dict[str, str]) -> list[GroupSpec]:
     """Return the stored groups that the file does not declare."""
     group_names = {group.name for group in config.group}
     groups: list[GroupSpec] = []
@@ -154,18 +154,20 @@ def _apply_overrides(section: str, part: Any, overrides: Mapping[str, Any], igno
         try:
             return parse_table({**_build_table(part), **overrides}, type(part))
         except ValidationErrors as error:
-            problem_by_key = {key: what for key in overrides for where, what in error.problems if _is_about(where, key)}
+            problem_by_key = {
+                key: problem for key in overrides for key_path, problem in error.problems if _is_about(key_path, key)
+            }
             # A rule about two keys may name the key that is not stored: then any of the stored keys may be at fault.
-            reason = "; ".join(f"{where}: {what}" for where, what in error.problems)
+            reason = "; ".join(f"{key_path}: {problem}" for key_path, problem in error.problems)
             rejected_overrides = problem_by_key or dict.fromkeys(overrides, reason)
-            ignored.update({name_setting(section, key): what for key, what in rejected_overrides.items()})
+            ignored.update({name_setting(section, key): problem for key, problem in rejected_overrides.items()})
             overrides = {key: value for key, value in overrides.items() if key not in rejected_overrides}
     return part
 
 
-def _is_about(where: str, key: str) -> bool:
-    """Return whether ``where``, the path of a problem, is that key or an item of its list."""
-    return where == key or where.startswith(f"{key}[")
+def _is_about(key_path: str, key: str) -> bool:
+    """Return whether ``key_path``, the path of a problem, is that key or an item of its list."""
+    return key_path == key or key_path.startswith(f"{key}[")
 
 
 def _build_table(part: Any) -> dict[str, Any]:
@@ -189,7 +191,7 @@ def _parse_route(path: str, value: Any, ignored: dict[str, str]) -> list[RouteSp
     return specs
 
 
-def _parse_limit(path: str, config: Config, stored: Stored, ignored: dict[str, str]) -> list[LimitSpec]:
+def _parse_limit(path: str, config: Config, stored: StoredValues, ignored: dict[str, str]) -> list[LimitSpec]:
     """Return a stored limit, unless the file declares one of its name."""
     specs = _parse_item(path, stored[path], LimitSpec, ignored)
     if specs and name_limit(specs[0].name) != path:
@@ -200,9 +202,9 @@ def _parse_limit(path: str, config: Config, stored: Stored, ignored: dict[str, s
         return []
     declared_names = {limit.name for limit in config.limit}
     if specs and specs[0].raises is not None:
-        raised = specs[0].raises
-        if raised not in declared_names and name_limit(raised) not in stored:
-            ignored[path] = f"raises: expected the name of a limit, not {raised!r}"
+        raised_name = specs[0].raises
+        if raised_name not in declared_names and name_limit(raised_name) not in stored:
+            ignored[path] = f"raises: expected the name of a limit, not {raised_name!r}"
             return []
     return [spec for spec in specs if spec.name not in declared_names]
 
@@ -211,7 +213,7 @@ def _parse_item(path: str, value: Any, kind: type[Any], ignored: dict[str, str])
     try:
         return [parse_table(value, kind)]
     except ValidationErrors as error:
-        ignored[path] = "; ".join(f"{join_path('', where)}: {what}" for where, what in error.problems)
+        ignored[path] = "; ".join(f"{join_path('', key_path)}: {problem}" for key_path, problem in error.problems)
     except ValueError as error:
         ignored[path] = str(error)
     return []

@@ -82,8 +82,8 @@ def build_models(config: Config) -> tuple[Capability, ...]:
 
 def build_descriptions(config: Config) -> tuple[NamedDescription, ...]:
     """Build the descriptions of models that ``config`` declares."""
-    described = ((section.name, section.description()) for section in config.model)
-    return tuple((name, description) for name, description in described if description != UNDESCRIBED)
+    named_descriptions = ((section.name, section.description()) for section in config.model)
+    return tuple((name, description) for name, description in named_descriptions if description != UNDESCRIBED)
 
 
 def build_routes(effective: EffectiveConfig) -> Mapping[str, Route]:
@@ -230,7 +230,7 @@ class Reloader:
         self._audit_log = audit_log
         self._clock = clock
         self.changing = asyncio.Lock()
-        self._reloading = asyncio.Lock()
+        self._reload_lock = asyncio.Lock()
         self.adoptions = 0
 
     async def reload(self, by: Actor = FILE) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class Reloader:
         ``InvalidRequest``, or ``Conflict`` without a configuration that can be read; nothing has changed then.
         """
         router = self._router
-        async with self._reloading, AsyncExitStack() as stack:
+        async with self._reload_lock, AsyncExitStack() as stack:
             file_config, words, new_certificate = await asyncio.to_thread(self._read_all)
             adoptions = self.adoptions
             effective = merge_stored_settings(file_config, parse_stored_settings(await self._settings.list_settings()))
@@ -367,8 +367,8 @@ def log_ignored_settings(effective: EffectiveConfig) -> None:
         log.warning("setting_ignored", path=path, reason=f"console: {path}: {reason}")
 
 
-def _describe_changes(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
-    before, after = was.config, now.config
+def _describe_changes(effective_before: EffectiveConfig, effective_after: EffectiveConfig) -> list[str]:
+    before, after = effective_before.config, effective_after.config
     lines = describe_channels(build_channels(before), build_channels(after))
     for name, _ in list_sections(after):
         if name not in AT_START:
@@ -376,11 +376,11 @@ def _describe_changes(was: EffectiveConfig, now: EffectiveConfig) -> list[str]:
     for name in ("group", "account", "model", "route", "limit"):
         lines += describe_items(name, getattr(before, name), getattr(after, name))
     lines += _describe_keys(before, after)
-    if (before.price, was.prices) != (after.price, now.prices):
+    if (before.price, effective_before.prices) != (after.price, effective_after.prices):
         lines.append("prices changed")
-    if was.routes != now.routes:
+    if effective_before.routes != effective_after.routes:
         lines.append("stored routes changed")
-    if was.limits != now.limits:
+    if effective_before.limits != effective_after.limits:
         lines.append("stored limits changed")
     return lines
 

@@ -53,12 +53,12 @@ FORMS: tuple[ImageForm, ...] = ("url", "b64_json")
 _SIZE = re.compile(r"[1-9][0-9]{1,4}x[1-9][0-9]{1,4}\Z")
 _SIZES = must("sizes such as 1024x1024", lambda value: all(map(_SIZE.match, value)))
 _FORMS = must("'url' and 'b64_json' only", lambda value: all(form in FORMS for form in value))
-_LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= one <= MAX_SECONDS for one in value))
+_LENGTHS = must("lengths of 1 to 600 seconds", lambda value: all(1 <= seconds <= MAX_SECONDS for seconds in value))
 # A link's expiry has twelve digits (domain/media.py); the cleanup needs finite numbers.
 _HOURS = must("a number of hours above 0 and up to 876000", lambda value: 0 < value <= 876_000)  # noqa: PLR2004
 _DAYS = must("a number of days above 0 and up to 36500", lambda value: 0 < value <= 36_500)  # noqa: PLR2004
 _KEPT = between(0, 36_500)
-_HOSTS = must("hosts such as *.example.com", lambda value: all(one and one.isprintable() for one in value))
+_HOSTS = must("hosts such as *.example.com", lambda value: all(host and host.isprintable() for host in value))
 _GIGABYTES = must("a number above 0 and up to 1000000", lambda value: 0 < value <= 1_000_000)  # noqa: PLR2004
 _TOKENS = between(1, 100_000_000)
 
@@ -460,12 +460,12 @@ class Config:
     alert: tuple[AlertSpec, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
-        administered = any(provider.create and provider.roles.administrator for provider in self.sign_in)
+        has_administrators = any(provider.create and provider.roles.administrator for provider in self.sign_in)
         if self.limits_store == "postgresql" and not (self.rate_limits.url or self.store.is_postgres):
             yield "rate_limits.url", "expected postgresql://...: store.url names no PostgreSQL database"
-        if not self.server.local_sign_in and not administered:
-            needed = "a [[sign_in]] with create = true and roles.administrator"
-            yield "server.local_sign_in", f"expected true: without {needed} no administrator could sign in"
+        if not self.server.local_sign_in and not has_administrators:
+            needed_table = "a [[sign_in]] with create = true and roles.administrator"
+            yield "server.local_sign_in", f"expected true: without {needed_table} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
         if self.cluster.enabled and any(limit.usd is not None for limit in self.limit):
@@ -489,12 +489,12 @@ class Config:
         )
         yield from _find_repeated_tables(tables, "key", ("secret",), "expected a secret of its own")
         accounts = {str(account.get("name")) for _, account in _list_tables(tables, "account")}
-        for where, table in _list_tables(tables, "key"):
+        for table_path, table in _list_tables(tables, "key"):
             owner = table.get("account")
             if isinstance(owner, str) and owner not in accounts:
-                yield f"{where}.account", f"expected the name of an [[account]], not {owner!r}"
+                yield f"{table_path}.account", f"expected the name of an [[account]], not {owner!r}"
             if "secret" not in table:
-                yield f"{where}.secret", "expected a value; this key is required"
+                yield f"{table_path}.secret", "expected a value; this key is required"
         yield from _find_limit_problems(tables)
 
 
@@ -502,14 +502,14 @@ def _find_limit_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield the limits that name keys or limits which the file does not have."""
     key_names = {str(key.get("name")) for _, key in _list_tables(tables, "key")}
     own_limits = {str(limit.get("name")) for _, limit in _list_tables(tables, "limit") if "raises" not in limit}
-    for where, table in _list_tables(tables, "limit"):
+    for table_path, table in _list_tables(tables, "limit"):
         keys = table.get("keys")
         unknown_keys = [key for key in keys if isinstance(key, str) and key not in key_names] if keys else []
         if unknown_keys:
-            yield f"{where}.keys", f"expected names of [[key]], not {unknown_keys[0]!r}"
-        raised = table.get("raises")
-        if isinstance(raised, str) and raised not in own_limits:
-            yield f"{where}.raises", f"expected the name of a [[limit]], not {raised!r}"
+            yield f"{table_path}.keys", f"expected names of [[key]], not {unknown_keys[0]!r}"
+        raised_name = table.get("raises")
+        if isinstance(raised_name, str) and raised_name not in own_limits:
+            yield f"{table_path}.raises", f"expected the name of a [[limit]], not {raised_name!r}"
 
 
 def _list_tables(tables: Mapping[str, Any], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -524,8 +524,8 @@ def _find_repeated_tables(
 ) -> Iterator[Problem]:
     """Yield the tables that repeat all ``keys`` of an earlier table. ``absent`` has the values of missing keys."""
     first_path: dict[tuple[str, ...], str] = {}
-    for where, table in _list_tables(tables, name):
+    for table_path, table in _list_tables(tables, name):
         fields = {**absent, **table}
         value = tuple(str(fields[key]) for key in keys if isinstance(fields.get(key), str))
-        if len(value) == len(keys) and first_path.setdefault(value, where) != where:
-            yield f"{where}.{keys[-1]}", f"{expected}; {first_path[value]} has it"
+        if len(value) == len(keys) and first_path.setdefault(value, table_path) != table_path:
+            yield f"{table_path}.{keys[-1]}", f"{expected}; {first_path[value]} has it"

@@ -51,9 +51,9 @@ class StoredSettings:
             del stored_settings[path]
         effective = merge_stored_settings(self._live.effective.declared, dict(sorted(stored_settings.items())))
         before = self._live.effective.ignored
-        wrong_paths = [where for where in effective.ignored if where == path or where not in before]
+        wrong_paths = [other_path for other_path in effective.ignored if other_path == path or other_path not in before]
         if wrong_paths:
-            problems = "; ".join(f"{where}: {effective.ignored[where]}" for where in wrong_paths)
+            problems = "; ".join(f"{other_path}: {effective.ignored[other_path]}" for other_path in wrong_paths)
             raise InvalidRequest(problems, param="value")
         return effective
 

@@ -19,7 +19,7 @@ from gateway.demo.replies import EVENT_STREAM, build_event, build_reply, parse_j
 from gateway.demo.requests import Json, RequestError
 from gateway.demo.text import split_pieces
 from gateway.demo.transcripts import DemoTranscript, build_events, build_transcript, make_transcript
-from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, build_speech_request, find_recording
+from gateway.demo.wav import SAMPLE_RATE, Recording, Speech, build_head, find_recording, plan_speech
 from gateway.domain.media import SNIFF_BYTES, sniff_media
 
 _TOKENS_PER_SECOND = 20
@@ -43,7 +43,7 @@ class DemoAudio:
 
     async def _speak(self, request: web.Request) -> web.StreamResponse:
         speech_request = parse_speech(await parse_json(request))
-        speech = build_speech_request(speech_request.text, speech_request.voice, speech_request.speed)
+        speech = plan_speech(speech_request.text, speech_request.voice, speech_request.speed)
         if speech_request.events:
             return await send_pieces(
                 request, self._stream_events(speech_request, speech), headers=EVENT_STREAM, pace_s=self._pace_s

@@ -42,7 +42,7 @@ class DemoImageRequest:
     quality: str
     source_count: int = 0
 
-    def usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
+    def build_usage(self, size: tuple[int, int], images: int, *, first: bool = True) -> Json:
         """Return the token usage of ``images`` images. Input tokens are included only if ``first`` is true."""
         text = len(split_pieces(self.prompt)) if first else 0
         input_tokens = _SOURCE_TOKENS * self.source_count if first else 0

@@ -36,7 +36,7 @@ class _Drawing:
 
     request: DemoImageRequest
     size: tuple[int, int]
-    edit: bool
+    is_edit: bool
 
 
 class DemoImages:
@@ -61,12 +61,12 @@ class DemoImages:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         image_request = parse_generation(await parse_json(request))
-        return await self._answer(request, _Drawing(image_request, image_request.size or _DEFAULT_SIZE, edit=False))
+        return await self._answer(request, _Drawing(image_request, image_request.size or _DEFAULT_SIZE, is_edit=False))
 
     async def _edit(self, request: web.Request) -> web.StreamResponse:
         async with receive_form(request) as form:
             image_request = parse_edit(form)
-        return await self._answer(request, _Drawing(image_request, image_request.size or _DEFAULT_SIZE, edit=True))
+        return await self._answer(request, _Drawing(image_request, image_request.size or _DEFAULT_SIZE, is_edit=True))
 
     async def _show(self, request: web.Request) -> web.Response:
         data = self._files.find(request.match_info["name"])
@@ -88,11 +88,11 @@ class DemoImages:
                 else {"b64_json": b64encode(data).decode()}
             )
             items.append({**image_items, "revised_prompt": f"A gradient for: {image_request.prompt[:_NOTE_LENGTH]}"})
-        usage = image_request.usage(drawing.size, image_request.count)
+        usage = image_request.build_usage(drawing.size, image_request.count)
         return build_reply({"created": int(time.time()), **_describe(drawing), "data": items, "usage": usage})
 
     async def _stream(self, drawing: _Drawing) -> AsyncIterator[bytes]:
-        image_request, kind = drawing.request, "image_edit" if drawing.edit else "image_generation"
+        image_request, kind = drawing.request, "image_edit" if drawing.is_edit else "image_generation"
         fields = {"created_at": int(time.time()), **_describe(drawing)}
         for index in range(image_request.count):
             for number, bands in enumerate(_BANDS_BY_PARTIALS[image_request.partial_count]):
@@ -102,7 +102,7 @@ class DemoImages:
             data = await self._draw(drawing, index)
             final_event = {
                 "b64_json": b64encode(data).decode(),
-                "usage": image_request.usage(drawing.size, 1, first=index == 0),
+                "usage": image_request.build_usage(drawing.size, 1, first=index == 0),
             }
             yield build_event({"type": f"{kind}.completed", **final_event, **fields}, has_name=True)
 
@@ -112,7 +112,7 @@ class DemoImages:
         return f"http://127.0.0.1:{port}{FILES_PATH}{name}"
 
     async def _draw(self, drawing: _Drawing, index: int, bands: int | None = None) -> bytes:
-        work = functools.partial(draw, drawing.request.prompt, index, drawing.size, border=drawing.edit, bands=bands)
+        work = functools.partial(draw, drawing.request.prompt, index, drawing.size, border=drawing.is_edit, bands=bands)
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
 
 

@@ -20,7 +20,7 @@ from gateway.demo import chat as talk
 from gateway.demo import models
 from gateway.demo import requests as asks
 from gateway.demo.requests import Json, RequestError
-from gateway.demo.wav import SAMPLE_RATE, build_speech_request
+from gateway.demo.wav import SAMPLE_RATE, plan_speech
 
 _MAX_FRAME_BYTES = 32 * 1024 * 1024
 _MAX_ITEMS = 1_000
@@ -244,7 +244,7 @@ class _Response:
 
     @staticmethod
     def _speak(text: str) -> Iterator[bytes]:
-        speech = build_speech_request(text, "marin")
+        speech = plan_speech(text, "marin")
         return (speech.write(beep) for beep in speech.words)
 
     async def _send_end(self, status: str) -> None:

@@ -169,8 +169,8 @@ def check_messages(messages: list[Any]) -> None:
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             raise RequestError(f"'{param}' must be an object with a known 'role'.", param=param)
         content = message.get("content")
-        silent = content is None and message["role"] in {"assistant", "function"}
-        if not silent and not isinstance(content, str) and not _are_parts(content):
+        may_be_empty = content is None and message["role"] in {"assistant", "function"}
+        if not may_be_empty and not isinstance(content, str) and not _are_parts(content):
             message_text = f"'{param}.content' must be a string or a list of content parts."
             raise RequestError(message_text, param=f"{param}.content")
 
@@ -213,7 +213,7 @@ def _parse_tools(fields: Json) -> tuple[tuple[DemoTool, ...], bool]:
 
 def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
     """Parse the function tools. Other tools are never called. Raises ``RequestError``."""
-    read = []
+    functions = []
     for tool in tools:
         kind = tool.get("type") if isinstance(tool, dict) else None
         function = tool.get("function") if kind == "function" else None
@@ -225,8 +225,8 @@ def _parse_functions(tools: list[Any]) -> tuple[DemoTool, ...]:
             name = get_typed(function, "name", str, default="")
             if not name:
                 raise RequestError("A function tool must have a name.", param="tools")
-            read.append(DemoTool(name, get_typed(function, "parameters", dict, default={})))
-    return tuple(read)
+            functions.append(DemoTool(name, get_typed(function, "parameters", dict, default={})))
+    return tuple(functions)
 
 
 def parse_inputs(value: object, name: str = "input") -> list[str | list[int]]:

@@ -21,7 +21,7 @@ class DemoTranscript:
     text: str
     seconds: float
 
-    def usage(self) -> Json:
+    def build_usage(self) -> Json:
         return {"type": "duration", "seconds": math.ceil(self.seconds)}
 
 
@@ -43,7 +43,7 @@ def build_transcript(
     """Build the whole answer: an object or text."""
     if transcription_request.response_format == "text":
         return transcript.text + "\n"
-    answer: Json = {"text": transcript.text, "usage": transcript.usage()}
+    answer: Json = {"text": transcript.text, "usage": transcript.build_usage()}
     if transcription_request.response_format == "json":
         return answer
     fields = {"task": task, "language": transcription_request.language, "duration": transcript.seconds}
@@ -53,7 +53,7 @@ def build_transcript(
 def build_events(transcript: DemoTranscript) -> list[Json]:
     """Build the events of a streamed answer."""
     events: list[Json] = [{"type": "transcript.text.delta", "delta": piece} for piece in split_pieces(transcript.text)]
-    return [*events, {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.usage()}]
+    return [*events, {"type": "transcript.text.done", "text": transcript.text, "usage": transcript.build_usage()}]
 
 
 def _build_segments(transcript: DemoTranscript) -> list[Json]:

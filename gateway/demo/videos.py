@@ -99,7 +99,7 @@ class DemoVideos:
     def __init__(self, *, pace_s: float, clock: Callable[[], float] = time.time) -> None:
         self._factor = pace_s / _PACE_S
         self._clock = clock
-        self._deleted: dict[str, None] = {}
+        self._deleted_ids: dict[str, None] = {}
 
     def add_routes(self, app: web.Application) -> None:
         app.router.add_post("/v1/videos", self._create)
@@ -137,9 +137,9 @@ class DemoVideos:
 
     async def _delete(self, request: web.Request) -> web.Response:
         job = self._find(request)
-        self._deleted[job.id] = None
-        if len(self._deleted) > _MAX_DELETED_IDS:
-            del self._deleted[next(iter(self._deleted))]
+        self._deleted_ids[job.id] = None
+        if len(self._deleted_ids) > _MAX_DELETED_IDS:
+            del self._deleted_ids[next(iter(self._deleted_ids))]
         return build_reply({"id": job.id, "object": "video.deleted", "deleted": True})
 
     async def _show(self, request: web.Request) -> web.Response:
@@ -151,11 +151,11 @@ class DemoVideos:
         if variant == "thumbnail":
             size = (job.size[0] // 2, job.size[1] // 2)
             return web.Response(body=draw(job.id, 0, size), content_type="image/png")
-        return send_part(request, _parse_sample(portrait=job.size[0] < job.size[1]), "video/mp4")
+        return send_part(request, _read_sample(portrait=job.size[0] < job.size[1]), "video/mp4")
 
     def _find(self, request: web.Request) -> DemoVideo:
         job = find_job(request.match_info["id"])
-        if job is None or job.id in self._deleted:
+        if job is None or job.id in self._deleted_ids:
             raise RequestError("There is no video with that id.", param="video_id", code="not_found", status=404)
         return job
 
@@ -174,7 +174,7 @@ class DemoVideos:
 
 
 @cache
-def _parse_sample(*, portrait: bool) -> bytes:
+def _read_sample(*, portrait: bool) -> bytes:
     name = "portrait.mp4" if portrait else "landscape.mp4"
     return (files("gateway.demo") / "samples" / name).read_bytes()
 
@@ -187,10 +187,10 @@ def compute_duration_s(job: DemoVideo, factor: float) -> float:
 
 def describe(job: DemoVideo, now_s: float, factor: float) -> Json:
     """Return the OpenAI API's object for a job, with all keys and without the prompt."""
-    duration = compute_duration_s(job, factor)
-    share = (now_s - job.created_ms / 1000) / duration if duration else 1.0
+    duration_s = compute_duration_s(job, factor)
+    share = (now_s - job.created_ms / 1000) / duration_s if duration_s else 1.0
     status, progress, error = _find_state(job.model, min(max(share, 0.0), 1.0))
-    ended = math.ceil(job.created_ms / 1000 + duration) if status == "completed" else None
+    ended_s = math.ceil(job.created_ms / 1000 + duration_s) if status == "completed" else None
     return {
         "id": job.id,
         "object": "video",
@@ -198,8 +198,8 @@ def describe(job: DemoVideo, now_s: float, factor: float) -> Json:
         "status": status,
         "progress": progress,
         "created_at": job.created_ms // 1000,
-        "completed_at": ended,
-        "expires_at": None if ended is None else ended + _LIFETIME_S,
+        "completed_at": ended_s,
+        "expires_at": None if ended_s is None else ended_s + _LIFETIME_S,
         "prompt": None,
         "size": f"{job.size[0]}x{job.size[1]}",
         "seconds": str(job.seconds),

@@ -55,7 +55,7 @@ class Speech:
         return struct.pack(f"<{beep}h", *values) + bytes(2 * self.silence)
 
 
-def build_speech_request(text: str, voice: str, speed: float = 1.0) -> Speech:
+def plan_speech(text: str, voice: str, speed: float = 1.0) -> Speech:
     """Plan the beeps of ``text``. Each voice has its own pitch. At ``speed`` 2 they take half the time."""
     (pitch,) = blake2b(voice.encode(errors="replace"), digest_size=1).digest()
     silence = round(_GAP_S * SAMPLE_RATE / speed)
@@ -133,8 +133,10 @@ def _parse_rate(layout: bytes) -> int | None:
     if len(layout) < 16:  # noqa: PLR2004 - the shortest valid layout
         return None
     _, channels, rate, bytes_a_second, block, _ = struct.unpack("<HHIIHH", layout)
-    sound = rate in _SAMPLE_RATES and 1 <= block <= _MAX_BLOCK_BYTES and channels and bytes_a_second == rate * block
-    return bytes_a_second if sound else None
+    is_plausible = (
+        rate in _SAMPLE_RATES and 1 <= block <= _MAX_BLOCK_BYTES and channels and bytes_a_second == rate * block
+    )
+    return bytes_a_second if is_plausible else None
 
 
 def _parse_info(body: bytes) -> Iterator[tuple[bytes, str]]:

@@ -42,13 +42,13 @@ async def _inspect(config: Config) -> LimitServerState:
 
 
 def _describe_state(state: LimitServerState) -> Iterator[Finding]:
-    answers = f"{state.name} ({state.version}) counts rate limits and answers in {state.latency_ms:.1f} ms"
+    speed_text = f"{state.name} ({state.version}) counts rate limits and answers in {state.latency_ms:.1f} ms"
     if state.eviction:
         text = f"{state.name} removes keys when its memory is full (maxmemory-policy {state.eviction})"
         fix = "Set maxmemory-policy noeviction: a limit that is forgotten begins anew"
         yield Finding("limits", "warning", text, fix)
     if state.latency_ms > SLOW_MS:
         fix = "Put it near the gateways: each limited request waits for it, and goes on without after 50 ms"
-        yield Finding("limits", "warning", answers, fix)
+        yield Finding("limits", "warning", speed_text, fix)
     elif not state.eviction:
-        yield Finding("limits", "ok", answers)
+        yield Finding("limits", "ok", speed_text)

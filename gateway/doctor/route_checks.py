@@ -10,7 +10,7 @@ from gateway.routing.route_warnings import list_map_warnings
 
 def check_maps(config: Config) -> Iterator[Finding]:
     """Warn of each known model that a channel maps to another known model."""
-    shipped = read_shipped_prices()
+    shipped_prices = read_shipped_prices()
     maps = ((channel.name, dict(channel.model_map)) for channel in config.channel)
-    for text in list_map_warnings(maps, lambda model: shipped.find(model) is not None):
+    for text in list_map_warnings(maps, lambda model: shipped_prices.find(model) is not None):
         yield Finding("routes", "warning", text, "Use a route: gateway routes --help")

@@ -52,7 +52,7 @@ class PromptAddresses:
             message = f"At most {MAX_ADDRESSES} images and files may be named by address; send the others as data"
             raise UnsupportedByProvider(message, param=addresses[-1].param)
         memory_loan = self._memory.lend(ctx)
-        media_by_url: dict[str, FetchedMedia] = memory_loan.fetched
+        media_by_url: dict[str, FetchedMedia] = memory_loan.media_by_url
         await self._load_all(
             [address for address in address_by_url.values() if address.url not in media_by_url],
             media_by_url,

@@ -75,12 +75,12 @@ class FolderUsage:
 
     path: Path | None
     size: FolderSize | None = None
-    measured_at: float = float("-inf")
+    measured_s: float = float("-inf")
 
     async def measure(self, now_s: float) -> FolderSize | None:
         """Return files and bytes, measured in a thread at most once a minute; None before a successful measurement."""
-        if self.path is not None and now_s - self.measured_at >= FOLDER_SIZE_TTL_S:
-            self.measured_at = now_s  # concurrent calls get the last value; None during the first measurement
+        if self.path is not None and now_s - self.measured_s >= FOLDER_SIZE_TTL_S:
+            self.measured_s = now_s  # concurrent calls get the last value; None during the first measurement
             self.size = await asyncio.to_thread(_measure, self.path)
         return self.size
 

@@ -108,9 +108,9 @@ def _describe_target(attempt: Attempt) -> Attributes:
 
 
 def _build_attempt(trace: RequestTrace, number: int, attempt: Attempt, now_ns: int) -> FinishedSpan:
-    ctx, target, failure = trace.context, attempt.target, attempt.failure
-    record, is_last = ctx.record, number == len(ctx.attempts) - 1
-    started_ns = trace.started_ns + max(0, round((attempt.began_at - ctx.started_at) * _NS_PER_S))
+    context, target, failure = trace.context, attempt.target, attempt.failure
+    record, is_last = context.record, number == len(context.attempts) - 1
+    started_ns = trace.started_ns + max(0, round((attempt.began_at - context.started_at) * _NS_PER_S))
     ended_ns = now_ns if failure is None else min(now_ns, started_ns + failure.ms * _NS_PER_MS)
     operation = attempt.translator.inference.operation
     attributes: Attributes = {

@@ -84,7 +84,7 @@ def make_id(bits: int) -> int:
     return random.getrandbits(bits) or 1
 
 
-def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
+def open_trace(context: RequestContext, headers: Mapping[str, str], ratio: float) -> RequestTrace | None:
     """Return the trace of a request; None if the request is not traced.
 
     A client's decision to sample is respected. ``headers`` are the client's, case-insensitive. ``ratio`` is the share
@@ -96,10 +96,10 @@ def open_trace(ctx: RequestContext, headers: Mapping[str, str], ratio: float) ->
         state = headers.get(STATE_HEADER, "")
         if len(state) > MAX_STATE_CHARS or not _PRINTABLE.match(state):
             state = ""
-        return RequestTrace(trace_id, make_id(64), ctx, parent_id, sampled, state)
+        return RequestTrace(trace_id, make_id(64), context, parent_id, sampled, state)
     if random.random() >= ratio:  # noqa: S311 - as above
         return None
-    return RequestTrace(make_id(128), make_id(64), ctx)
+    return RequestTrace(make_id(128), make_id(64), context)
 
 
 def parse_parent(text: str) -> tuple[int, int, bool] | None:
@@ -121,10 +121,10 @@ class TracedHttpClient:
 
     def __init__(self, client: HttpClient, current: CurrentTrace) -> None:
         self._client = client
-        self._current = current
+        self._current_trace = current
 
     def send(self, http_request: HttpRequest) -> Coroutine[Any, Any, HttpResponse]:
-        trace = self._current.get()
+        trace = self._current_trace.get()
         if trace is not None:
             own_headers = {
                 name: value

@@ -23,7 +23,7 @@ from gateway.large_work import MAX_ON_LOOP, run_by_size, run_in_thread
 from gateway.memory_budget import Borrower, Loan, MemoryBudget, estimate_memory
 from gateway.routing.item_references import find_responses, measure_references, read_output, replace_references
 from gateway.storage.encryption import DecryptionFailed
-from gateway.storage.kept_responses import KeptResponseRepository, TooLarge
+from gateway.storage.kept_responses import KeptResponseRepository, ResponseTooLarge
 
 MOST_PENDING = 256
 """Maximum number of responses that wait for the database."""
@@ -133,7 +133,7 @@ class KeptResponses:
         loan = self._budget.lend(borrower)
         items, number = await self._load_conversation(before, loan, "previous_response_id", whole=True)
         turn = Turn(before.id, number, inference.body.get("input"))
-        if loan.held > MAX_ON_LOOP or inference.large:
+        if loan.held_bytes > MAX_ON_LOOP or inference.large:
             return attrs.evolve(await run_in_thread(_extend, inference, before.id, items), large=True), turn
         return _extend(inference, before.id, items), turn
 
@@ -167,7 +167,7 @@ class KeptResponses:
                     bodies_by_id |= await run_by_size(len(loaded_response.body), read_output, loaded_response.body)
             # A repeated item is in memory once, but repeated in the provider's request.
             loan.take(await run_in_thread(measure_references, references, bodies_by_id), _ITEMS, "input")
-        if loan.held > MAX_ON_LOOP or inference.large:
+        if loan.held_bytes > MAX_ON_LOOP or inference.large:
             return attrs.evolve(await run_in_thread(_inline, inference, bodies_by_id), large=True)
         return _inline(inference, bodies_by_id)
 
@@ -243,7 +243,7 @@ class KeptResponses:
         except DecryptionFailed as error:
             log.warning("response_unreadable", response_id=responses[0].id, error=str(error))
             return []
-        except TooLarge:
+        except ResponseTooLarge:
             raise RequestTooLarge("The conversation has become too long to be continued") from None
         if unmeasured_responses:
             loan.release(room)
@@ -281,7 +281,7 @@ class KeptResponses:
             large = inference.large or len(response.body) > MAX_ON_LOOP
             sized = await run_in_thread(_add_items, response, own_input) if large else _add_items(response, own_input)
             needed_bytes = (sized.body_memory or 0) + (sized.items_memory or 0)
-            if needed_bytes > self._budget.max_each:
+            if needed_bytes > self._budget.max_loan_bytes:
                 raise RequestTooLarge("the conversation is too long")
             before_id = None if turn is None else turn.before_id
             stored = await self._store.put_response(attrs.evolve(sized, before_id=before_id))

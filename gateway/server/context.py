@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.auth.api_keys import ApiKeyAuthenticator
     from gateway.auth.client_secrets import ClientSecrets
     from gateway.auth.invitations import Invitations
-    from gateway.auth.members import Members
+    from gateway.auth.members import MemberService
     from gateway.auth.passkeys import PasskeyService
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.auth.sessions import CurrentUser, SessionService
-    from gateway.batches.service import Batches
+    from gateway.batches.service import BatchService
     from gateway.billing.accounting import AccountingService
     from gateway.billing.balances import Balances
     from gateway.billing.flush_worker import LedgerFlusher
@@ -179,7 +179,7 @@ class BillingServices:
 class MemberServices:
     """Members, and how they sign in."""
 
-    members: Members
+    members: MemberService
     sessions: SessionService
     invitations: Invitations
     passkeys: PasskeyService
@@ -201,7 +201,7 @@ class AuthServices:
     unknown_keys: UnknownKeys = attrs.field(factory=UnknownKeys)
 
     @property
-    def members(self) -> Members:
+    def members(self) -> MemberService:
         return self.open_members().members
 
     @property
@@ -373,7 +373,7 @@ class Services:
     videos: VideoServices
     idempotency: IdempotencyService
     auth: AuthServices
-    open_batches: CreatedOnce[Batches]
+    open_batches: CreatedOnce[BatchService]
     sign_in: ProviderSignIn | None
     admin: AdminServices
     metrics: RequestMetrics
@@ -384,7 +384,7 @@ class Services:
     open_loop_guard: CreatedOnce[LoopGuard] = attrs.field(factory=lambda: CreatedOnce(_make_loop_guard))
 
     @property
-    def batches(self) -> Batches:
+    def batches(self) -> BatchService:
         return self.open_batches()
 
 

@@ -62,7 +62,7 @@ from gateway.upstream.safe_fetch import SafeFetcher
 if TYPE_CHECKING:  # a process imports only what it uses; some need optional dependencies
     from gateway.alerts.watcher import AlertWatcher
     from gateway.auth.provider_sign_in import ProviderSignIn
-    from gateway.batches.service import Batches
+    from gateway.batches.service import BatchService
     from gateway.cluster.membership.node import ClusterNode
 
 _GRACE_S = 2.0
@@ -95,7 +95,7 @@ class _RequestServices:
     idempotency: IdempotencyService
     auth: AuthServices
     http: HttpSettings
-    batches: "CreatedOnce[Batches]"
+    batches: "CreatedOnce[BatchService]"
 
 
 @frozen
@@ -256,7 +256,7 @@ def _build_services(
     )
 
 
-async def _start_batches(base: BaseServices, batches: "CreatedOnce[Batches]", stack: AsyncExitStack) -> None:
+async def _start_batches(base: BaseServices, batches: "CreatedOnce[BatchService]", stack: AsyncExitStack) -> None:
     """Continue the batches of an earlier process or, in a cluster, of any node. Raises ``StoreUnavailable``."""
     if (node := base.storage.node) is not None:
         from gateway.services.batches import share_batches  # noqa: PLC0415 - only in a cluster
@@ -276,7 +276,7 @@ def _make_batches(
     auth: AuthServices,
     files: FileServices,
     http: HttpSettings,
-) -> "Batches":
+) -> "BatchService":
     from gateway.services.batches import open_batches  # noqa: PLC0415 - with the first batch
 
     return open_batches(
@@ -284,7 +284,7 @@ def _make_batches(
     )
 
 
-async def _close_batches(batches: "CreatedOnce[Batches]") -> None:
+async def _close_batches(batches: "CreatedOnce[BatchService]") -> None:
     if batches.instance is not None:
         await batches.instance.close()
 

@@ -92,13 +92,13 @@ def open_auth(
     values = base.storage.deployment.open_values(database, secret_box)
     hasher = CreatedOnce(_make_hasher)
     stack.callback(hasher.if_made, methodcaller("close"))
-    people = CreatedOnce(lambda: _make_members(base, accounts, values, hasher, secret_box))
+    member_services = CreatedOnce(lambda: _make_members(base, accounts, values, hasher, secret_box))
     repository, is_local = MemberRepository(database), options.config.server.local_sign_in
     client_secrets = ClientSecrets(accounts.directory, values, options.clock)
     return AuthServices(
         accounts,
         accounts.directory,
-        people,
+        member_services,
         lambda: find_setup_token(repository, values, is_local=is_local),
         client_secrets,
     )
@@ -123,5 +123,5 @@ def _make_members(
 
 
 def _find_groups(catalog: ModelCatalog, live_config: LiveConfig) -> set[str]:
-    channels = [group for channel in catalog.channels for group in channel.groups]
-    return {*channels, *(group.name for group in live_config.config.group)}
+    channel_groups = [group for channel in catalog.channels for group in channel.groups]
+    return {*channel_groups, *(group.name for group in live_config.config.group)}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.background import JobRunner
 from gateway.batches.line_request import LineServices
-from gateway.batches.run import BatchServices
-from gateway.batches.service import Batches
+from gateway.batches.run import BatchDependencies
+from gateway.batches.service import BatchService
 from gateway.batches.slots import LineSlots
 from gateway.media.client_files import ClientFiles
 from gateway.proxy.failover import Proxy
@@ -27,7 +27,7 @@ def _find_owner(node: "ClusterNode | None") -> Callable[[], str]:
     return find_no_process if node is None else (lambda: node.process)
 
 
-def share_batches(batches: Batches, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
+def share_batches(batches: BatchService, notifications: "NodeNotifications", stack: AsyncExitStack) -> None:
     """Run batches that no node owns any more. On shutdown this stops before the running batches do."""
     for kind in ("batch", "members"):
         notifications.subscribe(kind, lambda _: batches.wake())
@@ -46,7 +46,7 @@ def open_batches(
     api_keys: ApiKeyAuthenticator,
     files: ClientFiles,
     http: HttpSettings,
-) -> Batches:
+) -> BatchService:
     """Open the batch service."""
     clock, node = base.options.clock, base.storage.node
     lines = LineServices(
@@ -65,7 +65,7 @@ def open_batches(
         find_configured_url(http.base_url),
         lambda: base.live_config.attribution,
     )
-    services = BatchServices(
+    services = BatchDependencies(
         BatchRepository(base.storage.database, _find_owner(node)),
         files,
         lines,
@@ -74,4 +74,4 @@ def open_batches(
         base.live_config.find_batch_multiplier_ppm,
         clock,
     )
-    return Batches(services, on_left=None if node is None else lambda: node.notifications.publish("batch"))
+    return BatchService(services, wake_nodes=None if node is None else lambda: node.notifications.publish("batch"))

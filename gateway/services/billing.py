@@ -113,8 +113,8 @@ def open_billing(
         ended=ledger.ended_requests,
     )
     node_id = None if storage.node is None else storage.node.id
-    holds: CreatedOnce[Holds] = CreatedOnce(lambda: _make_holds(ledger.balances.release, node_id))
-    stack.callback(holds.if_made, lambda made_holds: made_holds.close())
+    open_holds: CreatedOnce[Holds] = CreatedOnce(lambda: _make_holds(ledger.balances.release, node_id))
+    stack.callback(open_holds.if_made, lambda made_holds: made_holds.close())
     return BillingServices(
         ledger.balances,
         ledger.accounting,
@@ -126,7 +126,7 @@ def open_billing(
         keeper=None if ledger.credit is None else ledger.credit.keeper,
         shared_limits=shared_limits,
         ledger_check=None if ledger.credit is None else _make_check(ledger.accounting),
-        open_holds=holds,
+        open_holds=open_holds,
         limits=ledger.limits,
     )
 
@@ -147,13 +147,13 @@ async def _recover(
     journal, now_ms = storage.journal, int(options.clock() * 1000)
     leftovers = journal.leftovers
 
-    def post_left() -> Awaitable[None]:
+    def post_leftovers() -> Awaitable[None]:
         return recover(leftovers, ledger, journal, on_crash=on_crash, now_ms=now_ms, list_charges=limits.list_charges)
 
     if credit is None:
-        await _recover_alone(options, storage.database, post_left)
+        await _recover_alone(options, storage.database, post_leftovers)
         return await load_balances(ledger, options.clock, await _list_existing(storage.database))
-    await credit.open(storage.database, post_left)
+    await credit.open(storage.database, post_leftovers)
     credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash)
     return credit.balances
 

@@ -54,15 +54,15 @@ def _open_folder(folder: Path) -> MediaStores:
     return MediaStores(images, videos, FileFolder(folder / FILES), folder)
 
 
-def _open_bucket(address: BucketAddress, local: Path) -> MediaStores:
+def _open_bucket(address: BucketAddress, local_folder: Path) -> MediaStores:
     from gateway.storage.bucket.client import Bucket  # noqa: PLC0415 - obstore is an extra
     from gateway.storage.bucket.files import BucketFiles  # noqa: PLC0415
     from gateway.storage.bucket.media import BucketMedia  # noqa: PLC0415
 
-    shutil.rmtree(local, ignore_errors=True)  # left by a crash; the folder is locked, so nothing else uses it
-    drafts, bucket = MediaFiles(local), Bucket(address)
+    shutil.rmtree(local_folder, ignore_errors=True)  # left by a crash; the folder is locked, so nothing else uses it
+    drafts, bucket = MediaFiles(local_folder), Bucket(address)
     images, videos = BucketMedia(bucket, IMAGES, drafts), BucketMedia(bucket, VIDEOS, drafts)
-    return MediaStores(images, videos, BucketFiles(bucket, drafts, local), None, shared=True)
+    return MediaStores(images, videos, BucketFiles(bucket, drafts, local_folder), None, shared=True)
 
 
 def sweep_store(stores: MediaStores, deployment: Deployment, sweep: Job) -> Job:
@@ -72,6 +72,6 @@ def sweep_store(stores: MediaStores, deployment: Deployment, sweep: Job) -> Job:
 
 async def watch_nodes(node: "ClusterNode") -> None:
     """Log a warning as soon as a second node is live: other nodes cannot read the media stored on this one."""
-    while node.live <= 1:  # noqa: ASYNC110 - the node count changes with each beat, without an event
+    while node.live_count <= 1:  # noqa: ASYNC110 - the node count changes with each beat, without an event
         await asyncio.sleep(WATCH_INTERVAL_S)
     log.warning("media_on_this_node_alone", reason=UNSHARED_WARNING)

@@ -3,7 +3,7 @@
 from gateway.auth.accounts import AccountService
 from gateway.auth.challenges import Challenges
 from gateway.auth.invitations import Invitations
-from gateway.auth.members import Members
+from gateway.auth.members import MemberService
 from gateway.auth.passkeys import PasskeyService
 from gateway.auth.passwords import PasswordService
 from gateway.auth.sessions import SessionService
@@ -23,13 +23,15 @@ def open_members(
 ) -> MemberServices:
     """Open members and sessions. Reads nothing from the store."""
     options, deployment, database = base.options, base.storage.deployment, base.storage.database
-    clock, local, repository = options.clock, options.config.server.local_sign_in, MemberRepository(database)
+    clock, is_local, repository = options.clock, options.config.server.local_sign_in, MemberRepository(database)
     throttle = deployment.open_throttle(database, values)
     sessions = SessionService(
-        repository, hasher, Totp(secret_box), throttle, values=values, clock=clock, is_local=local
+        repository, hasher, Totp(secret_box), throttle, values=values, clock=clock, is_local=is_local
     )
     account_repository = AccountRepository(database)
-    members = Members(repository, account_repository, clock=clock, change_lock=accounts.change_lock, is_local=local)
+    members = MemberService(
+        repository, account_repository, clock=clock, change_lock=accounts.change_lock, is_local=is_local
+    )
     invitations = Invitations(repository, account_repository, sessions, values=values, clock=clock)
     challenges = Challenges(values, clock, key=deployment.derive_key(options.folder.secret("pepper"), "challenges"))
     passkeys = PasskeyService(

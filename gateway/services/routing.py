@@ -177,14 +177,14 @@ class Discovery:
 
         Unless a local server has answered, the demo is included, because a key in the environment may be invalid.
         """
-        options, credentials = self._options, list[Found]()
+        options, found_channels = self._options, list[Found]()
         if options.discover:
-            credentials += [(channel, None) for channel in find_keyed_channels(options.environ)]
+            found_channels += [(channel, None) for channel in find_keyed_channels(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())
-            credentials += await find_local(self._client, own_port=own_port, now_s=now_s)
-        if all(listing is None for _, listing in credentials):
-            credentials.append((await self.start_demo(), None))
-        return credentials
+            found_channels += await find_local(self._client, own_port=own_port, now_s=now_s)
+        if all(listing is None for _, listing in found_channels):
+            found_channels.append((await self.start_demo(), None))
+        return found_channels
 
     def describe_demo(self, find_mode: Callable[[], DemoMode], request_log: RequestLogRepository) -> Demo:
         return Demo(find_mode, self.start_demo, lambda since_s: _find_demo_use(request_log, since_s))

@@ -34,13 +34,13 @@ def open_sign_in(
     providers = (OidcProvider(spec, fetcher, clock=clock, monotonic=time.monotonic) for spec in specs)
     identities, change_lock = IdentityRepository(database), auth.accounts.change_lock
     values = deployment.open_values(database, secret_box)
-    people = ProviderMembers(
+    provider_members = ProviderMembers(
         MemberRepository(database), identities, AccountRepository(database), clock=clock, change_lock=change_lock
     )
     return ProviderSignIn(
         {provider.spec.name: provider for provider in providers},
         auth.sessions,
-        provider_members=people,
+        provider_members=provider_members,
         identities=identities,
         audit_log=AuditLogRepository(database),
         throttle=deployment.open_throttle(database, values, "provider"),

@@ -100,7 +100,7 @@ async def _open_database(options: AppOptions) -> Database:
         return await open_database(options.config.store.url, folder.path / TIMELINE)
     path = find_database(folder.path, options.config.store.url)
     check_database_present(folder.path, path)
-    if folder.killed:
+    if folder.was_killed:
         # Copying the folder, or sqlite3 itself, may have merged the log into the database: a missing log may be no
         # loss.
         for companion_path in (path.with_name(f"{path.name}-wal"), folder.path / JOURNAL):
@@ -108,7 +108,7 @@ async def _open_database(options: AppOptions) -> Database:
                 log.warning(
                     "store_file_missing", path=str(companion_path), reason="what only this file recorded is lost"
                 )
-    await check_integrity(path, CRASH_CHECK_TIMEOUT_S if folder.killed else CHECK_TIMEOUT_S)
+    await check_integrity(path, CRASH_CHECK_TIMEOUT_S if folder.was_killed else CHECK_TIMEOUT_S)
     if not options.config.store.url:
         folder.private_file(DATABASE)
     return await open_database(f"sqlite:///{path}")

@@ -83,7 +83,7 @@ class BackupSource:
         return location.describe() if isinstance(location, BucketAddress) else str(location or "")
 
     @property
-    def elsewhere(self) -> str:
+    def database_elsewhere(self) -> str:
         """The address of a database outside the folder, without a password; empty if it is in the folder."""
         if self.server:
             from gateway.storage.postgres.address import describe_url  # noqa: PLC0415 - its driver is an extra
@@ -97,11 +97,11 @@ class _HashingReader(io.RawIOBase):
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self.sum = hashlib.sha256()
+        self.sha256 = hashlib.sha256()
 
     def read(self, size: int = -1, /) -> bytes:
         data = self._file.read(size)
-        self.sum.update(data)
+        self.sha256.update(data)
         return data
 
 
@@ -117,7 +117,7 @@ class _Archive:
         info = tarfile.TarInfo(name)
         info.size, info.mtime, info.mode = size, int(mtime_s), _OWNER_ONLY
         self._tar.addfile(info, reader)
-        self.members[name] = {"bytes": size, "sha256": reader.sum.hexdigest()}
+        self.members[name] = {"bytes": size, "sha256": reader.sha256.hexdigest()}
 
     def add_bytes(self, name: str, data: bytes) -> None:
         self.add(name, io.BytesIO(data), len(data), datetime.now(UTC).timestamp())
@@ -185,7 +185,7 @@ def _describe(source: BackupSource) -> dict[str, Any]:
         "media": source.media_folder is not None,
         "media_store": source.media_elsewhere,
         "master_key_file": not source.master_key,
-        "database": source.elsewhere,
+        "database": source.database_elsewhere,
     }
 
 

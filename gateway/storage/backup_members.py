@@ -16,7 +16,7 @@ from gateway.storage.backup_encryption import BackupUnreadable
 MAX_MEMBERS = 500_000
 _BLOCK_BYTES = 512
 _PARTS_BYTES = 64 * 1024
-_MAX_RECORD_BYTES = 64 * 1024
+_MAX_PAX_HEADER_BYTES = 64 * 1024
 _MAX_PADDING_BYTES = 1024 * 1024
 """Padding after the last member: tar fills its last record, of 10 KiB by default."""
 _PAX = b"x"
@@ -57,11 +57,11 @@ def read_members(source: IO[bytes], max_members: int = MAX_MEMBERS) -> Iterator[
     while (header := _read_header(source)) is not None:
         size, mtime_s = header.size, int(header.mtime)
         if header.type == _PAX:
-            record = _read_record(source, header.size)
+            pax_values = _read_pax_header(source, header.size)
             header = _read_header(source)
             if header is None:
                 raise BackupUnreadable(_TRUNCATED_ERROR)
-            size, mtime_s = record.get("size", header.size), record.get("mtime", int(header.mtime))
+            size, mtime_s = pax_values.get("size", header.size), pax_values.get("mtime", int(header.mtime))
         count += 1
         if header.type not in _REGULAR_TYPES or count > max_members or not header.name:
             raise BackupUnreadable(f"it has {header.name[:200]!r}, which is no file of a backup")
@@ -88,12 +88,12 @@ def _read_header(source: IO[bytes]) -> tarfile.TarInfo | None:
     return header
 
 
-def _read_record(source: IO[bytes], size: int) -> dict[str, int]:
+def _read_pax_header(source: IO[bytes], size: int) -> dict[str, int]:
     """Return the next member's size and time from a pax header, which has values too large for a ustar header.
 
     Raises ``BackupUnreadable``.
     """
-    if size > _MAX_RECORD_BYTES:
+    if size > _MAX_PAX_HEADER_BYTES:
         raise BackupUnreadable("a record in it is too long")
     data = source.read(size)
     _skip_padding(source, size)
@@ -118,8 +118,8 @@ def _read_end(source: IO[bytes]) -> None:
 
     Raises ``BackupUnreadable``.
     """
-    remaining = _MAX_PADDING_BYTES
+    remaining_bytes = _MAX_PADDING_BYTES
     while chunk := source.read(_PARTS_BYTES):
-        remaining -= len(chunk)
-        if remaining < 0 or chunk.strip(b"\0"):
+        remaining_bytes -= len(chunk)
+        if remaining_bytes < 0 or chunk.strip(b"\0"):
             raise BackupUnreadable("something is behind its end")

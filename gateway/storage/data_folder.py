@@ -53,7 +53,7 @@ class DataFolderDamaged(Exception):
 
 
 class DataFolder:
-    """An open, locked data folder. With ``killed``, the last process that served from it did not close it."""
+    """An open, locked data folder. With ``was_killed``, the last process that served from it did not close it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -62,7 +62,7 @@ class DataFolder:
         if not _lock(self._lock):
             os.close(self._lock)
             raise DataFolderLocked(path, find_holder(path) or {})
-        self.killed = b'"url"' in os.pread(self._lock, 4096, 0)
+        self.was_killed = b'"url"' in os.pread(self._lock, 4096, 0)
         self._write_holder({"pid": os.getpid()})
 
     def announce(self, url: str, certificate: str = "") -> None:
@@ -168,14 +168,14 @@ def find_database(path: Path, url: str) -> Path:
 
 def check_database_present(path: Path, database: Path) -> None:
     """Raise ``DataFolderDamaged`` if the data folder ``path`` was in use, but its ``database`` is missing or empty."""
-    missing = not database.exists()
+    is_missing = not database.exists()
     file_names = list_parts(path)
-    if missing and (log := database.with_name(f"{database.name}-wal")).exists():
+    if is_missing and (log := database.with_name(f"{database.name}-wal")).exists():
         file_names.append(log.name)
-    if not file_names or (not missing and database.stat().st_size):
+    if not file_names or (not is_missing and database.stat().st_size):
         return
     raise DataFolderDamaged(
-        f"The database {database} {'is missing' if missing else 'is empty'}, but the data folder {path} was in use: "
+        f"The database {database} {'is missing' if is_missing else 'is empty'}, but the data folder {path} was in use: "
         f"it has {', '.join(file_names)}. Accounts, keys, channels and every charge are in the database. Restore "
         f"{database.name} from a backup (gateway restore), and {database.name}-wal with it if there is one. To begin "
         "with nothing, name another data folder (--data)"

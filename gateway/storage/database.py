@@ -114,10 +114,10 @@ class Database(ABC):
         """
 
         async def execute(connection: AsyncConnection) -> int:
-            met = (await connection.execute(statement)).rowcount
-            if met and audit is not None:
+            matched_rows = (await connection.execute(statement)).rowcount
+            if matched_rows and audit is not None:
                 await connection.execute(insert(schema.audit).values(build_audit_row(audit)))
-            return met
+            return matched_rows
 
         return await self.write_shared(execute)
 

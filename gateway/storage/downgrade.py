@@ -47,7 +47,7 @@ def downgrade_database(folder: DataFolder, database: Path, version: str) -> Down
     if release is None:
         raise DowngradeRefused(f"No version {version!r} is known; known: {', '.join(RELEASES)}")
     journal = folder.path / JOURNAL
-    if folder.killed or (journal.exists() and any(parse_journal(journal.read_bytes()))):
+    if folder.was_killed or (journal.exists() and any(parse_journal(journal.read_bytes()))):
         raise DowngradeRefused(f"The gateway did not stop in order, so requests wait to be settled. {_SETTLE_HINT}")
     try:
         old_schema = _read_schema(database)

@@ -62,7 +62,7 @@ class FileDraft:
             if self._has_ended:
                 return
             try:
-                with storing():
+                with convert_disk_errors():
                     self._append(piece)
             except StoreUnavailable:
                 self._remove(self._detach_file())
@@ -99,12 +99,12 @@ class FileDraft:
             file = self._detach_file()
         if file is None:
             raise StoreUnavailable("The file was discarded while it was stored", retry_after_s=5)
-        with storing(), file:
+        with convert_disk_errors(), file:
             return self._path, os.fstat(file.fileno()).st_size, self._head
 
     def _store(self, file: io.FileIO, media_id: str, media_type: str) -> Media:
         try:
-            with storing():
+            with convert_disk_errors():
                 return self._publish(file, media_id, media_type)
         except StoreUnavailable:
             self._remove(file)
@@ -168,7 +168,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextmanager
-def storing() -> Iterator[None]:
+def convert_disk_errors() -> Iterator[None]:
     """Raise ``StoreUnavailable`` for an ``OSError`` of the disk."""
     try:
         yield

@@ -100,7 +100,7 @@ class FileFolder:
         return await asyncio.to_thread(self._sweep, digits, self._clock() - STALE_DRAFT_S)
 
     def _sweep(self, digits: set[str], before_s: float) -> CleanupResult:
-        files = freed = left_bytes = 0
+        files = freed_bytes = left_bytes = 0
         for entry in self._list_entries():
             match = STORED_NAME.match(entry.name)
             is_known = (match["digits"] or match["batch"]) in digits if match else not entry.name.startswith(DRAFT)
@@ -113,8 +113,8 @@ class FileFolder:
             except OSError as error:
                 log.warning("file_not_removed", error=error.strerror or str(error))
                 continue
-            files, freed = files + 1, freed + status.st_size
-        return CleanupResult(files, freed, left_bytes)
+            files, freed_bytes = files + 1, freed_bytes + status.st_size
+        return CleanupResult(files, freed_bytes, left_bytes)
 
     def _list_entries(self) -> Iterator["os.DirEntry[str]"]:
         with os.scandir(self.path) as shards:

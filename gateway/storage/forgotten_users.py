@@ -42,7 +42,7 @@ class ForgottenUserRepository:
         """Rename the sums of all days, or add them to those of the new name; return their number."""
         days_query = select(subject_counts.c.day).where(subject_counts.c.kind == "user").order_by(subject_counts.c.day)
         days = [row.day for row in await self._database.read(days_query)]
-        renamed = 0
+        renamed_count = 0
         for start in range(0, len(days), _DAYS_PER_STEP):
             conditions = [
                 subject_usage.c.kind == "user",
@@ -61,8 +61,8 @@ class ForgottenUserRepository:
                     await _ADD_SUMS.run(connection, new_sums)
                 return len(sums)
 
-            renamed += await self._database.write(work)
-        return renamed
+            renamed_count += await self._database.write(work)
+        return renamed_count
 
     async def rename_rows(self, name: str, new_name: str, account_id: int | None, last_sequence: int) -> int:
         """Rename up to 500 request rows, with what their costs count for; return their number, 0 after the last one.
@@ -89,10 +89,10 @@ class ForgottenUserRepository:
                 charges = parse_charges(row.limit_charges)
                 new_charges = list(map(rename, charges))
                 changes.append({"row": row.sequence, "new_name": new_name, "charges": build_charges(new_charges)})
-                for old, new in zip(charges, new_charges, strict=True):
-                    if old != new:
-                        sums[old] = sums.get(old, 0) - row.cost_nanos
-                        sums[new] = sums.get(new, 0) + row.cost_nanos
+                for old_charge, new_charge in zip(charges, new_charges, strict=True):
+                    if old_charge != new_charge:
+                        sums[old_charge] = sums.get(old_charge, 0) - row.cost_nanos
+                        sums[new_charge] = sums.get(new_charge, 0) + row.cost_nanos
             if changes:
                 await connection.execute(_UPDATE_ROW, changes)
             if sums:

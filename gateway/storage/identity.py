@@ -46,13 +46,13 @@ async def check_secrets(
     if not stored_prints and database.kind == "postgresql":
         _check_first_use(folder, database)
     given_secrets = {MASTER_KEY_NAME: master_key} if master_key else {}
-    depended_on = (
+    needed_names = (
         stored_prints.keys()
         if stored_prints
         else {name for name, rows in _DEPENDENT_QUERIES.items() if await database.read(rows)}
     )
     for name in SECRETS.keys() - given_secrets.keys():
-        if not (folder.path / name).exists() and (name not in depended_on or name in renew):
+        if not (folder.path / name).exists() and (name not in needed_names or name in renew):
             folder.make_secret(name)
     file_prints = _find_fingerprints(folder, given_secrets, {name for name in renew if name not in given_secrets})
     foreign_names = [

@@ -73,8 +73,8 @@ def _check_tables(connection: sqlite3.Connection) -> list[str]:
     try:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for name in names:
-            quoted = name.replace("'", "''")
-            if problems := read_problems(connection, f"PRAGMA integrity_check('{quoted}')"):
+            quoted_name = name.replace("'", "''")
+            if problems := read_problems(connection, f"PRAGMA integrity_check('{quoted_name}')"):
                 return problems[:MAX_PROBLEMS]
     except sqlite3.Error as error:
         if is_damage(error):

@@ -47,15 +47,21 @@ class RequestJournal:
         self._path = path
         self._rotate_bytes = self._rotate_at = rotate_bytes
         self.leftovers = _read(path)
-        self._open_notes = {unfinished.row.id: _write_note(unfinished) for unfinished in self.leftovers}
+        self._open_notes = {
+            unfinished_request.row.id: _write_note(unfinished_request) for unfinished_request in self.leftovers
+        }
         self._size = 0
-        self.failing = self._torn = False
+        self.failing = self._is_torn = False
         self._file = self._write_anew()
 
     def add_leftovers(self, unfinished_requests: Iterable[UnfinishedRequest]) -> None:
         """Add requests that an earlier process left elsewhere, except those that the journal has."""
-        known_ids = {unfinished.row.id for unfinished in self.leftovers}
-        self.leftovers += [unfinished for unfinished in unfinished_requests if unfinished.row.id not in known_ids]
+        known_ids = {unfinished_request.row.id for unfinished_request in self.leftovers}
+        self.leftovers += [
+            unfinished_request
+            for unfinished_request in unfinished_requests
+            if unfinished_request.row.id not in known_ids
+        ]
 
     def start_at_once(self, start: RequestStart) -> bool:
         """Record a request before it is sent. Return False if that cannot be done at once; ``start`` must then do it.
@@ -118,17 +124,17 @@ class RequestJournal:
         self._file = -1  # another file may get the number
 
     def _append(self, note: bytes) -> None:
-        content = b"\n" + note if self._torn else note
+        content = b"\n" + note if self._is_torn else note
         try:
             if os.write(self._file, content) != len(content):
                 _fail_partial_write()
         except OSError:
-            self._torn = True  # if truncating fails, the next entry starts a new line
+            self._is_torn = True  # if truncating fails, the next entry starts a new line
             os.ftruncate(self._file, self._size)
-            self._torn = False
+            self._is_torn = False
             raise
-        if self._torn:
-            self._torn = False
+        if self._is_torn:
+            self._is_torn = False
             self._size = os.fstat(self._file).st_size
         else:
             self._size += len(note)
@@ -145,12 +151,12 @@ class RequestJournal:
         """Rewrite the file. On failure keep the old one, and retry when it has grown by the same amount."""
         self._rotate_at = self._size + self._rotate_bytes
         try:
-            renewed = self._write_anew()
+            new_file = self._write_anew()
         except OSError as error:
             self._report(error)
             return
         os.close(self._file)
-        self._file = renewed
+        self._file = new_file
         self._rotate_at = self._size + self._rotate_bytes
 
     def _write_anew(self) -> int:
@@ -166,7 +172,7 @@ class RequestJournal:
             os.close(descriptor)
             draft.unlink(missing_ok=True)
             raise
-        self._torn = False
+        self._is_torn = False
         self._size = len(content)
         return descriptor
 
@@ -175,39 +181,39 @@ def _fail_partial_write() -> NoReturn:
     raise OSError("the disk accepted only a part of the entry")
 
 
-def _write_note(unfinished: UnfinishedRequest) -> bytes:
-    kind = _SETTLED_STATE if unfinished.ended else _INTERRUPTED_STATE
-    return orjson.dumps((kind, *_READ_VALUES(unfinished.row)), option=orjson.OPT_APPEND_NEWLINE)
+def _write_note(unfinished_request: UnfinishedRequest) -> bytes:
+    kind = _SETTLED_STATE if unfinished_request.ended else _INTERRUPTED_STATE
+    return orjson.dumps((kind, *_READ_VALUES(unfinished_request.row)), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _read(path: Path) -> list[UnfinishedRequest]:
     try:
-        requests, skipped = parse_journal(path.read_bytes())
+        requests, skipped_count = parse_journal(path.read_bytes())
     except FileNotFoundError:
         return []
-    if skipped:
-        _keep_aside(path, skipped)
+    if skipped_count:
+        _keep_aside(path, skipped_count)
     return requests
 
 
 def parse_journal(content: bytes) -> tuple[list[UnfinishedRequest], int]:
     """Return each request's last entry, and the number of unreadable lines. A truncated last line does not count."""
     requests: dict[str, UnfinishedRequest] = {}
-    skipped: list[int] = []
+    skipped_numbers: list[int] = []
     head, *lines = content.split(b"\n")
     names = _read_head(head)
     for number, line in enumerate(lines):
         if not line:
             continue
         try:
-            unfinished = _read_note(line, names)
+            unfinished_request = _read_note(line, names)
         except (orjson.JSONDecodeError, TypeError, ValueError):
-            skipped.append(number)
+            skipped_numbers.append(number)
             continue
-        requests[unfinished.row.id] = unfinished
+        requests[unfinished_request.row.id] = unfinished_request
     if head and not names[0]:  # the first line is written together with the file, so only damage truncates it
-        return list(requests.values()), max(len(skipped), 1)
-    return list(requests.values()), 0 if skipped == [len(lines) - 1] else len(skipped)
+        return list(requests.values()), max(len(skipped_numbers), 1)
+    return list(requests.values()), 0 if skipped_numbers == [len(lines) - 1] else len(skipped_numbers)
 
 
 def _read_head(head: bytes) -> _Names:
@@ -230,10 +236,10 @@ def _read_note(line: bytes, names: _Names) -> UnfinishedRequest:
     return UnfinishedRequest(parse_record(dict(zip(row_names, values, strict=True))), ended=kind == _SETTLED_STATE)
 
 
-def _keep_aside(path: Path, skipped: int) -> None:
+def _keep_aside(path: Path, skipped_count: int) -> None:
     """Set a journal with unreadable lines aside for the operator: the lines may be charges."""
     number = 1
     while (kept_path := path.with_name(f"{path.name}.unread-{number}")).exists():
         number += 1
     path.rename(kept_path)
-    log.error("journal_lines_skipped", rows=skipped, path=str(kept_path), reason=_SKIPPED_WARNING)
+    log.error("journal_lines_skipped", rows=skipped_count, path=str(kept_path), reason=_SKIPPED_WARNING)

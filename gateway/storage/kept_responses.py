@@ -36,7 +36,7 @@ _FACT_COLUMNS = tuple(_table.c[name] for name in (
 ))  # fmt: skip
 
 
-class TooLarge(Exception):
+class ResponseTooLarge(Exception):
     """A response has more bytes than its reader has room for."""
 
 
@@ -107,7 +107,7 @@ class KeptResponseRepository:
 
         Raises:
             DecryptionFailed: a response was encrypted with another secret.
-            TooLarge: a response is larger than ``max_bytes``.
+            ResponseTooLarge: a response is larger than ``max_bytes``.
             StoreUnavailable: the database does not answer.
         """
         columns = (_table.c.id, _table.c.sealed, *((_table.c.inputs,) if items else ()))
@@ -188,13 +188,15 @@ class KeptResponseRepository:
         inflation = zlib.decompressobj()
         plaintext = inflation.decompress(self._secret_box.open(sealed, context=context), max_bytes + _LENGTH_BYTES + 1)
         if not inflation.eof:
-            raise TooLarge
+            raise ResponseTooLarge
         return plaintext
 
 
 def _delete_ended_responses(now_ms: int) -> Any:
-    later = _table.alias()
-    return delete(_table).where(_table.c.expires_ms <= now_ms, ~exists().where(later.c.before_id == _table.c.id))
+    later_responses = _table.alias()
+    return delete(_table).where(
+        _table.c.expires_ms <= now_ms, ~exists().where(later_responses.c.before_id == _table.c.id)
+    )
 
 
 def _parse(row: Row[Any]) -> KeptResponse:

@@ -201,11 +201,11 @@ class LedgerRepository:
         """
         known_ids = await find_stored_ids(connection, [row.id for row in rows])
         if known_ids and self._database.credit is not None:
-            contradicted = await find_contradicted_rows(connection, [row for row in rows if row.id in known_ids])
-            if contradicted:
-                await reverse_rows(connection, contradicted, self._database.subjects)
-                await self._database.credit.refund(connection, contradicted)
-                known_ids.difference_update(row.id for row in contradicted)
+            contradicted_rows = await find_contradicted_rows(connection, [row for row in rows if row.id in known_ids])
+            if contradicted_rows:
+                await reverse_rows(connection, contradicted_rows, self._database.subjects)
+                await self._database.credit.refund(connection, contradicted_rows)
+                known_ids.difference_update(row.id for row in contradicted_rows)
         new_rows: dict[str, RequestRecord] = {}
         for row in rows:
             if row.id not in known_ids:
@@ -342,7 +342,7 @@ def _parse_totals(row: Row[Any]) -> KeyTotals:
 def _select_spending(day: UtcDay) -> tuple[Select[Any], Select[Any]]:
     """Return the statements of charges and of credits by balance; SQLAlchemy takes a millisecond to build them."""
     cost, number = usage_days.c.cost_nanos, usage_days.c.day
-    charges = select(
+    charge_query = select(
         usage_days.c.account_id,
         usage_days.c.key_id,
         func.sum(cost).label("lifetime"),
@@ -350,7 +350,7 @@ def _select_spending(day: UtcDay) -> tuple[Select[Any], Select[Any]]:
         _sum_where(number == day.number, cost).label("day"),
     ).group_by(usage_days.c.account_id, usage_days.c.key_id)
     amount, at_s = entries.c.amount_nanos, entries.c.at_ms / 1000
-    credited = (
+    credit_query = (
         select(
             entries.c.account_id,
             entries.c.key_id,
@@ -361,7 +361,7 @@ def _select_spending(day: UtcDay) -> tuple[Select[Any], Select[Any]]:
         .where(entries.c.kind != "charge")
         .group_by(entries.c.account_id, entries.c.key_id)
     )
-    return charges, credited
+    return charge_query, credit_query
 
 
 def _sum_where(condition: ColumnElement[bool], amount: ColumnElement[Any]) -> ColumnElement[Any]:

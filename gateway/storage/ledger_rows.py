@@ -136,7 +136,7 @@ def _sum_up_days(rows: Iterable[RequestRecord]) -> list[tuple[Any, ...]]:
 async def find_contradicted_rows(connection: AsyncConnection, rows: Sequence[RequestRecord]) -> list[RequestRecord]:
     """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
     rows_by_id = {row.id: row for row in rows}
-    ids, contradicted = list(rows_by_id), []
+    ids, contradicted_rows = list(rows_by_id), []
     for start in range(0, len(ids), MAX_LOOKED_UP):
         is_requested = requests.c.id.in_(ids[start : start + MAX_LOOKED_UP])
         for stored_row in await connection.execute(
@@ -144,8 +144,8 @@ async def find_contradicted_rows(connection: AsyncConnection, rows: Sequence[Req
         ):
             stored_request = parse_request(stored_row).row
             if _build_end_key(stored_request) != _build_end_key(rows_by_id[stored_request.id]):
-                contradicted.append(stored_request)
-    return contradicted
+                contradicted_rows.append(stored_request)
+    return contradicted_rows
 
 
 def _build_end_key(row: RequestRecord) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ import structlog
 
 from gateway.domain.media import CleanupResult, Media, find_media_type
 from gateway.errors import StoreUnavailable
-from gateway.storage.file_draft import DRAFT, OWNER_ONLY_FOLDER, FileDraft, find_path, storing
+from gateway.storage.file_draft import DRAFT, OWNER_ONLY_FOLDER, FileDraft, convert_disk_errors, find_path
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
 """Free space reserved for the database on the same disk, so that it can record charges."""
@@ -48,7 +48,7 @@ class MediaFiles:
         self._min_free_bytes = min_free_bytes
         self._clock = clock
         self._room_seen_s = float("-inf")
-        self._sweeping = asyncio.Lock()  # two concurrent sweeps would free the same space twice
+        self._sweep_lock = asyncio.Lock()  # two concurrent sweeps would free the same space twice
 
     async def put(self, data: bytes) -> Media:
         return await asyncio.to_thread(self._put, data)
@@ -63,14 +63,14 @@ class MediaFiles:
         return FileDraft(self._folder, self.check_room)
 
     def check_room(self) -> None:
-        now = self._clock()
-        if 0 <= now - self._room_seen_s < ROOM_TTL_S:
+        now_s = self._clock()
+        if 0 <= now_s - self._room_seen_s < ROOM_TTL_S:
             return
-        with storing():
+        with convert_disk_errors():
             disk = os.statvfs(self._folder)
         if disk.f_bavail * disk.f_frsize < self._min_free_bytes:
             raise StoreUnavailable("The gateway has no room for media at the moment", retry_after_s=60)
-        self._room_seen_s = now
+        self._room_seen_s = now_s
 
     async def find(self, media_id: str) -> Media | None:
         media_type = find_media_type(media_id)
@@ -95,13 +95,13 @@ class MediaFiles:
         media = await self.find(media_id)
         if media is None:
             return False
-        with storing():
+        with convert_disk_errors():
             await asyncio.to_thread(media.path.unlink, missing_ok=True)
         return True
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> CleanupResult:
         """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
-        async with self._sweeping:
+        async with self._sweep_lock:
             return await self._sweep(before_s, max_bytes)
 
     async def _sweep(self, before_s: float, max_bytes: int) -> CleanupResult:

@@ -148,10 +148,10 @@ class MemberRepository:
         """Delete a member with its sessions and links. Raises ``NotFound``, ``Conflict`` for the last administrator."""
 
         async def remove(connection: AsyncConnection) -> None:
-            administered = await _is_administered(connection)
+            was_administered = await _is_administered(connection)
             if not (await connection.execute(delete(members).where(members.c.id == member_id))).rowcount:
                 raise NotFound(f"No member has the id {member_id}")
-            if administered and not await _is_administered(connection):
+            if was_administered and not await _is_administered(connection):
                 raise Conflict(LAST_ADMINISTRATOR)
 
         await self._database.write(remove, audit)
@@ -205,8 +205,8 @@ class MemberRepository:
 
     async def touch_session(self, digest: bytes, seen_ms: int) -> None:
         """Record when the session was last used. An unknown session or an earlier time is ignored."""
-        older = update(sessions).where(sessions.c.digest == digest, sessions.c.seen_ms < seen_ms)
-        await self._database.change(older.values(seen_ms=seen_ms))
+        touch_query = update(sessions).where(sessions.c.digest == digest, sessions.c.seen_ms < seen_ms)
+        await self._database.change(touch_query.values(seen_ms=seen_ms))
 
     async def list_sessions(self, member_id: int) -> Sequence[Session]:
         query = _LIST_SESSIONS.where(sessions.c.member_id == member_id)
@@ -255,9 +255,9 @@ async def _get_member(connection: AsyncConnection, member_id: int) -> Member:
 
 async def _change(connection: AsyncConnection, member_id: int, values: Mapping[str, Any]) -> None:
     """Set columns of a member. Raises ``Conflict`` if no administrator would be left."""
-    administered = await _is_administered(connection)
+    was_administered = await _is_administered(connection)
     await connection.execute(update(members).where(members.c.id == member_id).values(values))
-    if administered and not await _is_administered(connection):
+    if was_administered and not await _is_administered(connection):
         raise Conflict(LAST_ADMINISTRATOR)
 
 

@@ -97,7 +97,7 @@ class RequestLogRepository:
     ) -> RequestPage:
         last_row = rows[-1] if is_full and rows else None
         end_sequence = query.low if last_row is None else last_row.sequence
-        searched_ms = await self._find_searched(last_row, query.low) if has_more else None
+        searched_ms = await self._find_searched_ms(last_row, query.low) if has_more else None
         return RequestPage(
             tuple(reversed(rows)), has_more, str(end_sequence) if has_more else None, searched_ms, window.newest
         )
@@ -108,10 +108,10 @@ class RequestLogRepository:
         last_row = rows[-1] if is_full and rows else None
         cursor = window.build_next_cursor(query.high - 1 if last_row is None else last_row.sequence, has_more=has_more)
         has_more = has_more or window.is_cut
-        searched_ms = await self._find_searched(last_row, query.high - 1) if has_more else None
+        searched_ms = await self._find_searched_ms(last_row, query.high - 1) if has_more else None
         return RequestPage(tuple(rows), has_more, cursor, searched_ms, window.newest)
 
-    async def _find_searched(self, last_row: StoredRequest | None, sequence: int) -> int | None:
+    async def _find_searched_ms(self, last_row: StoredRequest | None, sequence: int) -> int | None:
         """Return up to which settlement time rows were searched, in Unix ms: that of ``last_row``, or at ``sequence``.
 
         None if there is no row at ``sequence`` or after it.

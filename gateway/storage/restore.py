@@ -199,22 +199,24 @@ def _write_member(member: BackupMember, path: Path) -> str:
 class _BackupLimits:
     """Limits on the size of an unpacked backup, in bytes.
 
-    ``packed``: the size of the backup file. ``free``: free disk space. ``total``: the members so far.
+    ``packed_bytes``: the size of the backup file. ``free_bytes``: free disk space. ``total_bytes``: the members so far.
     """
 
-    packed: int
-    free: int
-    total: int = 0
+    packed_bytes: int
+    free_bytes: int
+    total_bytes: int = 0
 
     def check(self, name: str, size: int) -> None:
         """Count a member. Raises ``BackupUnreadable`` if it exceeds a limit, before the member is read."""
-        self.total += size
+        self.total_bytes += size
         if size > _MAX_BYTES.get(name, size):
             raise BackupUnreadable(f"its file {name} has {size} bytes, and {_MAX_BYTES[name]} are the most")
-        if self.total > max(self.packed * MAX_RATIO, MIN_LIMIT_BYTES):
+        if self.total_bytes > max(self.packed_bytes * MAX_RATIO, MIN_LIMIT_BYTES):
             raise BackupUnreadable(f"its files have more than {MAX_RATIO} times its size")
-        if self.total > self.free:
-            raise BackupUnreadable(f"its files have {self.total} bytes or more, and the disk has room for {self.free}")
+        if self.total_bytes > self.free_bytes:
+            raise BackupUnreadable(
+                f"its files have {self.total_bytes} bytes or more, and the disk has room for {self.free_bytes}"
+            )
 
 
 def _read_manifest(member: BackupMember) -> dict[str, Any]:
@@ -269,8 +271,8 @@ def _drop_code(connection: sqlite3.Connection) -> None:
     """Drop the triggers and views of a database: a gateway creates none, and they would run with its statements."""
     objects = connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchall()
     for kind, name in objects:
-        quoted = name.replace('"', '""')
-        connection.execute(f'DROP {kind} IF EXISTS "{quoted}"')  # dropping a view drops its triggers
+        quoted_name = name.replace('"', '""')
+        connection.execute(f'DROP {kind} IF EXISTS "{quoted_name}"')  # dropping a view drops its triggers
 
 
 def _publish(draft: Path, target: Path) -> None:

@@ -73,7 +73,7 @@ def copy_durably(source: Path, target: Path, draft: Path) -> None:
     """Copy a file through ``draft``, completely or not at all. Raises ``OSError``."""
     shutil.copyfile(source, draft)
     draft.chmod(_OWNER_ONLY)
-    with draft.open("rb") as copied:
-        os.fsync(copied.fileno())
+    with draft.open("rb") as draft_file:
+        os.fsync(draft_file.fileno())
     draft.rename(target)
     sync_folder(target.parent)

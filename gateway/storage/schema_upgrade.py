@@ -38,8 +38,8 @@ async def upgrade_schema(connection: AsyncConnection, name: str) -> bool:
         await _check_tables(connection)
         return False
     if revision is not None and revision > schema.REVISION:
-        newer = describe_newer(revision, await _read_version(connection))
-        raise DatabaseStartupError(f"The database {name} is {newer}")
+        newer_description = describe_newer(revision, await _read_version(connection))
+        raise DatabaseStartupError(f"The database {name} is {newer_description}")
     if revision is not None and revision < min(RELEASES.values()):
         raise DatabaseStartupError(f"The database {name} is {describe_older(revision)}")
     if revision is not None:  # with millions of rows this takes a minute without another log line

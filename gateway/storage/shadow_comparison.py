@@ -12,7 +12,7 @@ from gateway.storage.schema import requests
 
 MAX_ROWS = 200_000
 """The newest rows of the request log that a comparison reads."""
-_C = requests.c
+_COLUMNS = requests.c
 _EMPTY: ColumnElement[str] = literal_column("''")  # PostgreSQL groups by no expression with a parameter
 
 
@@ -35,17 +35,27 @@ class ModelSums:
 
 async def compare_models(database: Database, route: str, since_ms: int) -> Sequence[ModelSums]:
     """Return the sums of each model among the newest rows settled since ``since_ms``, copies last."""
-    newest = select(func.max(_C.sequence)).scalar_subquery()
-    model = case((_C.served_model == _EMPTY, _C.model), else_=_C.served_model)
-    completed = _C.outcome == "completed"
-    means = [func.avg(case((completed, column))) for column in (_C.first_byte_ms, _C.total_ms, _C.completion_tokens)]
-    failures = func.sum(case((_C.outcome.in_(NON_FAILURES), 0), else_=1))
-    columns: list[ColumnElement[Any]] = [model, _C.shadow, func.count(), failures, *means, func.sum(_C.cost_nanos)]
+    newest = select(func.max(_COLUMNS.sequence)).scalar_subquery()
+    model = case((_COLUMNS.served_model == _EMPTY, _COLUMNS.model), else_=_COLUMNS.served_model)
+    is_completed = _COLUMNS.outcome == "completed"
+    means = [
+        func.avg(case((is_completed, column)))
+        for column in (_COLUMNS.first_byte_ms, _COLUMNS.total_ms, _COLUMNS.completion_tokens)
+    ]
+    failures = func.sum(case((_COLUMNS.outcome.in_(NON_FAILURES), 0), else_=1))
+    columns: list[ColumnElement[Any]] = [
+        model,
+        _COLUMNS.shadow,
+        func.count(),
+        failures,
+        *means,
+        func.sum(_COLUMNS.cost_nanos),
+    ]
     statement = (
         select(*columns)
-        .where(_C.sequence > newest - MAX_ROWS, _C.settled_ms >= since_ms, _C.route == route)
-        .group_by(model, _C.shadow)
-        .order_by(_C.shadow, func.count().desc(), model)
+        .where(_COLUMNS.sequence > newest - MAX_ROWS, _COLUMNS.settled_ms >= since_ms, _COLUMNS.route == route)
+        .group_by(model, _COLUMNS.shadow)
+        .order_by(_COLUMNS.shadow, func.count().desc(), model)
     )
     return [_build_sums(row) for row in await database.read_long(statement)]
 

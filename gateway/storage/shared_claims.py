@@ -31,7 +31,7 @@ def write_video_claim(*, fetching: bool) -> Update:
 
 
 @cache
-def write_some_videos(*, fetching: bool) -> Select[tuple[int]]:
+def write_claimable_video_query(*, fetching: bool) -> Select[tuple[int]]:
     """Return the statement that finds a job which ``write_video_claim`` may claim."""
     is_claimable_state = videos.c.state == "fetching" if fetching else videos.c.state != "fetching"
     is_claimable = and_(is_claimable_state, _is_in(videos.c.channel), ~_is_in(videos.c.channel, "full"))

@@ -28,7 +28,7 @@ from gateway.storage.schema_upgrade import upgrade_schema
 
 T = TypeVar("T")
 
-READERS = 4
+READER_COUNT = 4
 BUSY_TIMEOUT_MS = 5_000
 _REFUSAL_ERRORS = (DataError, OverflowError, UnicodeEncodeError)
 """Errors for an unstorable value: too many bytes; a number of more than 64 bits; a text with a lone surrogate."""
@@ -167,7 +167,9 @@ async def open_sqlite(url: str) -> SqliteDatabase:
     driver_url = url.replace("sqlite://", "sqlite+aiosqlite://", 1)
     arguments = {"timeout": BUSY_TIMEOUT_MS / 1000, "isolation_level": None}
     writer = create_async_engine(driver_url, pool_size=1, max_overflow=0, module=Driver(), connect_args=arguments)
-    reader = create_async_engine(driver_url, pool_size=READERS, max_overflow=0, module=Driver(), connect_args=arguments)
+    reader = create_async_engine(
+        driver_url, pool_size=READER_COUNT, max_overflow=0, module=Driver(), connect_args=arguments
+    )
     _prepare(writer, "PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL")
     _prepare(reader, "PRAGMA query_only=ON")
     event.listen(writer.sync_engine, "begin", _begin)

@@ -32,16 +32,16 @@ _COUNTS, _USAGE = subject_counts.c, subject_usage.c
 class _GroupValues:
     """The values of a group that are known to have sums of their own.
 
-    ``full``: no other value of the group has sums, nor will get any.
+    ``is_full``: no other value of the group has sums, nor will get any.
     """
 
     def __init__(self) -> None:
         self.values: set[str] = set()
-        self.full = False
+        self.is_full = False
 
     def decide(self, value: str) -> bool | None:
         """Return whether ``value`` has sums of its own; None if that must be looked up."""
-        return True if value in self.values else False if self.full else None
+        return True if value in self.values else False if self.is_full else None
 
 
 class SubjectBounds:
@@ -79,20 +79,22 @@ class SubjectBounds:
         for key in sums:
             values_by_group[key.group].add(key.value)
             if key.kind == "tag":
-                values_by_group[_names_of(key)].add(key.name)
+                values_by_group[_find_name_group(key)].add(key.name)
         decided_groups: dict[SubjectGroup, _GroupValues] = {}
         for group in sorted(values_by_group):  # the names of tags come before their values
             values = values_by_group[group]
             names = decided_groups.get(SubjectGroup("tag", "", group.day))
             if group.name and names is not None and not names.decide(group.name):
                 continue
-            known = self._remember(group)
-            unknown_values = sorted(value for value in values if known.decide(value) is None)
-            decided = decided_groups[group] = _GroupValues()
-            decided.full = True
-            decided.values = values & known.values
+            known_group = self._remember(group)
+            unknown_values = sorted(value for value in values if known_group.decide(value) is None)
+            decided_group = decided_groups[group] = _GroupValues()
+            decided_group.is_full = True
+            decided_group.values = values & known_group.values
             if unknown_values:
-                decided.values |= await self._decide(connection, group, unknown_values, known, admits=admits)
+                decided_group.values |= await self._decide(
+                    connection, group, unknown_values, known_group, admits=admits
+                )
         return decided_groups
 
     async def _decide(
@@ -100,7 +102,7 @@ class SubjectBounds:
         connection: AsyncConnection,
         group: SubjectGroup,
         values: Sequence[str],
-        known: _GroupValues,
+        known_group: _GroupValues,
         *,
         admits: bool,
     ) -> set[str]:
@@ -108,13 +110,13 @@ class SubjectBounds:
         count = await self._lock(connection, group)
         is_names = group.kind == "tag" and not group.name
         stored_values = await _find_values(connection, group, values, is_names=is_names)
-        known.values |= stored_values
+        known_group.values |= stored_values
         new_values = [value for value in values if value not in stored_values]
-        free = max(count.max_values - count.distinct_values, 0)
-        if new_values and not free and not known.full:
-            known.values |= await _find_values(connection, group, None, is_names=is_names)
-            known.full = True
-        admitted_values = new_values[:free] if admits else []
+        free_count = max(count.max_values - count.distinct_values, 0)
+        if new_values and not free_count and not known_group.is_full:
+            known_group.values |= await _find_values(connection, group, None, is_names=is_names)
+            known_group.is_full = True
+        admitted_values = new_values[:free_count] if admits else []
         if admitted_values:
             number = _COUNTS.distinct_values + len(admitted_values)
             await connection.execute(
@@ -139,8 +141,8 @@ class SubjectBounds:
         if group.day > self._newest_day:
             self._newest_day = group.day
             self._groups = {
-                known_group: known
-                for known_group, known in self._groups.items()
+                known_group: known_values
+                for known_group, known_values in self._groups.items()
                 if known_group.day > group.day - _DAYS_REMEMBERED
             }
         if group.day <= self._newest_day - _DAYS_REMEMBERED:
@@ -155,7 +157,7 @@ def _place(
     placed_sums: dict[SubjectKey, Sums] = {}
     for key, amounts in sums.items():
         if key.kind == "tag":
-            names = groups.get(_names_of(key))
+            names = groups.get(_find_name_group(key))
             is_summed = None if names is None else names.decide(key.name)
             if is_summed is None:
                 return None
@@ -170,7 +172,7 @@ def _place(
     return [(*key, *placed_sums[key]) for key in sorted(placed_sums)]
 
 
-def _names_of(key: SubjectKey) -> SubjectGroup:
+def _find_name_group(key: SubjectKey) -> SubjectGroup:
     return SubjectGroup("tag", "", key.day)
 
 

@@ -15,7 +15,7 @@ from gateway.storage.ledger_rows import UNSTORABLE_MODEL
 from gateway.storage.schema import IS_NAMED, requests, retired, subject_usage, usage_days
 
 _COLUMNS = subject_usage.c
-_SUMMED = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for name in SUMS)
+_SUM_COLUMNS = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for name in SUMS)
 
 
 _DAY_MS = DAY_S * 1000
@@ -34,20 +34,20 @@ class SubjectUsageRepository:
         conditions = _write_conditions(subject_filter)
         by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value
         all_sums = [func.sum(func.sum(_COLUMNS[name])).over() for name in SUMS]  # in the same pass over the table
-        lines_query = select(_COLUMNS.value, *_SUMMED, *all_sums).where(*conditions, _COLUMNS.value != OTHER)
+        lines_query = select(_COLUMNS.value, *_SUM_COLUMNS, *all_sums).where(*conditions, _COLUMNS.value != OTHER)
         lines_query = lines_query.group_by(_COLUMNS.value).order_by(*by_cost).limit(max_lines)
         days = range(subject_filter.since, subject_filter.until + 1)
-        other_query = select(*_SUMMED).where(*conditions, _COLUMNS.value == OTHER, _COLUMNS.day.in_(days))
-        rows, (other,) = await self._database.read_snapshot([lines_query, other_query])
+        other_query = select(*_SUM_COLUMNS).where(*conditions, _COLUMNS.value == OTHER, _COLUMNS.day.in_(days))
+        rows, (other_sums,) = await self._database.read_snapshot([lines_query, other_query])
         end = 1 + len(SUMS)
         lines = tuple(TrafficLine(row[0], *map(int, row[1:end])) for row in rows)
         total = TrafficLine("", *map(int, rows[0][end:])) if rows else _NO_TRAFFIC
-        unlisted = reduce(partial(add_lines, sign=-1), lines, total)
-        return SubjectUsage(lines, unlisted, TrafficLine("", *map(int, other)))
+        unlisted_sums = reduce(partial(add_lines, sign=-1), lines, total)
+        return SubjectUsage(lines, unlisted_sums, TrafficLine("", *map(int, other_sums)))
 
     async def list_days(self, subject_filter: SubjectFilter) -> list[TrafficLine]:
         """Return the sums of the days on which one of the subjects has any, in order. The label is the day's number."""
-        query = select(_COLUMNS.day, *_SUMMED).where(*_write_conditions(subject_filter))
+        query = select(_COLUMNS.day, *_SUM_COLUMNS).where(*_write_conditions(subject_filter))
         rows = await self._database.read(query.group_by(_COLUMNS.day).order_by(_COLUMNS.day))
         return [TrafficLine(str(row[0]), *map(int, row[1:])) for row in rows]
 

@@ -41,7 +41,7 @@ class UploadSpool:
         self._limit = limit_bytes
         self._held_bytes = 0
         self._shares: WeakValueDictionary[int, SpoolQuota] = WeakValueDictionary()
-        self._prepared = threading.Lock()
+        self._prepare_lock = threading.Lock()
         self._is_swept = False
 
     @property
@@ -74,7 +74,7 @@ class UploadSpool:
         self._held_bytes -= byte_count
 
     def open_nameless(self) -> int:
-        with self._prepared:
+        with self._prepare_lock:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._is_swept:
                 self._sweep()
@@ -267,8 +267,8 @@ class _Disk:
     def _leave(self) -> None:
         with self._lock:
             self._user_count -= 1
-            last = self._is_closed and not self._user_count
-        if last:
+            is_last = self._is_closed and not self._user_count
+        if is_last:
             _close(self._descriptor)
 
 

@@ -143,12 +143,12 @@ class VideoRepository:
         pairs = list(changes)
         if not pairs:
             return []
-        advanced = await self._database.write(lambda connection: _advance(connection, pairs))
-        self.check_found(found=all(advanced))
-        for (job_before, job_after), is_done in zip(pairs, advanced, strict=True):
+        change_results = await self._database.write(lambda connection: _advance(connection, pairs))
+        self.check_found(found=all(change_results))
+        for (job_before, job_after), is_done in zip(pairs, change_results, strict=True):
             if is_done and (job_before.state != job_after.state or job_before.upstream_id != job_after.upstream_id):
                 self._keep(job_after)
-        return advanced
+        return change_results
 
     async def finish(
         self, job: VideoJob, row: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None = None
@@ -206,11 +206,11 @@ class VideoRepository:
         values: Values = {"now_ms": claim.now_ms, "full": sorted(claim.full_channels)}
         has_due, claim_query = _FIND_DUE[claim.fetching], _CLAIM_DUE[claim.fetching]
         if claim.channels is not None:
-            from gateway.storage.shared_claims import write_some_videos, write_video_claim  # noqa: PLC0415 - of a cluster
+            from gateway.storage.shared_claims import write_claimable_video_query, write_video_claim  # noqa: PLC0415 - of a cluster
 
             values["only"] = sorted(claim.channels)
             has_due, claim_query = (
-                write_some_videos(fetching=claim.fetching),
+                write_claimable_video_query(fetching=claim.fetching),
                 write_video_claim(fetching=claim.fetching),
             )
         if not await self._database.read(has_due.params(values)):  # a read needs neither the writer nor a commit

@@ -145,8 +145,8 @@ class WebhookDeliveryRepository:
 
     async def free_deliveries(self, process: str) -> int:
         """Release the claims of all other processes; return their number. No other process may use the database."""
-        foreign = update(deliveries).where(HAS_DUE_TIME, deliveries.c.owner != process, deliveries.c.owner != "")
-        return await self._database.change(foreign.values(owner="", lease_until_ms=0))
+        release_query = update(deliveries).where(HAS_DUE_TIME, deliveries.c.owner != process, deliveries.c.owner != "")
+        return await self._database.change(release_query.values(owner="", lease_until_ms=0))
 
     async def sweep_deliveries(self, before_ms: int) -> int:
         return await self._database.change(delete(deliveries).where(deliveries.c.ended_ms < before_ms))

@@ -8,7 +8,14 @@ import attrs
 import pytest
 from typing_extensions import override
 
-from gateway.alerts.spending import ANOMALY_DAYS, MAX_COMPARISONS, HourCosts, OwnerId, SpendingWatch, find_burning
+from gateway.alerts.spending import (
+    ANOMALY_DAYS,
+    MAX_COMPARISONS,
+    HourCosts,
+    OwnerId,
+    SpendingWatch,
+    find_burning_limits,
+)
 from gateway.alerts.watcher import AlertWatcher
 from gateway.config.schema import BillingSection
 from gateway.domain.alert import Findings
@@ -144,10 +151,10 @@ def test_the_last_hour_is_the_running_one_and_the_rest_of_the_one_before(
     hour = NOON_S // HOUR_S
     costs: HourCosts = {(1, 11): {hour - 1: int(last_usd * USD), hour: int(this_usd * USD)}}
     now_s = NOON_S + 60 * minute
-    assert bool(list(find_burning([day_use(4)], costs, now_s, 4))) is expected
-    assert not list(find_burning([attrs.evolve(day_use(4), key_id=12)], costs, now_s, 4))
-    assert not list(find_burning([attrs.evolve(day_use(4), account_id=None)], costs, now_s, 4))
-    assert not list(find_burning([attrs.evolve(day_use(4), ended_s=None)], costs, now_s, 4))
+    assert bool(list(find_burning_limits([day_use(4)], costs, now_s, 4))) is expected
+    assert not list(find_burning_limits([attrs.evolve(day_use(4), key_id=12)], costs, now_s, 4))
+    assert not list(find_burning_limits([attrs.evolve(day_use(4), account_id=None)], costs, now_s, 4))
+    assert not list(find_burning_limits([attrs.evolve(day_use(4), ended_s=None)], costs, now_s, 4))
 
 
 async def test_a_limit_that_burns_is_told_once_in_its_window(world: World) -> None:

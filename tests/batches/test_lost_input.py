@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.batches.run import BatchServices
-from gateway.batches.service import Batches
+from gateway.batches.run import BatchDependencies
+from gateway.batches.service import BatchService
 from gateway.batches.slots import LineSlots
 from gateway.domain.account import Account
 from gateway.domain.batch import Batch, BatchStatus
@@ -23,7 +23,7 @@ from tests.support.repositories import Repositories
 NOW_S = 1_000.0
 
 
-async def open_batches(folder: Path) -> tuple[Batches, BatchRepository, ClientFile]:
+async def open_batches(folder: Path) -> tuple[BatchService, BatchRepository, ClientFile]:
     """The batches of a node that does not have the bytes of the only file."""
     books = Repositories()
     account = await books.add_account(Account(0, "acme"))
@@ -32,8 +32,8 @@ async def open_batches(folder: Path) -> tuple[Batches, BatchRepository, ClientFi
     await rows.add_file(file, 0)
     files = ClientFiles(rows, FileFolder(folder), FileRules, lambda: NOW_S, lambda: NOW_S)  # type: ignore[arg-type]
     lines: Any = SimpleNamespace(gate=SimpleNamespace(open=True))
-    services = BatchServices(store, files, lines, LineSlots(lambda: 1), 1_000, lambda: ONE_PPM, lambda: NOW_S)
-    return Batches(services, on_left=None), store, file
+    services = BatchDependencies(store, files, lines, LineSlots(lambda: 1), 1_000, lambda: ONE_PPM, lambda: NOW_S)
+    return BatchService(services, wake_nodes=None), store, file
 
 
 async def add_batch(store: BatchRepository, file: ClientFile, status: BatchStatus, left_s: float) -> Batch:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from gateway.batches.line_request import LineRequest, WaitFunction
-from gateway.batches.run import BatchRun, BatchServices
+from gateway.batches.run import BatchDependencies, BatchRun
 from gateway.batches.slots import LineSlots, Slot
 from gateway.domain.batch import Batch, BatchLine
 from gateway.domain.price import ONE_PPM
@@ -36,7 +36,7 @@ async def test_a_line_that_is_stopped_before_its_claim_is_durable_is_given_up(tm
     slots, store = LineSlots(lambda: 2), BatchRepository(Repositories().database, find_no_process)
     files: Any = SimpleNamespace(folder=FileFolder(tmp_path))
     lines: Any = SimpleNamespace(gate=SimpleNamespace(open=True))
-    services = BatchServices(store, files, lines, slots, 1_000, lambda: ONE_PPM, lambda: 1.0)
+    services = BatchDependencies(store, files, lines, slots, 1_000, lambda: ONE_PPM, lambda: 1.0)
     run = BatchRun(services, Batch(make_client_id("batch_"), 1, 1, 0, 9_000, "/v1/embeddings", "file-1", "in_progress"))
     line, requests = BatchLine("a", {}), [AdmittedLine(), AdmittedLine()]
     sending = []
@@ -50,7 +50,7 @@ async def test_a_line_that_is_stopped_before_its_claim_is_durable_is_given_up(tm
     await asyncio.sleep(0)
     run._journal.close()
     await asyncio.wait(sending)
-    run._expiry.cancel()
+    run._expiry_timer.cancel()
     assert [task.cancelled() for task in sending] == [True, False]
     assert [request.ends for request in requests] == [["given up"]] * 2
     assert (slots._used_slots, run._own_slots._used_slots) == (0, 0)

@@ -13,7 +13,7 @@ from gateway.cli.main import main
 from tests.support.table_rows import table_rows
 
 ARGUMENTS = {
-    "which": "1",
+    "name_or_id": "1",
     "node": "0123456789abcdef",
     "name": "routing.retry_ratio",
     "amount_usd": "5",

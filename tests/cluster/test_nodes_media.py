@@ -168,7 +168,7 @@ async def test_what_one_node_stores_is_there_for_the_other(
 
 
 async def test_a_second_node_that_cannot_read_the_media_is_reported() -> None:
-    node = SimpleNamespace(live=2)
+    node = SimpleNamespace(live_count=2)
     with capture_logs() as lines:
         await watch_nodes(cast("Any", node))
     assert [line["event"] for line in lines] == ["media_on_this_node_alone"]

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.auth.account_register import AccountRegister
 from gateway.cluster.reapply import (
-    FORMER_KEY,
-    FORMER_PHRASE,
+    FORMER_KEY_VALID,
+    FORMER_SIGN_IN_VALID,
     KIND_NOT_REAPPLIED,
     NOTHING_TO_REAPPLY,
     OBJECT_MISSING,
@@ -171,7 +171,7 @@ async def test_what_takes_rights_away_is_applied(lost: Store, new: Store) -> Non
     ("change", "reasons"),
     [
         (sign_out, [KIND_NOT_REAPPLIED, ""]),
-        (change_passphrase, [KIND_NOT_REAPPLIED, FORMER_PHRASE, KIND_NOT_REAPPLIED]),
+        (change_passphrase, [KIND_NOT_REAPPLIED, FORMER_SIGN_IN_VALID, KIND_NOT_REAPPLIED]),
     ],
 )
 async def test_ended_sessions_end_again(lost: Store, new: Store, change: Change, reasons: list[str]) -> None:
@@ -212,6 +212,6 @@ async def test_a_rotated_secret_is_replaced_again_if_the_node_knows_the_new_one(
     key = lost.key
     rotated = attrs.evolve(key, digest=b"r" * 32, last4="rrrr")
     await lost.register.put_key(key, rotated, lost.account, BOSS, action="key.rotated")
-    assert [each.reason for each in await reapply(lost, new)] == [FORMER_KEY]
+    assert [each.reason for each in await reapply(lost, new)] == [FORMER_KEY_VALID]
     assert [each.reason for each in await reapply(lost, new, Caller(lost.account, rotated))] == [""]
     assert await new.find_key() == attrs.evolve(new.key, digest=b"r" * 32, last4="rrrr")

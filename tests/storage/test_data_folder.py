@@ -178,7 +178,7 @@ def test_a_folder_knows_that_its_last_gateway_was_killed(tmp_path: Path) -> None
     for left, killed in ((b"", False), (b'{"pid": 1}', False), (b'{"pid": 1, "url": "http://127.0.0.1:8080"}', True)):
         (tmp_path / "gateway.lock").write_bytes(left)
         folder = DataFolder(tmp_path)
-        assert folder.killed == killed
+        assert folder.was_killed == killed
         folder.close()
 
 

@@ -10,7 +10,7 @@ from gateway.domain.kept_response import KeptResponse
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
-from gateway.storage.kept_responses import ROW_BYTES, KeptResponseRepository, TooLarge
+from gateway.storage.kept_responses import ROW_BYTES, KeptResponseRepository, ResponseTooLarge
 from gateway.storage.schema import kept_responses
 
 LATER = 10**15
@@ -65,7 +65,7 @@ async def test_a_row_of_an_earlier_version_is_read(store: KeptResponseRepository
     assert (found.before_id, found.body_memory, found.items_memory) == (None, None, None)
     (loaded,) = await store.load([found], 1000, items=True)
     assert (loaded.body, loaded.items) == (body, items)
-    with pytest.raises(TooLarge):
+    with pytest.raises(ResponseTooLarge):
         await store.load([found], 5, items=True)
 
 

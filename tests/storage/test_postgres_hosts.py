@@ -125,15 +125,15 @@ async def test_only_a_server_that_does_not_answer_loses_its_connections(
     opened = Opened(host)
     connecting: asyncio.Queue[Exception | Opened] = asyncio.Queue()
 
-    async def open_one(_: Host) -> Opened:
+    async def open_connection(_: Host) -> Opened:
         found = await connecting.get()
         if isinstance(found, Exception):
             raise found
         return found
 
     connecting.put_nowait(opened)
-    await hosts.connect(open_one)
-    hosts.suspect(opened, open_one)
+    await hosts.connect(open_connection)
+    hosts.suspect(opened, open_connection)
     connecting.put_nowait(answer or Opened(host))
     (check,) = hosts._checks.values()
     await check

@@ -42,7 +42,7 @@ class Holder:
     """A node: its id, how many live, whether it leads them, and how often it has registered."""
 
     id: str
-    live: int
+    live_count: int
     clock: Any
     leads: bool = False
     epoch: int = 1

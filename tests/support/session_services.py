@@ -8,7 +8,7 @@ import pyotp
 
 from gateway.auth.invitations import Invitations
 from gateway.auth.login_throttle import LoginThrottle
-from gateway.auth.members import Members
+from gateway.auth.members import MemberService
 from gateway.auth.passwords import HashCost, PasswordService
 from gateway.auth.sessions import ClientInfo, NewSession, SessionService
 from gateway.auth.short_lived import MemoryValues
@@ -54,7 +54,9 @@ class SessionServices:
             self.store, PasswordService(CHEAP), self.factors, throttle, values=values, clock=self.clock, is_local=True
         )
         self.invitations = Invitations(self.store, self.accounts, self.sessions, values=values, clock=self.clock)
-        self.members = Members(self.store, self.accounts, clock=self.clock, change_lock=asyncio.Lock(), is_local=True)
+        self.members = MemberService(
+            self.store, self.accounts, clock=self.clock, change_lock=asyncio.Lock(), is_local=True
+        )
 
     def clock(self) -> float:
         return self.now_s

@@ -93,7 +93,7 @@ class CreditKeeper:
         self._balances_to_recall: set[BalanceId] = set()
         self._balances_to_announce: set[BalanceId] = set()
         self._overdraft_requests: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
-        self._ended_overdrafts: set[BalanceId] = set()
+        self._overdrafts_to_end: set[BalanceId] = set()
         self._wake = asyncio.Event()
         self._next_sweep_s = now() + SWEEP_INTERVAL_S
         self._leases_unknown = False
@@ -166,7 +166,7 @@ class CreditKeeper:
                 answer.set_exception(StoreUnavailable("The gateway has lost touch with its store", retry_after_s=2))
 
     def end_overdrafts(self, balances: Iterable[BalanceId]) -> None:
-        self._ended_overdrafts.update(balances)
+        self._overdrafts_to_end.update(balances)
         self._wake.set()
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
@@ -212,9 +212,9 @@ class CreditKeeper:
         Until they are read again, nothing more is spent.
         """
         async with self.correction_lock, self._find_unposted() as add_up:
-            unposted = add_up()
+            unposted_nanos = add_up()
             leased_balances = [balance for balance in self._balances.values() if balance.leased]
-            await store({balance.id: balance.claim(unposted.get(balance.id, 0)) for balance in leased_balances})
+            await store({balance.id: balance.claim(unposted_nanos.get(balance.id, 0)) for balance in leased_balances})
             self._returned_nanos.clear()
         self.reread_leases()
 
@@ -225,11 +225,11 @@ class CreditKeeper:
         """
         async with self.correction_lock, self._find_unposted() as add_up:
             stored_nanos = {lease.balance: lease.outstanding_nanos for lease in await self._authority.find_leases()}
-            unposted = {} if self._leases_unknown else add_up()
+            unposted_nanos = {} if self._leases_unknown else add_up()
             problems = []
             for balance in () if self._leases_unknown else self._balances.values():
                 if balance.leased and not balance.lease_unknown:
-                    node_nanos = balance.granted_nanos - balance.used_nanos + unposted.get(balance.id, 0)
+                    node_nanos = balance.granted_nanos - balance.used_nanos + unposted_nanos.get(balance.id, 0)
                     store_nanos = stored_nanos.get(balance.id, 0)
                     problems += describe_lease(balance, node_nanos + self._returned_nanos[balance.id], store_nanos)
         return problems
@@ -344,9 +344,9 @@ class CreditKeeper:
 
     async def _update_overdrafts(self) -> None:
         """End overdrafts in the store, and take those that requests wait for."""
-        if ended_overdrafts := set(self._ended_overdrafts):
-            await self._authority.end_overdrafts(ended_overdrafts)
-            self._ended_overdrafts -= ended_overdrafts
+        if overdrafts_to_end := set(self._overdrafts_to_end):
+            await self._authority.end_overdrafts(overdrafts_to_end)
+            self._overdrafts_to_end -= overdrafts_to_end
         while self._overdraft_requests:
             balances, answer = self._overdraft_requests[0]
             is_taken = not answer.done() and await self._authority.take_overdrafts(balances)
@@ -372,10 +372,10 @@ class CreditKeeper:
         """Copy every lease from the store. Meanwhile no row is stored and no job takes its credit."""
         async with self.correction_lock, self._find_unposted() as add_up:
             stored_leases = {lease.balance: lease for lease in await self._authority.find_leases()}
-            unposted = add_up()
+            unposted_nanos = add_up()
             for balance in self._balances.values():
                 self._returned_nanos.pop(balance.id, None)  # the store has this credit, and so does the node again
-                balance.resync(stored_leases.get(balance.id), unposted.get(balance.id, 0))
+                balance.resync(stored_leases.get(balance.id), unposted_nanos.get(balance.id, 0))
         self._leases_unknown = False
 
     async def _sleep(self) -> None:

@@ -47,7 +47,7 @@ class NodeCredit:
     ) -> None:
         self._node = node
         events = Events()
-        self._authority = PostgresCreditAuthority(address, node.id, lambda: node.live, events, gate=gate)
+        self._authority = PostgresCreditAuthority(address, node.id, lambda: node.live_count, events, gate=gate)
         self._clock = clock
         self._queue = queue
         self._jobs = JobRunner()
@@ -77,7 +77,7 @@ class NodeCredit:
 
     def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
         """Start ending the leases of dead nodes. ``after_s`` and ``verdict``: see ``OrphanWorker``."""
-        store = _Orphans(database, self._node.id, self._clock)
+        store = _OrphanRepository(database, self._node.id, self._clock)
         worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
         self._jobs.start("end_orphans", worker.run)
 
@@ -99,7 +99,7 @@ class NodeCredit:
         return parse_day(self._clock())
 
 
-class _Orphans:
+class _OrphanRepository:
     """An ``OrphanStore`` in the database: the leases of all nodes."""
 
     def __init__(self, database: Database, node: str, clock: Callable[[], float]) -> None:

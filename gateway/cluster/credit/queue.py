@@ -29,7 +29,7 @@ class WaitingRequest:
         recalling: ask other nodes for their idle credit before a refusal; otherwise ask only the store, once.
         recall_count: how often other nodes were asked for their idle credit for this request.
         refused_s: when the store first had too little; infinite before.
-        after_s: the earliest time to ask the store again.
+        due_s: the earliest time to ask the store again.
     """
 
     balances: Sequence[LeasedBalance]
@@ -40,7 +40,7 @@ class WaitingRequest:
     recalling: bool = True
     recall_count: int = 0
     refused_s: float = math.inf
-    after_s: float = 0.0
+    due_s: float = 0.0
 
     @property
     def short_balances(self) -> list[LeasedBalance]:
@@ -89,7 +89,7 @@ class CreditQueue:
         return {balance for request in self.list_waiting() for balance in request.balances}
 
     def find_next_s(self) -> float | None:
-        return min((request.after_s for request in self.list_waiting()), default=None)
+        return min((request.due_s for request in self.list_waiting()), default=None)
 
     def serve(self) -> None:
         """Make every reservation that the balances have room for, oldest first."""
@@ -107,13 +107,13 @@ class CreditQueue:
         return (request for request in self._requests if not request.answer.done())
 
     def list_due(self, now_s: float) -> list[WaitingRequest]:
-        return [request for request in self.list_waiting() if request.after_s <= now_s]
+        return [request for request in self.list_waiting() if request.due_s <= now_s]
 
     def resume(self, balances: AbstractSet[LeasedBalance]) -> None:
         """Ask for the requests of ``balances`` now, because other nodes have answered."""
         for request in self.list_waiting():
             if not balances.isdisjoint(request.balances):
-                request.after_s = 0.0
+                request.due_s = 0.0
 
     def make_verdict(
         self, requests: Iterable[WaitingRequest], answers: Mapping[BalanceId, CreditGrant], now_s: float
@@ -140,9 +140,9 @@ class CreditQueue:
                 continue
             next_s = max(map(self._recalls.find_next_s, refusing_balances))
             if next_s > now_s:
-                request.after_s = next_s
+                request.due_s = next_s
                 continue
-            request.after_s = now_s + self._pauses_s[request.recall_count]
+            request.due_s = now_s + self._pauses_s[request.recall_count]
             request.recall_count += 1
             verdict.recalled_balances |= holders
         return verdict

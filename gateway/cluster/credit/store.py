@@ -142,9 +142,9 @@ class PostgresCredit:
             [_DIFFERENCES_QUERY, _MISSING_BALANCES_QUERY, *more_queries]
         )
         problems = [
-            f"{OWNERS[row.owner]} {row.owner_id}: {name} is {balance_nanos}, {source} {sum_nanos} (nano-USD)"
+            f"{OWNERS[row.owner]} {row.owner_id}: {name} is {balance_nanos}, {source_phrase} {sum_nanos} (nano-USD)"
             for row in balance_rows
-            for name, balance_nanos, source, sum_nanos in (
+            for name, balance_nanos, source_phrase, sum_nanos in (
                 ("set aside", row.leased, "its leases say", row.granted),
                 ("spent in the period", row.settled + row.posted, "its charges say", row.charged),
                 ("credited in the period", row.credit, "its entries say", row.credited),

@@ -96,13 +96,13 @@ async def end_orphans(
         if state == "live":
             raise Conflict(f"The node {node} lives. Stop it first")
         await connection.execute(_TURN_BALANCES.bindparams(node=node, day=day.number, month=day.month_number))
-        outstanding = (await connection.execute(_SUM_OUTSTANDING.bindparams(node=node))).one()
+        outstanding_sums = (await connection.execute(_SUM_OUTSTANDING.bindparams(node=node))).one()
         if verdict == "charge":
             await connection.execute(_INSERT_CHARGES.bindparams(node=node, note=_CHARGE_NOTE, now_ms=int(now_s * 1000)))
             await connection.execute(_UPDATE_CREDIT.bindparams(node=node))
         await connection.execute(text("SELECT fold_leases(:node)").bindparams(node=node))
         await connection.execute(_MARK_NODE_GONE.bindparams(node=node))
-        return max(int(outstanding.accounts), int(outstanding.keys))
+        return max(int(outstanding_sums.accounts), int(outstanding_sums.keys))
 
     return await database.write(work, audit)
 

@@ -71,6 +71,6 @@ class EndedNodeNotes:
         return stored_rows
 
 
-async def record_journal_place(database: Database, node: str, journal: str) -> None:
+async def record_journal_location(database: Database, node: str, journal: str) -> None:
     """Record the location of the journal of ``node``: "disk" or "store"."""
     await database.change(_RECORD_JOURNAL.bindparams(node=node, journal=journal))

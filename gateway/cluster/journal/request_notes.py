@@ -76,7 +76,7 @@ class NoteWriter:
         self._pending_notes: list[_WaitingNote] = []
         self._withdrawn_ids: set[str] = set()
         self._wake = asyncio.Event()
-        self._failing = False
+        self._is_failing = False
 
     async def write(self, start: RequestStart) -> None:
         """Return once the note of ``start`` is committed.
@@ -132,12 +132,12 @@ class NoteWriter:
             self._disconnect()
             if not isinstance(error, FAILURES):
                 raise
-            if not self._failing:
+            if not self._is_failing:
                 log.warning("notes_not_written", rows=len(batch), error=str(error) or type(error).__name__)
-            self._failing = True
+            self._is_failing = True
             raise _make_unavailable() from error
-        if self._failing:
-            self._failing = False
+        if self._is_failing:
+            self._is_failing = False
             log.info("notes_written_again", rows=len(batch))
 
     async def close(self) -> None:

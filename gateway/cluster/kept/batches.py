@@ -26,12 +26,12 @@ async def restore_batch(database: Database, state: Mapping[str, Any], process: s
     row = dict(state["row"])
     if is_former(row["owner"], process):
         row["owner"] = ""
-    cancelled = bool(state.get("cancelled"))
-    return await database.write_shared(lambda connection: _put(connection, row, cancelled=cancelled))
+    is_cancelled = bool(state.get("cancelled"))
+    return await database.write_shared(lambda connection: _put(connection, row, is_cancelled=is_cancelled))
 
 
-async def _put(connection: AsyncConnection, row: dict[str, Any], *, cancelled: bool) -> bool:
-    """Insert a batch, or advance it. ``cancelled`` marks the row of a node that has only cancelled the batch."""
+async def _put(connection: AsyncConnection, row: dict[str, Any], *, is_cancelled: bool) -> bool:
+    """Insert a batch, or advance it. ``is_cancelled`` marks the row of a node that has only cancelled the batch."""
     insertion = insert(batches).values(**row).on_conflict_do_nothing(index_elements=["id"])
     if (await connection.execute(insertion)).rowcount:
         return True
@@ -41,7 +41,7 @@ async def _put(connection: AsyncConnection, row: dict[str, Any], *, cancelled: b
         return False
     stored_values = dict(zip(_CHANGING_COLUMNS, stored_row, strict=True))
     new_values = stored_values
-    if not cancelled and _measure_progress(row) >= _measure_progress(stored_values):
+    if not is_cancelled and _measure_progress(row) >= _measure_progress(stored_values):
         new_values = {name: row[name] for name in _CHANGING_COLUMNS}
     if new_values["status"] in RUNNING and "cancelling" in {row["status"], stored_values["status"]}:
         new_values = {**new_values, "status": "cancelling"}

@@ -38,17 +38,17 @@ class LocalFallbackLimiter:
         self._limiter = InMemoryRateLimiter(clock)
         self._used_shares: dict[SharedSubject, RateLimitSubject] = {}
         self._absence = 0
-        self._ahead_of_clock = 0.0
-        self._absent_since = float("-inf")
+        self._ahead_s = 0.0
+        self._absent_since_s = float("-inf")
 
-    def begin_absence(self, ahead_of_clock: float) -> None:
+    def begin_absence(self, ahead_s: float) -> None:
         """Begin to admit by this gateway's own count, because the server no longer answers.
 
-        ``ahead_of_clock``: by how many seconds the server's clock is ahead of this one.
+        ``ahead_s``: by how many seconds the server's clock is ahead of this one.
         """
         self._absence += 1
-        self._absent_since = self._clock()
-        self._ahead_of_clock = ahead_of_clock
+        self._absent_since_s = self._clock()
+        self._ahead_s = ahead_s
 
     def take(self, caller: SharedCaller, tokens: int, *, counts_running: bool) -> RateLimitPermit:
         if counts_running:
@@ -79,7 +79,7 @@ class LocalFallbackLimiter:
 
     def take_unreported_usage(self) -> Iterator[tuple[str, int, int, int]]:
         """Yield the usage that the server does not know yet, once: name, dimension, units and limit."""
-        now, used_shares = self._clock(), self._used_shares
+        now_s, used_shares = self._clock(), self._used_shares
         self._used_shares = {}
         for subject, share in used_shares.items():
             debts, limits = self._limiter.find_debts(share), subject.buckets.limits
@@ -87,7 +87,7 @@ class LocalFallbackLimiter:
                 (REQUESTS, subject.requests, debts[0], share.limits.rpm, limits.rpm),
                 (TOKENS, subject.tokens, debts[1], share.limits.tpm, limits.tpm),
             ):
-                start = max(now, rate.bucket.tat - self._ahead_of_clock, rate.reported)
+                start = max(now_s, rate.bucket.tat - self._ahead_s, rate.reported)
                 if share_limit is not None and whole_limit is not None and debt > start:
                     rate.reported = debt
                     if units := round((debt - start) * share_limit / MINUTE_S):
@@ -96,7 +96,7 @@ class LocalFallbackLimiter:
     def _find_shares(self, caller: SharedCaller) -> tuple[RateLimitSubject, ...]:
         shares = caller.find_shares(self._count_sharing())
         if caller.absence != self._absence:
-            caller.absence, ahead_s = self._absence, self._ahead_of_clock
+            caller.absence, ahead_s = self._absence, self._ahead_s
             debts = [
                 (shared_subject.buckets.requests.tat - ahead_s, shared_subject.buckets.tokens.tat - ahead_s)
                 for shared_subject in caller.shared_subjects
@@ -110,7 +110,7 @@ class LocalFallbackLimiter:
     def _check_places(self, caller: SharedCaller, compute_spare: Callable[[int], int]) -> None:
         if self._when_down == "closed":
             raise _make_closed_error()
-        is_recent = self._clock() < self._absent_since + COUNT_VALID_S
+        is_recent = self._clock() < self._absent_since_s + COUNT_VALID_S
         for subject, shared_subject in zip(caller.subjects, caller.shared_subjects, strict=True):
             whole_limit = subject.limits.max_concurrency
             max_running = divide_limit(whole_limit, self._count_sharing())

@@ -80,7 +80,7 @@ class SharedRateLimiter:
         self._reported_subjects: set[SharedSubject] = set()
         self._subjects_to_report: set[SharedSubject] = set()
         self._server_state: str | None = None
-        self._ahead_of_clock = 0.0
+        self._ahead_s = 0.0
         self._known_gateways = 1
         self._count_live = count_live
         self.sender = LimitSender(server, self, timeout_s)
@@ -111,14 +111,14 @@ class SharedRateLimiter:
             return self._take_locally(KIND_PERMIT, caller, tokens)
         if caller.concurrency_limits:
             return None
-        now = self._clock()
+        now_s = self._clock()
         for subject, limits in zip(caller.shared_subjects, caller.named_limits, strict=True):
             rpm, tpm = limits[1].rpm, limits[1].tpm
-            if rpm is not None and not subject.requests.covers(1, rpm, now):
+            if rpm is not None and not subject.requests.covers(1, rpm, now_s):
                 return None
-            if tpm is not None and not subject.tokens.covers(tokens, tpm, now):
+            if tpm is not None and not subject.tokens.covers(tokens, tpm, now_s):
                 return None
-        return self._take_ahead(caller, tokens, now)
+        return self._take_ahead(caller, tokens, now_s)
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
         """Decide by the server's last answer, because this method cannot wait. A refusal requests a newer answer.
@@ -129,17 +129,17 @@ class SharedRateLimiter:
         if self.sender.away:
             self._fallback.check_spare(caller, tokens)
             return
-        now = self._clock() + self._ahead_of_clock
-        if list_refusals(caller.buckets, tokens, now, spare=compute_reserve):
+        now_s = self._clock() + self._ahead_s
+        if list_refusals(caller.buckets, tokens, now_s, spare=compute_reserve):
             self._refresh(caller)
-            raise build_refusal(caller.buckets, tokens, now, spare=compute_reserve)
+            raise build_refusal(caller.buckets, tokens, now_s, spare=compute_reserve)
 
     async def list_use(self, subjects: Sequence[RateLimitSubject]) -> Sequence[SubjectUse]:
         caller = self._find_caller(subjects)
         if not self.sender.away and caller.limited:
             with suppress(RateLimited, Overloaded):  # the answer has the state in both cases
                 await self._ask_server(KIND_CHECK, subjects, 0)
-        return list_use(caller.buckets, self._clock() + self._ahead_of_clock)
+        return list_use(caller.buckets, self._clock() + self._ahead_s)
 
     def add_requests(self, subjects: Sequence[RateLimitSubject], requests: int) -> None:
         for name, limits in self._find_caller(subjects).named_limits:
@@ -164,7 +164,7 @@ class SharedRateLimiter:
         if holder.local_permit is not None:
             self._fallback.release(holder.local_permit, tokens)
         if tokens != permit.tokens and holder.caller.buckets.tokens and not (holder.local_permit and self.sender.away):
-            correct_all(holder.caller.buckets.tokens, tokens - permit.tokens, self._clock() + self._ahead_of_clock)
+            correct_all(holder.caller.buckets.tokens, tokens - permit.tokens, self._clock() + self._ahead_s)
             for name, limits in holder.caller.named_limits:
                 if limits.tpm is not None:
                     self._corrections.append((name, TOKENS, tokens - permit.tokens, limits.tpm))
@@ -199,21 +199,21 @@ class SharedRateLimiter:
             subject.own_running += 1
         return RateLimitPermit(tokens, limit_status, PermitHolder(caller, counted_subjects))
 
-    def _take_ahead(self, caller: SharedCaller, tokens: int, now: float) -> RateLimitPermit:
-        server_now = now + self._ahead_of_clock
+    def _take_ahead(self, caller: SharedCaller, tokens: int, now_s: float) -> RateLimitPermit:
+        server_now_s = now_s + self._ahead_s
         for subject, (_, limits) in zip(caller.shared_subjects, caller.named_limits, strict=True):
             for ahead, limit, cost in ((subject.requests, limits.rpm, 1), (subject.tokens, limits.tpm, tokens)):
                 if limit is not None:
                     ahead.units -= cost
-                    ahead.record_use(cost, now)
-                    ahead.bucket.tat = spend(ahead.bucket.tat, limit, cost, server_now)
-        return self._admit(caller, KIND_PERMIT, tokens, self._compute_status(caller, server_now))
+                    ahead.record_use(cost, now_s)
+                    ahead.bucket.tat = spend(ahead.bucket.tat, limit, cost, server_now_s)
+        return self._admit(caller, KIND_PERMIT, tokens, self._compute_status(caller, server_now_s))
 
     @staticmethod
-    def _compute_status(caller: SharedCaller, server_now: float) -> RateLimitStatus:
+    def _compute_status(caller: SharedCaller, server_now_s: float) -> RateLimitStatus:
         buckets = caller.buckets
         return RateLimitStatus(
-            find_strictest_window(buckets.requests, server_now), find_strictest_window(buckets.tokens, server_now)
+            find_strictest_window(buckets.requests, server_now_s), find_strictest_window(buckets.tokens, server_now_s)
         )
 
     def _take_locally(self, kind: int, caller: SharedCaller, tokens: int) -> RateLimitPermit:
@@ -228,10 +228,10 @@ class SharedRateLimiter:
         return RateLimitPermit(tokens, permit.limit_status, PermitHolder(caller, counted_subjects, permit))
 
     def begin_absence(self) -> None:
-        self._fallback.begin_absence(self._ahead_of_clock)
+        self._fallback.begin_absence(self._ahead_s)
 
     def collect(self, *, leaves: bool = False) -> bytes:
-        batch, now = LimitBatch(), self._clock()
+        batch, now_s = LimitBatch(), self._clock()
         self._sent_calls, self._waiting_calls = self._waiting_calls, []
         reported_subjects, self._subjects_to_report = self._subjects_to_report, set()
         for correction in (*self._corrections, *self._fallback.take_unreported_usage()):
@@ -249,12 +249,12 @@ class SharedRateLimiter:
                     (REQUESTS, subject.requests, limits.rpm or 0, burst),
                     (TOKENS, subject.tokens, limits.tpm or 0, limits.tpm or 0),
                 ):
-                    if units := ahead.return_units(now):
+                    if units := ahead.return_units(now_s):
                         batch.add_correction(name, dimension, -units, ahead.limit)
                     if not limit or not takes_ahead or ahead in self._requested_ahead:
                         continue
                     cost = call.tokens if dimension == TOKENS else 1
-                    if units := ahead.compute_ahead_units(cost, max_burst // (2 * self.gateways), now):
+                    if units := ahead.compute_ahead_units(cost, max_burst // (2 * self.gateways), now_s):
                         batch.request_ahead(name, dimension, units, (limit, max_burst))
                         self._requested_ahead[ahead] = limit
         for subject in reported_subjects:
@@ -271,15 +271,15 @@ class SharedRateLimiter:
         )
 
     def deliver(self, answer: bytes) -> None:
-        state, is_known, self._known_gateways, server_now, answers, granted_units = orjson.loads(answer)
+        state, is_known, self._known_gateways, server_now_s, answers, granted_units = orjson.loads(answer)
         self._replaces = ""
-        now = self._clock()
-        self._ahead_of_clock = server_now - now
+        now_s = self._clock()
+        self._ahead_s = server_now_s - now_s
         sent_calls, self._sent_calls = self._sent_calls, []
         for call, (is_passed, *numbers) in zip(sent_calls, answers, strict=True):
-            self._resolve(call, is_passed == 1, numbers, (now, server_now))
+            self._resolve(call, is_passed == 1, numbers, (now_s, server_now_s))
         for (ahead, limit), units in zip(self._requested_ahead.items(), granted_units, strict=True):
-            ahead.put(int(units), limit, now)
+            ahead.put(int(units), limit, now_s)
         if self._fallback.has_unreported:
             self.sender.wake()
         if state != self._server_state or not is_known:
@@ -305,7 +305,7 @@ class SharedRateLimiter:
         self, call: _WaitingCall, is_passed: bool, numbers: Sequence[float], clocks: tuple[float, float]
     ) -> None:
         """Apply the server's decision on one request. ``clocks`` are this gateway's time and the server's."""
-        caller, kind, (now, server_now) = call.caller, call.kind, clocks
+        caller, kind, (now_s, server_now_s) = call.caller, call.kind, clocks
         states = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
         for subject, (requests, tokens, running) in zip(caller.shared_subjects, states, strict=True):
             subject.update(requests, tokens, int(running))
@@ -313,23 +313,23 @@ class SharedRateLimiter:
         if outcome.done() and not outcome.cancelled():  # too late; the server's places are released
             self._subjects_to_report.update([subject for subject, _ in caller.concurrency_limits])
         elif kind == KIND_CHECK:
-            is_refused = bool(list_refusals(caller.buckets, 0, server_now))
+            is_refused = bool(list_refusals(caller.buckets, 0, server_now_s))
             if not outcome.done() and is_refused:
-                outcome.set_exception(build_refusal(caller.buckets, 0, server_now))
+                outcome.set_exception(build_refusal(caller.buckets, 0, server_now_s))
             elif not outcome.done():
                 outcome.set_result(RateLimitPermit(0, RateLimitStatus(), PermitHolder(caller, ())))
         elif is_passed:
             for subject in caller.shared_subjects:
-                subject.requests.record_use(1, now)
-                subject.tokens.record_use(call.tokens, now)
-            permit = self._admit(caller, kind, call.tokens, self._compute_status(caller, server_now))
+                subject.requests.record_use(1, now_s)
+                subject.tokens.record_use(call.tokens, now_s)
+            permit = self._admit(caller, kind, call.tokens, self._compute_status(caller, server_now_s))
             if outcome.done():  # the client has disconnected
                 self.release(permit, 0)
             else:
                 outcome.set_result(permit)
         elif not outcome.done():
             running = kind == KIND_PERMIT
-            outcome.set_exception(build_refusal(caller.buckets, call.tokens, server_now, running=running))
+            outcome.set_exception(build_refusal(caller.buckets, call.tokens, server_now_s, running=running))
 
     def _report_running(self) -> None:
         """Report this gateway's running requests to a server that has lost the counts of this gateway, or of all."""
@@ -373,16 +373,16 @@ class SharedRateLimiter:
         if shared_subject is None:
             shared_subject = self._subjects[subject_key] = SharedSubject(subject)
         elif shared_subject.buckets.limits != subject.limits:
-            shared_subject.buckets.set_limits(subject.limits, self._clock() + self._ahead_of_clock)
+            shared_subject.buckets.set_limits(subject.limits, self._clock() + self._ahead_s)
             self._callers.clear()
         return shared_subject
 
     def _sweep(self) -> None:
-        now = self._clock() + self._ahead_of_clock
+        now_s = self._clock() + self._ahead_s
         self._callers.clear()
         self._subjects = {
             subject_key: shared_subject
             for subject_key, shared_subject in self._subjects.items()
-            if shared_subject.own_running or not shared_subject.buckets.is_idle(now)
+            if shared_subject.own_running or not shared_subject.buckets.is_idle(now_s)
         }
         self._sweep_size = max(_MIN_SWEPT_SUBJECTS, 2 * len(self._subjects))

@@ -12,7 +12,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.hosts import FAILURES
 
 SWEEP_INTERVAL_S = 60.0
-_TRIES = 5
+_PING_COUNT = 5
 
 
 class PostgresLimitServer:
@@ -70,7 +70,7 @@ async def inspect_database(url: str) -> LimitServerState:
         try:
             version = str(await connection.fetchval("SHOW server_version"))
             durations_ms = []
-            for _ in range(_TRIES):
+            for _ in range(_PING_COUNT):
                 started_s = time.perf_counter()
                 await connection.fetchval("SELECT 1")
                 durations_ms.append((time.perf_counter() - started_s) * 1000)

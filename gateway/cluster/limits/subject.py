@@ -25,8 +25,8 @@ class SharedSubject:
         self.tokens = UnitsAhead(self.buckets.tokens)
         self.own_running = 0
 
-    def update(self, requests: float, tokens: float, running: int) -> None:
-        self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running
+    def update(self, requests: float, tokens: float, running_count: int) -> None:
+        self.buckets.requests.tat, self.buckets.tokens.tat, self.buckets.running = requests, tokens, running_count
 
 
 @attrs.define(eq=False)

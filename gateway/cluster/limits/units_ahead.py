@@ -17,31 +17,31 @@ class UnitsAhead:
     ``reported``, by the gateway's clock; see ``LocalFallbackLimiter``.
     """
 
-    __slots__ = ("_last_use", "_use_per_s", "bucket", "limit", "reported", "units", "valid_until")
+    __slots__ = ("_last_use_s", "_use_per_s", "bucket", "limit", "reported", "units", "valid_until_s")
 
     def __init__(self, bucket: GcraBucket) -> None:
         self.bucket = bucket
         self.units = self.limit = 0
-        self.valid_until = self.reported = 0.0
-        self._use_per_s = self._last_use = 0.0
+        self.valid_until_s = self.reported = 0.0
+        self._use_per_s = self._last_use_s = 0.0
 
-    def covers(self, cost: int, limit: int, now: float) -> bool:
-        """Return whether ``cost`` units taken under ``limit`` are available. ``now`` is the gateway's own clock."""
-        return self.units >= cost and self.valid_until > now and self.limit == limit
+    def covers(self, cost: int, limit: int, now_s: float) -> bool:
+        """Return whether ``cost`` units taken under ``limit`` are available. ``now_s`` is the gateway's own clock."""
+        return self.units >= cost and self.valid_until_s > now_s and self.limit == limit
 
-    def record_use(self, cost: int, now: float) -> None:
+    def record_use(self, cost: int, now_s: float) -> None:
         """Count ``cost`` units in the rate of use, which is averaged over a second."""
-        self._use_per_s = self._use_per_s * math.exp(self._last_use - now) + cost
-        self._last_use = now
+        self._use_per_s = self._use_per_s * math.exp(self._last_use_s - now_s) + cost
+        self._last_use_s = now_s
 
-    def compute_ahead_units(self, cost: int, max_units: int, now: float) -> int:
+    def compute_ahead_units(self, cost: int, max_units: int, now_s: float) -> int:
         """Return how many units to take ahead, at most ``max_units``; 0 if a request of ``cost`` could not use them."""
-        units = min(int(self._use_per_s * math.exp(self._last_use - now) * AHEAD_S), max_units)
+        units = min(int(self._use_per_s * math.exp(self._last_use_s - now_s) * AHEAD_S), max_units)
         return units if units >= cost else 0
 
-    def put(self, units: int, limit: int, now: float) -> None:
-        self.units, self.limit, self.valid_until = units, limit, now + KEPT_S
+    def put(self, units: int, limit: int, now_s: float) -> None:
+        self.units, self.limit, self.valid_until_s = units, limit, now_s + KEPT_S
 
-    def return_units(self, now: float) -> int:
+    def return_units(self, now_s: float) -> int:
         units, self.units = self.units, 0
-        return units if self.valid_until > now else 0
+        return units if self.valid_until_s > now_s else 0

@@ -109,7 +109,7 @@ class ClusterNode:
         return read_boot_time() < self._restore_deadline_s
 
     @property
-    def live(self) -> int:
+    def live_count(self) -> int:
         return max(1, len(self.members))
 
     @property
@@ -119,7 +119,7 @@ class ClusterNode:
     @property
     def figures(self) -> NodeFigures:
         return NodeFigures(
-            live=self.live,
+            live=self.live_count,
             dead=self._dead_count,
             beat_age_s=read_boot_time() - self._last_beat_s,
             fenced=self._queue.fenced,
@@ -211,17 +211,17 @@ class ClusterNode:
         await self._session.leave()
 
     async def _run(self) -> None:
-        failing = False
+        is_failing = False
         while True:
             try:
                 await self._beat()
-                if failing:
+                if is_failing:
                     log.info("node_in_touch_again", node=self.process)
-                failing = False
+                is_failing = False
             except StoreUnavailable as error:
-                if not failing:
+                if not is_failing:
                     log.warning("node_out_of_touch", node=self.process, error=error.message)
-                failing = True
+                is_failing = True
                 self.leadership.end()
                 # Whatever the cause of the wake-up: a lost connection is one, too.
                 await asyncio.sleep(self.times.retry_s)
@@ -364,7 +364,7 @@ class ClusterNode:
             log.info("node_leads", node=self.process)
         self.leadership.begin() if leads else self.leadership.end()
         self._beat_count += 1
-        is_checking = self._beat_count % max(1, self.live // CHECKING_NODES) == 0
+        is_checking = self._beat_count % max(1, self.live_count // CHECKING_NODES) == 0
         leader = await self._session.find_leader() if is_checking and not leads else None
         beats = await self._session.list_beats()
         dead_nodes = self._death_watch.record_beats(beats, read_boot_time())

@@ -30,7 +30,7 @@ class NodeNotifications:
         self._node = node
         self._handlers: defaultdict[str, list[Callable[[str], object]]] = defaultdict(list)
         self._unsent_notifications: dict[Notification, None] = {}
-        self._pending = asyncio.Event()
+        self._pending_event = asyncio.Event()
 
     def subscribe(self, kind: str, handler: Callable[[str], object]) -> None:
         self._handlers[kind].append(handler)
@@ -38,7 +38,7 @@ class NodeNotifications:
     def publish(self, kind: str, name: str = "") -> None:
         """Notify the other nodes within ``PAUSE_S``."""
         self._unsent_notifications[kind, name] = None
-        self._pending.set()
+        self._pending_event.set()
 
     def deliver(self, kind: str, name: str = "") -> None:
         for handler in self._handlers.get(kind, ()):
@@ -52,9 +52,9 @@ class NodeNotifications:
 
     async def run(self, send: Callable[[Sequence[str]], Awaitable[None]]) -> None:
         while True:
-            await self._pending.wait()
+            await self._pending_event.wait()
             await asyncio.sleep(PAUSE_S)
-            self._pending.clear()
+            self._pending_event.clear()
             notifications, self._unsent_notifications = self._unsent_notifications, {}
             try:
                 await send(build_messages(self._node, notifications))

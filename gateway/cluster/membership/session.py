@@ -31,7 +31,7 @@ from gateway.storage.postgres.address import Address
 from gateway.storage.postgres.functions import CHANGES, RINGS
 from gateway.storage.postgres.hosts import FAILURES, Connection
 from gateway.storage.postgres.incarnation import read_generation
-from gateway.storage.postgres.line import DedicatedConnection, describe
+from gateway.storage.postgres.line import DedicatedConnection, report_failure
 from gateway.storage.postgres.sole_user import SOLE_USER_LOCK, DatabaseInUse, NodeFenced
 
 FREE_TIMEOUT_S = 10.0
@@ -329,12 +329,12 @@ class NodeSession:
         try:
             connection = await self.address.connect(lock_timeout=f"{START_TIMEOUT_S:.0f}s")
         except FAILURES as error:
-            raise describe(error) from error
+            raise report_failure(error) from error
         try:
             try:
                 await connection.execute("SELECT pg_advisory_lock($1)", lock)
             except FAILURES as error:
-                raise describe(error) from error
+                raise report_failure(error) from error
             yield
         finally:
             connection.terminate()

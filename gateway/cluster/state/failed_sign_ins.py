@@ -72,8 +72,8 @@ class FailedSignIns:
             current_counts = await self._find(connection, names, now_ms)
             for name in sorted(current_counts):
                 former_failures = former_counts.get(name)
-                own_count = Failures(1 if former_failures is None else former_failures.count + 1, counted_ms)
-                if current_counts[name] != own_count:  # other attempts have failed since
+                own_failures = Failures(1 if former_failures is None else former_failures.count + 1, counted_ms)
+                if current_counts[name] != own_failures:  # other attempts have failed since
                     await _put(
                         connection, name, Failures(max(current_counts[name].count - 1, 0), current_counts[name].at_ms)
                     )

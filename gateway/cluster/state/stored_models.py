@@ -28,7 +28,7 @@ ON CONFLICT (channel) DO UPDATE SET provider = excluded.provider, base_url = exc
     THEN excluded.models ELSE m.models END
 WHERE excluded.fetched_ms > m.fetched_ms
 """)
-_DESCRIBED = ":descriptions"
+_DESCRIPTIONS_SUFFIX = ":descriptions"
 """Ends the name of the row that has the descriptions of a channel's models, as text in the place of their owners.
 
 No channel has such a name. Nodes of version 0.9.0 accept only three values for a model and ignore this row.
@@ -45,38 +45,38 @@ class ModelListRepository:
     async def list_models(self, channels: Collection[str] | None = None) -> Sequence[ModelList]:
         """Return the lists of these channels, or of all, with the descriptions of their models."""
         if channels is not None:
-            names = {name.removesuffix(_DESCRIBED) for name in channels}
+            names = {name.removesuffix(_DESCRIPTIONS_SUFFIX) for name in channels}
             if not names:
                 return []
-            statement = _LIST_NAMED.bindparams(names=sorted(names | {name + _DESCRIBED for name in names}))
+            statement = _LIST_NAMED.bindparams(names=sorted(names | {name + _DESCRIPTIONS_SUFFIX for name in names}))
         else:
             statement = _LIST_ALL
-        lists = {listed.channel: listed for listed in map(_parse, await self._database.read(statement))}
+        lists = {model_list.channel: model_list for model_list in map(_parse, await self._database.read(statement))}
         return [
-            _describe(listed, lists.get(name + _DESCRIBED))
-            for name, listed in lists.items()
-            if not name.endswith(_DESCRIBED)
+            _describe(model_list, lists.get(name + _DESCRIPTIONS_SUFFIX))
+            for name, model_list in lists.items()
+            if not name.endswith(_DESCRIPTIONS_SUFFIX)
         ]
 
     async def put_list(self, model_list: ModelList) -> None:
-        listed = model_list.models
-        models = None if listed is None else [(model.id, model.created_s, model.owned_by) for model in listed]
+        models = model_list.models
+        models_json = None if models is None else [(model.id, model.created_s, model.owned_by) for model in models]
         values = {
             "channel": model_list.channel,
             "provider": model_list.provider,
             "base_url": model_list.base_url,
-            "models": orjson.dumps(models).decode(),
+            "models": orjson.dumps(models_json).decode(),
             "fetched_ms": model_list.fetched_ms,
             "error": model_list.error,
         }
 
         described_rows = [
             [model.id, 0, orjson.dumps(list_known_properties(model.description)).decode()]
-            for model in listed or ()
+            for model in models or ()
             if model.description is not None
         ]
         described_values = values | {
-            "channel": model_list.channel + _DESCRIBED,
+            "channel": model_list.channel + _DESCRIPTIONS_SUFFIX,
             "models": orjson.dumps(described_rows).decode(),
         }
 
@@ -96,8 +96,8 @@ class ModelListRepository:
 def _parse(row: Any) -> ModelList:
     channel, provider, base_url, models, fetched_ms, error = row
     fields = orjson.loads(models)
-    parsed = None if fields is None else tuple(ModelInfo(*model) for model in fields)
-    return ModelList(channel, provider, base_url, parsed, fetched_ms, error)
+    model_infos = None if fields is None else tuple(ModelInfo(*model) for model in fields)
+    return ModelList(channel, provider, base_url, model_infos, fetched_ms, error)
 
 
 def _describe(model_list: ModelList, description_list: ModelList | None) -> ModelList:

@@ -96,7 +96,7 @@ async def get_health(request: AdminRequest) -> HealthView:
     services, connection, now = request.services, request.http.protocol, time.monotonic()
     monitor, storage = services.admin.monitor, services.storage
     queue = storage.write_queue
-    is_single_node = storage.node is None or storage.node.live <= 1
+    is_single_node = storage.node is None or storage.node.live_count <= 1
     open_videos = await services.videos.jobs.reservations.count_all_open()
     return HealthView(
         node=services.active_requests.node,

@@ -60,21 +60,21 @@ class Bucket:
 
     def __init__(self, address: BucketAddress, *, retry_for_s: float = RETRY_FOR_S) -> None:
         self._store = _open_store(address, retry_for_s)
-        self._failed_at = float("-inf")
-        self._failing = False
+        self._failed_s = float("-inf")
+        self._is_failing = False
 
     def check_reachable(self) -> None:
         """Raise ``StoreUnavailable`` if the last call failed moments ago, so that no paid work starts."""
-        if self._failing and time.monotonic() - self._failed_at < FAILURE_PAUSE_S:
+        if self._is_failing and time.monotonic() - self._failed_s < FAILURE_PAUSE_S:
             raise _make_unavailable()
 
     async def put(self, name: str, data: bytes | Path, size: int) -> None:
         """Store ``size`` bytes, or a local file, under ``name``, completely or not at all."""
-        async with self._calling("put", OPERATION_TIMEOUT_S + size / MIN_RATE):
+        async with self._limit_call("put", OPERATION_TIMEOUT_S + size / MIN_RATE):
             await obstore.put_async(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=MAX_PARALLEL_PARTS)
 
     async def find(self, name: str) -> StoredObject | None:
-        async with self._calling("find"):
+        async with self._limit_call("find"):
             try:
                 meta = await obstore.head_async(self._store, name)
             except FileNotFoundError:
@@ -84,20 +84,20 @@ class Bucket:
     async def read(self, name: str, start: int, stop: int) -> bytes | None:
         if start == stop:
             return b""
-        async with self._calling("read", OPERATION_TIMEOUT_S + (stop - start) / MIN_RATE):
+        async with self._limit_call("read", OPERATION_TIMEOUT_S + (stop - start) / MIN_RATE):
             try:
                 return bytes(await obstore.get_range_async(self._store, name, start=start, end=stop))
             except FileNotFoundError:
                 return None
 
     async def delete(self, names: Sequence[str]) -> None:
-        async with self._calling("delete"):
+        async with self._limit_call("delete"):
             await obstore.delete_async(self._store, list(names))
 
     async def list_objects(self, folder: str) -> AsyncIterator[list[StoredObject]]:
         pages = obstore.list(self._store, folder)
         while True:
-            async with self._calling("list"):
+            async with self._limit_call("list"):
                 try:
                     batch = await anext(pages)
                 except StopAsyncIteration:
@@ -105,45 +105,45 @@ class Bucket:
             yield [StoredObject(entry["path"], entry["size"], entry["last_modified"].timestamp()) for entry in batch]
 
     def put_now(self, name: str, data: bytes | Path) -> None:
-        with self._watching("put"):
+        with self._translate_errors("put"):
             obstore.put(self._store, name, data, chunk_size=PART_BYTES, max_concurrency=MAX_PARALLEL_PARTS)
 
     def read_now(self, name: str) -> bytes:
-        with self._watching("read"):
+        with self._translate_errors("read"):
             return bytes(obstore.get(self._store, name).bytes())
 
     def find_size_now(self, name: str) -> int | None:
-        with self._watching("find"):
+        with self._translate_errors("find"):
             try:
                 return obstore.head(self._store, name)["size"]
             except FileNotFoundError:
                 return None
 
     def list_now(self, folder: str) -> list[str]:
-        with self._watching("list"):
+        with self._translate_errors("list"):
             return sorted(entry["path"] for batch in obstore.list(self._store, folder) for entry in batch)
 
     def delete_now(self, names: Sequence[str]) -> None:
-        with self._watching("delete"):
+        with self._translate_errors("delete"):
             if names:
                 obstore.delete(self._store, list(names))
 
     @asynccontextmanager
-    async def _calling(self, operation: str, timeout_s: float = OPERATION_TIMEOUT_S) -> AsyncIterator[None]:
-        with self._watching(operation):
+    async def _limit_call(self, operation: str, timeout_s: float = OPERATION_TIMEOUT_S) -> AsyncIterator[None]:
+        with self._translate_errors(operation):
             async with asyncio.timeout(timeout_s):
                 yield
 
     @contextmanager
-    def _watching(self, operation: str) -> Iterator[None]:
+    def _translate_errors(self, operation: str) -> Iterator[None]:
         try:
             yield
         except (BaseError, OSError) as error:  # time-outs are OSErrors; for some errors obstore raises Python's own
-            self._failing, self._failed_at = True, time.monotonic()
+            self._is_failing, self._failed_s = True, time.monotonic()
             text = str(error).partition("\n\nDebug source")[0][:_ERROR_CHARS] or type(error).__name__
             log.warning("media_store_failed", operation=operation, error=text)
             raise _make_unavailable() from error
-        self._failing = False
+        self._is_failing = False
 
 
 def _make_unavailable() -> StoreUnavailable:

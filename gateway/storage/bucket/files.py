@@ -20,7 +20,7 @@ from gateway.domain.media import CleanupResult, RemoteMedia
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.storage.bucket.client import Bucket
 from gateway.storage.bucket.media import delete_objects, make_remote
-from gateway.storage.file_draft import FileDraft, storing
+from gateway.storage.file_draft import FileDraft, convert_disk_errors
 from gateway.storage.file_folder import MEDIA_TYPE, STORED_NAME, name_file
 from gateway.storage.media_files import STALE_DRAFT_S, MediaFiles
 from gateway.storage.media_reading import copy_to
@@ -35,11 +35,11 @@ class BucketFiles:
     """The bytes of clients' files. ``local`` is a folder for drafts, and for copies that are read by line."""
 
     def __init__(
-        self, bucket: Bucket, drafts: MediaFiles, local: Path, *, clock: Callable[[], float] = time.time
+        self, bucket: Bucket, drafts: MediaFiles, local_folder: Path, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._bucket = bucket
         self._drafts = drafts
-        self._local = local
+        self._local_folder = local_folder
         self._clock = clock
 
     def check_room(self) -> None:
@@ -69,7 +69,7 @@ class BucketFiles:
         self._drafts.check_room()
         path = self._name_copy()
         try:
-            with storing():
+            with convert_disk_errors():
                 await copy_to(media, path)
             yield path
         finally:
@@ -121,7 +121,7 @@ class BucketFiles:
             path.unlink(missing_ok=True)
 
     def _name_copy(self) -> Path:
-        return self._local / f"copy-{secrets.token_hex(16)}"
+        return self._local_folder / f"copy-{secrets.token_hex(16)}"
 
     async def sweep(self, kept_ids: set[str]) -> CleanupResult:
         """Delete the bytes of every id not in ``kept_ids``.

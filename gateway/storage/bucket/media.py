@@ -27,7 +27,7 @@ class BucketMedia:
         self._clock = clock
         self._folder = folder
         self._drafts = drafts
-        self._sweeping = asyncio.Lock()  # two concurrent sweeps would free the same space twice
+        self._sweep_lock = asyncio.Lock()  # two concurrent sweeps would free the same space twice
 
     async def put(self, data: bytes) -> media.RemoteMedia:
         return await self.store(data, data, len(data))
@@ -63,7 +63,7 @@ class BucketMedia:
 
     async def sweep(self, *, before_s: float, max_bytes: int) -> media.CleanupResult:
         """Delete files stored before ``before_s``, then the oldest until at most ``max_bytes`` remain."""
-        async with self._sweeping:
+        async with self._sweep_lock:
             try:
                 return await self._sweep(before_s, max_bytes)
             except StoreUnavailable:

@@ -35,11 +35,11 @@ class MissingReport:
 
     Attributes:
         keys: a sum for each key that has missing requests.
-        differing: how many requests both databases have with different charges.
+        differing_count: how many requests both databases have with different charges.
     """
 
     keys: Sequence[KeySum]
-    differing: int
+    differing_count: int
 
     @property
     def requests(self) -> int:
@@ -76,14 +76,14 @@ async def _check(source: PostgresStore, target: PostgresStore, since_ms: int) ->
 
 async def _compare(source: PostgresStore, target: PostgresStore, since_ms: int, write: Write) -> MissingReport:
     sums: dict[tuple[str, str], KeySum] = {}
-    differing = last_sequence = 0
+    differing_count = last_sequence = 0
     while rows := await source.fetch(_LIST_REQUESTS, last_sequence, since_ms, ROWS_PER_BATCH):
         known_costs: dict[str, int] = dict(await target.fetch(_FIND_REQUESTS, [row[1] for row in rows]))
         for last_sequence, request_id, account, key, cost_nanos, columns in rows:  # noqa: B007 - the next batch follows
             if request_id in known_costs:
-                differing += known_costs[request_id] != cost_nanos
+                differing_count += known_costs[request_id] != cost_nanos
                 continue
             write(json.loads(columns))
             key_sum = sums.get((account, key)) or KeySum(account, key, 0, 0)
             sums[account, key] = KeySum(account, key, key_sum.requests + 1, key_sum.charged_nanos + cost_nanos)
-    return MissingReport([sums[owner] for owner in sorted(sums)], differing)
+    return MissingReport([sums[owner] for owner in sorted(sums)], differing_count)

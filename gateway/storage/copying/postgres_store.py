@@ -38,7 +38,7 @@ class PostgresStore:
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
         counters = {}
         for table in tables:
-            if table.counted:
+            if table.counter_column:
                 row = await self._connection.fetchrow(
                     f"SELECT last_value, is_called FROM {await self._find_sequence(table)}"  # noqa: S608 - the server's own
                 )
@@ -57,7 +57,7 @@ class PostgresStore:
 
     async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
         for table in tables:
-            if table.counted:
+            if table.counter_column:
                 last_number = counters.get(table.name, 0)
                 sequence = await self._find_sequence(table)
                 await self._connection.execute(
@@ -65,7 +65,9 @@ class PostgresStore:
                 )
 
     async def _find_sequence(self, table: CopiedTable) -> str:
-        return str(await self._connection.fetchval("SELECT pg_get_serial_sequence($1, $2)", table.name, table.counted))
+        return str(
+            await self._connection.fetchval("SELECT pg_get_serial_sequence($1, $2)", table.name, table.counter_column)
+        )
 
 
 @asynccontextmanager

@@ -34,7 +34,7 @@ class SqliteStore:
             yield list(map(table.parse, rows))
 
     async def read_counters(self, tables: Sequence[CopiedTable]) -> Mapping[str, int]:
-        table_names = {table.name for table in tables if table.counted}
+        table_names = {table.name for table in tables if table.counter_column}
         return {
             name: last_number for name, last_number in self._connection.execute(_LIST_COUNTERS) if name in table_names
         }
@@ -50,7 +50,7 @@ class SqliteStore:
 
     async def write_counters(self, tables: Sequence[CopiedTable], counters: Mapping[str, int]) -> None:
         for table in tables:
-            if table.counted:
+            if table.counter_column:
                 self._connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table.name,))
                 last_number = counters.get(table.name, 0)
                 self._connection.execute(

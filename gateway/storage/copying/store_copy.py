@@ -49,12 +49,12 @@ class CopyReport:
     """The result of a copy.
 
     Attributes:
-        mended: the number of rows from which U+0000 was removed.
+        mended_count: the number of rows from which U+0000 was removed.
         agrees: whether the charges by entries, by days and by requests are equal.
     """
 
     rows: Mapping[str, int]
-    mended: int
+    mended_count: int
     charged_nanos: int
     agrees: bool
 
@@ -85,12 +85,12 @@ async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[
     await _check_schema(source)
     await _check_empty(target, tables)
     counts: dict[str, int] = {}
-    mended = 0
+    mended_count = 0
     for table in tables:
         expected_sum, mended_rows = await _copy_table(source, target, table, progress)
         await _compare(target, table, expected_sum)
         counts[table.name] = expected_sum.rows
-        mended += mended_rows
+        mended_count += mended_rows
     await target.write_counters(tables, await source.read_counters(tables))
     totals = await source.fetch(TOTALS)
     if await target.fetch(TOTALS) != totals:
@@ -99,7 +99,7 @@ async def copy_store(source: CopySource, target: CopyTarget, progress: Callable[
         entry_nanos == counted_nanos == requested_nanos
         for _, _, entry_nanos, counted_nanos, requested_nanos, _ in totals
     )
-    return CopyReport(counts, mended, sum(total[2] for total in totals), agrees)
+    return CopyReport(counts, mended_count, sum(total[2] for total in totals), agrees)
 
 
 async def _check_schema(source: CopySource) -> None:
@@ -107,8 +107,10 @@ async def _check_schema(source: CopySource) -> None:
     if schema > REVISION:
         raise CopyFailed(f"{source.name} is of a newer version: schema {schema}, and this one knows {REVISION}")
     if schema != REVISION:
-        has = f"has schema {schema}" if schema else "has no tables of a gateway"
-        raise CopyFailed(f"{source.name} {has}; {REVISION} is needed. Start this version of the gateway with it once")
+        state_text = f"has schema {schema}" if schema else "has no tables of a gateway"
+        raise CopyFailed(
+            f"{source.name} {state_text}; {REVISION} is needed. Start this version of the gateway with it once"
+        )
 
 
 async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> None:
@@ -120,16 +122,16 @@ async def _check_empty(target: CopyTarget, tables: Sequence[CopiedTable]) -> Non
 async def _copy_table(
     source: CopySource, target: CopyTarget, table: CopiedTable, progress: Callable[[str, int], None]
 ) -> tuple[_Sum, int]:
-    written_sum, mended = _Sum(), 0
+    written_sum, mended_count = _Sum(), 0
     async for source_rows in source.read_rows(table):
         rows = source_rows
         if target.strict:
             rows = [tuple(mend(row)) for row in source_rows]
-            mended += sum(old_row != new_row for old_row, new_row in zip(source_rows, rows, strict=True))
+            mended_count += sum(old_row != new_row for old_row, new_row in zip(source_rows, rows, strict=True))
         await target.write_rows(table, rows)
         written_sum.add(rows)
         progress(table.name, written_sum.rows)
-    return written_sum, mended
+    return written_sum, mended_count
 
 
 async def _compare(target: CopyTarget, table: CopiedTable, expected_sum: _Sum) -> None:

@@ -10,7 +10,7 @@ from gateway.frozen import frozen
 from gateway.storage import schema
 
 Row = tuple[Any, ...]
-BATCH, BATCH_OF_LARGE = 5_000, 20
+ROWS_PER_BATCH, LARGE_ROWS_PER_BATCH = 5_000, 20
 _NUMBER_STARTS = frozenset("-0123456789")
 
 TOTALS = """
@@ -34,7 +34,7 @@ class CopiedTable:
     Attributes:
         flags: the positions of booleans, which SQLite stores as numbers.
         documents: the positions of JSON values. SQLite stores a JSON number as a number: 1.0 becomes 1.
-        counted: the column whose values the database assigns; None without one.
+        counter_column: the column whose values the database assigns; None without one.
     """
 
     name: str
@@ -42,7 +42,7 @@ class CopiedTable:
     order: Sequence[str]
     flags: Sequence[int]
     documents: Sequence[int]
-    counted: str | None
+    counter_column: str | None
     batch: int
 
     @property
@@ -83,7 +83,7 @@ def _describe(table: Table) -> CopiedTable:
         [position for position, column in enumerate(columns) if isinstance(column.type, Boolean)],
         [position for position, column in enumerate(columns) if isinstance(column.type, JSON)],
         None if counter_column is None else str(counter_column.name),
-        BATCH_OF_LARGE if any(map(_may_be_large, columns)) else BATCH,
+        LARGE_ROWS_PER_BATCH if any(map(_may_be_large, columns)) else ROWS_PER_BATCH,
     )
 
 

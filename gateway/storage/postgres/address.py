@@ -37,8 +37,8 @@ class Address:
         self._options = parse_qs(urlsplit(url).query)
         self._hosts = share_hosts(url)
         # Of several servers at most one takes writes, and its standbys answer as quickly.
-        unchosen = self._hosts.several and "target_session_attrs" not in self._options
-        self._attributes = {"target_session_attrs": "read-write"} if unchosen else {}
+        chooses_host = self._hosts.has_several and "target_session_attrs" not in self._options
+        self._attributes = {"target_session_attrs": "read-write"} if chooses_host else {}
         self.name = describe_url(url)
         default_user = f"{NODE_PREFIX}{node}" if node else f"gateway {socket.gethostname()[:30]}"
         self.user = f"{default_user} {os.getpid()} {secrets.token_hex(4)}"

@@ -299,10 +299,10 @@ def _make_engine(
         "idle_in_transaction_session_timeout": "5s",
     }
 
-    open_one = address.connect_reader if read_only else address.connect
+    open_connection = address.connect_reader if read_only else address.connect
 
     async def connect(**_: Any) -> Any:
-        return await open_one(**{**timeouts, **settings})
+        return await open_connection(**{**timeouts, **settings})
 
     return create_async_engine(
         "postgresql+asyncpg://",

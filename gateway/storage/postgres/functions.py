@@ -33,7 +33,7 @@ END $$
 """.replace("KEPT_MS", str(CHANGES_KEPT_MS)).replace("CHANNEL", CHANGES)
 # A plan made while the tables were empty would use sequential scans forever.
 _USE_INDEXES = "ALTER FUNCTION {} SET enable_seqscan = off"
-_TRIGGER_FUNCTIONS = (
+_INDEXED_FUNCTIONS = (
     "turn_balance", "open_balance", "take_credit", "give_credit", "post_spending", "fold_other_leases",
     "fold_leases", "reserve_job", "finish_job", "add_credit",
 )  # fmt: skip
@@ -49,4 +49,4 @@ def _list_statements() -> Iterator[str]:
     yield _LOG_CHANGE
     yield "DROP FUNCTION IF EXISTS take_credit"  # its result type differs from that of an earlier version
     yield from FUNCTIONS.values()
-    yield from map(_USE_INDEXES.format, _TRIGGER_FUNCTIONS)
+    yield from map(_USE_INDEXES.format, _INDEXED_FUNCTIONS)

@@ -60,10 +60,10 @@ class Hosts:
         self._checks: dict[Host, asyncio.Task[None]] = {}
 
     @property
-    def several(self) -> bool:
+    def has_several(self) -> bool:
         return len(self._hosts) > 1
 
-    async def connect(self, open_one: Callable[[Host], Awaitable[Connection]]) -> Connection:
+    async def connect(self, open_connection: Callable[[Host], Awaitable[Connection]]) -> Connection:
         """Return the first connection that any host opens.
 
         If all fail, raises the first error that a server has sent, such as a wrong password; if no server answered,
@@ -71,13 +71,15 @@ class Hosts:
         """
         preferred_host, *other_hosts = self._hosts
         if not other_hosts:
-            return self._remember(await open_one(preferred_host), preferred_host)
-        tasks: dict[asyncio.Task[Connection], Host] = {asyncio.ensure_future(open_one(preferred_host)): preferred_host}
+            return self._remember(await open_connection(preferred_host), preferred_host)
+        tasks: dict[asyncio.Task[Connection], Host] = {
+            asyncio.ensure_future(open_connection(preferred_host)): preferred_host
+        }
         winner: asyncio.Task[Connection] | None = None
         try:
             await asyncio.wait(tasks, timeout=self._head_start_s)
             if (winner := _find_winner(tasks)) is None:
-                tasks |= {asyncio.ensure_future(open_one(host)): host for host in other_hosts}
+                tasks |= {asyncio.ensure_future(open_connection(host)): host for host in other_hosts}
                 winner = await _await_winner(tasks)
             if winner is None:
                 raise _pick_error([task.exception() for task in tasks])
@@ -86,16 +88,16 @@ class Hosts:
         finally:
             await _abandon([task for task in tasks if task is not winner])
 
-    def suspect(self, connection: Connection, open_one: Callable[[Host], Awaitable[Connection]]) -> None:
+    def suspect(self, connection: Connection, open_connection: Callable[[Host], Awaitable[Connection]]) -> None:
         """Check the server of a ``connection`` whose statement takes long, unless a check is running."""
         host = self._connections.get(connection)
         if host is None or ((check := self._checks.get(host)) is not None and not check.done()):
             return
-        self._checks[host] = asyncio.get_running_loop().create_task(self._check(host, open_one))
+        self._checks[host] = asyncio.get_running_loop().create_task(self._check(host, open_connection))
 
-    async def _check(self, host: Host, open_one: Callable[[Host], Awaitable[Connection]]) -> None:
+    async def _check(self, host: Host, open_connection: Callable[[Host], Awaitable[Connection]]) -> None:
         try:
-            (await open_one(host)).terminate()
+            (await open_connection(host)).terminate()
         except OSError as error:  # a time-out is one, too
             self._drop(host, error)
         except FAILURES:  # the server answers: it may only have too many connections

@@ -9,7 +9,7 @@ INCARNATION_NAME = "incarnation"
 """The name of the row in ``cluster`` with a number that changes when the database is restored or copied."""
 _READ_INCARNATION = f"SELECT encode(value, 'hex') FROM cluster WHERE name = '{INCARNATION_NAME}'"  # noqa: S608 - our own word
 # `pg_control_checkpoint` shows the timeline of the last checkpoint, which may precede a promotion.
-_INSERT_INCARNATION = """
+_READ_SERVER_IDENTITY = """
 SELECT concat_ws(' ', (SELECT system_identifier FROM pg_control_system()), d.oid,
   CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END)
 FROM pg_database d WHERE d.datname = current_database()
@@ -26,7 +26,7 @@ Connection: TypeAlias = Any
 async def read_generation(connection: Connection) -> str:
     """Return a text that changes with each restore and, if the timeline is visible, each promotion of a standby."""
     parts = []
-    for statement in (_READ_INCARNATION, _INSERT_INCARNATION):
+    for statement in (_READ_INCARNATION, _READ_SERVER_IDENTITY):
         try:
             parts.append(await connection.fetchval(statement) or "")
         except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):  # among them: no such table yet

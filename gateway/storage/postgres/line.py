@@ -42,7 +42,7 @@ class DedicatedConnection:
                     self._suspect(self._connection)
                 self.close()
                 if isinstance(error, (*FAILURES, DatabaseInUse)):
-                    raise describe(error) from error
+                    raise report_failure(error) from error
                 raise
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class DedicatedConnection:
             connection.terminate()
 
 
-def describe(error: BaseException) -> StoreUnavailable:
+def report_failure(error: BaseException) -> StoreUnavailable:
     """Log why the database does not answer, and return a ``StoreUnavailable`` to raise."""
     log.warning("node_unanswered", error=str(error) or type(error).__name__)
     return StoreUnavailable("The gateway's store does not answer", retry_after_s=2)

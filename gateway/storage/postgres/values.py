@@ -8,7 +8,7 @@ from sqlalchemy import text
 from gateway.storage.async_engine import AsyncConnection
 
 _MAX_BIG_INTEGER = 2**63 - 1
-_LIST_NARROW_COLUMNS = text("""
+_WIDEN_COLUMNS = text("""
 DO $$
 DECLARE one record;
 BEGIN
@@ -34,7 +34,7 @@ END $$
 
 async def widen_columns(connection: AsyncConnection) -> None:
     """Give every column its range in SQLite: 64 bits, texts of any length, ordered by their bytes."""
-    await connection.execute(_LIST_NARROW_COLUMNS)
+    await connection.execute(_WIDEN_COLUMNS)
 
 
 def mend(row: Sequence[Any]) -> Sequence[Any]:

@@ -25,12 +25,12 @@ class ValkeyAddress:
         self._url_parts = url_parts = urlsplit(url)
         scheme, _, sentinel = url_parts.scheme.partition("+")
         self._scheme = _SCHEMES.get(scheme, scheme)
-        self._behind_sentinels = sentinel == "sentinel"
+        self._has_sentinels = sentinel == "sentinel"
         self.name = f"{url_parts.scheme}://{url_parts.netloc.rpartition('@')[2]}{url_parts.path}"
 
     async def find_url(self) -> str:
         url_parts = self._url_parts
-        if not self._behind_sentinels:
+        if not self._has_sentinels:
             return url_parts._replace(scheme=self._scheme).geturl()
         user, at_sign, hosts = url_parts.netloc.rpartition("@")
         service, _, database = url_parts.path.strip("/").partition("/")
@@ -40,17 +40,17 @@ class ValkeyAddress:
 
     async def _ask(self, hosts: str, service: str) -> tuple[str, int]:
         sentinels = [urlsplit(f"//{sentinel}") for sentinel in hosts.split(",")]
-        requested = Sentinel(  # type: ignore[no-untyped-call]
+        sentinel_client = Sentinel(  # type: ignore[no-untyped-call]
             [(sentinel.hostname, sentinel.port or _SENTINEL_PORT) for sentinel in sentinels],
             socket_connect_timeout=_SENTINEL_TIMEOUT_S,
             socket_timeout=_SENTINEL_TIMEOUT_S,
             ssl=self._scheme == "valkeys",
         )
         try:
-            host, port = await requested.discover_master(service)
+            host, port = await sentinel_client.discover_master(service)
             return str(host), int(port)
         finally:
-            for client in requested.sentinels:
+            for client in sentinel_client.sentinels:
                 await _close(client)
 
 

@@ -13,7 +13,7 @@ from gateway.errors import StoreUnavailable
 from gateway.storage.valkey.address import ValkeyAddress
 
 _TIMEOUT_S = 3.0
-_MAX_TRIES = 5
+_PING_COUNT = 5
 
 
 async def inspect_server(url: str) -> LimitServerState:
@@ -28,7 +28,7 @@ async def inspect_server(url: str) -> LimitServerState:
         ) as client:
             server_info = await client.info()
             durations_ms = []
-            for _ in range(_MAX_TRIES):
+            for _ in range(_PING_COUNT):
                 started_s = time.perf_counter()
                 await client.ping()
                 durations_ms.append((time.perf_counter() - started_s) * 1000)

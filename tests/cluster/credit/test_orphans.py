@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from gateway.billing.quota import build_start
-from gateway.cluster.credit.node_credit import _Orphans
+from gateway.cluster.credit.node_credit import _OrphanRepository
 from gateway.cluster.credit.orphans import OrphanWorker
 from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned_nodes
-from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal_place
+from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal_location
 from gateway.cluster.journal.note_worker import NoteCollector
 from gateway.cluster.journal.request_notes import NoteWriter
 from gateway.domain.account import Caller
@@ -56,7 +56,7 @@ async def set_state(store: CreditStore, node: str, state: str) -> None:
 
 def make_worker(gateway: LeasedGateway, after_s: float, verdict: OnCrash) -> OrphanWorker:
     own = gateway.credit._node
-    orphans = _Orphans(gateway.database, own.id, lambda: gateway.now)
+    orphans = _OrphanRepository(gateway.database, own.id, lambda: gateway.now)
     own.leads = True  # type: ignore[misc]
     return OrphanWorker(orphans, own, after_s, verdict, lambda: not gateway.queue)
 
@@ -254,7 +254,7 @@ async def test_a_frozen_node_without_a_disk_stays_within_the_limit_when_it_wakes
     for each in (frozen, left):
         await each.start()
         await set_state(store, each.credit._node.id, "live")
-    await record_journal_place(left.database, "a", "store")
+    await record_journal_location(left.database, "a", "store")
     caller = await add_caller(frozen, Quota(), capped(LIMIT))
     await frozen.workers.stop()
     frozen.workers.start("keep_credit", frozen.credit.keeper.run)

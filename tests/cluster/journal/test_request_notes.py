@@ -15,7 +15,7 @@ from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.store import PostgresCredit
 from gateway.cluster.credit.stored_orphans import end_orphans, list_orphaned_nodes
 from gateway.cluster.journal import request_notes
-from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal_place
+from gateway.cluster.journal.left_notes import EndedNodeNotes, record_journal_location
 from gateway.cluster.journal.request_notes import NoteWriter, PostgresNotes, find_own_notes
 from gateway.cluster.journal.store_journal import StoreJournal
 from gateway.domain.account import Account, ApiKey
@@ -79,7 +79,7 @@ class Cluster:
             " VALUES ($1, 1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, 0)",
             node,
         )
-        await record_journal_place(self.database, node, journal)
+        await record_journal_location(self.database, node, journal)
 
     async def list_nodes(self) -> dict[str, tuple[str, int]]:
         """The nodes that operators see, with their states and the credit that they have."""

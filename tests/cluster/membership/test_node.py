@@ -125,7 +125,7 @@ async def test_a_change_at_one_node_reaches_every_other_and_is_acknowledged(
         seen: list[int] = []
         while seen != [newest] * 2:
             seen = [row[0] for row in await observer.fetch("SELECT seen_change FROM beats")]
-    assert second.node.live == 2
+    assert second.node.live_count == 2
 
 
 async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
@@ -473,7 +473,7 @@ async def test_only_one_node_starts_at_a_time(nodes: Nodes) -> None:
 async def test_a_node_whose_beats_are_late_has_no_share_of_the_work(nodes: Nodes, observer: asyncpg.Connection) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
     names = [f"channel{number}" for number in range(64)]
-    await until(lambda: first.node.live == second.node.live == 2)
+    await until(lambda: first.node.live_count == second.node.live_count == 2)
     shares = [{name for name in names if each.node.owns(name)} for each in (first, second)]
     assert shares[0] | shares[1] == set(names)
     assert not shares[0] & shares[1]
@@ -482,6 +482,6 @@ async def test_a_node_whose_beats_are_late_has_no_share_of_the_work(nodes: Nodes
     first.node.notifications.subscribe("members", heard.append)
     await observer.execute(f"UPDATE beats SET at_ms = at_ms - 60000 WHERE node = '{B}'")  # noqa: S608
     await until(lambda: all(first.node.owns(name) for name in names))
-    assert (heard, first.node.live) == ([""], 2)
+    assert (heard, first.node.live_count) == ([""], 2)
     assert first.node.may_be_alive(f"{B}:1")
     assert not first.node.may_be_alive(f"{A}:0")
