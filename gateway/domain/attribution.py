@@ -49,6 +49,8 @@ _OPEN_WEBUI_NAMES = ("x-openwebui-user-email", "x-openwebui-user-name")
 _USER_FIELDS = ("safety_identifier", "user")
 HEADERS = frozenset({USER_HEADER, TAGS_HEADER, *SESSION_HEADERS, _OPEN_WEBUI_USER, *_OPEN_WEBUI_NAMES})
 """All headers that are read here, in lower case."""
+NO_HEADERS: Mapping[str, str] = {}
+"""The headers of a request that has none of ``HEADERS``."""
 FIELDS = frozenset({*_USER_FIELDS, "metadata", "prompt_cache_key"})
 """All fields of a body that are read here."""
 
@@ -121,7 +123,7 @@ def build_stored_user(user: str, rules: AttributionRules) -> str:
 
 def find_session(headers: Mapping[str, str], body: Mapping[str, Any]) -> str:
     """Return the session that a header or ``prompt_cache_key`` names; empty if none does."""
-    for name in SESSION_HEADERS:
+    for name in SESSION_HEADERS if headers else ():
         value = headers.get(name)
         if value and len(value) <= MAX_SESSION_CHARS:
             return value

@@ -23,7 +23,10 @@ from gateway.routing.target_list import TargetList
 
 MAX_CONVERSATIONS = 100_000
 """Conversations that are remembered, some 30 MB; the one that was answered the longest ago is forgotten first."""
-_TEXT_CHARS = 1_024
+_END_CHARS = 128
+"""Characters of a text's beginning and of its end that are hashed: the hash of all would take longer than all else."""
+_SYSTEM_CHARS = 256
+"""Characters of a system text that are hashed. Its end may have the time of day; a cached prompt begins alike."""
 _EXPIRED_AT_ONCE = 4
 CHANGING_TEXT = "x-anthropic-billing-header:"
 """Beginning of a system text of Claude Code that differs in every request."""
@@ -189,7 +192,7 @@ def has_earlier_turn(inference: InferenceRequest) -> bool:
     Then the conversation began before this request.
     """
     body = inference.body
-    messages = next((body[name] for name in _MESSAGE_FIELDS if name in body), None)
+    messages = _find_messages(body)
     if not isinstance(messages, list):
         return False
     last = len(messages) - 1
@@ -203,25 +206,29 @@ def has_earlier_turn(inference: InferenceRequest) -> bool:
 def hash_conversation(inference: InferenceRequest) -> int:
     """Hash what does not change within a conversation, equally on all nodes. Conversations of one hash share a home."""
     body = inference.body
-    messages = next((body[name] for name in _MESSAGE_FIELDS if name in body), None)
-    parts = [inference.model, *(_find_text(body[name]) for name in _SYSTEM_FIELDS if name in body)]
-    tools = body.get("tools")
-    if isinstance(tools, list) and tools:
-        parts.append(f"{len(tools)}{_find_name(tools[0])}{_find_name(tools[-1])}")
-    if isinstance(messages, str):
-        parts.append(messages[:_TEXT_CHARS])
-    elif isinstance(messages, list):
-        for message in messages:
-            if not isinstance(message, dict):
-                break
-            content = message.get("content", message.get("parts"))
-            text = _find_text(content)
-            parts.append(text)
-            role = message.get("role")
-            if not isinstance(role, str) or role not in _SYSTEM_ROLES:
-                parts.append(str(len(content)) if isinstance(content, str) else "")
-                break
+    system_texts = [_find_text(body[name])[:_SYSTEM_CHARS] for name in _SYSTEM_FIELDS if name in body]
+    parts = [inference.model, *system_texts]
+    if "tools" in body and (tools := body["tools"]) and isinstance(tools, list):
+        parts.append(f"{len(tools)}{_find_name(tools[0])}")
+    messages = _find_messages(body)
+    for message in messages if isinstance(messages, list) else ({"content": messages},):
+        if not isinstance(message, dict):
+            break
+        text = _find_text(message["content"] if "content" in message else message.get("parts"))
+        role = message.get("role")
+        if isinstance(role, str) and role in _SYSTEM_ROLES:
+            parts.append(text[:_SYSTEM_CHARS])
+        else:
+            parts.append(text if len(text) <= _END_CHARS else f"{len(text)}{text[:_END_CHARS]}{text[-_END_CHARS:]}")
+            break
     return zlib.crc32("\0".join(parts).encode("utf-8", "surrogatepass"))
+
+
+def _find_messages(body: Mapping[str, Any]) -> Any:
+    for name in _MESSAGE_FIELDS:
+        if name in body:
+            return body[name]
+    return None
 
 
 def _find_name(tool: Any) -> str:
@@ -232,13 +239,15 @@ def _find_name(tool: Any) -> str:
 
 
 def _find_text(content: Any) -> str:
-    """Return the beginning of the first text of a message or a system text that stays the same in every turn."""
+    """Return the first text of a message or a system text that stays the same in every turn."""
     if isinstance(content, str):
-        return content[:_TEXT_CHARS]
+        return content
     if isinstance(content, dict):
         return _find_text(content.get("text", content.get("parts")))
     for part in content if isinstance(content, list) else ():
-        text = _find_text(part)
+        text = part.get("text") if isinstance(part, dict) else part
+        if not isinstance(text, str):
+            text = _find_text(part)
         if text and not text.startswith(CHANGING_TEXT):
             return text
     return ""

@@ -14,7 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 from gateway.billing.settlement import find_outcome
 from gateway.deferred import load
 from gateway.domain.account import ApiKey, Caller, find_key_maker, is_key_shape
-from gateway.domain.attribution import BUDGET_HEADER
+from gateway.domain.attribution import BUDGET_HEADER, NO_HEADERS
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.member import Forbidden, SignedOut, includes_rights
 from gateway.domain.operation import OPERATIONS, Operation
@@ -406,7 +406,9 @@ async def quota(
         await load(_CHECK_FUNCTION)(active)
     ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
-        services.routing.router.keep_conversation(targets, inference, request.headers)
+        services.routing.router.keep_conversation(
+            targets, inference, request.headers if has_rare_headers else NO_HEADERS
+        )
     if targets.load_balancer.settings.allow_prefer:
         load(_PREFERENCE_FUNCTION)(targets, request.headers)
     if admit is None and not (has_rare_headers and QUOTE_HEADER in request.headers):

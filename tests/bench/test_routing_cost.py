@@ -14,6 +14,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import Price, PriceList
 from gateway.formats.chat.openai.chat import parse_chat_inference
+from gateway.routing.affinity import find_conversation
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -74,3 +75,19 @@ def test_a_call_is_routed(channels: int) -> None:
     assert len(served) == channels
     assert min(served.values()) > CALLS * ROUNDS / channels / 2
     assert {line.running for line in scenario.load_balancer.channels.values()} == {0}
+
+
+@pytest.mark.parametrize("chars", [10, 16_000])
+def test_a_conversation_is_recognized(chars: int) -> None:
+    """By the hash of a system text and a first message, each of so many characters."""
+    text = "word " * (chars // 5)
+    messages = [{"role": "system", "content": text}, {"role": "user", "content": text}]
+    inference = parse_chat_inference({"model": "m", "messages": messages})
+    costs, keys = [], set()
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        keys |= {find_conversation(1, inference, {}, "auto") for _ in range(CALLS)}
+        costs.append((time.process_time() - began) / CALLS * 1e6)
+    print(f"\na conversation of {2 * chars} characters: {statistics.median(costs):.1f} us ({min(costs):.1f}-)", end="")
+    assert len(keys) == 1
+    assert None not in keys

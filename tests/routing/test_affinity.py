@@ -223,6 +223,35 @@ def test_what_clients_change_in_every_request_does_not_count() -> None:
     assert len({hash_conversation(parse_messages_inference(body)) for body in bodies}) == 1
 
 
+def hash_messages(*messages: tuple[str, str], **fields: Any) -> int:
+    listed = [{"role": role, "content": content} for role, content in messages]
+    return hash_conversation(InferenceRequest("chat", "m", {"messages": listed, **fields}))
+
+
+@table_rows(
+    ("first", "second"),
+    [
+        ("a" * 30_000, "a" * 30_001),
+        ("a" * 30_000 + "b", "a" * 30_000 + "c"),
+        ("b" + "a" * 30_000, "c" + "a" * 30_000),
+        ("short", "shorter"),
+    ],
+)
+def test_long_first_messages_are_told_apart_by_their_ends_and_their_length(first: str, second: str) -> None:
+    assert hash_messages(("user", first)) != hash_messages(("user", second))
+    later = hash_messages(("user", first), ("assistant", "yes"), ("user", second))
+    assert hash_messages(("user", first)) == later
+
+
+def test_the_end_of_a_long_system_text_does_not_count() -> None:
+    rules = "Answer in French. " * 100
+    at_nine = ("system", f"{rules}It is nine."), ("user", "Hi")
+    at_ten = ("system", f"{rules}It is ten."), ("user", "Hi")
+    assert hash_messages(*at_nine) == hash_messages(*at_ten)
+    assert hash_messages(*at_nine) != hash_messages(("system", f"In verse. {rules}"), ("user", "Hi"))
+    assert hash_messages(*at_nine, system=rules) != hash_messages(*at_nine, system="In verse.")
+
+
 NAMES = st.sampled_from(["text", "content", "parts", "role", "name"])
 ANYTHING = st.recursive(
     st.none() | st.text(max_size=5) | st.integers(),
