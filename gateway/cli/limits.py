@@ -109,7 +109,11 @@ def add_limit(context: CliContext, name: str, why: str | None, **options: Any) -
             raise CliError(f"There is a limit '{name}' already; change it with: gateway limits edit")
         return await admin.call("PUT", "limits", name, body=fields, query={"reason": why})
 
-    print_answer(context, run(context, work), lambda made: _print_limits([made]))
+    def print_new(made: Json) -> None:
+        _print_limits([made])
+        _print_counts_since(made)
+
+    print_answer(context, run(context, work), print_new)
 
 
 @limits.command("edit", short_help="Change a limit.")
@@ -128,7 +132,12 @@ def edit_limit(context: CliContext, name: str, why: str | None, **options: Any) 
         return before, await admin.call("PUT", "limits", name, body={**kept, **fields}, query={"reason": why})
 
     before, after = run(context, work)
-    print_answer(context, after, lambda _: print_edit(name, before, after, fields))
+
+    def print_change(_: Json) -> None:
+        print_edit(name, before, after, fields)
+        _print_counts_since(after)
+
+    print_answer(context, after, print_change)
 
 
 @limits.command("raise", short_help="Raise a limit for a time.")
@@ -188,6 +197,11 @@ def _build_fields(options: Json) -> Json:
 
 def _print_limits(rows: list[Json]) -> None:
     print_table(_LIMITS, rows, "No limits. Add one with: gateway limits add")
+
+
+def _print_counts_since(limit: Json) -> None:
+    if limit.get("counts_since"):
+        click.echo(f"Counted is what is spent from {limit['counts_since']} on.", err=True)
 
 
 def _print_limit(limit: Json) -> None:

@@ -48,6 +48,14 @@ async def test_limits_are_added_shown_changed_raised_and_deleted(operator: Opera
     assert [limit["name"] for limit in (await operator.ask("limits"))["data"]] == ["filed"]
 
 
+async def test_a_new_limit_says_since_when_it_counts(operator: Operator) -> None:
+    for words, is_reported in (("add", True), ("edit", False)):
+        result = await operator.type("limits", words, "each user", "--of", "user", "--usd", "1")
+        assert ("Counted is what is spent from 20" in result.stderr) is is_reported
+    result = await operator.type("limits", "edit", "each user", "--window", "day")
+    assert "Counted is what is spent from 20" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -51,7 +51,8 @@ class LimitSubject:
 class LimitAnswer:
     """A limit. ``ended``: its ``until`` has passed. With ``raises`` it has that limit's subjects and window.
 
-    ``subjects`` are those that have spent most, if they were asked for and the limit is one of money.
+    ``subjects`` are those that have spent most, if they were asked for and the limit is one of money. ``counts_since``
+    is given by a change after which the limit counts anew: what was spent earlier in its window does not count.
     """
 
     name: str
@@ -71,6 +72,7 @@ class LimitAnswer:
     ended: bool
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
     subjects: Sequence[LimitSubject] | None = attrs.field(default=None, metadata=OMITTED)
+    counts_since: Moment | None = attrs.field(default=None, metadata=OMITTED)
 
 
 @admin_operation(
@@ -105,14 +107,21 @@ async def get_limit(request: AdminRequest) -> LimitAnswer:
 async def put_limit(request: AdminRequest) -> LimitAnswer:
     """Add a limit, or replace all of it; 409 if the configuration file declares it. It is in force at once.
 
-    Running requests keep what they have reserved. A limit with ``raises`` and ``until`` raises another for a time.
+    Running requests keep what they have reserved. A limit with ``raises`` and ``until`` raises another for a time. A
+    new limit of money, or one with another subject, window or time zone, counts from then on: ``counts_since``.
     """
     reason = request.query.get("reason", "")
     if len(reason) > _MAX_REASON_CHARS or not reason.isprintable():
         raise InvalidRequest(f"'reason' must be at most {_MAX_REASON_CHARS} printable characters", param="reason")
     fields = await read_change(request)
     name, limits = request.match_info["name"], request.services.admin.limits
-    return _build_answer(request, await limits.put_limit(name, fields, request.actor, reason=reason))
+    spending = request.services.billing.limits.spending
+    counters_before = frozenset() if spending is None else frozenset([limit.counter for limit in spending.limits])
+    view = await limits.put_limit(name, fields, request.actor, reason=reason)
+    answer, limit = _build_answer(request, view), view.spec.limit()
+    if limit.cap_nanos is None or limit.raises is not None or limit.counter in counters_before:
+        return answer
+    return attrs.evolve(answer, counts_since=build_time(int(request.services.clock())))
 
 
 @admin_operation(change=True)

@@ -1,5 +1,6 @@
 """Limits over the admin API: stored, changed and removed at once, and who has spent what under them."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -41,6 +42,24 @@ async def test_a_limit_is_in_force_when_its_change_returns_until_it_is_removed(g
         ]
         assert trail[1][2] == {"usd": [1.5, 0.0], "reason": [None, "too much"]}
         assert await admin.list_stored() == {}
+
+
+async def test_a_change_says_since_when_a_limit_counts(gateway_with: StartGateway) -> None:
+    noon_s = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
+    gateway = await gateway_with(site(channel(NOWHERE)), clock=lambda: noon_s)
+    admin = AdminApi(gateway)
+    changes: list[tuple[str, dict[str, Any], bool]] = [
+        ("each-user", EACH_USER, True),
+        ("each-user", {**EACH_USER, "usd": 2}, False),
+        ("each-user", {**EACH_USER, "window": "week"}, True),
+        ("each-user", {**EACH_USER, "window": "week", "timezone": "UTC"}, True),
+        ("fair", {"raises": "each-user", "usd": 4}, False),
+        ("pace", {"of": "user", "rpm": 4}, False),
+    ]
+    for name, fields, is_anew in changes:
+        answer = await admin("PUT", f"/limits/{name}", fields)
+        assert answer.get("counts_since") == ("2026-11-30T12:00:00Z" if is_anew else None), fields
+        assert "counts_since" not in await admin("GET", f"/limits/{name}")
 
 
 async def test_subjects_are_listed_by_what_they_have_spent_and_a_raise_ends_by_itself(
