@@ -46,7 +46,11 @@ REFUSED = (
     (("settings", "set", "routing.trip_failures", "5"), 1, "routing.trip_failures is set in the configuration file"),
     (("settings", "set", "routing.colour", "blue"), 1, "no setting 'routing.colour'"),
     (("settings", "set", "routing", "5"), 2, "expected a section and a key"),
-    (("settings", "list", "colours"), 1, "Unknown section 'colours'; expected one of server, cluster, limits, ledger"),
+    (
+        ("settings", "list", "colours"),
+        1,
+        "Unknown section 'colours'; expected one of server, cluster, rate_limits, ledger",
+    ),
     (("groups", "set", "filed", "3"), 1, "The configuration file declares the group 'filed'"),
     (("groups", "reset", "vip"), 1, "The group 'vip' is not set"),
     (("prices", "set", "m", "--input", "3"), 1, "has a price for 'm', which takes precedence"),
