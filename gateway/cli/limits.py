@@ -109,9 +109,9 @@ def add_limit(context: CliContext, name: str, why: str | None, **options: Any) -
             raise CliError(f"There is a limit '{name}' already; change it with: gateway limits edit")
         return await admin.call("PUT", "limits", name, body=fields, query={"reason": why})
 
-    def print_new(made: Json) -> None:
-        _print_limits([made])
-        _print_counts_since(made)
+    def print_new(limit: Json) -> None:
+        _print_limits([limit])
+        _print_counts_since(limit)
 
     print_answer(context, run(context, work), print_new)
 
@@ -128,8 +128,8 @@ def edit_limit(context: CliContext, name: str, why: str | None, **options: Any) 
         before = await _find_limit(admin, name)
         if not before:
             raise CliError(f"There is no limit '{name}'; add it with: gateway limits add")
-        kept = {field: before[field] for field in _FIELDS}
-        return before, await admin.call("PUT", "limits", name, body={**kept, **fields}, query={"reason": why})
+        fields_before = {field: before[field] for field in _FIELDS}
+        return before, await admin.call("PUT", "limits", name, body={**fields_before, **fields}, query={"reason": why})
 
     before, after = run(context, work)
 
@@ -160,7 +160,7 @@ def raise_limit(context: CliContext, name: str, usd: Any, until: str, why: str |
         body = {"raises": name, "usd": usd, "until": until}
         return await admin.call("PUT", "limits", f"{name} until {until[:10]}", body=body, query={"reason": why})
 
-    print_answer(context, run(context, work), lambda made: _print_limits([made]))
+    print_answer(context, run(context, work), lambda limit: _print_limits([limit]))
 
 
 @limits.command("delete")
@@ -210,5 +210,5 @@ def _print_limit(limit: Json) -> None:
 
 async def _find_limit(admin: AdminClient, name: str) -> Json:
     """Return the limit; empty if there is none."""
-    listed = (await admin.get("limits"))["data"]
-    return next((limit for limit in listed if limit["name"] == name), {})
+    all_limits = (await admin.get("limits"))["data"]
+    return next((limit for limit in all_limits if limit["name"] == name), {})
