@@ -96,7 +96,7 @@ def print_models(models: Sequence[Json], *, is_filtered: bool = False) -> None:
 
 def list_unpriced_models(models: Json) -> list[str]:
     """Return the names of the models without a price."""
-    return [model["id"] for model in models["data"] if model["price"] is None]
+    return [model["id"] for model in models["data"] if model["price"] is None and not model["route"]]
 
 
 def print_unpriced_models(names: Sequence[str]) -> None:

@@ -1,11 +1,14 @@
 """Model offers for display: the channels that serve each model, and its price."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+
+import attrs
 
 from gateway.domain.account import Account
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.domain.price import ONE_PPM, Price
+from gateway.domain.route import Route
 from gateway.frozen import frozen
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -21,6 +24,14 @@ class Offer:
     multiplier_ppm: int = ONE_PPM
 
 
+@frozen
+class RouteOffer:
+    """A route with the offers of its models, in the order of its steps, each with the channels of its step."""
+
+    route: Route
+    offers: Sequence[Offer]
+
+
 def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account | None) -> list[Offer]:
     """Return an offer for every model; for an account, only for models its keys may use, at its first group's price."""
     is_open = _open_to(account)
@@ -34,6 +45,25 @@ def list_offers(catalog: ModelCatalog, pricing: PricingPolicy, account: Account 
         if account is None or (serving_channels and (offer.price is not None or pricing.unpriced != "refuse")):
             offers.append(offer)
     return offers
+
+
+def list_route_offers(routes: Iterable[Route], offers: Iterable[Offer]) -> list[RouteOffer]:
+    """Return the routes of which at least one step has a model among ``offers``, with a channel that the step uses."""
+    offers_by_model = {offer.listed.id: offer for offer in offers}
+    route_offers = [
+        RouteOffer(
+            route,
+            [
+                attrs.evolve(offer, channels=step_channels)
+                for step in route.steps
+                for share in step.models
+                if (offer := offers_by_model.get(share.model)) is not None
+                and (step_channels := [channel for channel in offer.channels if step.uses(channel.name)])
+            ],
+        )
+        for route in routes
+    ]
+    return [route_offer for route_offer in route_offers if route_offer.offers]
 
 
 def _open_to(account: Account | None) -> Callable[[Channel], bool]:

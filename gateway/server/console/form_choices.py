@@ -28,6 +28,15 @@ _KIND_PATTERNS: tuple[tuple[re.Pattern[str], ModelKind], ...] = (
     (re.compile(r"ideogram|hidream|midjourney|\bphoton"), "images"),
 )
 """Name patterns for each kind of model: providers' lists do not name a model's kind."""
+_ROUTE_KINDS: Mapping[str, ModelKind] = {
+    "chat": "chat",
+    "image": "images",
+    "video": "video",
+    "speech": "speech",
+    "transcription": "transcription",
+    "realtime": "audio",
+}
+"""What forms call the kinds of ``domain/model_description.py``."""
 _PREFERRED_MODELS = ("*-mini", "*-mini-*", "*flash*", "*haiku*", "*nano*", "*small*")
 """Fast and cheap models for a first try."""
 
@@ -37,18 +46,23 @@ class Choices:
     """The choices of a form.
 
     ``keys`` are the usable keys, those without restrictions first. ``taken_names`` are the names of all keys.
+    ``models`` and ``routes`` are the names that requests of each kind can have.
     """
 
     keys: Sequence[KeyView]
     taken_names: frozenset[str]
     models: Mapping[ModelKind, Sequence[str]]
+    routes: Mapping[ModelKind, Sequence[str]]
 
     def list_groups(self, kind: ModelKind) -> list[tuple[str, list[str]]]:
-        """Return the models of ``kind`` with a title in English. The model for a first try comes first."""
+        """Return the models of ``kind``, then the routes, each with a title in English.
+
+        The model for a first try comes first.
+        """
         model_ids = list(self.models[kind])
         first = find_preferred_model(model_ids)
         sorted_models = [first, *(name for name in model_ids if name != first)] if first else []
-        return [(_TITLES[kind], sorted_models)]
+        return [(_TITLES[kind], sorted_models), (_ROUTES_TITLE, list(self.routes[kind]))]
 
 
 _TITLES: Mapping[ModelKind, str] = {
@@ -58,6 +72,8 @@ _TITLES: Mapping[ModelKind, str] = {
     "speech": mark("Speech models"),
     "transcription": mark("Transcription models"),
 }
+
+_ROUTES_TITLE = mark("Routes")
 
 
 async def find_choices(request: web.Request) -> Choices:
@@ -69,7 +85,8 @@ async def find_choices(request: web.Request) -> Choices:
     return Choices(
         keys=sorted(usable_keys, key=lambda key: (bool(key.models or key.allow_ips), key.id)),
         taken_names=frozenset(key.name for key in keys if key.account == account),
-        models=group_models(models),
+        models=group_models(model for model in models if not model.route),
+        routes=group_models(model for model in models if model.route),
     )
 
 
@@ -82,8 +99,19 @@ def group_models(models: Iterable[ModelView]) -> dict[ModelKind, list[str]]:
     """Group the ids of models by kind."""
     models_by_kind: dict[ModelKind, list[str]] = {kind: [] for kind in get_args(ModelKind)}
     for model in models:
-        models_by_kind[find_kind(model.id, model.price.usd_per_image if model.price else 0)].append(model.id)
+        models_by_kind[_find_route_kind(model) if model.route else _find_model_kind(model)].append(model.id)
     return models_by_kind
+
+
+def _find_model_kind(model: ModelView) -> ModelKind:
+    return find_kind(model.id, model.price.usd_per_image if model.price else 0)
+
+
+def _find_route_kind(route: ModelView) -> ModelKind:
+    """Return the kind of a route's models. The name of a route says nothing."""
+    if route.kind is None:
+        return "images" if route.price and route.price.usd_per_image else "chat"
+    return _ROUTE_KINDS.get(route.kind, "other")
 
 
 def find_kind(name: str, usd_per_image: float = 0) -> ModelKind:
@@ -127,6 +155,6 @@ def format_choices(choices: Choices, kind: ModelKind) -> Data:
     return {
         "groups": groups,
         "all_models": names,
-        "model": (groups[0][1] or [""])[0],
+        "model": names[0] if names else "",
         "key_choices": format_key_choices(choices),
     }

@@ -37,7 +37,7 @@ async def load_route(request: web.Request) -> Data:
 
 
 def _list_choices(models: Sequence[Any]) -> Data:
-    names = sorted(model.id for model in models)
+    names = sorted(model.id for model in models if not model.route)
     return {"causes": CAUSES, "balances": BALANCE_STRATEGIES, "model_names": names, "empty": _EMPTY}
 
 

@@ -45,12 +45,11 @@ _SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
 
 
 async def load_models(request: web.Request) -> Data:
-    """Load the models that the filters leave, and for administrators the names of routes.
+    """Load the models and routes that the filters leave.
 
     A property that is not known passes no filter.
     """
     models: Sequence[ModelView] = await ask_admin_api(request, "/models")
-    routes = await ask_admin_api(request, "/routes") if request[ACTOR].scope is None else []
     query = request.query
     search_text, price, kind = query.get("find", "").strip().lower(), query.get("price"), query.get("kind")
     modality, feature, least = query.get("modality"), query.get("feature"), _parse_count(query.get("context", ""))
@@ -68,7 +67,6 @@ async def load_models(request: web.Request) -> Data:
         "models": matches[:_MAX_SHOWN],
         "found": len(matches),
         "total": len(models),
-        "routes": sorted({route.name for route in routes if search_text in route.name.lower()}),
         "kinds": KINDS,
         "modalities": MODALITIES,
         "features": FEATURES,

@@ -133,6 +133,22 @@ async def test_what_is_probably_wrong_with_a_route_is_told(admin: AdminApi) -> N
     assert own["warnings"] == []
 
 
+async def test_routes_are_listed_among_the_models_and_marked(admin: AdminApi) -> None:
+    await admin("PUT", "/routes/fast", FAST)
+    await admin("PUT", "/routes/cheap", {"step": [{"models": ["dear"]}]})
+    await admin("PUT", "/routes/unserved", {"step": [{"models": ["gone"]}]})
+    listed = {model["id"]: model for model in (await admin("GET", "/models"))["data"]}
+    assert {name: model["route"] for name, model in listed.items()} == {
+        "cheap": True,
+        "dear": False,
+        "fast": True,
+        "filed": True,
+    }
+    assert (listed["fast"]["owned_by"], listed["fast"]["channels"]) == ("gateway", ["one", "two"])
+    assert listed["fast"]["price"]["input_usd_per_million"] == 1000
+    assert listed["filed"]["price"]["input_usd_per_million"] == 1
+
+
 async def test_explain_walks_the_steps_and_sends_nothing(admin: AdminApi) -> None:
     await admin("PUT", "/routes/fast", FAST)
     found = await admin("GET", "/explain?model=fast")

@@ -1,6 +1,6 @@
 """What pages that make calls offer: models told apart by their names, keys that can pay."""
 
-from typing import get_args
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,8 +35,11 @@ KINDS: dict[form_choices.ModelKind, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def make_model(name: str) -> ModelView:
-    return ModelView(id=name, owned_by="us", created=0, channels=(), price=None)
+NO_ROUTES = form_choices.group_models(())
+
+
+def make_model(name: str, **fields: Any) -> ModelView:
+    return ModelView(id=name, owned_by="us", created=0, channels=(), price=None, **fields)
 
 
 @table_rows("kind", KINDS)
@@ -51,7 +54,7 @@ def test_where_a_name_says_nothing_its_price_may() -> None:
 
 @given(st.lists(st.text(min_size=1, max_size=40), unique=True))
 def test_every_model_is_offered_once_whatever_its_name(names: list[str]) -> None:
-    choices = form_choices.Choices([], frozenset(), form_choices.group_models(map(make_model, names)))
+    choices = form_choices.Choices([], frozenset(), form_choices.group_models(map(make_model, names)), NO_ROUTES)
     for kind in ("chat", "images", "video", "speech", "transcription"):
         reported = form_choices.format_choices(choices, kind)
         assert sorted(reported["all_models"]) == sorted(name for name in names if form_choices.find_kind(name) == kind)
@@ -77,7 +80,8 @@ def test_a_name_for_a_new_key_is_free(taken: set[str]) -> None:
 
 def test_a_form_lists_only_the_models_of_its_kind() -> None:
     named = map(make_model, ("demo-chat", "demo-image", "gpt-5", "whisper-1"))
-    choices = form_choices.Choices([], frozenset(), form_choices.group_models(named))
-    assert choices.list_groups("chat") == [("Chat models", ["gpt-5", "demo-chat"])]
-    assert choices.list_groups("images") == [("Image models", ["demo-image"])]
-    assert choices.list_groups("video") == [("Video models", [])]
+    routes = [make_model("quick-image", kind="chat", route=True), make_model("any", kind="embedding", route=True)]
+    choices = form_choices.Choices([], frozenset(), form_choices.group_models(named), form_choices.group_models(routes))
+    assert choices.list_groups("chat") == [("Chat models", ["gpt-5", "demo-chat"]), ("Routes", ["quick-image"])]
+    assert choices.list_groups("images") == [("Image models", ["demo-image"]), ("Routes", [])]
+    assert choices.list_groups("video") == [("Video models", []), ("Routes", [])]

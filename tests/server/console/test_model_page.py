@@ -83,7 +83,8 @@ async def test_members_see_what_a_model_is_but_no_channels(people: dict[str, Per
     status, page = await people["ben"].open("/models/seer")
     assert (status, "Dry run" in page, "/console/channels" in page) == (200, False, False)
     assert "Context window 32,768 tokens" in read_text(page)
-    assert (await people["ben"].open("/models/fast"))[0] == 404
+    status, page = await people["ben"].open("/models/fast")
+    assert (status, "Dry run" in page, "Quick answers" in page) == (200, False, False)
 
 
 async def test_a_route_has_a_page_with_its_steps(people: dict[str, Person]) -> None:
@@ -96,6 +97,15 @@ async def test_a_route_has_a_page_with_its_steps(people: dict[str, Person]) -> N
     assert "1 gets the request" in text
     _, listed = await people["ada"].open("/models")
     assert all(f'href="/console/models/{name}"' in listed for name in ("fast", "seer", "org%2Fsub%20model"))
+    assert read_text(listed).count(" Route ") == 1
+
+
+async def test_the_playground_offers_routes_after_the_models(people: dict[str, Person]) -> None:
+    _, page = await people["ben"].open("/playground")
+    assert page.index('<option value="seer"') < page.index('label="Routes"') < page.index('<option value="fast"')
+    _, page = await people["ada"].open("/routes/fast")
+    assert 'value="seer"' in page
+    assert '<option value="fast"' not in page, "a route has no route as a step"
 
 
 @pytest.mark.parametrize(("name", "status"), [("org%2Fsub%20model", 200), ("nothing", 404), ("%3Cscript%3E", 404)])

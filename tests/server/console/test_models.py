@@ -17,7 +17,7 @@ CONFIG: dict[str, Any] = {
         {"name": "reader", "kind": "embedding", "context_window": 512, "input_modalities": ["text"]},
     ],
 }  # fmt: skip
-ROW = re.compile(r'<th scope="row"[^>]*><a class="inert-text" href="[^"]*">(\w+)</a>')
+ROW = re.compile(r'<th scope="row"[^>]*><span><a class="inert-text" href="[^"]*">(\w+)</a>')
 
 
 @pytest.mark.parametrize(
