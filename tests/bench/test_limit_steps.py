@@ -20,7 +20,8 @@ from tests.support.contexts import make_context
 
 NOW_S = 1_750_000_000.0
 MAX_CALLS = 25
-ROUNDS = 2_000
+MAX_US = 12
+BLOCKS, ROUNDS = 10, 200
 LIMITS = (
     Limit("each user", "user", cap_nanos=10**15, window=parse_window("day"), timezone="Europe/Berlin"),
     Limit("each team", "tag", "team", cap_nanos=10**15, window=parse_window("rolling:7d")),
@@ -60,11 +61,15 @@ def test_three_limits_take_few_steps_more() -> None:
 
 
 def test_the_time_of_three_limits_is_shown() -> None:
-    times_us = []
-    for work in (pay(()), pay(LIMITS)):
-        start_ns = time.process_time_ns()
-        for _ in range(ROUNDS):
-            work()
-        times_us.append((time.process_time_ns() - start_ns) / ROUNDS / 1000)
-    print(f"\nthree limits: {times_us[1] - times_us[0]:.1f} us more than {times_us[0]:.1f} us", end="")
-    assert times_us[1] > times_us[0]
+    """In turn, and of each the best block: what else the machine does makes a block slower, and none faster."""
+    blocks_us: list[list[float]] = [[], []]
+    works = pay(()), pay(LIMITS)
+    for _ in range(BLOCKS):
+        for work, block_us in zip(works, blocks_us, strict=True):
+            start_ns = time.process_time_ns()
+            for _ in range(ROUNDS):
+                work()
+            block_us.append((time.process_time_ns() - start_ns) / ROUNDS / 1000)
+    plain_us, limited_us = map(min, blocks_us)
+    print(f"\nthree limits: {limited_us - plain_us:.1f} us more than {plain_us:.1f} us, of at most {MAX_US}", end="")
+    assert limited_us > plain_us

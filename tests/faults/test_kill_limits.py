@@ -24,7 +24,7 @@ from tests.support.gateway import HELLO
 from tests.support.gateway_process import GatewayProcess, open_caller
 
 CALLERS = 24
-USERS = 5
+USERS, ROUNDS_OF_A_CROWD = 5, 4
 SECRET = "sk-free-of-any-cap"
 CAP_NANOS = 1_000_000
 LIMITS: list[dict[str, Any]] = [
@@ -37,19 +37,21 @@ LIMITS: list[dict[str, Any]] = [
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 
 
-async def keep_calling(url: str, name: str, memory: kill_runs.Memory, rng: random.Random) -> None:
+async def keep_calling(url: str, round_number: int, name: str, memory: kill_runs.Memory, rng: random.Random) -> None:
     """Call after call of changing users, sessions and teams, until the gateway is gone.
 
-    Each of some calls has a user of its own.
+    Each of some calls has a user of its own. Every few rounds other people come, whose limits are not used up.
     """
+    crowd = round_number // ROUNDS_OF_A_CROWD
     async with open_caller(SECRET, 10 * kill_runs.PATIENCE) as caller:
         for number in range(10_000):
             mark, user = f"{name}-{number}", rng.randrange(USERS + 1)
             stream = rng.random() < 0.5
             body = {**HELLO, "model": "s" if stream else "m", "stream": stream, "user": mark, "max_tokens": 10}
-            headers = {"X-Request-Id": mark, "x-gateway-session": f"s{user % 3}", "x-gateway-tags": f"team=t{user % 2}"}
+            headers = {"X-Request-Id": mark, "x-gateway-tags": f"team=t{user % 2}"}
+            headers["x-gateway-session"] = f"s{crowd}.{user % 3}"
             if user:
-                headers["x-gateway-user"] = f"u{user}"
+                headers["x-gateway-user"] = f"u{crowd}.{user}"
             try:
                 async with caller.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
                     if response.status != 200:
@@ -98,13 +100,15 @@ async def test_kills_under_load_leave_exact_limits(tmp_path: Path, on_crash: OnC
             )
             rows: list[RequestRecord] = []
             for number in range(kills):
-                reached = len(memory.reached)
+                reached, refused = len(memory.reached), len(memory.refused)
                 crowd = [
-                    asyncio.create_task(keep_calling(gateway.url, f"r{number}.{index}", memory, rng))
+                    asyncio.create_task(keep_calling(gateway.url, number, f"r{number}.{index}", memory, rng))
                     for index in range(CALLERS)
                 ]
                 is_last = number == kills - 1
-                await kill_runs.wait_until(lambda: len(memory.reached) >= reached + CALLERS or bool(memory.refused))  # noqa: B023
+                await kill_runs.wait_until(
+                    lambda: len(memory.reached) >= reached + CALLERS or len(memory.refused) > refused  # noqa: B023
+                )
                 if is_last:
                     await kill_runs.wait_until(lambda: bool(memory.refused))
                 await asyncio.sleep(rng.uniform(0.1, 0.6))
