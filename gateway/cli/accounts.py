@@ -11,15 +11,8 @@ from gateway.cli.admin_client import CliContext, call, run
 from gateway.cli.billing import add_credit_commands
 from gateway.cli.new_key import create_key
 from gateway.cli.objects import call_object, edit_object
-from gateway.cli.options import (
-    Command,
-    ListByDefault,
-    account_options,
-    build_changes,
-    build_new_fields,
-    client_command,
-    key_options,
-)
+from gateway.cli.options import Command, ListByDefault, client_command
+from gateway.cli.resource_options import account_options, build_changes, build_new_fields, key_options
 from gateway.cli.toggles import add_toggles
 
 _KEY = click.argument("name_or_id", metavar="KEY")

@@ -12,16 +12,10 @@ from click.core import ParameterSource
 from gateway.cli import output_channels
 from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, CliContext, Json, run, run_with_channels
 from gateway.cli.objects import edit_object, get_with_models, resolve_key_id
-from gateway.cli.options import (
-    ListByDefault,
-    build_changes,
-    build_new_fields,
-    channel_command,
-    channel_options,
-    exit_unless,
-)
+from gateway.cli.options import ListByDefault, channel_command, exit_unless
 from gateway.cli.output import print_answer
 from gateway.cli.output_explain import print_explanation
+from gateway.cli.resource_options import build_changes, build_new_fields, channel_options
 from gateway.cli.toggles import add_toggles
 from gateway.wording import did_you_mean
 

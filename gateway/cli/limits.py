@@ -8,8 +8,9 @@ import click
 
 from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run
 from gateway.cli.objects import print_edit
-from gateway.cli.options import Amount, Command, ListByDefault, NumberOrNone, build_fields, client_command, confirm
+from gateway.cli.options import Amount, Command, ListByDefault, NumberOrNone, client_command, confirm
 from gateway.cli.output import print_answer, print_fields
+from gateway.cli.resource_options import build_fields
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import ABSENT, format_usd
 from gateway.cli.times import parse_future

@@ -24,13 +24,13 @@ from gateway.cli.options import (
     Command,
     ListByDefault,
     NumberOrNone,
-    build_fields,
     channel_command,
     client_command,
     confirm,
     exit_unless,
 )
 from gateway.cli.output import print_answer
+from gateway.cli.resource_options import build_fields
 from gateway.cli.step_text import parse_step
 from gateway.cli.times import parse_past
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.cli import admin_client
 from gateway.cli.new_key import create_key
-from gateway.cli.options import build_changes, build_fields, build_new_fields
+from gateway.cli.resource_options import build_changes, build_fields, build_new_fields
 from gateway.cli.startup_message import choose_model, print_startup_message
 from gateway.cli.text import clean, format_moment, format_usd
 from gateway.options import StartupInfo

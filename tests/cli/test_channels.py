@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli.main import main
-from gateway.cli.options import channel_options
 from gateway.cli.output import print_reload
 from gateway.cli.output_channels import format_health, print_replaced_channels
 from gateway.cli.output_explain import format_price
 from gateway.cli.requests import REQUESTS
+from gateway.cli.resource_options import channel_options
 from gateway.cli.text import format_some
 from tests.support.cli_operator import log, sit_down  # noqa: F401 - fixtures
 from tests.support.command_line import GATEWAY, WAIT_LIMIT_S, environment, run_many, serving
