@@ -29,6 +29,7 @@ _COMMAND_LOCATIONS = {
     "running": "status:running",
     "videos": "videos:videos",
     "batches": "batches:batches",
+    "bodies": "bodies:bodies",
     "usage": "billing:usage",
     "users": "users:users",
     "verify": "billing:verify",

@@ -4,7 +4,7 @@ import click
 
 from gateway.cli.output import print_fields
 from gateway.cli.table import Column, print_table
-from gateway.cli.text import ABSENT, Json, format_outcome, format_usd
+from gateway.cli.text import ABSENT, Json, clean_lines, format_outcome, format_usd
 
 _HIDDEN_FIELDS = frozenset(
     {
@@ -20,6 +20,15 @@ _OPTIONAL_FIELDS = frozenset(
     }
 )  # fmt: skip
 """Fields left out if they have no value."""
+
+
+_LOSSES = {
+    "memory": "too much waited to be written",
+    "size": "a body was too large",
+    "disk": "the disk could not be written",
+    "fault": "there is a fault in the gateway, see its log",
+}
+"""Why nothing of a request was kept."""
 
 
 def _format_price(line: Json) -> str:
@@ -72,3 +81,19 @@ def _find_reason(row: Json) -> str:
     if row["error_code"] or row["outcome"] != "completed":
         return f"the request ended as '{format_outcome(row)}'"
     return f"'{row['model']}' has no price"
+
+
+def print_bodies(answer: Json) -> None:
+    """Print the kept bodies of a request; of a stream its texts, put together."""
+    if answer["loss"]:
+        click.echo(f"Nothing was kept: {_LOSSES[answer['loss']]}.")
+    for body in answer["bodies"]:
+        source = f" of {body['channel']}, status {body['status']}" if body["channel"] else ""
+        size = f"{body['media_type']}, {body['received_bytes']:,} bytes"
+        click.echo(f"--- {body['kind'].replace('_', ' ')}{source}: {size}")
+        if body["texts"]:
+            for text in body["texts"]:
+                click.echo(clean_lines(f"{text['place']}: {text['text']}"))
+        else:
+            click.echo(clean_lines(body["content"]))
+    click.echo(f"--- kept until {answer['expires_at']}")

@@ -13,7 +13,7 @@ from gateway.cli.admin_client import FOLLOW_INTERVAL_S, AdminClient, CliContext,
 from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
-from gateway.cli.output_requests import print_request
+from gateway.cli.output_requests import print_bodies, print_request
 from gateway.cli.table import Column, format_line, print_table
 from gateway.cli.text import format_moment, format_outcome, format_usd, format_value
 from gateway.cli.times import parse_past
@@ -131,10 +131,14 @@ def list_requests(context: CliContext, *, follow: bool, export: str | None, limi
 
 @requests.command("show")
 @click.argument("request_id", metavar="ID")
+@click.option("--body", is_flag=True, help="Show what was asked and answered, if it was kept. The look is audited.")
 @client_command
-def show_request(context: CliContext, request_id: str) -> None:
+def show_request(context: CliContext, request_id: str, *, body: bool) -> None:
     """Show a request with its error, attempts and cost. ID: its id, or any beginning that no other request has."""
-    print_answer(context, call(context, "GET", "requests", request_id), print_request)
+    if body:
+        print_answer(context, call(context, "GET", "requests", request_id, "body"), print_bodies)
+    else:
+        print_answer(context, call(context, "GET", "requests", request_id), print_request)
 
 
 async def _list(admin: AdminClient, query: Json) -> Json:

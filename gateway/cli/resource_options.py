@@ -96,6 +96,11 @@ def key_options(command: Command) -> Command:
             default=None,
             help="Let it see the limits of its account, or not.  [default: hidden]",
         ),
+        click.option(
+            "--keep-bodies",
+            metavar="RULE",
+            help="Of which requests prompts and answers are kept: none, on_request, errors, sampled:0.05 or all.",
+        ),
     )
     return limit_options(add_time_options)
 

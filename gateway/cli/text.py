@@ -20,6 +20,11 @@ def clean(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
+def clean_lines(text: str) -> str:
+    """Replace control characters, as ``clean`` does, except the ends of lines and tabs."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
 def format_value(value: Any) -> str:
     """Format any JSON value as text."""
     if value is None or value in ([], {}, ""):

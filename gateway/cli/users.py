@@ -46,5 +46,6 @@ def forget(context: CliContext, user: str, *, account: str | None, yes: bool) ->
 def _print_forgotten(answer: Json) -> None:
     click.echo(
         f"The user is {answer['name']} now: in {answer['requests']:,} requests, {answer['sums']:,} daily sums, "
-        f"{answer['keys']:,} keys, {answer['videos']:,} videos and {answer['audit']:,} rows of the audit log."
+        f"{answer['keys']:,} keys, {answer['videos']:,} videos and {answer['audit']:,} rows of the audit log. The kept "
+        f"bodies of {answer['bodies']:,} requests are deleted."
     )

@@ -28,7 +28,9 @@ from gateway.frozen import frozen
 from gateway.parsing import ValidationErrors, join_path, parse_table
 from gateway.routing.route_spec import RouteSpec
 
-EDITABLE = frozenset({"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests"})
+EDITABLE = frozenset(
+    {"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests", "bodies"}
+)
 """Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""
 _NO_SOURCES: Mapping[str, Source] = {}
 _UNKNOWN_SETTING = "expected one of the settings that can be changed while the gateway runs"

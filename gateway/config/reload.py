@@ -32,6 +32,7 @@ from gateway.domain.capability import Capability
 from gateway.domain.channel import Channel
 from gateway.domain.client_file import FileRules
 from gateway.domain.ip_address import Networks, parse_networks
+from gateway.domain.keep_rule import BodyBounds
 from gateway.domain.kept_response import KeptRules
 from gateway.domain.media import MediaRules
 from gateway.domain.model_description import UNDESCRIBED, NamedDescription
@@ -103,6 +104,7 @@ class LiveConfig:
     Attributes:
         hash_key: the key of the hashes under which end users may be stored; equal on all nodes.
         attribution: what is stored of the end users, sessions and tags of requests.
+        keep_bodies: of which requests the bodies are kept, unless their keys say otherwise; None: of none.
         followers: called with each configuration that is put into effect after the first.
     """
 
@@ -110,6 +112,7 @@ class LiveConfig:
     words: "WordList | None"
     hash_key: bytes = attrs.field(repr=False)
     attribution: AttributionRules = attrs.field(init=False)
+    keep_bodies: str | None = attrs.field(init=False)
     followers: list[Callable[[EffectiveConfig], object]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -119,6 +122,8 @@ class LiveConfig:
         """Put another configuration into effect."""
         self.effective = effective
         self.attribution = effective.config.attribution.rules(self.hash_key)
+        rule = effective.config.requests.keep_bodies
+        self.keep_bodies = None if rule == "none" else rule
         for follow in self.followers:
             follow(effective)
 
@@ -164,6 +169,9 @@ class LiveConfig:
 
     def find_keep_days(self) -> int:
         return self.config.requests.keep_days
+
+    def find_body_bounds(self) -> BodyBounds:
+        return self.config.bodies.bounds()
 
     def find_sync_interval_s(self) -> float:
         return self.config.routing.sync_interval_s

@@ -16,6 +16,7 @@ from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.attribution_schema import AttributionSection
+from gateway.config.bodies_schema import BodiesSection
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
@@ -24,6 +25,7 @@ from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
 from gateway.domain.circuit_breaker import DEFAULT_RULES, BreakerSettings
 from gateway.domain.image import MAX_IMAGES, ImageForm
+from gateway.domain.keep_rule import RULE_FORMS, is_keep_rule
 from gateway.domain.kept_response import KeptRules
 from gateway.domain.ledger import OnCrash
 from gateway.domain.media import MediaRules
@@ -370,6 +372,14 @@ class RequestsSection:
     keep_days: int = attrs.field(
         default=90, metadata=about("days to keep request details (0 = forever); costs are always kept", _KEPT)
     )
+    keep_bodies: str = attrs.field(
+        default="none",
+        metadata=about(
+            'of which requests prompts and answers are kept, see [bodies]: "none"; "errors": failed ones, and those '
+            'with a failed attempt; "sampled:0.05": a share; "all"',
+            must(RULE_FORMS, is_keep_rule),
+        ),
+    )
 
 
 @frozen
@@ -446,6 +456,7 @@ class Config:
     safety: SafetySection = attrs.Factory(SafetySection)
     egress: EgressSection = attrs.Factory(EgressSection)
     requests: RequestsSection = attrs.Factory(RequestsSection)
+    bodies: BodiesSection = attrs.Factory(BodiesSection)
     metrics: MetricsSection = attrs.Factory(MetricsSection)
     tracing: TracingSection = attrs.Factory(TracingSection)
     channel: tuple[ChannelSpec, ...] = ()

@@ -77,7 +77,8 @@ class ApiKey:
     an administrator has set and members cannot change (``key_lock.py``). ``user`` and ``tags`` are the end user and the
     tags (``env=test,team=web``) of all its requests; empty if its callers name them. ``loops``: when a client is
     taken to repeat itself; None: never. ``max_session_nanos``: the highest budget that a session may have; None: any,
-    but no raise. ``shows_account``: whether the key may see the limits of its account.
+    but no raise. ``shows_account``: whether the key may see the limits of its account. ``keep_bodies``: of which
+    requests the bodies are kept; None: as ``requests.keep_bodies`` says.
     """
 
     id: int
@@ -103,6 +104,7 @@ class ApiKey:
     loops: LoopRule | None = None
     max_session_nanos: int | None = None
     shows_account: bool = False
+    keep_bodies: str | None = None
 
     @property
     def masked(self) -> str:

@@ -13,6 +13,7 @@ import attrs
 from gateway.domain.account import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
 from gateway.domain.attribution import MAX_NAME_CHARS, MAX_TAG_CHARS, MAX_TAGS, build_tags, find_tag_problem, split_tags
 from gateway.domain.balance import Quota, QuotaPeriod
+from gateway.domain.keep_rule import KEY_RULE_FORMS, is_key_rule
 from gateway.domain.loop_rule import LoopRule
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.domain.rate_limit import Limits
@@ -131,6 +132,7 @@ class KeySpec:
     loops: LoopSpec | None = None
     max_session_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
     show_account: bool = False
+    keep_bodies: str | None = attrs.field(default=None, metadata=must(KEY_RULE_FORMS, is_key_rule))
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -150,6 +152,7 @@ class KeySpec:
             loops=None if self.loops is None else LoopRule(self.loops.same_prompt, self.loops.window_s),
             max_session_nanos=None if self.max_session_usd is None else nanos(self.max_session_usd),
             shows_account=self.show_account,
+            keep_bodies=self.keep_bodies,
         )
 
 
@@ -209,6 +212,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "loops": None if key.loops is None else attrs.asdict(key.loops),
         "max_session_usd": None if key.max_session_nanos is None else key.max_session_nanos / NANOS_PER_USD,
         "show_account": key.shows_account,
+        "keep_bodies": key.keep_bodies,
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

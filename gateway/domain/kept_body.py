@@ -45,21 +45,6 @@ class BodyOwner:
 
 
 @frozen
-class BodyBounds:
-    """How much is kept, for how long.
-
-    Attributes:
-        max_bytes: of all segments together; the oldest segment goes first.
-        keep_ms: how long a body is kept.
-        max_body_bytes: of one body. Its head and its tail are kept.
-    """
-
-    max_bytes: int
-    keep_ms: int
-    max_body_bytes: int
-
-
-@frozen
 class BodyFilter:
     """Which bodies to delete: those that match every field that is not None. ``before_ms``: started before then."""
 

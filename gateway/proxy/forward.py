@@ -83,7 +83,7 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
 
 
 async def _parse_error_response(proxy: Proxy, response: HttpResponse, attempt: Attempt) -> ProviderError:
-    raw = await response.read(MAX_ERROR_BYTES)
+    raw = attempt.error_body = await response.read(MAX_ERROR_BYTES)
     if _is_optional(attempt.target) and _is_path_missing(response.status, raw, attempt):
         proxy.load_balancer.note_missing(attempt.target.state, attempt.target.endpoint.wire)
         return EndpointMissing(f"The provider has no endpoint {attempt.target.endpoint.path}")

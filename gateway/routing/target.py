@@ -214,6 +214,7 @@ class Attempt:
         several: the client's request, if its choices take several provider requests; see ``proxy/fan_out.py``.
         affinity: where the request's conversation was answered before: nowhere (``new``), here (``kept``) or elsewhere;
             empty without a conversation, or for a first message that was sent before.
+        error_body: what the provider answered to a failed attempt; empty if nothing.
         output_limit: the provider's known maximum of output tokens; 0 if it is unknown or the request stays below.
         performance: the measurements to which the answer is added; None: it is not measured.
     """
@@ -236,6 +237,7 @@ class Attempt:
     abort_error: ProviderError | None = None
     client: AbortableStream | None = None
     several: InferenceRequest | None = None
+    error_body: bytes = attrs.field(default=b"", repr=False)
     output_limit: int = 0
     affinity: Literal["", "new", "kept", "moved"] = ""
     performance: "Performance | None" = None

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from time import monotonic
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
@@ -24,6 +24,9 @@ from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed_in
 from gateway.wording import mask_keys
 
+if TYPE_CHECKING:  # only if bodies are kept
+    from gateway.server.kept_exchange import KeptExchange
+
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 _REQUEST_ID_HEADER = "X-Request-Id"
 _RARE_HEADERS = HEADERS | {name.lower() for name in (HEADER, _REQUEST_ID_HEADER, BUDGET_HEADER, QUOTE_HEADER)}
@@ -39,9 +42,11 @@ class ActiveInference:
         task: runs the request; None once the request has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
+        exchange: collects the bodies of the request; None if they are not kept.
     """
 
     form: MultipartReader | None = None
+    exchange: "KeptExchange | None" = None
     cancelled = False
     stopped = False
 
@@ -63,6 +68,9 @@ class ActiveInference:
             client_request_id = headers.get(_REQUEST_ID_HEADER)
             if client_request_id is not None and _CLIENT_REQUEST_ID.match(client_request_id):
                 context.client_request_id = mask_keys(client_request_id)
+        keep_rule = context.caller.key.keep_bodies or services.live_config.keep_bodies
+        if keep_rule is not None:
+            self.exchange = load("server.kept_exchange:open_exchange")(context, services, headers, keep_rule)
 
     @property
     def address(self) -> str | None:
@@ -123,6 +131,8 @@ class ActiveInference:
         if drain is not None:
             drain.end()
             context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
+        if self.exchange is not None:
+            self.exchange.error = error
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
         services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=has_left)
         attribution = context.attribution

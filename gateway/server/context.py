@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.server.admin.request_history import RequestHistory
     from gateway.server.multipart import FormLimits
     from gateway.storage.audit_log import AuditLogRepository
+    from gateway.storage.bodies.body_store import BodyStore
     from gateway.storage.database import Database
     from gateway.storage.encryption import SecretBox
     from gateway.storage.journal import RequestJournal
@@ -350,6 +351,7 @@ class Services:
         clock: returns Unix seconds.
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
+        open_bodies: returns the store of bodies; made by the first request whose bodies are kept.
         open_copy_sender: returns the sender of copies to shadow models; made by the first request of a step with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
             ``loops``.
@@ -380,6 +382,7 @@ class Services:
     alerts: AlertWatcher | None
     tracing: TracingServices | None
     startup_info: StartupInfo
+    open_bodies: CreatedOnce[BodyStore]
     open_copy_sender: CreatedOnce[CopySender] = attrs.field(factory=lambda: CreatedOnce(_make_copy_sender))
     open_loop_guard: CreatedOnce[LoopGuard] = attrs.field(factory=lambda: CreatedOnce(_make_loop_guard))
 

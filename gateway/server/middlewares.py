@@ -304,6 +304,8 @@ async def settle_request(
             active.idempotency_key.close()
         if active.context.loan is not None:
             close_loan(active.context)
+        if active.exchange is not None:
+            active.exchange.close()
         services.drain.active_count -= 1
         active.task = None  # the task references its exception, and with it the request
         del request[INFERENCE]  # breaks a reference cycle: request and body are freed without the garbage collector
@@ -315,12 +317,13 @@ async def parse_request(
     """Read a JSON body and parse it into an ``InferenceRequest``."""
     active, size = request[INFERENCE], 0
     ctx = active.context
-    arrived_json = read_arrived_json(request, FILE_ID_KEY)
+    arrived_json = read_arrived_json(request, FILE_ID_KEY, active.exchange)
     if arrived_json is not None:  # the body came with the headers, so the caller needs no second check
         body, may_name_files = arrived_json
         ctx.read_at = time.monotonic()
     else:
-        body, size, may_name_files = await read_sized_json(request, _find_limit(request, ctx.operation), FILE_ID_KEY)
+        limit = _find_limit(request, ctx.operation)
+        body, size, may_name_files = await read_sized_json(request, limit, FILE_ID_KEY, exchange=active.exchange)
         await active.note_body_read()
     if active.idempotency_key.is_named:
         await active.idempotency_key.record_body(body)

@@ -6,7 +6,7 @@ bodies are decompressed and parsed in a thread, which keeps the event loop free.
 
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -20,6 +20,9 @@ from gateway.server.active_inference import INFERENCE
 from gateway.server.context import ACTOR, CALLER, SERVICES
 from gateway.server.media_type import read_media_type
 from gateway.upstream.decompress import STEP_BYTES, Decompressor
+
+if TYPE_CHECKING:  # only if bodies are kept
+    from gateway.server.kept_exchange import KeptExchange
 
 BODY_TIMEOUT_S = 60.0
 """Time limit for receiving a body; aiohttp itself would wait forever."""
@@ -38,9 +41,14 @@ async def read_json(request: web.Request, *, exact: bool = False) -> dict[str, A
 
 
 async def read_sized_json(
-    request: web.Request, limit: int, mention: bytes = b"\x00", *, exact: bool = True
+    request: web.Request,
+    limit: int,
+    mention: bytes = b"\x00",
+    *,
+    exact: bool = True,
+    exchange: "KeptExchange | None" = None,
 ) -> tuple[dict[str, Any], int, bool]:
-    """Read a body of at most ``limit`` bytes.
+    """Read a body of at most ``limit`` bytes, which ``exchange`` keeps.
 
     Return its JSON object, its size, and whether it contains ``mention``. Raises ``UnsupportedMediaType``, or the
     errors of ``read_json``.
@@ -51,6 +59,8 @@ async def read_sized_json(
     body: bytes | bytearray = await _read_body(request, limit)
     if encoding in _COMPRESSED_ENCODINGS:
         body = await _unpack(bytes(body), encoding, limit, _open_loan(request))
+    if exchange is not None:
+        exchange.note_request(bytes(body))
     if len(body) <= MAX_ON_LOOP:
         return parse_json_object(bytes(body), exact=exact), len(body), mention in body
     fields, mentions = await run_in_thread(_read_large, body, mention, exact)
@@ -61,11 +71,13 @@ def _read_large(body: bytes | bytearray, mention: bytes, exact: bool) -> tuple[d
     return parse_json_object(bytes(body), exact=exact), mention in body
 
 
-def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, Any], bool] | None:
+def read_arrived_json(
+    request: web.Request, mention: bytes, exchange: "KeptExchange | None" = None
+) -> tuple[dict[str, Any], bool] | None:
     """Parse a body that has arrived together with its headers; None if it is incomplete or compressed.
 
-    Return its JSON object, and whether the body contains ``mention``. Raises ``InvalidRequest``, ``RequestTooLarge``,
-    ``UnsupportedMediaType``.
+    ``exchange`` keeps the body. Return its JSON object, and whether the body contains ``mention``. Raises
+    ``InvalidRequest``, ``RequestTooLarge``, ``UnsupportedMediaType``.
     """
     headers = request.headers
     is_plain_json = headers.get("Content-Type") == _JSON and "Content-Encoding" not in headers
@@ -77,6 +89,8 @@ def read_arrived_json(request: web.Request, mention: bytes) -> tuple[dict[str, A
         raise _make_body_error() from None
     if len(body) > request.client_max_size:
         raise _make_too_large(request.client_max_size)
+    if exchange is not None:
+        exchange.note_request(body)
     return parse_json_object(body, exact=True), mention in body
 
 

@@ -64,7 +64,9 @@ if TYPE_CHECKING:  # a process imports only what it uses; some need optional dep
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.batches.service import BatchService
     from gateway.cluster.membership.node import ClusterNode
+    from gateway.storage.bodies.body_store import BodyStore
 
+_BODIES_FOLDER = "bodies"
 _GRACE_S = 2.0
 """How long background requests may take to settle at shutdown, in seconds. The drain has already waited for them."""
 
@@ -106,6 +108,7 @@ class _OperationServices:
     sign_in: "ProviderSignIn | None"
     metrics: RequestMetrics
     alerts: "AlertWatcher | None"
+    bodies: "CreatedOnce[BodyStore]"
 
 
 @asynccontextmanager
@@ -202,6 +205,8 @@ def _open_operations(
     stack.push_async_callback(admin.finish_changes)
     sign_in = _open_sign_in(base, auth, fetcher, routing.secret_box)
     metrics = open_metrics(billing.settlement.ended, routing.load_balancer, routing.router)
+    bodies = CreatedOnce(lambda: _open_bodies(base, routing.secret_box, jobs))
+    stack.push_async_callback(_close_bodies, bodies)
     stack.push_async_callback(requests.background.close, _GRACE_S)
     alerts = None
     if base.options.declare and base.options.config.alert:
@@ -217,7 +222,7 @@ def _open_operations(
             metrics=metrics,
             limits=billing.limits,
         )
-    return _OperationServices(admin, sign_in, metrics, alerts)
+    return _OperationServices(admin, sign_in, metrics, alerts, bodies)
 
 
 def _build_services(
@@ -252,8 +257,20 @@ def _build_services(
         metrics=operations.metrics,
         alerts=operations.alerts,
         tracing=clients.tracing,
+        open_bodies=operations.bodies,
         startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
+
+
+def _open_bodies(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> "BodyStore":
+    from gateway.services.bodies import open_bodies  # noqa: PLC0415 - only if bodies are kept
+
+    return open_bodies(base, secret_box, jobs)
+
+
+async def _close_bodies(bodies: "CreatedOnce[BodyStore]") -> None:
+    if bodies.instance is not None:
+        await bodies.instance.close()
 
 
 async def _start_batches(base: BaseServices, batches: "CreatedOnce[BatchService]", stack: AsyncExitStack) -> None:
@@ -398,6 +415,8 @@ def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> 
         storage.retention_clock.now,
         retire_limits=services.billing.limits.retire,
     )
+    if (options.folder.path / _BODIES_FOLDER).exists():
+        services.open_bodies()  # an earlier process has kept bodies, which expire
     jobs.start("retire_requests", storage.deployment.run_once(worker.run))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:

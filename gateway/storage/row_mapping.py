@@ -105,6 +105,7 @@ def build_key_row(key: ApiKey) -> Values:
         "loops": None if key.loops is None else attrs.asdict(key.loops),
         "max_session_nanos": key.max_session_nanos,
         "shows_account": key.shows_account,
+        "keep_bodies": key.keep_bodies,
         **_build_bounds(key.quota, key.limits),
     }
 
@@ -135,6 +136,7 @@ def parse_key(row: Row[Any]) -> ApiKey:
         loops=None if row.loops is None else LoopRule(row.loops["same_prompt"], row.loops["window_s"]),
         max_session_nanos=row.max_session_nanos,
         shows_account=row.shows_account,
+        keep_bodies=row.keep_bodies,
     )
 
 

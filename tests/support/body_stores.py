@@ -8,7 +8,8 @@ from pathlib import Path
 import attrs
 from cryptography.exceptions import InvalidTag
 
-from gateway.domain.kept_body import BodyBounds, BodyOwner, BodyPart
+from gateway.domain.keep_rule import BodyBounds
+from gateway.domain.kept_body import BodyOwner, BodyPart
 from gateway.storage.bodies.body_store import KEYS_FOLDER, BodyStore
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.bodies.framing import HEAD_BYTES

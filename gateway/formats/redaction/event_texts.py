@@ -98,6 +98,16 @@ def join_texts(events: list[StreamedEvent]) -> list[StreamText]:
     return list(texts.values())
 
 
+def describe_texts(stream: bytes) -> list[tuple[str, str]]:
+    """Return the texts of a stream, each with the names on the way to its pieces: ``choices.0.delta.content``."""
+    texts = join_texts([parse_event(raw) for raw in split_events(stream)])
+    return [
+        (".".join(str(name) for name in text.place if not isinstance(name, tuple)), text.text)
+        for text in texts
+        if text.text
+    ]
+
+
 def redact_text(text: StreamText, redactor: Redactor) -> None:
     """Redact a text in its pieces."""
     values = [piece.holder[piece.key] for piece in text.pieces]

@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterator
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
-from typing import Literal
 
-PersonalKind = Literal["cards", "ibans", "mails", "phones", "ips"]
+from gateway.domain.keep_rule import RedactedKind
+
 Span = tuple[int, int]
 
 _WINDOW_CHARS = 32 * 1024
@@ -94,7 +94,7 @@ def find_ips(text: str) -> Iterator[Span]:
             yield match.span()
 
 
-FINDERS: dict[PersonalKind, tuple[str, Callable[[str], Iterator[Span]]]] = {
+FINDERS: dict[RedactedKind, tuple[str, Callable[[str], Iterator[Span]]]] = {
     "cards": ("card", find_cards),
     "ibans": ("iban", find_ibans),
     "mails": ("mail", find_mails),

@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from gateway.formats.redaction.personal_shapes import FINDERS, PersonalKind, is_card
+from gateway.domain.keep_rule import RedactedKind
+from gateway.formats.redaction.personal_shapes import FINDERS, is_card
 from gateway.formats.redaction.secret_shapes import MIN_NAMED_SECRET_CHARS, SECRET_NAME, SHAPES, SecretShape
 from gateway.frozen import frozen
 
 if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
 
-RedactedKind = Literal["secrets", PersonalKind]
 _SECRET = "secret"  # noqa: S105 - what stands in place of one
 _MIN_CARD_DIGITS, _MAX_CARD_DIGITS = 13, 19
 _TAIL_CHARS = 32 * 1024

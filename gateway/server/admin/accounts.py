@@ -68,6 +68,7 @@ class KeyFields:
     loops: LoopRule | None
     max_session_usd: float | None
     show_account: bool
+    keep_bodies: str | None
     locked: Sequence[str]
     declared: bool
     created_at: Moment

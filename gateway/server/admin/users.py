@@ -7,11 +7,13 @@ import orjson
 
 from gateway.answer_fields import Count
 from gateway.billing.forgotten_users import UserRenaming
-from gateway.domain.attribution import build_stored_user
+from gateway.domain.kept_body import BodyFilter
 from gateway.frozen import frozen
 from gateway.parsing import must, parse_spec
+from gateway.server.active_inference import ActiveInference
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
+from gateway.server.admin.kept_bodies import erase_bodies, find_stored_names
 from gateway.server.context import Services
 from gateway.storage.forgotten_users import ForgottenUserRepository
 
@@ -33,6 +35,7 @@ class ForgottenUser:
     """What was renamed: the random ``name`` that stands for the user now, and the number of places.
 
     ``sums`` are those of days, ``videos`` the receipts of jobs, ``audit`` the rows of changed keys in the audit log.
+    The kept bodies of so many requests (``bodies``) were deleted.
     """
 
     name: str
@@ -41,22 +44,22 @@ class ForgottenUser:
     keys: Count
     videos: Count
     audit: Count
+    bodies: Count
 
 
 @admin_operation(takes=ForgetUserSpec)
 async def forget_user(request: AdminRequest) -> ForgottenUser:
     """Replace the name of an end user by a random one, the same in all requests, sums, API keys and videos.
 
-    Running requests get the random name, too, and so do changes of keys in the audit log. What clients wrote into
-    files, and keys that the configuration file declares, stay as they are. In a cluster, requests that other nodes are
-    running are stored with the name: repeat the call when they have ended.
+    Running requests get the random name, too, and so do changes of keys in the audit log. Kept bodies are deleted. What
+    clients wrote into files, and keys that the configuration file declares, stay as they are. In a cluster, requests
+    that other nodes are running are stored with the name: repeat the call when they have ended.
     """
     services, actor = request.services, request.actor
     spec = parse_spec(await read_fields(request), ForgetUserSpec)
     accounts = services.auth.accounts
     account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
-    rules, new_name = services.live_config.attribution, f"forgotten-{secrets.token_hex(8)}"
-    names = frozenset(build_stored_user(spec.user, attrs.evolve(rules, users=users)) for users in ("text", "hash"))
+    new_name, names = f"forgotten-{secrets.token_hex(8)}", find_stored_names(services, spec.user)
     now_ms = int(services.clock() * 1000)
     renaming = UserRenaming(names, new_name, account_id, now_ms)
     rename_running(services, renaming)
@@ -65,7 +68,8 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     requests, sums = await _rename_stored(services, repository, renaming)
     videos = await repository.rename_videos(names, new_name, account_id)
     audit = await repository.rename_audit(names, new_name, account_id)
-    counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit}
+    bodies = (await erase_bodies(services, BodyFilter(end_users=names, account_id=account_id))).requests
+    counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit, "bodies": bodies}
     detail = orjson.dumps(counts).decode()
     row = actor.build_audit_row("user.forgotten", new_name, now_ms, account_id=account_id, detail=detail)
     await services.admin.audit_log.add_audit(row)
@@ -77,6 +81,8 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
     renaming.rename_balances(services.billing.limits.spending)
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
+        if isinstance(call, ActiveInference) and call.exchange is not None:
+            call.exchange.drop_of(renaming.new_name)
     services.videos.jobs.reservations.renamings.append(renaming)
 
 

@@ -21,7 +21,8 @@ async def forward_inference(
     if inference.stream:
         client_stream = open_stream(request)
         stream = forward.stream if images is None else images.fetch_stream
-        await stream(services.proxy, ctx, client_stream, settle=active.settle_stream)
+        sent_stream = client_stream if active.exchange is None else active.exchange.wrap(client_stream)
+        await stream(services.proxy, ctx, sent_stream, settle=active.settle_stream)
         return client_stream.response
     fetch = forward.fetch if images is None else images.fetch
     answer = await fetch(services.proxy, ctx)
@@ -33,6 +34,8 @@ async def forward_inference(
     headers = {"x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}", "Content-Type": answer.media_type}
     if row is not None and not row.unpriced:  # without a price the cost is unknown
         headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
+    if active.exchange is not None:
+        active.exchange.note_answer(answer.body, answer.media_type)
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(answer.body, answer.media_type)
     body = answer.body

@@ -60,6 +60,7 @@ async def get_key(request: web.Request) -> web.Response:
                 fields for use in uses if use.subject.kind == "key" or key.shows_account for fields in _list_rates(use)
             ],
             "account_limits": _name_account_limits(services, key, account),
+            "keep_bodies": key.keep_bodies or services.live_config.keep_bodies or "none",
         }
     )
 

@@ -64,6 +64,7 @@ _TAG_DESCRIPTIONS: Mapping[str, str] = {
     "requests and usage": "Request log and usage reports.",
     "running calls": "Requests that are being processed now.",
     "videos": "Video jobs and webhook deliveries.",
+    "bodies": "Kept prompts and answers.",
     "batches": "Batches of requests, which the gateway sends by itself.",
     "nodes": "The gateways that share the database.",
     "alerts": "Targets of alerts, and tests of them.",

@@ -12,15 +12,8 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 import attrs
 import structlog
 
-from gateway.domain.kept_body import (
-    BodyBounds,
-    BodyFilter,
-    BodyOwner,
-    BodyPart,
-    DeletedBodies,
-    LossReason,
-    StoredBodies,
-)
+from gateway.domain.keep_rule import BodyBounds
+from gateway.domain.kept_body import BodyFilter, BodyOwner, BodyPart, DeletedBodies, LossReason, StoredBodies
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.storage.bodies.data_keys import DataKeys
@@ -105,7 +98,7 @@ class BodyStore:
         self._wake = asyncio.Event()
         self._queue: deque[_Waiting] = deque()
         self._unstored: list[BodyEntry] = []
-        self._is_open = False
+        self._is_open = self._is_closed = False
         self.memory = WaitingMemory()
         self.problem = ""
 
@@ -121,9 +114,9 @@ class BodyStore:
             self._wake.set()
 
     async def run(self) -> None:
-        """Write what is given to ``keep``, and remove what has expired, for ever."""
+        """Write what is given to ``keep``, and remove what has expired, until the store is closed."""
         swept_at = float("-inf")
-        while True:
+        while not self._is_closed:
             try:
                 if time.monotonic() - swept_at >= SWEEP_INTERVAL_S:
                     await self.sweep()
@@ -146,6 +139,8 @@ class BodyStore:
 
     async def _write_waiting(self) -> None:
         async with self._lock:
+            if self._is_closed:
+                return
             await self._open()
             self._wake.clear()
             await self._store_rows()
@@ -199,6 +194,8 @@ class BodyStore:
 
     async def _sweep(self) -> None:
         async with self._lock:
+            if self._is_closed:
+                return
             await self._open()
             await self._store_rows()  # a segment whose rows are not stored would look unused
             await self._erase_deleted()
@@ -221,8 +218,11 @@ class BodyStore:
         """Write what waits, and stop."""
         with suppress(StoreUnavailable, OSError):
             await self.write_waiting()
-        self._thread.shutdown()
-        self._segments.close()
+        async with self._lock:
+            self._is_closed = True
+            self._thread.shutdown()
+            self._segments.close()
+        self._wake.set()
 
     async def _open(self) -> None:
         if self._is_open:

@@ -56,7 +56,6 @@ class Segments:
 
         Return the segments of ``ends`` that do not exist.
         """
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path.stem.isdigit():
                 self._sizes[int(path.stem)] = path.stat().st_size

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.keep_rule import RedactedKind
 from gateway.domain.kept_body import BodyPart
 from gateway.formats.redaction.body import cut_middle, redact_content, redact_part, redact_stream
-from gateway.formats.redaction.redactor import RedactedKind, Redactor
+from gateway.formats.redaction.redactor import Redactor
 from tests.support.secret_samples import PERSONAL, SECRETS
 
 KINDS: frozenset[RedactedKind] = frozenset({"secrets", "cards", "ibans", "mails"})

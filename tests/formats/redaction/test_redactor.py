@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.formats.redaction.redactor import RedactedKind, Redactor
+from gateway.domain.keep_rule import RedactedKind
+from gateway.formats.redaction.redactor import Redactor
 from tests.support.secret_samples import HARMLESS, PERSONAL, SECRETS, WRAPPED_SECRETS
 
 ALL: frozenset[RedactedKind] = frozenset({"secrets", "cards", "ibans", "mails", "phones", "ips"})

@@ -24,6 +24,7 @@ DATA = {
     "gateway nodes forget", "pip", "install", "model-gateway", "traceparent", "Prometheus",
     "X-Forwarded-For", "Retry-After", "ulimit", "true", "IPv6", "processing", "in_progress",
     "x-gateway-user", "x-gateway-tags", "x-gateway-prefer", "x-gateway-budget", "length", "user", "metadata", "false",
+    "none", "errors", "sampled", "all", "phones", "ips", "secrets", "cards", "ibans", "mails",
 }  # fmt: skip
 """Words of this gateway's data: names, paths, and values that are sent as they are."""
 LATIN = {
@@ -31,7 +32,7 @@ LATIN = {
     "PNG", "JPEG", "WebP", "USD", "SDK", "Python", "curl", "English", "OpenAI", "WAL", "Anthropic", "JavaScript", "RPM",
     "ms", "min", "KB", "MB", "GB", "TB", "p50", "p95", "p99", "Enter", "Shift", "VS", "Code", "JetBrains", "SIGTERM",
     "gpt", "HTTPS", "PEM", "OTLP", "trace", "multipart", "embeddings", "moderations", "rerank", "speech", "aiohttp",
-    "Slack", "Telegram", "Discord", "Google", "Gemini", "CLI",
+    "Slack", "Telegram", "Discord", "Google", "Gemini", "CLI", "SHA",
 }  # fmt: skip
 """Words that stay as they are: terms, units, formats, keys of a keyboard and products."""
 APPS = {

@@ -44,6 +44,7 @@ async def test_a_key_without_limits_has_its_name_and_its_models(gateway_with: St
         "limits": [],
         "rate_limits": [],
         "account_limits": "none",
+        "keep_bodies": "none",
     }
 
 

@@ -185,6 +185,10 @@ SEEN = (
     Call("admin_export_usage", query={"by": "nothing"}, status=400),
     Call("admin_forget_user", {"user": "u-17"}),
     Call("admin_forget_user", {}, status=400),
+    Call("admin_get_bodies", path={"id": "$request"}, status=404),
+    Call("admin_get_body_status"),
+    Call("admin_delete_bodies", {"user": "u-17"}),
+    Call("admin_delete_bodies", {}, status=400),
     Call("admin_list_videos", query={"live": "true"}, keep=keep_first("video")),
     Call("admin_get_video", path={"id": "$video"}),
     Call("admin_cancel_video", path={"id": "$video"}),
@@ -210,11 +214,13 @@ NEVER_WELL: set[str] = {
     *("admin_reload", "admin_link_identity", "admin_unlink_identity", "admin_start_passkey_sign_in"),
     *("admin_sign_in_with_passkey", "admin_start_passkey_registration", "admin_register_passkey"),
     *("admin_rename_passkey", "admin_remove_passkey", "admin_cancel_batch", "admin_forget_node"),
+    "admin_get_bodies",
 }
 """There is no file here that could be read again, no sign-in provider, no host name that passkeys need, no batch that
-runs for long, and no lost node: ``tests/config/test_reload.py``, ``tests/server/console/test_provider_sign_in.py``,
-``tests/server/admin/test_passkeys.py``, ``tests/e2e/test_batches_admin.py`` and
-``tests/cluster/credit/test_orphans.py`` have them."""
+runs for long, no lost node, and no kept body: ``tests/config/test_reload.py``,
+``tests/server/console/test_provider_sign_in.py``, ``tests/server/admin/test_passkeys.py``,
+``tests/e2e/test_batches_admin.py``, ``tests/cluster/credit/test_orphans.py`` and ``tests/server/test_kept_bodies.py``
+have them."""
 
 
 @pytest.fixture

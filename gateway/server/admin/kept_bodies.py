@@ -1,0 +1,218 @@
+"""Admin API: kept bodies of requests. Each look and each deletion is in the audit log."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import orjson
+
+from gateway.answer_fields import Count, Moment
+from gateway.domain.account_spec import build_time
+from gateway.domain.attribution import build_stored_user
+from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
+from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
+from gateway.formats.redaction.body import EVENT_STREAM
+from gateway.formats.redaction.event_texts import describe_texts
+from gateway.frozen import frozen
+from gateway.large_work import run_in_thread
+from gateway.parsing import parse_spec
+from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.io import read_fields
+from gateway.server.context import Services
+from gateway.storage.bodies.body_store import BodiesUnreadable
+
+
+@frozen(kw_only=True)
+class StreamTextView:
+    """A text that a stream has brought in pieces. ``place`` is where its pieces are in the events."""
+
+    place: str
+    text: str
+
+
+@frozen(kw_only=True)
+class BodyView:
+    """A kept body, redacted.
+
+    ``received_bytes`` is its size before. For a stream, ``texts`` are put together, and ``event_times_ms`` are when
+    each event was sent, in milliseconds after the request began.
+    """
+
+    kind: BodyKind
+    media_type: str
+    content: str
+    received_bytes: Count
+    channel: str | None
+    status: Count | None
+    texts: Sequence[StreamTextView]
+    event_times_ms: Sequence[int]
+
+
+@frozen(kw_only=True)
+class KeptBodiesView:
+    """The kept bodies of a request. ``loss`` says why there are none although they were to be kept."""
+
+    id: str
+    started_at: Moment
+    expires_at: Moment
+    loss: LossReason | None
+    bodies: Sequence[BodyView]
+
+
+@frozen(kw_only=True)
+class BodyStatusView:
+    """What is kept. ``lost`` are requests of which nothing could be kept; ``bytes`` are those of this node."""
+
+    requests: Count
+    lost: Count
+    bytes: Count
+    oldest_at: Moment | None
+    problem: str | None
+    waiting_bytes: Count
+
+
+@frozen
+class DeleteBodiesSpec:
+    """Whose bodies to delete: those that match all fields.
+
+    Attributes:
+        request: Of this request: its whole id.
+        user: Of this end user, as clients send its name.
+        session: Of this session.
+        key: Of this API key: its id.
+        account: Of this account.
+        before: Of requests that began before then. A time without a zone is UTC.
+    """
+
+    request: str | None = None
+    user: str | None = None
+    session: str | None = None
+    key: int | None = None
+    account: str | None = None
+    before: datetime | None = None
+
+
+@frozen(kw_only=True)
+class DeletedBodiesView:
+    """The number of ``requests`` whose bodies were deleted. ``pending`` ones are hidden, and other nodes erase them."""
+
+    requests: Count
+    pending: Count
+
+
+@admin_operation()
+async def get_bodies(request: AdminRequest) -> KeptBodiesView:
+    """Get what a request asked, what its client was sent, and what providers answered to its failed attempts.
+
+    The answer is 404 if nothing of the request is kept, and while its bodies are being deleted. Each call is in the
+    audit log.
+    """
+    services, actor = request.services, request.actor
+    await services.billing.flusher.store_waiting()
+    stored_request = await services.admin.history.get(request.match_info["id"], actor.scope)
+    request_id, account_id = stored_request.row.id, stored_request.row.account_id
+    try:
+        found = await services.open_bodies().read(request_id)
+    except BodiesUnreadable as error:
+        raise NotFound(f"The bodies of this request cannot be read: {error}") from None
+    if found is None:
+        raise NotFound("No bodies of this request are kept")
+    entry, parts = found
+    now_ms = int(services.clock() * 1000)
+    await services.admin.audit_log.add_audit(
+        actor.build_audit_row("bodies.read", request_id, now_ms, account_id=account_id)
+    )
+    return KeptBodiesView(
+        id=request_id,
+        started_at=build_time(entry.owner.started_ms // 1000),
+        expires_at=build_time(entry.expires_ms // 1000),
+        loss=entry.loss,
+        bodies=await run_in_thread(_build_bodies, parts),
+    )
+
+
+@admin_operation()
+async def get_body_status(request: AdminRequest) -> BodyStatusView:
+    """Get how much is kept, and whether bodies can be written."""
+    stored = await request.services.open_bodies().describe()
+    return BodyStatusView(
+        requests=stored.requests,
+        lost=stored.lost,
+        bytes=stored.bytes,
+        oldest_at=None if stored.oldest_ms is None else build_time(stored.oldest_ms // 1000),
+        problem=stored.problem or None,
+        waiting_bytes=stored.waiting_bytes,
+    )
+
+
+@admin_operation(takes=DeleteBodiesSpec)
+async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
+    """Delete kept bodies for good. If only `account` is given, its data key is destroyed first.
+
+    Bodies of requests that are running may be kept when these end: repeat the call then.
+    """
+    services, actor = request.services, request.actor
+    fields = await read_fields(request)
+    spec = parse_spec(fields, DeleteBodiesSpec)
+    given = {name: value for name, value in attrs.asdict(spec).items() if value is not None}
+    if not given:
+        raise InvalidRequest(f"Name what to delete: {', '.join(attrs.fields_dict(DeleteBodiesSpec))}")
+    accounts = services.auth.accounts
+    account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
+    body_filter = BodyFilter(
+        request_id=spec.request,
+        account_id=account_id,
+        key_id=spec.key,
+        end_users=None if spec.user is None else find_stored_names(services, spec.user),
+        session=spec.session,
+        before_ms=None if spec.before is None else _find_ms(spec.before),
+    )
+    deleted = await erase_bodies(services, body_filter)
+    detail: dict[str, Any] = {name: str(value) for name, value in given.items() if name not in {"user", "session"}}
+    counts = {"requests": deleted.requests, "pending": deleted.pending}
+    now_ms = int(services.clock() * 1000)
+    row = actor.build_audit_row(
+        "bodies.deleted", ", ".join(given), now_ms, account_id=account_id, detail=orjson.dumps(detail | counts).decode()
+    )
+    await services.admin.audit_log.add_audit(row)
+    return DeletedBodiesView(**counts)
+
+
+def find_stored_names(services: Services, user: str) -> frozenset[str]:
+    """Return the names under which an end user may be stored: as clients name it, and as a hash."""
+    rules = services.live_config.attribution
+    return frozenset(build_stored_user(user, attrs.evolve(rules, users=users)) for users in ("text", "hash"))
+
+
+async def erase_bodies(services: Services, body_filter: BodyFilter) -> DeletedBodies:
+    """Delete bodies. Raises ``StoreUnavailable``, also if the disk fails; the deletion then goes on by itself."""
+    try:
+        return await services.open_bodies().delete(body_filter)
+    except OSError as error:
+        raise StoreUnavailable(f"The bodies are hidden, but cannot be erased yet: {error}") from error
+
+
+def _find_ms(moment: datetime) -> int:
+    """Return Unix milliseconds; a time without a zone is UTC."""
+    return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+
+
+def _build_bodies(parts: Sequence[BodyPart]) -> list[BodyView]:
+    return [
+        BodyView(
+            kind=part.kind,
+            media_type=part.media_type,
+            content=part.content.decode(errors="replace"),
+            received_bytes=part.received_bytes,
+            channel=part.channel or None,
+            status=part.status or None,
+            texts=[StreamTextView(place=place, text=text) for place, text in _list_texts(part)],
+            event_times_ms=part.event_times_ms,
+        )
+        for part in parts
+    ]
+
+
+def _list_texts(part: BodyPart) -> list[tuple[str, str]]:
+    return describe_texts(part.content) if part.media_type.startswith(EVENT_STREAM) else []

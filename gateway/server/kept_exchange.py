@@ -1,0 +1,274 @@
+"""The bodies of one request while it runs: what arrived, what the client was sent, what failed attempts got.
+
+The bytes are those that the gateway holds anyway. They are redacted and written later, in the thread of the store.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import get_args
+
+from gateway.domain.keep_rule import KEEP_HEADER, RedactedKind, find_share
+from gateway.domain.kept_body import BodyKind, BodyOwner, BodyPart, LossReason
+from gateway.domain.request_log import NON_FAILURES
+from gateway.errors import GatewayError
+from gateway.formats.errors.body import build_error
+from gateway.formats.redaction.body import EVENT_STREAM, redact_part
+from gateway.formats.redaction.event_texts import split_events
+from gateway.formats.redaction.redactor import Redactor
+from gateway.frozen import frozen
+from gateway.proxy.client_stream import ClientStream
+from gateway.request_context import RequestContext
+from gateway.server.context import Services
+
+MAX_BODY_BYTES = 16 * 1024 * 1024
+"""The most of one body before redaction. Nothing is cut before: a secret at the border would be kept in part."""
+JSON = "application/json"
+KINDS: tuple[BodyKind, ...] = get_args(BodyKind)
+_TEXT_TYPES = (JSON, "text/")
+
+
+@frozen
+class SentAnswer:
+    """What the client was sent. ``times`` are those of the pieces of a stream, in monotonic seconds; else empty."""
+
+    media_type: str
+    pieces: Sequence[bytes]
+    times: Sequence[float]
+    started_at: float
+
+
+class KeptExchange:
+    """Collects the bodies of a request.
+
+    Args:
+        only_failed: keep them only if the request or one of its attempts fails.
+
+    Attributes:
+        error: the error with which the request ended; None: none, or the request runs.
+    """
+
+    __slots__ = (
+        "_answer", "_ctx", "_is_unwanted", "_live_config", "_media_type", "_memory", "_only_failed", "_request",
+        "_size", "_started_at", "_store", "_times", "error", "loss",
+    )  # fmt: skip
+
+    def __init__(self, ctx: RequestContext, services: Services, *, only_failed: bool) -> None:
+        self._ctx = ctx
+        self._live_config = services.live_config
+        self._store = store = services.open_bodies()
+        self._memory = store.memory
+        self._only_failed = only_failed
+        self._started_at = monotonic()
+        self._request = b""
+        self._answer: list[bytes] = []
+        self._times: list[float] = []
+        self._media_type = ""
+        self._size = 0
+        self._is_unwanted = False
+        self.error: GatewayError | None = None
+        self.loss: LossReason | None = None
+
+    def note_request(self, body: bytes) -> None:
+        """Take the request's body."""
+        if self._take(len(body)):
+            self._request = body
+
+    def note_answer(self, body: bytes, media_type: str) -> None:
+        """Take a complete answer."""
+        self._media_type = media_type
+        if self._take(len(body)):
+            self._answer.append(body)
+
+    def wrap(self, client_stream: ClientStream) -> "KeptStream":
+        """Return a client stream that also collects what is sent."""
+        return KeptStream(client_stream, self)
+
+    def begin_stream(self, media_type: str) -> None:
+        self._media_type = media_type
+
+    def add(self, data: bytes) -> None:
+        """Take a piece of a stream: called for every event."""
+        size = len(data)
+        self._size += size
+        memory = self._memory
+        memory.used += size
+        if memory.used > memory.limit or self._size > MAX_BODY_BYTES or self.loss is not None:
+            self._lose("memory" if memory.used > memory.limit else "size")
+            return
+        self._answer.append(data)
+        self._times.append(monotonic())
+
+    def drop_of(self, end_user: str) -> None:
+        """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
+        if self._ctx.attribution.end_user == end_user:
+            self._is_unwanted = True
+            self._lose("memory")
+
+    def close(self) -> None:
+        """Hand the bodies over to the store, or drop them if the request did not fail and only failed ones are kept."""
+        record, attempts = self._ctx.record, self._ctx.attempts
+        failed = any(attempt.failure is not None for attempt in attempts)
+        failed = failed or (record is not None and record.outcome not in NON_FAILURES)
+        if record is None or self._is_unwanted or (self._only_failed and not failed):
+            self._release()
+            return
+        owner = self._build_owner()
+        if self.loss is not None:
+            self._store.note_loss(owner, self.loss)
+            return
+        parts = self._list_parts()
+        if not parts and not self._answer:
+            return
+        extra_bytes = sum(len(part.content) for part in parts if part.kind == "provider_error")
+        self._memory.used += extra_bytes
+        secrets = [secret for attempt in attempts for secret in attempt.channel.secrets]
+        self._store.keep(owner, self._size + extra_bytes, self._make_builder(parts, secrets))
+        self._size = 0
+
+    def _make_builder(self, parts: Sequence[BodyPart], secrets: Sequence[str]) -> Callable[[], list[BodyPart]]:
+        section = self._live_config.config.bodies
+        kinds: frozenset[RedactedKind] = frozenset(section.redact)
+        max_bytes = section.bounds().max_body_bytes
+        answer, keeps_media = SentAnswer(self._media_type, self._answer, self._times, self._started_at), section.media
+
+        def build() -> list[BodyPart]:
+            redactor = Redactor(kinds, secrets)
+            all_parts = [*parts, build_answer(answer)] if answer.pieces else parts
+            return [
+                redact_part(part, redactor, max_bytes, keeps_media=keeps_media)
+                for part in sorted(all_parts, key=lambda part: KINDS.index(part.kind))
+            ]
+
+        return build
+
+    def _list_parts(self) -> list[BodyPart]:
+        """Return the bodies except an answer that was sent."""
+        ctx = self._ctx
+        parts = [BodyPart("request", self._request, JSON, len(self._request))] if self._request else []
+        if not self._answer and self.error is not None:
+            answer = build_error(self.error, ctx.id, "openai")
+            parts.append(BodyPart("answer", answer, JSON, len(answer)))
+        for attempt in ctx.attempts:
+            if attempt.error_body:
+                status = 0 if attempt.response is None else attempt.response.status
+                size, name = len(attempt.error_body), attempt.channel.name
+                parts.append(BodyPart("provider_error", attempt.error_body, JSON, size, name, status))
+        return parts
+
+    def _build_owner(self) -> BodyOwner:
+        ctx = self._ctx
+        attribution, caller = ctx.attribution, ctx.caller
+        return BodyOwner(
+            ctx.id, caller.account.id, caller.key.id, ctx.started_ms, attribution.end_user, attribution.session
+        )
+
+    def _take(self, size: int) -> bool:
+        self._size += size
+        self._memory.used += size
+        if self._memory.used > self._memory.limit:
+            self._lose("memory")
+        elif size > MAX_BODY_BYTES:
+            self._lose("size")
+        return self.loss is None
+
+    def _lose(self, loss: LossReason) -> None:
+        self.loss = self.loss or loss
+        self._release()
+
+    def _release(self) -> None:
+        self._memory.used -= self._size
+        self._size = 0
+        self._request = b""
+        self._answer.clear()
+        self._times.clear()
+
+
+class KeptStream:
+    """Implements ``proxy.client_stream.ClientStream``: sends to another one, and collects what is sent."""
+
+    __slots__ = ("_add", "_exchange", "_stream", "_write")
+
+    def __init__(self, stream: ClientStream, exchange: KeptExchange) -> None:
+        self._stream = stream
+        self._exchange = exchange
+        self._add = exchange.add
+        self._write = stream.write
+
+    @property
+    def full(self) -> bool:
+        return self._stream.full
+
+    def open(self, media_type: str, data: bytes) -> None:
+        self._exchange.begin_stream(media_type)
+        if data:
+            self._add(data)
+        self._stream.open(media_type, data)
+
+    def write(self, data: bytes, framed: bytes | None = None) -> bool:
+        self._add(data)
+        return self._write(data, framed)
+
+    async def drain(self) -> None:
+        await self._stream.drain()
+
+    def add_doc_url(self, error: GatewayError) -> None:
+        self._stream.add_doc_url(error)
+
+    def wake(self) -> None:
+        self._stream.wake()
+
+    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None:
+        self._stream.discard_writes(max_bytes, give_up)
+
+    async def finish(self, data: bytes) -> None:
+        if data:
+            self._add(data)
+        await self._stream.finish(data)
+
+    def abort(self) -> None:
+        self._stream.abort()
+
+
+def build_answer(answer: SentAnswer) -> BodyPart:
+    """Return the answer as a body; of sounds and images only their type and size."""
+    content, media_type = b"".join(answer.pieces), answer.media_type
+    if not media_type.startswith((*_TEXT_TYPES, EVENT_STREAM)):
+        note = f"[media {media_type}, {len(content):,} bytes]".encode()
+        return BodyPart("answer", note, media_type, len(content))
+    times_ms = find_event_times(answer, content) if media_type.startswith(EVENT_STREAM) else ()
+    return BodyPart("answer", content, media_type, len(content), event_times_ms=times_ms)
+
+
+def find_event_times(answer: SentAnswer, content: bytes) -> tuple[int, ...]:
+    """Return when each event of a stream was sent whole, in milliseconds after the request began."""
+    times_ms, sent_bytes, event_end = [], 0, 0
+    sent_pieces = zip(answer.pieces, answer.times, strict=False)
+    sent_at = answer.started_at
+    for event in split_events(content):
+        event_end += len(event)
+        while sent_bytes < event_end:
+            piece, sent_at = next(sent_pieces)
+            sent_bytes += len(piece)
+        times_ms.append(int((sent_at - answer.started_at) * 1000))
+    return tuple(times_ms)
+
+
+def open_exchange(
+    ctx: RequestContext, services: Services, headers: Mapping[str, str], rule: str
+) -> KeptExchange | None:
+    """Return what collects the bodies of a request under ``rule``; None if they are not kept.
+
+    The client may refuse to have them kept. It may ask for them to be kept if its key has a rule of its own.
+    """
+    header = headers.get(KEEP_HEADER)
+    wants = header is not None and header.strip().lower() == "yes"
+    if rule == "none" or (header is not None and not wants):
+        return None
+    only_failed = False
+    if not (wants and ctx.caller.key.keep_bodies is not None):
+        share = find_share(rule)
+        only_failed = rule == "errors"
+        if rule == "on_request" or (share is not None and random.random() >= share):  # noqa: S311 - a sample
+            return None
+    return KeptExchange(ctx, services, only_failed=only_failed)
