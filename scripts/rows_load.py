@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from gateway.billing.retention_worker import MAX_ROWS
 from gateway.domain.audit_log import OPERATOR
 from gateway.domain.request_log import RequestFilter, RequestRecord, build_error
-from gateway.domain.traffic import HOUR_MS, SUMS, TrafficAxis, TrafficFilter, sum_rows
+from gateway.domain.traffic import HOUR_MS, SUMMED_FIELDS, TrafficAxis, TrafficFilter, sum_rows
 from gateway.server.admin.export import FORMATS
 from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import RequestView, build_row
@@ -153,7 +153,7 @@ class World:
 def fill(path: Path, count: int) -> None:
     """Put so many rows, and the sums of them, into the database at ``path``, which has none."""
     began = time.monotonic()
-    add_rows, add_sums = BulkInsert(requests, REQUEST_COLUMNS).sqlite, BulkAddition(usage_hours, SUMS).sqlite
+    add_rows, add_sums = BulkInsert(requests, REQUEST_COLUMNS).sqlite, BulkAddition(usage_hours, SUMMED_FIELDS).sqlite
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -500000")
         indexes = connection.execute(

@@ -30,7 +30,7 @@ from genai_prices.data import providers
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.billing.price_spec import PriceSpec, SizeSpec, TierSpec
-from gateway.domain.price import NANOS_PER_USD, Price, PriceList, cost_nanos
+from gateway.domain.price import NANOS_PER_USD, Price, PriceList, compute_cost_nanos
 from gateway.domain.usage import Usage, UsageDetails
 from gateway.parsing import parse_table
 
@@ -726,7 +726,7 @@ def _differ(theirs: types.ModelPrice, ours: Price, usage: Usage) -> bool:
     counts |= {"web_searches": searches, "storage_searches": file_searches}
     exact = theirs.calc_price(types.Usage(**counts))["total_price"] * NANOS_PER_USD
     rare = attrs.evolve(rare, searches=searches, file_searches=file_searches, **parts)
-    cost = cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000, details=rare))
+    cost = compute_cost_nanos(ours, attrs.evolve(usage, duration_ms=seconds * 1000, details=rare))
     return not 0 <= cost - exact < 1 + seconds  # the price of a second is itself rounded up
 
 

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from gateway.domain.attribution import MAX_VALUES
 from gateway.domain.subject_usage import SubjectFilter, SubjectKind
-from gateway.domain.traffic import SUMS, TrafficFilter
+from gateway.domain.traffic import SUMMED_FIELDS, TrafficFilter
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
@@ -58,7 +58,7 @@ SELECT {kind}, {groups} FROM requests WHERE {condition} GROUP BY day, account_id
 
 def fill(path: Path, rows: int, users: int, days: int) -> None:
     """Add the rows and their sums."""
-    sums = ", ".join(SUMS)
+    sums = ", ".join(SUMMED_FIELDS)
     with closing(sqlite3.connect(path)) as database:
         database.execute(_ADD_ROWS, {"rows": rows, "users": users, "days": days, "first": FIRST_DAY})
         for kind, condition in (

@@ -11,7 +11,7 @@ from gateway.auth.accounts import AccountService
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.audit_log import FILE
-from gateway.domain.key_lock import LOCKABLE, lock_fields
+from gateway.domain.key_lock import LOCKABLE_FIELDS, lock_fields
 
 KeyPath = tuple[int, str]
 """The id of a key's account, and the key's name in that account."""
@@ -69,7 +69,7 @@ async def _declare_keys(service: AccountService, specs: Iterable[KeySpec], accou
             await register.put_key(current_key, declared_key, account, FILE)
     for key in known_keys.values():
         if key.declared:
-            declared_key = lock_fields(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE)
+            declared_key = lock_fields(attrs.evolve(key, declared=False, status="disabled"), LOCKABLE_FIELDS)
             await register.put_key(key, declared_key, by_id[key.account_id], FILE)
 
 

@@ -16,7 +16,7 @@ from gateway.auth.sign_in_flow import Flow
 from gateway.auth.sign_in_provider import Claims, SignInProvider, list_names
 from gateway.domain.account import Account
 from gateway.domain.audit_log import GATEWAY, Actor, build_change
-from gateway.domain.member import DISABLED, Forbidden, Identity, Member, find_difference
+from gateway.domain.member import DISABLED_TEXT, Forbidden, Identity, Member, find_difference
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.identities import IdentityRepository
 from gateway.storage.members import MemberRepository
@@ -82,7 +82,7 @@ class ProviderMembers:
         role.
         """
         if current_member.status != "active":
-            raise Forbidden(DISABLED, should_retry=False)
+            raise Forbidden(DISABLED_TEXT, should_retry=False)
         role = spec.find_role(claims) if spec.roles else current_member.role
         if role is None:
             await self._end_sessions(current_member, visitor)

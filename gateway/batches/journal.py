@@ -10,7 +10,7 @@ import attrs
 import structlog
 
 from gateway.batches.result_files import ResultFiles
-from gateway.domain.batch import RUNNING, Batch, LineResult
+from gateway.domain.batch import RUNNING_STATUSES, Batch, LineResult
 from gateway.errors import StoreUnavailable
 from gateway.storage.batches import BatchRepository
 
@@ -138,6 +138,6 @@ class BatchJournal:
 
     async def _adopt_cancel(self) -> None:
         row = await self._store.find_batch(self.batch.id, None)
-        if row is not None and row.status == "cancelling" and self.batch.status in RUNNING:
+        if row is not None and row.status == "cancelling" and self.batch.status in RUNNING_STATUSES:
             self.batch = self.batch.set_status("cancelling", self._now_s())
             self._on_cancelled()

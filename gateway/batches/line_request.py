@@ -32,7 +32,7 @@ from gateway.formats.errors.body import build_error
 from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.media.client_files import ClientFiles
-from gateway.media.prompt_files import FILE_ID_KEY, put_files
+from gateway.media.prompt_files import FILE_ID_KEY, inline_files
 from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_memory
 from gateway.proxy import forward
 from gateway.proxy.active_requests import ActiveRequests
@@ -193,7 +193,7 @@ class LineRequest:
         memory_loan.take(min(estimate_memory(body_bytes), memory_loan.room), "The line")
         if FILE_ID_KEY in body_bytes:
             account_id, limit = context.caller.account.id, services.max_body_bytes
-            size = await put_files(services.files, account_id, body, memory_loan, size=size, limit=limit)
+            size = await inline_files(services.files, account_id, body, memory_loan, size=size, limit=limit)
         inference = attrs.evolve(await run_in_thread(parse, body), large=True) if size > MAX_ON_LOOP else parse(body)
         if headers := self._line.headers:
             inference = attrs.evolve(
@@ -319,7 +319,7 @@ class LineRequest:
         context, services = self.context, self._services
         self._unregister()
         now_s, now_ms = self._loop.time(), int(services.clock() * 1000)
-        services.settlement.settle(context, outcome, error, now=now_s, now_ms=now_ms)
+        services.settlement.settle(context, outcome, error, now_s=now_s, now_ms=now_ms)
         if context.attempts:
             attempt, created_ids = context.attempts[-1], context.inference.made
             if attempt.response_id or created_ids:

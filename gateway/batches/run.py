@@ -18,7 +18,7 @@ from gateway.batches.journal import BatchGone, BatchJournal, BatchMoved
 from gateway.batches.line_request import BatchStopped, LineRequest, LineServices
 from gateway.batches.result_files import ResultFiles
 from gateway.batches.slots import LineSlots, Slot
-from gateway.domain.batch import MESSAGES_ENDPOINT, RUNNING, Batch, BatchError, BatchLine, BatchStatus
+from gateway.domain.batch import MESSAGES_ENDPOINT, RUNNING_STATUSES, Batch, BatchError, BatchLine, BatchStatus
 from gateway.domain.client_file import BATCH_OUTPUT, NewFile
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.formats.batches.lines import find_line_format
@@ -101,7 +101,7 @@ class BatchRun:
 
     async def cancel(self) -> Batch:
         """Prevent further lines from beginning. Return the batch. Raises ``BatchGone``, ``StoreUnavailable``."""
-        if self.batch.status in RUNNING:
+        if self.batch.status in RUNNING_STATUSES:
             await self._journal.change(lambda batch: batch.set_status("cancelling", self._now_s))
         self._stop_event.set()
         return self.batch

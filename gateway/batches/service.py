@@ -16,7 +16,7 @@ from gateway.domain.batch import (
     MESSAGES_ENDPOINT,
     MESSAGES_PREFIX,
     PREFIX,
-    RUNNING,
+    RUNNING_STATUSES,
     WINDOW_MS,
     Batch,
     BatchFilter,
@@ -80,7 +80,7 @@ class BatchService:
             try:
                 await self._claim_free()
                 for batch_id in await self._services.store.list_cancelled():
-                    if (run := self._runs.get(batch_id)) is not None and run.batch.status in RUNNING:
+                    if (run := self._runs.get(batch_id)) is not None and run.batch.status in RUNNING_STATUSES:
                         await run.cancel()
             except BatchGone:
                 continue

@@ -53,7 +53,7 @@ class AccountingService:
         self._queue = queue
         self._clock = clock
         self._crediting = asyncio.Lock()
-        self._wholes: dict[BalanceId, Balance] = {}
+        self._whole_balances: dict[BalanceId, Balance] = {}
         self.jobs = jobs
         self._check_leases = check_leases
         self._loading: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class AccountingService:
         self._balances.drop_gone(existing, gone)
         for owner, ids in gone.items():
             for owner_id in ids:
-                self._wholes.pop((owner, owner_id), None)
+                self._whole_balances.pop((owner, owner_id), None)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
         """Read shared balances from the store for later results. No-op in a single process.
@@ -109,13 +109,15 @@ class AccountingService:
         for owner in owners:
             place = _find_balance_id(owner)
             if not self._balances.is_gone(*place):  # the owner may have been deleted meanwhile
-                self._wholes[place] = _build_cluster_balance(owner, figures[place], day)
+                self._whole_balances[place] = _build_cluster_balance(owner, figures[place], day)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance with its owner's id. Balances shared with other nodes are as of the last read."""
-        wholes = [(number, balance) for (kind, number), balance in self._wholes.items() if kind == owner]
+        whole_balances = [
+            (number, balance) for (kind, number), balance in self._whole_balances.items() if kind == owner
+        ]
         own_balances = self._balances.list_balances(owner)
-        return wholes + [
+        return whole_balances + [
             (number, balance) for number, balance in own_balances if not isinstance(balance, LeasedBalance)
         ]
 
@@ -173,13 +175,13 @@ class AccountingService:
             if added:
                 balance.add_credit(entry.amount_nanos, self._balances.day_at(now_ms / 1000))
                 self._balances.note_credit(*_find_balance_id(owner), entry.amount_nanos)
-        return {**_build_entry(entry), "added": added, **self.describe(owner)}
+        return {**_build_entry_fields(entry), "added": added, **self.describe(owner)}
 
     async def list_credits(self, owner: Account | ApiKey, limit: int) -> list[Fields]:
-        return [_build_entry(entry) for entry in await self._ledger.list_credits(*_identify(owner), limit)]
+        return [_build_entry_fields(entry) for entry in await self._ledger.list_credits(*_identify(owner), limit)]
 
-    async def list_usage(self, axis: UsageAxis, wanted: UsageFilter) -> Sequence[UsageLine]:
-        return await self._ledger.list_usage(axis, wanted)
+    async def list_usage(self, axis: UsageAxis, usage_filter: UsageFilter) -> Sequence[UsageLine]:
+        return await self._ledger.list_usage(axis, usage_filter)
 
     async def reconcile(self) -> Fields:
         from gateway.billing import reconcile  # noqa: PLC0415 - only to verify
@@ -198,7 +200,7 @@ class AccountingService:
         """Return the balance with the owner's quota, and the current day."""
         day = self._balances.today
         place = _find_balance_id(owner)
-        balance = self._wholes.get(place) or self._balances.find_balance(*place)
+        balance = self._whole_balances.get(place) or self._balances.find_balance(*place)
         balance.set_quota(owner.quota, day)
         return balance, day
 
@@ -233,7 +235,7 @@ def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
     return (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
 
 
-def _build_entry(entry: LedgerEntry) -> Fields:
+def _build_entry_fields(entry: LedgerEntry) -> Fields:
     fields = attrs.asdict(entry)
     del fields["request_id"]
     at_ms, amount = fields.pop("at_ms"), fields.pop("amount_nanos")

@@ -85,7 +85,7 @@ class Balances:
             raise StoreUnavailable("The clock was set, and what was spent on this day is being read", retry_after_s=1)
         return day
 
-    def load(self, spending: Iterable[Spending], day: UtcDay) -> None:
+    def add_spending(self, spending: Iterable[Spending], day: UtcDay) -> None:
         """Add the stored spending as of ``day``. A charge to a key also counts for its account."""
         for balance, spent in self._list_amounts(spending):
             today, month = balance.begin_day(day)
@@ -93,8 +93,8 @@ class Balances:
             month.add(spent.month_nanos, spent.month_credit_nanos)
             today.add(spent.day_nanos, spent.day_credit_nanos)
 
-    def load_before(self, spending: Iterable[Spending], day: UtcDay) -> None:
-        """Add the spending of ``day``, the day before that of ``load``, in case the clock is set back."""
+    def add_earlier_spending(self, spending: Iterable[Spending], day: UtcDay) -> None:
+        """Add the spending of ``day``, the day before that of ``add_spending``, in case the clock is set back."""
         next_day = parse_day(day.end_s)
         for balance, spent in self._list_amounts(spending):
             today, month = balance.begin_day(day)

@@ -15,7 +15,7 @@ from gateway.domain.price import (
     ONE_PPM,
     Price,
     Tier,
-    cost_nanos,
+    compute_cost_nanos,
     list_shares,
     multiply_ppm,
     split_prompt,
@@ -55,7 +55,8 @@ def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int 
     """Return the lines of a request. ``prices`` are those of the requested model and of the model that answered."""
     usage = parse_charged_usage(row)
     price = next(
-        (candidate for candidate in prices if cost_nanos(candidate, usage, multiplier_ppm) == row.cost_nanos), None
+        (candidate for candidate in prices if compute_cost_nanos(candidate, usage, multiplier_ppm) == row.cost_nanos),
+        None,
     )
     if price is not None:
         return _build_lines(price, usage, multiplier_ppm, charged_nanos=row.cost_nanos)

@@ -17,7 +17,7 @@ from gateway.domain.balance import Charge, Reservation
 from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
 from gateway.domain.model_limits import find_limits
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.price import cost_nanos, usd
+from gateway.domain.price import compute_cost_nanos, usd
 from gateway.domain.rate_limit import RateLimiter, SubjectUse
 from gateway.domain.request_log import RequestStart
 from gateway.domain.usage import CHARS_PER_TOKEN, estimate_tokens
@@ -120,10 +120,10 @@ class QuotaService:
         buys_more = not is_plain and _buys_more(inference)
         longer = not (whole or (reads is NO_READS and MAY_LIMIT.isdisjoint(body)))
         for target in targets:
-            bound = target.bound(inference) if varies else inference.need
-            if buys_more or (target.price is not None and target.price.modal):
-                bound = bound_details(bound, inference, target.price)
-            cost = target.find_most(bound) if target.named else cost_nanos(target.price, bound, target.multiplier_ppm)
+            price, bound = target.price, target.bound(inference) if varies else inference.need
+            if buys_more or (price is not None and price.modal):
+                bound = bound_details(bound, inference, price)
+            cost = target.find_most(bound) if target.named else compute_cost_nanos(price, bound, target.multiplier_ppm)
             most = max(most, cost)
             longer = longer or searches(target.model) or (not whole and target.limits.max_output_tokens > 0)
         try:

@@ -13,22 +13,22 @@ class SubjectBuckets:
 
     __slots__ = ("limits", "requests", "running", "tokens")
 
-    def __init__(self, limits: rate_limit.Limits, now: float) -> None:
+    def __init__(self, limits: rate_limit.Limits, now_s: float) -> None:
         self.running = 0
-        self.requests = rate_limit.GcraBucket(limits.rpm or 1, now)
-        self.tokens = rate_limit.GcraBucket(limits.tpm or 1, now)
+        self.requests = rate_limit.GcraBucket(limits.rpm or 1, now_s)
+        self.tokens = rate_limit.GcraBucket(limits.tpm or 1, now_s)
         self.limits = limits
 
-    def set_limits(self, limits: rate_limit.Limits, now: float) -> None:
+    def set_limits(self, limits: rate_limit.Limits, now_s: float) -> None:
         self.limits = limits
         if limits.rpm is not None:
-            self.requests.set_limit(limits.rpm, now)
+            self.requests.set_limit(limits.rpm, now_s)
         if limits.tpm is not None:
-            self.tokens.set_limit(limits.tpm, now)
+            self.tokens.set_limit(limits.tpm, now_s)
 
-    def is_idle(self, now: float) -> bool:
+    def is_idle(self, now_s: float) -> bool:
         """Return whether the buckets are empty and no request is running, so they may be dropped."""
-        return not self.running and self.requests.tat <= now and self.tokens.tat <= now
+        return not self.running and self.requests.tat <= now_s and self.tokens.tat <= now_s
 
 
 @attrs.define(eq=False)
@@ -75,21 +75,21 @@ def build_caller(subjects: Sequence[rate_limit.RateLimitSubject], buckets: tuple
 
 
 def build_refusal(
-    caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
+    caller: CallerBuckets, tokens: int, now_s: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
 ) -> RateLimited:
     """Return the error with the longest wait. At least one limit must refuse."""
-    refusal = max(list_refusals(caller, tokens, now, spare, running=running), key=lambda refusal: refusal.wait_s)
+    refusal = max(list_refusals(caller, tokens, now_s, spare, running=running), key=lambda refusal: refusal.wait_s)
     return RateLimited(
         refusal.message,
         limit_status=rate_limit.RateLimitStatus(
-            find_strictest_window(caller.requests, now), find_strictest_window(caller.tokens, now)
+            find_strictest_window(caller.requests, now_s), find_strictest_window(caller.tokens, now_s)
         ),
-        retry_after_s=rate_limit.retry_after_s(refusal.wait_s),
+        retry_after_s=rate_limit.compute_retry_after_s(refusal.wait_s),
     )
 
 
 def list_refusals(
-    caller: CallerBuckets, tokens: int, now: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
+    caller: CallerBuckets, tokens: int, now_s: float, spare: Callable[[int], int] = lambda _: 0, *, running: bool = True
 ) -> list[rate_limit.LimitExceeded]:
     """Return every limit that refuses one more request. ``spare`` returns how much must stay free of a limit."""
     refusals: list[rate_limit.LimitExceeded] = []
@@ -102,33 +102,34 @@ def list_refusals(
             )
         if rpm is not None:
             burst = limits.find_request_burst(rpm)
-            if wait := rate_limit.compute_wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now):
+            if wait := rate_limit.compute_wait_s(buckets.requests.tat, (rpm, burst), 1 + spare(burst), now_s):
                 refusals.append(rate_limit.LimitExceeded(subject, "requests per minute", rpm, wait, burst))
         if tpm is not None and (
-            wait := rate_limit.compute_wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now)
+            wait := rate_limit.compute_wait_s(buckets.tokens.tat, (tpm, tpm), tokens + spare(tpm), now_s)
         ):
             refusals.append(rate_limit.LimitExceeded(subject, "tokens per minute", tpm, wait))
     return refusals
 
 
-def find_strictest_window(rates: Iterable[rate_limit.Rate], now: float) -> rate_limit.RateLimitWindow | None:
+def find_strictest_window(rates: Iterable[rate_limit.Rate], now_s: float) -> rate_limit.RateLimitWindow | None:
     """Return the window of the strictest bucket; see ``spend_all``. None without a bucket."""
     candidates = [
-        (rate_limit.remaining(bucket.tat, limit, burst, now), -bucket.tat, limit) for bucket, limit, burst in rates
+        (rate_limit.compute_remaining(bucket.tat, limit, burst, now_s), -bucket.tat, limit)
+        for bucket, limit, burst in rates
     ]
     if not candidates:
         return None
     remaining, minus_tat, limit = min(candidates)
-    return rate_limit.RateLimitWindow(limit, remaining, rate_limit.reset_s(-minus_tat, now))
+    return rate_limit.RateLimitWindow(limit, remaining, rate_limit.compute_reset_s(-minus_tat, now_s))
 
 
-def list_use(caller: CallerBuckets, now: float) -> list[rate_limit.SubjectUse]:
+def list_use(caller: CallerBuckets, now_s: float) -> list[rate_limit.SubjectUse]:
     """Return what each subject of ``caller`` has used of its limits."""
     return [
         rate_limit.SubjectUse(
             subject,
-            _find_window(buckets.requests, limits.rpm, limits.find_request_burst(limits.rpm or 0), now),
-            _find_window(buckets.tokens, limits.tpm, limits.tpm or 0, now),
+            _find_window(buckets.requests, limits.rpm, limits.find_request_burst(limits.rpm or 0), now_s),
+            _find_window(buckets.tokens, limits.tpm, limits.tpm or 0, now_s),
             None if limits.max_concurrency is None else buckets.running,
         )
         for subject, limits, buckets in (
@@ -138,6 +139,6 @@ def list_use(caller: CallerBuckets, now: float) -> list[rate_limit.SubjectUse]:
 
 
 def _find_window(
-    bucket: rate_limit.GcraBucket, limit: int | None, burst: int, now: float
+    bucket: rate_limit.GcraBucket, limit: int | None, burst: int, now_s: float
 ) -> rate_limit.RateLimitWindow | None:
-    return None if limit is None else find_strictest_window(((bucket, limit, burst),), now)
+    return None if limit is None else find_strictest_window(((bucket, limit, burst),), now_s)

@@ -41,52 +41,52 @@ class InMemoryRateLimiter:
         return self.take_now(subjects, tokens)
 
     def take_now(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        now = self._clock()
-        caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
+        now_s = self._clock()
+        caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now_s)
         for buckets, max_running in caller.capacities:
             if buckets.running >= max_running:
-                raise build_refusal(caller, tokens, now)
+                raise build_refusal(caller, tokens, now_s)
         request_window = token_window = None
         if caller.requests:
-            request_window = spend_all(caller.requests, 1, now)
+            request_window = spend_all(caller.requests, 1, now_s)
             if request_window is None:
-                raise build_refusal(caller, tokens, now)
+                raise build_refusal(caller, tokens, now_s)
         if caller.tokens:
-            token_window = spend_all(caller.tokens, tokens, now)
+            token_window = spend_all(caller.tokens, tokens, now_s)
             if token_window is None:
                 undo_spend(caller.requests)
-                raise build_refusal(caller, tokens, now)
+                raise build_refusal(caller, tokens, now_s)
         for buckets in caller.buckets:
             buckets.running += 1
         return RateLimitPermit(tokens, RateLimitStatus(request_window, token_window), caller)
 
     async def take_part(self, subjects: Sequence[RateLimitSubject], tokens: int) -> RateLimitPermit:
-        now = self._clock()
-        caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now)
-        request_window = spend_all(caller.requests, 1, now) if caller.requests else None
+        now_s = self._clock()
+        caller = self._callers.get(id(subjects)) or self._find_caller(subjects, now_s)
+        request_window = spend_all(caller.requests, 1, now_s) if caller.requests else None
         if caller.requests and request_window is None:
-            raise build_refusal(caller, tokens, now, running=False)
-        token_window = spend_all(caller.tokens, tokens, now) if caller.tokens else None
+            raise build_refusal(caller, tokens, now_s, running=False)
+        token_window = spend_all(caller.tokens, tokens, now_s) if caller.tokens else None
         if caller.tokens and token_window is None:
             undo_spend(caller.requests)
-            raise build_refusal(caller, tokens, now, running=False)
+            raise build_refusal(caller, tokens, now_s, running=False)
         return RateLimitPermit(tokens, RateLimitStatus(request_window, token_window), attrs.evolve(caller, buckets=()))
 
     async def check(self, subjects: Sequence[RateLimitSubject]) -> None:
-        now = self._clock()
-        caller = self._find_caller(subjects, now)
-        if list_refusals(caller, 0, now):
-            raise build_refusal(caller, 0, now)
+        now_s = self._clock()
+        caller = self._find_caller(subjects, now_s)
+        if list_refusals(caller, 0, now_s):
+            raise build_refusal(caller, 0, now_s)
 
     def check_spare(self, subjects: Sequence[RateLimitSubject], tokens: int) -> None:
-        now = self._clock()
-        caller = self._find_caller(subjects, now)
-        if list_refusals(caller, tokens, now, spare=compute_reserve):
-            raise build_refusal(caller, tokens, now, spare=compute_reserve)
+        now_s = self._clock()
+        caller = self._find_caller(subjects, now_s)
+        if list_refusals(caller, tokens, now_s, spare=compute_reserve):
+            raise build_refusal(caller, tokens, now_s, spare=compute_reserve)
 
     async def list_use(self, subjects: Sequence[RateLimitSubject]) -> Sequence[SubjectUse]:
-        now = self._clock()
-        return list_use(self._find_caller(subjects, now), now)
+        now_s = self._clock()
+        return list_use(self._find_caller(subjects, now_s), now_s)
 
     def release(self, permit: RateLimitPermit, tokens: int) -> None:
         if permit.released:
@@ -109,30 +109,30 @@ class InMemoryRateLimiter:
         buckets = self._find_buckets(subject, self._clock())
         return buckets.requests.tat, buckets.tokens.tat
 
-    def _find_caller(self, subjects: Sequence[RateLimitSubject], now: float) -> CallerBuckets:
+    def _find_caller(self, subjects: Sequence[RateLimitSubject], now_s: float) -> CallerBuckets:
         caller = self._callers.get(id(subjects))
         if caller is not None:
             return caller
         if max(len(self._subjects), len(self._callers)) >= self._sweep_size:
-            self._sweep(now)
-        buckets = tuple([self._find_buckets(subject, now) for subject in subjects])
+            self._sweep(now_s)
+        buckets = tuple([self._find_buckets(subject, now_s) for subject in subjects])
         caller = self._callers[id(subjects)] = build_caller(subjects, buckets)
         return caller
 
-    def _find_buckets(self, subject: RateLimitSubject, now: float) -> SubjectBuckets:
+    def _find_buckets(self, subject: RateLimitSubject, now_s: float) -> SubjectBuckets:
         subject_key = subject.kind, subject.id
         buckets = self._subjects.get(subject_key)
         if buckets is None:
-            buckets = self._subjects[subject_key] = SubjectBuckets(subject.limits, now)
+            buckets = self._subjects[subject_key] = SubjectBuckets(subject.limits, now_s)
         elif buckets.limits != subject.limits:
-            buckets.set_limits(subject.limits, now)
+            buckets.set_limits(subject.limits, now_s)
             self._callers.clear()  # other callers may hold these buckets under the old limits
         return buckets
 
-    def _sweep(self, now: float) -> None:
+    def _sweep(self, now_s: float) -> None:
         """Drop cached callers and idle buckets: when their number has doubled, and before new ones are looked up."""
         self._callers.clear()
         self._subjects = {
-            subject_key: buckets for subject_key, buckets in self._subjects.items() if not buckets.is_idle(now)
+            subject_key: buckets for subject_key, buckets in self._subjects.items() if not buckets.is_idle(now_s)
         }
         self._sweep_size = max(_MIN_SUBJECTS_TO_SWEEP, 2 * len(self._subjects))

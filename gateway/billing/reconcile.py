@@ -158,8 +158,8 @@ async def recompute_sums(
     """Compute the sums from the ledger and ``pending_rows``. Owners that are not ``existing`` are left out."""
     balances = Balances(clock)
     balances.existing = existing
-    balances.load(await ledger.list_spending(day), day)
-    balances.load((_build_spending(record, day) for record in pending_rows), day)
+    balances.add_spending(await ledger.list_spending(day), day)
+    balances.add_spending((_build_spending(record, day) for record in pending_rows), day)
     return copy_sums(balances, day)
 
 

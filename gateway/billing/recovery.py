@@ -59,8 +59,8 @@ async def load_balances(
     balances = Balances(clock)
     balances.existing = existing
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
-    balances.load_before(await ledger.list_spending(yesterday), yesterday)
-    balances.load(await ledger.list_spending(today), today)
+    balances.add_earlier_spending(await ledger.list_spending(yesterday), yesterday)
+    balances.add_spending(await ledger.list_spending(today), today)
     balances.confirm(yesterday, today, latest=await ledger.find_last_day())
     return balances
 

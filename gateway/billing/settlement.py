@@ -16,10 +16,10 @@ from gateway.domain.charged_units import build_units
 from gateway.domain.content_filter import is_block_code
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.price import cost_nanos
+from gateway.domain.price import compute_cost_nanos
 from gateway.domain.request_log import (
     INTERRUPTED_STATUS,
-    SUCCESS,
+    SUCCESS_CODE,
     FailedAttempt,
     Outcome,
     RequestRecord,
@@ -44,7 +44,7 @@ CLIENT_CLOSED_STATUS = 499
 MAX_SERVED_CHARS = 200
 NOTHING_CHARGED = Charge(0, 0)
 _NO_HOLD = Reservation((), 0)
-_STATUS: Mapping[Outcome, int] = {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS}
+_STATUSES: Mapping[Outcome, int] = {"client_closed": CLIENT_CLOSED_STATUS, "interrupted": INTERRUPTED_STATUS}
 
 
 class Settlement:
@@ -71,15 +71,15 @@ class Settlement:
         outcome: Outcome,
         error: GatewayError | None = None,
         *,
-        now: float,
+        now_s: float,
         now_ms: int,
         left: bool = False,
     ) -> RequestRecord:
-        """Settle a request once, and return its record. ``now`` is loop time. ``left``: the client has disconnected."""
+        """Settle a request once; return its record. ``now_s`` is loop time. ``left``: the client has disconnected."""
         if ctx.record is not None:
             return ctx.record
         if (reservation := ctx.reservation) is None:  # no provider was asked: nothing is charged
-            return self._store_refused(ctx, build_record(ctx, outcome, error, now=now, now_ms=now_ms))
+            return self._store_refused(ctx, build_record(ctx, outcome, error, now_s=now_s, now_ms=now_ms))
         inference, paid, cost = ctx.inference, ctx.attempts[-1] if ctx.attempts else None, 0
         if outcome != "completed" and self.find_abandoned() != "free":  # an attempt before the last may have cost money
             paid = _apply_minimum_usage(ctx, error, reservation) or paid
@@ -91,16 +91,16 @@ class Settlement:
         if paid is not None:
             target = paid.target
             if target.find_price is None and usage.details is None:  # the usual case of ``charge``, inlined
-                cost = cost_nanos(target.price, usage, target.multiplier_ppm)
+                cost = compute_cost_nanos(target.price, usage, target.multiplier_ppm)
             else:
                 cost = target.charge(paid.answered, usage, inference)
             if paid.performance is not None and outcome == "completed":
-                took_s = now - paid.began_at
+                took_s = now_s - paid.began_at
                 paid.performance.note_end(usage, cost, took_s, paid.slot.began + took_s)
         charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None
-        ctx.record = record = build_record(ctx, outcome, error, now=now, now_ms=now_ms, charge=charge, paid=paid)
+        ctx.record = record = build_record(ctx, outcome, error, now_s=now_s, now_ms=now_ms, charge=charge, paid=paid)
         self._journal.record_end(record)
         self._write_queue.put(record)
         self.ended.append(record)
@@ -168,12 +168,12 @@ def build_record(
     outcome: Outcome,
     error: GatewayError | None,
     *,
-    now: float,
+    now_s: float,
     now_ms: int,
     charge: Charge = NOTHING_CHARGED,
     paid: Attempt | None = None,
 ) -> RequestRecord:
-    """Build the record of an ended request. ``now`` is loop time. ``ctx`` lacks ``inference`` if no body was read."""
+    """Build the record of an ended request. ``now_s`` is loop time. ``ctx`` lacks ``inference`` if no body was read."""
     inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
     attempts, usage, account, key = ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
     model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
@@ -184,17 +184,17 @@ def build_record(
         channel, served, place = last.channel.name, last.answered or target.model, target.place
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
         unpriced = target.unpriced and not charge.cost_nanos and not OPERATIONS[ctx.operation].counts_only
-        tried = _build_trail(ctx, outcome, error, now) if len(attempts) > 1 or place is not None else ""
+        tried = _build_trail(ctx, outcome, error, now_s) if len(attempts) > 1 or place is not None else ""
         adapted = format_adapted_fields(last.translator.adapted) if last.translator.adapted else ""
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
-    status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUS.get(outcome, 200)
-    units = usage.details is not None or usage.written_tokens or usage.size
-    hold = ctx.reservation or _NO_HOLD
+    status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUSES.get(outcome, 200)
+    units, hold = usage.details is not None or usage.written_tokens or usage.size, ctx.reservation or _NO_HOLD
+    total_ms = round((now_s - ctx.started_at) * 1000)
     return RequestRecord(  # positional: this many keyword arguments would take twice as long as the record itself
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id, account.name, key.id, key.name, model, channel),
         *(status, outcome, error.public_code if error else None, stream, len(attempts)),
         *(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, usage.source, charge.cost_nanos),
-        *(hold.nanos, charge.overrun_nanos, first_byte_ms, round((now - ctx.started_at) * 1000), ctx.client_request_id),
+        *(hold.nanos, charge.overrun_nanos, first_byte_ms, total_ms, ctx.client_request_id),
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000) if ctx.queued_s else 0),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
@@ -209,16 +209,16 @@ def _find_saved(paid: Attempt | None, usage: Usage) -> int:
     return 0 if paid is None else paid.target.find_saved_nanos(paid.answered, usage)
 
 
-def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now: float) -> str:
+def _build_trail(ctx: RequestContext, outcome: Outcome, error: GatewayError | None, now_s: float) -> str:
     """Format all attempts, and the steps that were passed over. The last attempt ended like the request or failed."""
     last, tried = ctx.attempts[-1], []
     if len(ctx.attempts) > 1 or last.failure is not None:  # the usual case takes no comprehension, and no sorting
         tried = [attempt.failure for attempt in ctx.attempts if attempt.failure is not None]
     if last.failure is None:
-        code = error.public_code or error.code if error else SUCCESS if outcome == "completed" else outcome
+        code = error.public_code or error.code if error else SUCCESS_CODE if outcome == "completed" else outcome
         status = 0 if error is None else error.status
         step = 0 if last.target.place is None else last.target.place.step + 1
-        took_ms = round((now - last.began_at) * 1000)
+        took_ms = round((now_s - last.began_at) * 1000)
         tried.append(FailedAttempt(last.channel.name, code, took_ms, status, "", step, last.target.model))
     if last.target.place is not None and (len(tried) > 1 or ctx.target_list.passed):
         tried = ctx.target_list.sort_trail(tried)

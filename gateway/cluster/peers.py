@@ -32,7 +32,7 @@ from gateway.storage.nodes import list_nodes
 ASK_TIMEOUT_S = 1.0
 """How long a node may take to answer, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
-"""A list of ``MOST_LISTED`` active requests takes a quarter of this size."""
+"""A list of ``MAX_LISTED`` active requests takes a quarter of this size."""
 TIMELINE_INTERVAL_S = 3.0
 ABSENT_MS = 6_000
 """A node whose last beat is older may use another server than this node: three beats are missing."""

@@ -23,7 +23,7 @@ from gateway.deferred import defer_function
 from gateway.domain.price import Price, PriceLayer, PriceList
 from gateway.domain.setting import Source, name_setting
 from gateway.parsing import EnvText, Problem, ValidationErrors, join_path, parse_table
-from gateway.providers.registry import LOCAL
+from gateway.providers.registry import LOCAL_SLUGS
 from gateway.upstream.environment_proxy import EXPECTED_PROXY, list_tls_proxies
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ConfigError(Exception):
 
 _DECLARED_TWICE = re.compile(r"Cannot declare \((.+?),?\) twice")
 """The parser's message about a table that is declared twice: its name is a tuple."""
-_FREE_PRICES = tuple(Price("*", provider=slug) for slug in (*LOCAL, "demo"))
+_FREE_PRICES = tuple(Price("*", provider=slug) for slug in (*LOCAL_SLUGS, "demo"))
 """Local servers and the demo cost nothing unless the configuration prices their models."""
 
 

@@ -12,11 +12,11 @@ ActorKind = Literal["token", "member", "file", "gateway"]
 """The admin token's bearer (the ``gateway`` command), a signed-in member, the configuration file, or the gateway."""
 KINDS: tuple[ActorKind, ...] = get_args(ActorKind)
 
-SECRET = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "secret", "webhook_url"})
+SECRET_FIELDS = frozenset({"api_key", "api_keys", "headers", "passphrase", "proxy", "secret", "webhook_url"})
 """Fields whose values are secret or grant access: only the fact of a change is logged."""
 MASKED_CHANGE = "changed"
 """Replaces a pair of values that is secret or too long."""
-MAX_DETAIL_CHARS = 4_096
+MAX_DETAIL_BYTES = 4_096
 """The maximum length of a logged pair of values, in bytes."""
 
 
@@ -91,7 +91,7 @@ def build_change(old_fields: Mapping[str, Any], new_fields: Mapping[str, Any]) -
 
 
 def _build_pair(name: str, pair: list[Any]) -> list[Any] | str:
-    return MASKED_CHANGE if name in SECRET or len(orjson.dumps(pair)) > MAX_DETAIL_CHARS else pair
+    return MASKED_CHANGE if name in SECRET_FIELDS or len(orjson.dumps(pair)) > MAX_DETAIL_BYTES else pair
 
 
 @frozen

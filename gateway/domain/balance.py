@@ -220,8 +220,8 @@ class Balance:
         cap = self._cap_nanos
         if cap is None:
             return None
-        find_counter = self._capped_counter if self._day is day else self.find_counter(day)
-        return cap + find_counter.credit_nanos - find_counter.spent_nanos - self.held_nanos
+        counter = self._capped_counter if self._day is day else self.find_counter(day)
+        return cap + counter.credit_nanos - counter.spent_nanos - self.held_nanos
 
     def find_reset(self, day: UtcDay) -> int | None:
         """Return when the quota's period ends, in Unix seconds; None unless the period is a day or a month."""
@@ -405,7 +405,11 @@ class Reservation:
 
 
 def reserve_all(
-    balances: Sequence[AnyBalance], nanos: int, day: UtcDay, now_s: float, make: type[Reservation] = Reservation
+    balances: Sequence[AnyBalance],
+    nanos: int,
+    day: UtcDay,
+    now_s: float,
+    reservation_class: type[Reservation] = Reservation,
 ) -> Reservation:
     """Reserve in every balance or in none. Raises ``QuotaExceeded`` for the balance whose period ends last."""
     left_nanos: int | None = None
@@ -418,7 +422,7 @@ def reserve_all(
                 left_nanos = room - nanos if left_nanos is None else min(left_nanos, room - nanos)
         for balance in balances:
             balance.held_nanos += nanos
-    return make(balances, nanos, None, left_nanos)
+    return reservation_class(balances, nanos, None, left_nanos)
 
 
 def _find_last_to_reset(balances: Sequence[AnyBalance], nanos: int, day: UtcDay) -> AnyBalance:

@@ -14,7 +14,7 @@ BatchStatus = Literal[
     "validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"
 ]
 ENDED_STATES: frozenset[BatchStatus] = frozenset({"failed", "completed", "expired", "cancelled"})
-RUNNING: frozenset[BatchStatus] = frozenset({"validating", "in_progress"})
+RUNNING_STATUSES: frozenset[BatchStatus] = frozenset({"validating", "in_progress"})
 """The statuses in which new lines may begin, and the batch can be cancelled."""
 WINDOW = "24h"
 WINDOW_MS = 24 * 3_600 * 1000

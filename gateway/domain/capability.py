@@ -83,7 +83,7 @@ class Capability:
         )
 
 
-UNKNOWN = Capability("*")
+UNKNOWN_CAPABILITY = Capability("*")
 
 
 def find_capability(entries: Sequence[Capability], *names: str) -> Capability | None:

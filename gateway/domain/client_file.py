@@ -20,7 +20,7 @@ MAX_PART_BYTES = 64 * 1024**2
 UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
 
 _ID = re.compile(r"(?:file-|upload_|part_|batch_|msgbatch_)[0-9a-f]{32}", re.ASCII)
-_DIGITS = 32
+_ID_DIGITS = 32
 
 
 def is_client_id(text: str, prefix: str) -> bool:
@@ -30,7 +30,7 @@ def is_client_id(text: str, prefix: str) -> bool:
 
 def find_digits(object_id: str) -> str:
     """Return the digits of an id, which are the name of its file on disk."""
-    return object_id[-_DIGITS:]
+    return object_id[-_ID_DIGITS:]
 
 
 @frozen

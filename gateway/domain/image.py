@@ -16,7 +16,7 @@ MAX_IMAGES = 10
 MAX_INPUT_IMAGES = 16
 MAX_IMAGE_BYTES = 32 * 1024 * 1024
 """Maximum bytes of one decoded image."""
-AUTO = "auto"
+AUTO_SIZE = "auto"
 """The size that leaves the choice to the model."""
 
 

@@ -12,7 +12,7 @@ MAX_HOPS = 32
 
 _MAX_HOP_CHARS = 128  # characters: an address, its zone, brackets, quotes, a port; anything longer is ignored
 _MAPPED_NETWORK = IPv6Network("::ffff:0:0/96")
-_NAT64 = IPv6Network("64:ff9b::/96")
+_NAT64_NETWORK = IPv6Network("64:ff9b::/96")
 _IPV6_UNICAST = IPv6Network("2000::/3")
 _NON_PUBLIC: Networks = tuple(
     ip_network(text)
@@ -115,7 +115,7 @@ def is_public(address: str | Address) -> bool:
 def _unwrap_transition(address: Address) -> Address:
     if isinstance(address, IPv4Address):
         return address
-    if address in _NAT64:
+    if address in _NAT64_NETWORK:
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return address.sixtofour or address
 

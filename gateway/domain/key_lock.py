@@ -9,8 +9,8 @@ from gateway.domain.account import ApiKey
 from gateway.domain.account_spec import KeySpec, build_key_fields
 from gateway.domain.member import Forbidden
 
-_UNLOCKABLE = {"name", "account", "secret", "webhook_url"}
-LOCKABLE = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _UNLOCKABLE])
+_UNLOCKABLE_FIELDS = {"name", "account", "secret", "webhook_url"}
+LOCKABLE_FIELDS = tuple([field.name for field in attrs.fields(KeySpec) if field.name not in _UNLOCKABLE_FIELDS])
 """Every field that restricts a key."""
 _QUOTA_FIELDS = ("quota_usd", "quota_period")
 """An amount depends on its period."""
@@ -24,9 +24,9 @@ def lock_fields(key: ApiKey, names_to_lock: Iterable[str]) -> ApiKey:
         names |= set(_QUOTA_FIELDS)
     key_fields = build_key_fields(key, "")
     locked_names = set(key.locked) - names | {
-        name for name in names & set(LOCKABLE) if key_fields[name] != _DEFAULT_FIELDS[name]
+        name for name in names & set(LOCKABLE_FIELDS) if key_fields[name] != _DEFAULT_FIELDS[name]
     }
-    return attrs.evolve(key, locked=tuple([name for name in LOCKABLE if name in locked_names]))
+    return attrs.evolve(key, locked=tuple([name for name in LOCKABLE_FIELDS if name in locked_names]))
 
 
 def check_locks(current_key: ApiKey, changed_key: ApiKey) -> None:

@@ -21,7 +21,7 @@ from gateway.domain.model_description import (
 from gateway.domain.model_name import normalize_name
 from gateway.domain.output_limits import find_longest_answer
 
-_BY_NAME: tuple[tuple[re.Pattern[str], ModelKind], ...] = (
+_KIND_PATTERNS: tuple[tuple[re.Pattern[str], ModelKind], ...] = (
     (re.compile(r"rerank"), "rerank"),
     (re.compile(r"moderation"), "moderation"),
     (re.compile(r"embed|\bbge-|\be5-"), "embedding"),
@@ -38,7 +38,7 @@ _BY_NAME: tuple[tuple[re.Pattern[str], ModelKind], ...] = (
 """Name patterns of every kind of model except chat: most providers' lists do not name a model's kind."""
 
 _TEXT, _IMAGES, _FILES, _ALL = "text", "text image", "text image file", "text image audio video file"
-_CHAT = (
+_CHAT_MODELS = (
     ("gpt-5-chat*", _IMAGES, ""),
     ("gpt-5*", _IMAGES, "tools structured_output reasoning caching"),
     ("gpt-4o*-search*", _TEXT, "web_search"),
@@ -68,9 +68,9 @@ _CHAT = (
     ("deepseek-reasoner*", _TEXT, "reasoning caching"),
 )
 """Chat models by normalized name (``model_name.py``), what they read, and their features; the first match counts."""
-_OTHERS = re.compile(r"-live|computer-use|deep-research|native")
+_EXCEPTION_PATTERN = re.compile(r"-live|computer-use|deep-research|native")
 """Relatives of those models that can do other things."""
-_MEANT: dict[ModelKind, tuple[tuple[Modality, ...] | None, tuple[Modality, ...] | None]] = {
+_IMPLIED_MODALITIES: dict[ModelKind, tuple[tuple[Modality, ...] | None, tuple[Modality, ...] | None]] = {
     "transcription": (("audio",), ("text",)),
     "speech": (("text",), ("audio",)),
     "image": (None, ("image",)),
@@ -82,7 +82,7 @@ _MEANT: dict[ModelKind, tuple[tuple[Modality, ...] | None, tuple[Modality, ...] 
 def find_kind_by_name(name: str) -> ModelKind | None:
     """Return the kind of a model by its name; None if the name does not show it, as with most chat models."""
     lower_name = name.lower()
-    return next((kind for pattern, kind in _BY_NAME if pattern.search(lower_name)), None)
+    return next((kind for pattern, kind in _KIND_PATTERNS if pattern.search(lower_name)), None)
 
 
 @lru_cache(4_096)
@@ -93,8 +93,8 @@ def describe_known_model(model: str) -> ModelDescription:
     features: tuple[Feature, ...] | None = None
     name = normalize_name(model)
     longest_answer = find_longest_answer(model) if kind is None else 0
-    entry = next((entry for entry in _CHAT if fnmatchcase(name, entry[0])), None) if kind is None else None
-    if entry is not None and not _OTHERS.search(name):
+    entry = next((entry for entry in _CHAT_MODELS if fnmatchcase(name, entry[0])), None) if kind is None else None
+    if entry is not None and not _EXCEPTION_PATTERN.search(name):
         read, features = sort_modalities(entry[1].split()), sort_features(entry[2].split()) or None
     if kind is None and (entry is not None or longest_answer):
         kind = "chat"
@@ -115,9 +115,9 @@ def describe_kind(description: ModelDescription) -> ModelDescription:
 
     A transcription model, for example, takes audio and returns text.
     """
-    if description.kind not in _MEANT:
+    if description.kind not in _IMPLIED_MODALITIES:
         return description
-    read, written = _MEANT[description.kind]
+    read, written = _IMPLIED_MODALITIES[description.kind]
     return description.fill_from(ModelDescription(input_modalities=read, output_modalities=written))
 
 

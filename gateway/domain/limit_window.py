@@ -15,7 +15,7 @@ from gateway.frozen import frozen
 
 WindowKind = Literal["hour", "5h", "day", "week", "month", "quarter", "lifetime", "rolling"]
 
-SLICES = 60
+ROLLING_SLICES = 60
 """The slices of a rolling window."""
 NEVER_S = 2**53
 """The end of a window that has none."""
@@ -23,8 +23,8 @@ HOUR_S, DAY_S = 3_600, 86_400
 _MAX_ROLLING_DAYS = 366
 _HOURS_BY_KIND = {"hour": 1, "5h": 5}
 _MONTHS_A_QUARTER, _DECEMBER = 3, 12
-_ROLLING = re.compile(r"rolling:([1-9][0-9]{0,3})([hd])", re.ASCII)
-_ABOUT: dict[WindowKind, str] = {
+_ROLLING_PATTERN = re.compile(r"rolling:([1-9][0-9]{0,3})([hd])", re.ASCII)
+_DESCRIPTIONS_BY_KIND: dict[WindowKind, str] = {
     "hour": "per hour",
     "5h": "per 5 hours",
     "day": "per day",
@@ -33,7 +33,7 @@ _ABOUT: dict[WindowKind, str] = {
     "quarter": "per quarter",
     "lifetime": "in all",
 }
-EXPECTED = "hour, 5h, day, week, month, quarter, lifetime, or rolling: and 1h to 366d, as in rolling:7d"
+EXPECTED_WINDOW = "hour, 5h, day, week, month, quarter, lifetime, or rolling: and 1h to 366d, as in rolling:7d"
 
 
 @frozen
@@ -46,12 +46,12 @@ class Window:
 
     @property
     def about(self) -> str:
-        return f"in any {self.text.partition(':')[2]}" if self.rolling_s else _ABOUT[self.kind]
+        return f"in any {self.text.partition(':')[2]}" if self.rolling_s else _DESCRIPTIONS_BY_KIND[self.kind]
 
     @property
     def slice_s(self) -> int:
         """The length of a rolling window's slice."""
-        return self.rolling_s // SLICES
+        return self.rolling_s // ROLLING_SLICES
 
     def find(self, now_s: float, zone: ZoneInfo) -> tuple[int, int]:
         """Return start and end of the window that ``now_s`` is in; for a rolling window, of its slice."""
@@ -75,15 +75,15 @@ class Window:
 
 def parse_window(text: str) -> Window:
     """Parse ``day`` or ``rolling:7d``. Raises ``ValueError`` that says what is expected."""
-    match = _ROLLING.fullmatch(text)
+    match = _ROLLING_PATTERN.fullmatch(text)
     if match is not None:
         hours = int(match[1]) * (24 if match[2] == "d" else 1)
         if hours <= _MAX_ROLLING_DAYS * 24:
             return Window("rolling", text, hours * HOUR_S)
-    for kind in _ABOUT:
+    for kind in _DESCRIPTIONS_BY_KIND:
         if text == kind:
             return Window(kind, text)
-    raise ValueError(f"expected {EXPECTED}")
+    raise ValueError(f"expected {EXPECTED_WINDOW}")
 
 
 def find_kept_since(counter: str, now_s: float) -> int:

@@ -15,7 +15,7 @@ from gateway.frozen import frozen
 
 Fields = Mapping[str, Any]
 _PAIR_LENGTH = 2
-_PERIODS = ("none", "daily", "monthly", "lifetime")
+_QUOTA_PERIODS = ("none", "daily", "monthly", "lifetime")
 """Periods of quotas. Of equal amounts the later one allows less."""
 
 
@@ -77,7 +77,7 @@ def _find_lower_quota(stored_fields: Fields, edits: Mapping[str, tuple[Any, Any]
     names = ("quota_usd", "quota_period")
     new_quota = {name: edits[name][1] if name in edits else stored_fields[name] for name in names}
     usd, old_usd = (_read_unlimited(fields["quota_usd"]) for fields in (new_quota, stored_fields))
-    period, old_period = (_PERIODS.index(fields["quota_period"]) for fields in (new_quota, stored_fields))
+    period, old_period = (_QUOTA_PERIODS.index(fields["quota_period"]) for fields in (new_quota, stored_fields))
     is_same = (usd, period) == (old_usd, old_period)
     return {} if is_same or usd > old_usd or period < old_period else new_quota
 

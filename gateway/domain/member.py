@@ -65,7 +65,7 @@ def find_passphrase_problem(passphrase: str, name: str) -> str | None:
 
 
 CHANGED_MEANWHILE = "Another user has changed this member: reload and try again"
-DISABLED = "You are known here, but may not come in: you or your account is disabled. Ask an administrator"
+DISABLED_TEXT = "You are known here, but may not come in: you or your account is disabled. Ask an administrator"
 LAST_ADMINISTRATOR = "This is the only administrator who is active: make another one first"
 PASSWORDS_DISABLED = "Nobody signs in to this gateway with a passphrase: use a sign-in provider"
 LINK_GONE = "This link is not good, or not any more: ask for a new one"

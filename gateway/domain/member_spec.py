@@ -10,10 +10,10 @@ from gateway.domain.member import MAX_PASSPHRASE, Member, Role
 from gateway.frozen import frozen
 from gateway.parsing import between, must
 
-MAX_CODE_CHARS = 64
+MAX_TYPED_CHARS = 64
 """Maximum characters of a name or code that people type."""
-_TYPED_CODE = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_CODE_CHARS)
-_CODE = must("at most 64 characters", lambda value: len(value) <= MAX_CODE_CHARS)
+_TYPED_TEXT = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_TYPED_CHARS)
+_CODE = must("at most 64 characters", lambda value: len(value) <= MAX_TYPED_CHARS)
 _TOKEN = must("what a link ends in", lambda value: 0 < len(value) <= 128)  # noqa: PLR2004
 _PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
 """Checked before anything is hashed: hashing a megabyte takes long."""
@@ -27,7 +27,7 @@ MASKED = False
 class SignInSpec:
     """Signs in. ``code`` is one of an authenticator, or a recovery code, if the member has a second factor."""
 
-    name: str = attrs.field(metadata=_TYPED_CODE, repr=MASKED)
+    name: str = attrs.field(metadata=_TYPED_TEXT, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
     code: str | None = attrs.field(default=None, metadata=_CODE, repr=MASKED)
 
@@ -37,7 +37,7 @@ class SetupSpec:
     """Creates the first administrator. ``token`` is the end of the link that ``gateway serve`` prints."""
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
-    name: str = attrs.field(metadata=_TYPED_CODE, repr=MASKED)
+    name: str = attrs.field(metadata=_TYPED_TEXT, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
 
 
@@ -54,7 +54,7 @@ class LinkUseSpec:
 
     token: str = attrs.field(metadata=_TOKEN, repr=MASKED)
     passphrase: str = attrs.field(metadata=_PASSPHRASE, repr=MASKED)
-    name: str | None = attrs.field(default=None, metadata=_TYPED_CODE, repr=MASKED)
+    name: str | None = attrs.field(default=None, metadata=_TYPED_TEXT, repr=MASKED)
     code: str | None = attrs.field(default=None, metadata=_CODE, repr=MASKED)
 
 
@@ -106,7 +106,7 @@ class MemberSpec:
         passkeys: False removes all passkeys.
     """
 
-    name: str | None = attrs.field(default=None, metadata=_TYPED_CODE)
+    name: str | None = attrs.field(default=None, metadata=_TYPED_TEXT)
     role: Role | None = None
     status: Status | None = None
     second_factor: bool | None = attrs.field(default=None, metadata=_FALSE_ONLY)

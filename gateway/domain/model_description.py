@@ -47,11 +47,11 @@ class ModelDescription:
 
 
 UNDESCRIBED = ModelDescription()
-_NAMES = tuple(field.name for field in attrs.fields(ModelDescription))
+_FIELD_NAMES = tuple(field.name for field in attrs.fields(ModelDescription))
 
 
 def _list_values(description: ModelDescription) -> tuple[Any, ...]:
-    return tuple(getattr(description, name) for name in _NAMES)
+    return tuple(getattr(description, name) for name in _FIELD_NAMES)
 
 
 def _choose_known(value: Any, fallback: Any) -> Any:
@@ -60,7 +60,7 @@ def _choose_known(value: Any, fallback: Any) -> Any:
 
 def list_known_properties(description: ModelDescription) -> dict[str, Any]:
     """Return the known properties by name."""
-    return {name: value for name in _NAMES if (value := getattr(description, name)) is not None}
+    return {name: value for name in _FIELD_NAMES if (value := getattr(description, name)) is not None}
 
 
 def find_common(descriptions: Sequence[ModelDescription], *, complete: bool) -> ModelDescription:
@@ -72,11 +72,11 @@ def find_common(descriptions: Sequence[ModelDescription], *, complete: bool) -> 
     if len(descriptions) == 1:
         return descriptions[0]
     properties: dict[str, Any] = {}
-    for name in _NAMES if descriptions else ():
+    for name in _FIELD_NAMES if descriptions else ():
         values = [getattr(description, name) for description in descriptions]
         known_values = [value for value in values if value is not None]
         if known_values and (not complete or len(known_values) == len(values)):
-            properties[name] = _COMBINE.get(name, _keep_equal)(known_values)
+            properties[name] = _COMBINERS.get(name, _keep_equal)(known_values)
     if complete and "deprecated_at" not in properties:  # the first end of any of them is news for all
         ends = [description.deprecated_at for description in descriptions if description.deprecated_at is not None]
         properties["deprecated_at"] = min(ends, default=None)
@@ -91,7 +91,7 @@ def _keep_equal(values: Sequence[Any]) -> Any:
     return values[0] if all(value == values[0] for value in values) else None
 
 
-_COMBINE: dict[str, Callable[[Sequence[Any]], Any]] = {
+_COMBINERS: dict[str, Callable[[Sequence[Any]], Any]] = {
     "context_window": min,
     "max_output_tokens": min,
     "input_modalities": _intersect,

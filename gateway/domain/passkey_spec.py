@@ -6,7 +6,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 import attrs
 
 from gateway.domain.member import MAX_PASSPHRASE
-from gateway.domain.member_spec import MASKED, MAX_CODE_CHARS
+from gateway.domain.member_spec import MASKED, MAX_TYPED_CHARS
 from gateway.domain.passkey import Assertion, Attestation
 from gateway.frozen import frozen
 from gateway.parsing import must
@@ -25,9 +25,9 @@ _ID = must("base64url of 1 to 1023 bytes", lambda value: _is_base64url(value, _M
 _BYTES = must("base64url", lambda value: _is_base64url(value, _MAX_DATA_CHARS))
 _NAME = must(
     "1 to 64 characters that can be seen",
-    lambda value: 0 < len(value) <= MAX_CODE_CHARS and value.isprintable() and bool(value.strip()),
+    lambda value: 0 < len(value) <= MAX_TYPED_CHARS and value.isprintable() and bool(value.strip()),
 )
-_TYPED_CODE = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_CODE_CHARS)
+_TYPED_TEXT = must("1 to 64 characters", lambda value: 0 < len(value) <= MAX_TYPED_CHARS)
 _PASSPHRASE = must(f"at most {MAX_PASSPHRASE} characters", lambda value: len(value) <= MAX_PASSPHRASE)
 _TRANSPORTS = must(
     "a few short words",
@@ -43,7 +43,7 @@ class PasskeyStartSpec:
         name: The member's name; null: the passkey identifies the member.
     """
 
-    name: str | None = attrs.field(default=None, metadata=_TYPED_CODE, repr=MASKED)
+    name: str | None = attrs.field(default=None, metadata=_TYPED_TEXT, repr=MASKED)
     passphrase: str | None = attrs.field(default=None, metadata=_PASSPHRASE, repr=MASKED)
 
 

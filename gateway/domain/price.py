@@ -1,4 +1,4 @@
-"""Integer prices, and ``cost_nanos``, which computes a cost from a price and usage.
+"""Integer prices, and ``compute_cost_nanos``, which computes a cost from a price and usage.
 
 Amounts are nano-USD. Prices are kept per million tokens, so a tenth of a cent per million is still an integer. One
 dollar per million tokens is 1,000 nano-USD per token.
@@ -63,23 +63,23 @@ class _TextRates(NamedTuple):
 
 @frozen
 class _Modality:
-    """A non-text token modality. With ``kept``, it has a rate and a count of cached tokens."""
+    """A non-text token modality. With ``has_cached``, it has a rate and a count of cached tokens."""
 
     name: str
-    kept: bool = True
+    has_cached: bool = True
 
     def find_rates(self, price: "Price") -> _TextRates:
         fresh_price = getattr(price, f"{self.name}_input_nanos_per_million")
-        cached_price = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.kept else None
+        cached_price = getattr(price, f"cached_{self.name}_input_nanos_per_million") if self.has_cached else None
         return _TextRates(fresh_price, cached_price, getattr(price, f"{self.name}_output_nanos_per_million"))
 
     def find_counts(self, details: UsageDetails) -> tuple[int, int, int]:
         """Return this modality's prompt tokens, the cached part of them, and its completion tokens."""
-        cached_count = getattr(details, f"cached_{self.name}") if self.kept else 0
+        cached_count = getattr(details, f"cached_{self.name}") if self.has_cached else 0
         return getattr(details, f"{self.name}_input"), cached_count, getattr(details, f"{self.name}_output")
 
 
-_MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", kept=False))
+_MODALITIES = (_Modality("audio"), _Modality("image"), _Modality("video", has_cached=False))
 
 
 @frozen
@@ -188,7 +188,7 @@ def usd(amount_nanos: int) -> str:
     return f"{sign}{dollars}.{remainder_nanos:09}".rstrip("0") if remainder_nanos else f"{sign}{dollars}"
 
 
-def cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
+def compute_cost_nanos(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM) -> int:
     """Return the cost of ``usage`` in nano-USD, rounded up once at the end. 0 without a price."""
     if price is None:
         return 0
@@ -451,4 +451,4 @@ def _compile(glob: str) -> _Matcher:
 
 
 def _rank(price: Price) -> tuple[str, int]:
-    return split_release(normalize_name(price.model))[1], cost_nanos(price, _SAMPLE_USAGE)
+    return split_release(normalize_name(price.model))[1], compute_cost_nanos(price, _SAMPLE_USAGE)

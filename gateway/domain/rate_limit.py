@@ -1,8 +1,8 @@
 """Rate limits of an account, a key or a channel: requests per minute, tokens per minute, concurrent requests.
 
 Rates use the generic cell rate algorithm (GCRA; ITU-T I.371, annex A). The whole state of a bucket is one float, its
-theoretical arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now``. A bucket whose
-``tat`` has passed is empty; the time by which ``tat`` is ahead of ``now`` is its debt. Every unit moves ``tat`` ahead
+theoretical arrival time (``tat``), in seconds of a monotonic clock that the caller passes as ``now_s``. A bucket whose
+``tat`` has passed is empty; the time by which ``tat`` is ahead of ``now_s`` is its debt. Every unit moves ``tat`` ahead
 by ``60 / limit`` seconds. A cost passes if the debt then is at most ``burst`` units. There are two exceptions: an empty
 bucket accepts a larger cost (``compute_wait_s``), and a correction may add to the debt (``correct_all``).
 
@@ -62,26 +62,26 @@ def compute_reserve(burst: int) -> int:
     return max(1, burst // 4) if burst > 1 else 0
 
 
-def compute_wait_s(tat: float, rate: tuple[int, int], cost: int, now: float) -> float:
+def compute_wait_s(tat: float, rate: tuple[int, int], cost: int, now_s: float) -> float:
     """Return the seconds until ``cost`` units would pass; 0 if they pass now. Changes nothing.
 
     ``rate`` is the limit and the burst. A cost of the burst or more passes only an empty bucket: a single large prompt
     passes, and is then a debt. A cost of 0 (not known yet) passes while the debt is at most the burst.
     """
-    if tat <= now:
+    if tat <= now_s:
         return 0.0
     limit, burst = rate
     headroom_s = (burst - cost) * MINUTE_S / limit if cost < burst else 0.0
-    wait = tat - now - headroom_s
+    wait = tat - now_s - headroom_s
     return wait if wait > _SLACK_S else 0.0
 
 
-def spend(tat: float, limit: int, cost: int, now: float) -> float:
+def spend(tat: float, limit: int, cost: int, now_s: float) -> float:
     """Return the bucket's ``tat`` after taking ``cost`` units; ``compute_wait_s`` says whether they may pass."""
-    return max(tat, now) + cost * MINUTE_S / limit
+    return max(tat, now_s) + cost * MINUTE_S / limit
 
 
-def change_limit(tat: float, old_limit: int, new_limit: int, now: float) -> float:
+def change_limit(tat: float, old_limit: int, new_limit: int, now_s: float) -> float:
     """Return the bucket's ``tat`` under ``new_limit``. A change never lengthens the wait.
 
     A raised limit keeps the units owed, so the wait shrinks: a limit raised from 1 to 100,000 must not leave a wait of
@@ -90,24 +90,24 @@ def change_limit(tat: float, old_limit: int, new_limit: int, now: float) -> floa
     """
     if new_limit <= old_limit:
         return tat
-    return now + (tat - now) * old_limit / new_limit
+    return now_s + (tat - now_s) * old_limit / new_limit
 
 
-def remaining(tat: float, limit: int, burst: int, now: float) -> int:
+def compute_remaining(tat: float, limit: int, burst: int, now_s: float) -> int:
     """Return the largest cost, up to the burst ``burst``, that would pass now."""
-    debt_s = tat - now - _SLACK_S
+    debt_s = tat - now_s - _SLACK_S
     if debt_s <= 0:
         return burst
     remaining_count = burst - debt_s * limit / MINUTE_S
     return int(remaining_count) if remaining_count > 0 else 0
 
 
-def reset_s(tat: float, now: float) -> float:
+def compute_reset_s(tat: float, now_s: float) -> float:
     """Return the seconds until the bucket is empty."""
-    return tat - now if tat > now else 0.0
+    return tat - now_s if tat > now_s else 0.0
 
 
-def retry_after_s(wait: float) -> int:
+def compute_retry_after_s(wait: float) -> int:
     """Return a wait for ``Retry-After``: whole seconds, rounded up, from 1 to 3,600."""
     return max(1, min(math.ceil(min(wait, MAX_RETRY_AFTER_S) - _SLACK_S), MAX_RETRY_AFTER_S))
 
@@ -143,17 +143,17 @@ class SubjectUse:
 
 
 class GcraBucket:
-    """The bucket for one rate of one subject. ``before`` is the ``tat`` before the last spend, for ``undo_spend``."""
+    """The bucket for one rate of one subject. ``undo_spend`` restores ``former_tat``, of before the last spend."""
 
-    __slots__ = ("before", "limit", "tat")
+    __slots__ = ("former_tat", "limit", "tat")
 
-    def __init__(self, limit: int, now: float) -> None:
-        self.tat = self.before = now
+    def __init__(self, limit: int, now_s: float) -> None:
+        self.tat = self.former_tat = now_s
         self.limit = limit
 
-    def set_limit(self, limit: int, now: float) -> None:
+    def set_limit(self, limit: int, now_s: float) -> None:
         if limit != self.limit:
-            self.tat = change_limit(self.tat, self.limit, limit, now)
+            self.tat = change_limit(self.tat, self.limit, limit, now_s)
             self.limit = limit
 
 
@@ -161,35 +161,35 @@ Rate = tuple[GcraBucket, int, int]
 """A bucket, its limit, and its burst."""
 
 
-def spend_all(rates: Iterable[Rate], cost: int, now: float) -> RateLimitWindow | None:
+def spend_all(rates: Iterable[Rate], cost: int, now_s: float) -> RateLimitWindow | None:
     """Take ``cost`` units from every bucket and return the strictest window.
 
     Return None, and take nothing, if one bucket refuses. The strictest window has the fewest units left; among equals,
-    the longest reset. The loop combines ``compute_wait_s``, ``spend`` and ``remaining``, because it runs for every rate
+    the longest reset. The loop combines ``compute_wait_s``, ``spend`` and ``compute_remaining``: it runs for every rate
     of every request.
     """
     cost_s = cost * MINUTE_S
     strictest_limit, min_remaining, latest_tat = 0, 0, 0.0
     for bucket, limit, burst in rates:
         tat = bucket.tat
-        new_tat = (tat if tat > now else now) + cost_s / limit  # noqa: FURB136 - max() is a call, for every bucket
-        debt_s = new_tat - now - _SLACK_S
+        new_tat = (tat if tat > now_s else now_s) + cost_s / limit  # noqa: FURB136 - max() is a call, for every bucket
+        debt_s = new_tat - now_s - _SLACK_S
         burst_left = burst
         if debt_s > 0:
             burst_left = int(burst - debt_s * limit / MINUTE_S)
             if burst_left <= 0:  # otherwise the debt, cost included, is below the burst: no need to check
-                if compute_wait_s(tat, (limit, burst), cost, now):
+                if compute_wait_s(tat, (limit, burst), cost, now_s):
                     undo_spend(rates, bucket)
                     return None
                 burst_left = 0
-        bucket.before, bucket.tat = tat, new_tat
+        bucket.former_tat, bucket.tat = tat, new_tat
         if (
             not strictest_limit
             or burst_left < min_remaining
             or (burst_left == min_remaining and (new_tat, -limit) > (latest_tat, -strictest_limit))
         ):
             strictest_limit, min_remaining, latest_tat = limit, burst_left, new_tat
-    return RateLimitWindow(strictest_limit, min_remaining, latest_tat - now)
+    return RateLimitWindow(strictest_limit, min_remaining, latest_tat - now_s)
 
 
 def undo_spend(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
@@ -197,10 +197,10 @@ def undo_spend(rates: Iterable[Rate], until: GcraBucket | None = None) -> None:
     for bucket, _, _ in rates:
         if bucket is until:
             return
-        bucket.tat = bucket.before
+        bucket.tat = bucket.former_tat
 
 
-def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
+def correct_all(rates: Iterable[Rate], tokens: int, now_s: float) -> None:
     """Add ``tokens``, the real units minus the estimate, to every bucket.
 
     If the estimate was too low, the difference becomes debt from now on. If it was too high, the debt shrinks, at most
@@ -210,9 +210,9 @@ def correct_all(rates: Iterable[Rate], tokens: int, now: float) -> None:
     """
     tokens_s = tokens * MINUTE_S
     for bucket, limit, _ in rates:
-        since = now if tokens > 0 and bucket.tat < now else bucket.tat
+        since = now_s if tokens > 0 and bucket.tat < now_s else bucket.tat
         tat = since + tokens_s / max(limit, bucket.limit)
-        bucket.tat = tat if tat > now else now  # noqa: FURB136
+        bucket.tat = tat if tat > now_s else now_s  # noqa: FURB136
 
 
 @frozen
@@ -248,7 +248,7 @@ class LimitExceeded:
         limit_name = self.what if self.limit != 1 else self.what.replace("s ", " ", 1)
         burst_text = f" ({self.burst} at once)" if self.burst is not None and self.burst < self.limit else ""
         limit = f"{self.limit} {limit_name}{burst_text}"
-        return f"{owner_text} limit of {limit} is reached; retry in {retry_after_s(self.wait_s)} s"
+        return f"{owner_text} limit of {limit} is reached; retry in {compute_retry_after_s(self.wait_s)} s"
 
 
 @attrs.define(eq=False)

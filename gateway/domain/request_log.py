@@ -26,7 +26,7 @@ ID_PREFIX = "req_"
 """The prefix of a request id; 24 hexadecimal digits follow."""
 MAX_ERROR_CHARS = 300
 MAX_ADAPTED_CHARS = 300
-SUCCESS = "ok"
+SUCCESS_CODE = "ok"
 """The code of a successful attempt. Every other code is an error's public code."""
 
 NO_CHANNEL = "-"

@@ -10,17 +10,17 @@ from typing import Literal, NamedTuple
 from gateway.domain.attribution import split_tags
 from gateway.domain.ledger import day_of
 from gateway.domain.request_log import RequestRecord, has_failed
-from gateway.domain.traffic import SUMS, Sums, TrafficLine, add_sums
+from gateway.domain.traffic import SUMMED_FIELDS, Sums, TrafficLine, add_sums
 from gateway.frozen import frozen
 
 SubjectKind = Literal["user", "session", "tag"]
 
-OTHER = ""
+OTHER_VALUES = ""
 """The value of the row that sums all values beyond ``attribution.max_values``; no user, session or tag is empty."""
 MAX_TAG_NAMES = 100
 """The maximum number of tag names that have sums on one day: clients may invent names."""
 
-_get_amounts = attrgetter(*SUMS[2:])
+_get_amounts = attrgetter(*SUMMED_FIELDS[2:])
 
 
 class SubjectGroup(NamedTuple):
@@ -39,7 +39,7 @@ class SubjectGroup(NamedTuple):
 
 
 class SubjectKey(NamedTuple):
-    """The key of a sum. ``value`` is the user, the session or the value of the tag; ``OTHER`` beyond the bound."""
+    """The key of a sum. ``value`` is the user, the session or the tag's value; ``OTHER_VALUES`` beyond the bound."""
 
     kind: SubjectKind
     name: str

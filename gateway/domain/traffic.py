@@ -26,15 +26,15 @@ TrafficAxis = Literal["day", "hour", "model", "key", "account", "status", "chann
 TrafficKey = tuple[int, int, int, int, str, str, int]
 """The key of a sum: span, first hour, account, key, model, channel, status."""
 Sums = tuple[int, ...]
-"""The amounts of a sum, in the order of ``SUMS``."""
-SUMS = (
+"""The amounts of a sum, in the order of ``SUMMED_FIELDS``."""
+SUMMED_FIELDS = (
     "requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms",
     "saved_nanos",
 )  # fmt: skip
 
 _UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "model_not_allowed", "model_not_priced"})
 _get_group_key = attrgetter("account_id", "key_id", "model", "channel", "status", "outcome", "error_code", "attempts")
-_get_amounts = attrgetter(*SUMS[2:])
+_get_amounts = attrgetter(*SUMMED_FIELDS[2:])
 
 
 @frozen

@@ -33,15 +33,15 @@ _OTHER_TOKENS = {
     "video_output": "video_output_nanos_per_million",
     "character": "character_nanos_per_million",
 }
-_SINGLE = {
+_FIELDS_PER_UNIT = {
     "image_output": "image_nanos",
     "second": "second_nanos",
     "request": "call_nanos",
     "web_search": "search_nanos",
     "file_search": "file_search_nanos",
 }
-_ALWAYS = frozenset({"prompt", "completion"})
-_LIKE = {
+_ALWAYS_LISTED_UNITS = frozenset({"prompt", "completion"})
+_FALLBACK_UNITS = {
     "input_cache_read": "prompt",
     "input_cache_write": "prompt",
     "input_cache_write_1h": "input_cache_write",
@@ -67,7 +67,7 @@ def list_unit_prices(price: Price | Tier, multiplier_ppm: int = ONE_PPM) -> dict
         per_token = per_unit / _MILLION
         prices = _multiply(price, _PER_TOKEN, per_token)
         if isinstance(price, Price):
-            prices |= _multiply(price, _OTHER_TOKENS, per_token) | _multiply(price, _SINGLE, per_unit)
+            prices |= _multiply(price, _OTHER_TOKENS, per_token) | _multiply(price, _FIELDS_PER_UNIT, per_unit)
         return prices
 
 
@@ -77,7 +77,7 @@ def _multiply(price: Price | Tier, fields: Mapping[str, str], factor: Decimal) -
     return {
         unit: amount * factor
         for unit, amount in amounts
-        if amount or unit in _ALWAYS or (amount is not None and unit in _LIKE)
+        if amount or unit in _ALWAYS_LISTED_UNITS or (amount is not None and unit in _FALLBACK_UNITS)
     }
 
 
@@ -106,7 +106,7 @@ def _list_cases(price: Price, multiplier_ppm: int) -> Iterable[dict[str, Decimal
 def _find_price(prices: UnitPrices, unit: str) -> Decimal:
     if unit in prices:
         return prices[unit]
-    return _find_price(prices, _LIKE[unit]) if unit in _LIKE else Decimal(0)
+    return _find_price(prices, _FALLBACK_UNITS[unit]) if unit in _FALLBACK_UNITS else Decimal(0)
 
 
 def build_prices(prices: UnitPrices) -> dict[str, str]:

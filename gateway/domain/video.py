@@ -190,7 +190,7 @@ class VideoJob:
         """The outcome of its request; None until the job has ended."""
         if self.state != "failed":
             return "completed" if self.state == "completed" else None
-        if self.error_code == CANCELLED.code:
+        if self.error_code == CANCELLED_ERROR.code:
             return "cancelled"
         if is_block_code(self.error_code):
             return "blocked"
@@ -240,16 +240,18 @@ class VideoError:
 BLOCKED_CODE = "content_policy_violation"
 FAILED_CODE = "upstream_error"
 """The provider failed to make the video."""
-SUBMIT_UNKNOWN = VideoError(
+SUBMIT_UNKNOWN_ERROR = VideoError(
     "submit_unknown", "It is unknown whether the provider accepted the job; the gateway does not submit a job twice"
 )
-INTERRUPTED = VideoError("interrupted", "The gateway was stopped before the provider was asked")
-TIMEOUT = VideoError("timeout", "The provider has not finished the job in time")
-CHANNEL_GONE = VideoError("channel_gone", "The channel on which the job was made is no more")
-CANCELLED = VideoError("cancelled", "The job was cancelled")
-ANSWER_UNUSABLE = "provider_answer_unusable"
+INTERRUPTED_ERROR = VideoError("interrupted", "The gateway was stopped before the provider was asked")
+TIMEOUT_ERROR = VideoError("timeout", "The provider has not finished the job in time")
+CHANNEL_GONE_ERROR = VideoError("channel_gone", "The channel on which the job was made is no more")
+CANCELLED_ERROR = VideoError("cancelled", "The job was cancelled")
+ANSWER_UNUSABLE_CODE = "provider_answer_unusable"
 """The code of a job whose provider repeatedly answers without a usable status."""
-CONTENT_LOST = VideoError("content_lost", "The provider finished the job, but its video could not be fetched in time")
+CONTENT_LOST_ERROR = VideoError(
+    "content_lost", "The provider finished the job, but its video could not be fetched in time"
+)
 
 
 @frozen

@@ -182,13 +182,13 @@ class PassthroughStream(StreamState):
     with a valid error event.
     """
 
-    __slots__ = ("_secrets", "_splitter", "_started", "events")
+    __slots__ = ("_has_started", "_secrets", "_splitter", "events")
 
     def __init__(self, secrets: Secrets) -> None:
         super().__init__()
         self._secrets = secrets
         self._splitter = sse.SseSplitter()
-        self._started = False
+        self._has_started = False
         self.events = 0
 
     @property
@@ -214,8 +214,8 @@ class PassthroughStream(StreamState):
     def _forward_event(self, event: bytes) -> bytes:
         if self.closed:
             return b""
-        if not self._started:
-            self._started = True
+        if not self._has_started:
+            self._has_started = True
             event = event.removeprefix(sse.BOM)
         if not (event.isascii() or sse.is_utf8(event)):
             return self._record_invalid_event("The provider sent an event that is not UTF-8")

@@ -18,13 +18,13 @@ class MediaCleanup:
     """Deletes media that are too old, or more than the limit of bytes.
 
     Args:
-        rules: returns the current limits of age and size.
+        find_rules: returns the current limits of age and size.
         clock: Unix seconds.
     """
 
-    def __init__(self, store: MediaStore, rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
+    def __init__(self, store: MediaStore, find_rules: Callable[[], MediaRules], clock: Callable[[], float]) -> None:
         self._store = store
-        self._rules = rules
+        self._find_rules = find_rules
         self._clock = clock
 
     async def run(self) -> None:
@@ -34,7 +34,7 @@ class MediaCleanup:
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def sweep(self) -> None:
-        rules = self._rules()
+        rules = self._find_rules()
         result = await self._store.sweep(before_s=self._clock() - rules.max_age_s, max_bytes=rules.max_bytes)
         if result.files:
             log.info("media_swept", files=result.files, bytes=result.freed_bytes)

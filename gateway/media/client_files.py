@@ -50,27 +50,27 @@ class ClientFiles:
     """The files of all accounts.
 
     Args:
-        rules: returns the current limits.
-        expiry: the clock for deleting records.
+        find_rules: returns the current limits.
+        expiry_clock: the clock for deleting records.
     """
 
     def __init__(
         self,
         store: ClientFileRepository,
         folder: FileStore,
-        rules: Callable[[], FileRules],
+        find_rules: Callable[[], FileRules],
         clock: Callable[[], float],
-        expiry: Callable[[], float],
+        expiry_clock: Callable[[], float],
     ) -> None:
-        self._expiry = expiry
+        self._expiry_clock = expiry_clock
         self.store = store
         self.folder = folder
-        self._rules = rules
+        self._find_rules = find_rules
         self._clock = clock
 
     @property
     def rules(self) -> FileRules:
-        return self._rules()
+        return self._find_rules()
 
     @property
     def now_ms(self) -> int:
@@ -130,7 +130,7 @@ class ClientFiles:
 
     async def sweep(self) -> None:
         """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads."""
-        now_ms = int(self._expiry() * _SECOND_MS)
+        now_ms = int(self._expiry_clock() * _SECOND_MS)
         try:
             rows = await self.store.sweep_files(now_ms, now_ms - _UPLOAD_LIFETIME_MS)
             result = await self.folder.sweep(await self.store.list_kept_ids())

@@ -24,7 +24,7 @@ from gateway.media.word_filter import WordList, check_body
 from gateway.proxy import forward
 from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.failover import Proxy
-from gateway.proxy.forward import MAX_ERROR_BYTES, OK, OpenedStream, ProviderAnswer, open_provider_stream
+from gateway.proxy.forward import MAX_ERROR_BYTES, OK_STATUSES, OpenedStream, ProviderAnswer, open_provider_stream
 from gateway.request_context import RequestContext
 from gateway.routing.target import Attempt
 from gateway.upstream.interface import HttpClient
@@ -238,7 +238,7 @@ class ImageService:
         secrets = attempt.channel.secrets
         response = await self._upstream.send(attempt.build_provider_request(provider_request))
         try:
-            if response.status in OK:
+            if response.status in OK_STATUSES:
                 raw = await response.read(MAX_ANSWER_BYTES)
                 check_parts(raw)
                 return raw

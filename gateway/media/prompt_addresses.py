@@ -25,8 +25,8 @@ MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_ADDRESSES = 20
 """Maximum of URLs per request: the number of images that one request to Bedrock may have."""
 _MAX_PARALLEL_FETCHES = 4
-_IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_SUBJECT = "The request with the files at its addresses"
+_IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_REQUEST_SUBJECT = "The request with the files at its addresses"
 
 
 class PromptAddresses:
@@ -91,7 +91,7 @@ class PromptAddresses:
             return FetchedMedia(error=f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
         head = raw[:SNIFF_BYTES]
         media_type = sniff_image(head) if address.kind == "image" else find_type(urlsplit(address.url).path, head)
-        if address.kind == "image" and media_type not in _IMAGES:
+        if address.kind == "image" and media_type not in _IMAGE_TYPES:
             return FetchedMedia(error="it is not a PNG, JPEG, GIF or WebP image")
         data = await run_by_size(len(raw), encode, raw)
         return FetchedMedia(media_type or "", raw if str(media_type).startswith("text/") else b"", data)
@@ -107,7 +107,7 @@ class PromptAddresses:
                 size += len(piece)
                 if size > MAX_FILE_BYTES:
                     return None
-                memory_loan.take(3 * len(piece), _SUBJECT, address.param)
+                memory_loan.take(3 * len(piece), _REQUEST_SUBJECT, address.param)
                 pieces.append(piece)
         finally:
             response.close()

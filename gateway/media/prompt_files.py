@@ -4,7 +4,7 @@ import base64
 
 from gateway.domain.media import SNIFF_BYTES
 from gateway.errors import NotFound, RequestTooLarge
-from gateway.formats.references.prompt_files import NamedFile, find_type, list_files, put_file
+from gateway.formats.references.prompt_files import NamedFile, find_type, inline_file, list_files
 from gateway.formats.wire.request_body import Body
 from gateway.large_work import run_in_thread
 from gateway.media.client_files import ClientFiles
@@ -15,7 +15,7 @@ FILE_ID_KEY = b'"file_id"'
 """A body without these bytes references no file."""
 
 
-async def put_files(
+async def inline_files(
     files: ClientFiles, account_id: int, body: Body, memory_loan: Loan, *, size: int, limit: int
 ) -> int:
     """Replace file ids in ``body``, which has ``size`` bytes, by the account's files; return the new size.
@@ -24,11 +24,13 @@ async def put_files(
     use the memory, ``StoreUnavailable``.
     """
     for named_file in list_files(body):
-        size += await _put_file(files, account_id, named_file, memory_loan, room=limit - size)
+        size += await _inline_file(files, account_id, named_file, memory_loan, room=limit - size)
     return size
 
 
-async def _put_file(files: ClientFiles, account_id: int, named_file: NamedFile, memory_loan: Loan, *, room: int) -> int:
+async def _inline_file(
+    files: ClientFiles, account_id: int, named_file: NamedFile, memory_loan: Loan, *, room: int
+) -> int:
     try:
         file = await files.get(named_file.id, account_id)
         size = -(-file.bytes // 3) * 4
@@ -40,7 +42,7 @@ async def _put_file(files: ClientFiles, account_id: int, named_file: NamedFile, 
         error.param = named_file.param
         raise
     head, data = await run_in_thread(_encode, await read_all(media))
-    put_file(named_file, file.filename, find_type(file.filename, head), data)
+    inline_file(named_file, file.filename, find_type(file.filename, head), data)
     return size
 
 

@@ -22,9 +22,9 @@ from gateway.errors import InvalidRequest, SensitiveWords
 if TYPE_CHECKING:
     from ahocorasick_rs import AhoCorasick
 
-MAX_CHECKED = 65_536
-"""Maximum of characters checked per request. Each JSON value counts as ``_VALUE`` more."""
-_VALUE = 16
+MAX_CHECKED_CHARS = 65_536
+"""Maximum of characters checked per request. Each JSON value counts as ``_CHARS_PER_VALUE`` more."""
+_CHARS_PER_VALUE = 16
 
 
 def _find_runs(characters: str) -> re.Pattern[str]:
@@ -167,18 +167,18 @@ def check_prompt(words: WordList | None, prompt: str, param: str = "prompt") -> 
 def check_body(words: WordList | None, body: Mapping[str, Any]) -> None:
     """Check every text in a request's body, except the model's name and images in base64.
 
-    Raises ``SensitiveWords``, or ``InvalidRequest`` for more text than ``MAX_CHECKED``; both name the field.
+    Raises ``SensitiveWords``, or ``InvalidRequest`` for more text than ``MAX_CHECKED_CHARS``; both name the field.
     """
     if words is None or not len(words):
         return
-    room = MAX_CHECKED
+    room = MAX_CHECKED_CHARS
     for name, value in body.items():
         if name == "model":
             continue
         for text in _find_texts(value):
-            room -= _VALUE + len(text)
+            room -= _CHARS_PER_VALUE + len(text)
             if room < 0:
-                raise InvalidRequest(f"The request has more than {MAX_CHECKED:,} characters of text", param=name)
+                raise InvalidRequest(f"The request has more than {MAX_CHECKED_CHARS:,} characters of text", param=name)
             check_prompt(words, text, name)
 
 

@@ -9,7 +9,7 @@ and that ``base_url``. Fast mode (``speed``) and inference in one country (``inf
 import attrs
 
 from gateway.providers.base import COUNT_TOKENS, MESSAGES, Body, Provider
-from gateway.providers.priced_fields import BETA, COMMON_FIELDS
+from gateway.providers.priced_fields import BETA_HEADER, COMMON_FIELDS
 from gateway.providers.quirks import hash_user
 
 _hash_user_id = hash_user(256, "user_id")
@@ -35,5 +35,5 @@ ANTHROPIC = Provider(
     endpoints=(attrs.evolve(MESSAGES, quirks=(hash_metadata_user,)), COUNT_TOKENS),
     sign=_sign,
     models_path="/models?limit=1000",
-    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", "fallbacks", "billing_policy", BETA},
+    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", "fallbacks", "billing_policy", BETA_HEADER},
 )

@@ -11,7 +11,7 @@ provider "bedrock_converse".
 """
 
 from gateway.providers.base import CHAT, MESSAGES, RESPONSES, Endpoint, Provider, sign_bearer
-from gateway.providers.priced_fields import BETA, COMMON_FIELDS
+from gateway.providers.priced_fields import BETA_HEADER, COMMON_FIELDS
 from gateway.providers.quirks import leave_out_billing_line
 
 _CLAUDE_MODELS = "anthropic.*"
@@ -40,5 +40,5 @@ BEDROCK = Provider(
         Endpoint("openai_responses", RESPONSES.path, models=_OTHER_MODELS),
     ),
     sign=_sign,
-    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", BETA},
+    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", BETA_HEADER},
 )

@@ -8,7 +8,7 @@ inference-docs.cerebras.ai/resources/openai, .../api-reference/completions. Cere
 from gateway.providers.base import CHAT, COMPLETIONS, Body, Endpoint, Provider
 from gateway.providers.efforts import ORDINARY_EFFORTS, EffortsByModel, fit_effort
 from gateway.providers.message_order import four_stops
-from gateway.providers.quirks import DROP_FOREIGN, developer_as_system, drop
+from gateway.providers.quirks import DROP_UNKNOWN_FIELDS, developer_as_system, drop
 
 _drop_penalties = drop("frequency_penalty", "presence_penalty", "logit_bias")
 
@@ -38,7 +38,7 @@ CEREBRAS = Provider(
                 developer_as_system,
                 fit_effort(*_EFFORTS),
                 four_stops,
-                *DROP_FOREIGN,
+                *DROP_UNKNOWN_FIELDS,
             ),
         ),
         Endpoint("openai_completions", COMPLETIONS.path, quirks=(_drop_penalties,)),

@@ -5,7 +5,7 @@ here: the server may be a gateway to several vendors (``fallbacks``: docs.litell
 """
 
 from gateway.providers import base
-from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING
+from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING_FIELDS
 
 ENDPOINTS = (
     base.CHAT,
@@ -22,7 +22,7 @@ ENDPOINTS = (
     base.VIDEOS,
     base.REALTIME,
 )
-PRICED_FIELDS = COMMON_FIELDS | ROUTING | {"fallbacks", "search_parameters", "enable_search", "speed"}
+PRICED_FIELDS = COMMON_FIELDS | ROUTING_FIELDS | {"fallbacks", "search_parameters", "enable_search", "speed"}
 
 CUSTOM = base.Provider(
     slug="custom", title="Any OpenAI-compatible server", endpoints=ENDPOINTS, priced_fields=PRICED_FIELDS

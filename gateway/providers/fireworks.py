@@ -9,7 +9,7 @@ import attrs
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Provider
 from gateway.providers.efforts import EFFORTS_WITH_NONE, fit_effort
 from gateway.providers.message_order import four_stops
-from gateway.providers.quirks import DROP_FOREIGN
+from gateway.providers.quirks import DROP_UNKNOWN_FIELDS
 
 FIREWORKS = Provider(
     slug="fireworks",
@@ -17,7 +17,7 @@ FIREWORKS = Provider(
     base_url="https://api.fireworks.ai/inference/v1",
     env_key="FIREWORKS_API_KEY",
     endpoints=(
-        attrs.evolve(CHAT, quirks=(fit_effort((r".*", EFFORTS_WITH_NONE)), four_stops, *DROP_FOREIGN)),
+        attrs.evolve(CHAT, quirks=(fit_effort((r".*", EFFORTS_WITH_NONE)), four_stops, *DROP_UNKNOWN_FIELDS)),
         MESSAGES,
         EMBEDDINGS,
         COMPLETIONS,

@@ -11,7 +11,7 @@ from gateway.providers.base import CHAT, RESPONSES, SPEECH, TRANSCRIPTIONS, TRAN
 from gateway.providers.efforts import ORDINARY_EFFORTS, EffortsByModel, fit_effort, fit_reasoning
 from gateway.providers.message_order import four_stops
 from gateway.providers.priced_fields import COMMON_FIELDS
-from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_in_messages, request_timestamps
+from gateway.providers.quirks import DROP_EXTENSIONS, drop, drop_empty, drop_from_messages, request_timestamps
 
 _EFFORTS: EffortsByModel = (
     (r".*qwen.*", ("none", "default")),
@@ -33,7 +33,7 @@ GROQ = Provider(
             quirks=(
                 drop("logit_bias"),
                 drop_empty("logprobs", "top_logprobs", "n"),
-                drop_in_messages("name"),
+                drop_from_messages("name"),
                 *DROP_EXTENSIONS,
                 fit_effort(*_EFFORTS),
                 four_stops,

@@ -9,7 +9,7 @@ import attrs
 from gateway.providers.base import CHAT, COMPLETIONS, EMBEDDINGS, Provider
 from gateway.providers.efforts import ORDINARY_EFFORTS, disable_template_thinking, fit_effort
 from gateway.providers.message_order import fit_turns
-from gateway.providers.quirks import DROP_FOREIGN
+from gateway.providers.quirks import DROP_UNKNOWN_FIELDS
 
 NVIDIA = Provider(
     slug="nvidia",
@@ -18,7 +18,8 @@ NVIDIA = Provider(
     env_key="NVIDIA_API_KEY",
     endpoints=(
         attrs.evolve(
-            CHAT, quirks=(disable_template_thinking, fit_effort((r".*", ORDINARY_EFFORTS)), fit_turns, *DROP_FOREIGN)
+            CHAT,
+            quirks=(disable_template_thinking, fit_effort((r".*", ORDINARY_EFFORTS)), fit_turns, *DROP_UNKNOWN_FIELDS),
         ),
         COMPLETIONS,
         EMBEDDINGS,

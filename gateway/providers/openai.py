@@ -66,8 +66,13 @@ GPT_IMAGES = (
 """Capabilities of its image models."""
 
 _VIDEO_MODELS = ("sora-*",)
-_SORA = Capability("sora-2*", sizes=("720x1280", "1280x720"), seconds=(4, 8, 12), references=True, remixes=True)
-SORA = (_SORA, attrs.evolve(_SORA, name="sora-2-pro*", sizes=("720x1280", "1280x720", "1024x1792", "1792x1024")))
+_SORA_CAPABILITY = Capability(
+    "sora-2*", sizes=("720x1280", "1280x720"), seconds=(4, 8, 12), references=True, remixes=True
+)
+SORA_CAPABILITIES = (
+    _SORA_CAPABILITY,
+    attrs.evolve(_SORA_CAPABILITY, name="sora-2-pro*", sizes=("720x1280", "1280x720", "1024x1792", "1792x1024")),
+)
 """Capabilities of its video models."""
 
 OPENAI = base.Provider(
@@ -96,5 +101,5 @@ OPENAI = base.Provider(
         attrs.evolve(base.VIDEOS, models=_VIDEO_MODELS),
         attrs.evolve(base.REALTIME, models=("*realtime*",)),
     ),
-    capabilities=(*GPT_IMAGES, *SORA),
+    capabilities=(*GPT_IMAGES, *SORA_CAPABILITIES),
 )

@@ -25,7 +25,7 @@ from gateway.providers.anthropic import hash_metadata_user
 from gateway.providers.efforts import ORDINARY_EFFORTS, fit_effort, reasoning_none
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES
 from gateway.providers.message_order import fit_turns, four_stops
-from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING
+from gateway.providers.priced_fields import COMMON_FIELDS, ROUTING_FIELDS
 from gateway.providers.quirks import hash_user, leave_out_billing_line
 
 _hash_user = hash_user(128, "user", "safety_identifier")
@@ -93,7 +93,7 @@ OPENROUTER = base.Provider(
         *(_build_capability(glob, edits=False, max_n=MAX_IMAGES) for glob in _MULTI_IMAGE_MODELS),
         *(_build_capability(glob, edits=False) for glob in _IMAGE_ONLY_MODELS),
     ),
-    priced_fields=COMMON_FIELDS | ROUTING | {"speed"},
+    priced_fields=COMMON_FIELDS | ROUTING_FIELDS | {"speed"},
     priced_variant=re.compile(r":(?:online|nitro|floor|exacto)(?![^:@])|@preset(?=/)"),
     substitutes=True,
     reports_cost=True,

@@ -10,13 +10,16 @@ import attrs
 
 from gateway.providers.base import CHAT, Endpoint, Provider
 from gateway.providers.priced_fields import COMMON_FIELDS
-from gateway.providers.quirks import DROP_FOREIGN
+from gateway.providers.quirks import DROP_UNKNOWN_FIELDS
 
 PERPLEXITY = Provider(
     slug="perplexity",
     title="Perplexity",
     base_url="https://api.perplexity.ai/router/v1",
     env_key="PERPLEXITY_API_KEY",
-    endpoints=(attrs.evolve(CHAT, quirks=(*DROP_FOREIGN,)), Endpoint("openai_responses", "/v1/responses", rooted=True)),
+    endpoints=(
+        attrs.evolve(CHAT, quirks=(*DROP_UNKNOWN_FIELDS,)),
+        Endpoint("openai_responses", "/v1/responses", rooted=True),
+    ),
     priced_fields=COMMON_FIELDS | {"preset", "models"},
 )

@@ -20,16 +20,16 @@ from gateway.wording import fold_name
 
 COMMON_FIELDS = frozenset({"service_tier", "serviceTier", "web_search_options", TOOLS})
 """Priced fields of most vendors. ``tools`` represents the tools that the vendor executes and bills."""
-BETA = "anthropic-beta"
+BETA_HEADER = "anthropic-beta"
 """Represents the features that a client requests in Anthropic's header of this name."""
-ROUTING = frozenset({"models", "route", "preset", "provider", "plugins"})
+ROUTING_FIELDS = frozenset({"models", "route", "preset", "provider", "plugins"})
 """OpenRouter's other fields: openrouter.ai/docs/guides/routing (model fallbacks, provider selection), .../presets and
 .../plugins.
 """
 
-PRICED_FIELDS = COMMON_FIELDS | ROUTING | {
-    BETA, "billing_policy", "compound_custom", "enable_code_interpreter", "enable_search", "fallbacks", "inference_geo",
-    "search_parameters", "search_settings", "speed", "web_search",
+PRICED_FIELDS = COMMON_FIELDS | ROUTING_FIELDS | {
+    BETA_HEADER, "billing_policy", "compound_custom", "enable_code_interpreter", "enable_search", "fallbacks",
+    "inference_geo", "search_parameters", "search_settings", "speed", "web_search",
 }  # fmt: skip
 """All vendors' priced fields: a request without any of them needs no further check."""
 

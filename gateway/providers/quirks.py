@@ -83,7 +83,7 @@ def request_timestamps(fields: Body, _model: str) -> None:
         fields["response_format"] = "verbose_json"
 
 
-def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
+def drop_from_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
     """Return a quirk that drops ``fields`` from all messages, or from those with one of ``roles`` if any are given."""
 
     def change(message: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def drop_in_messages(*fields: str, roles: tuple[str, ...] = ()) -> Quirk:
     return _change_messages(change)
 
 
-def drop_in_calls(*fields: str) -> Quirk:
+def drop_from_calls(*fields: str) -> Quirk:
     """Return a quirk that drops ``fields`` from tool calls in messages."""
 
     def change_call(call: Any) -> Any:
@@ -190,15 +190,15 @@ tool calls too (``litellm/types/utils.py``, ``Message``; BerriAI/litellm, issue 
 """
 EXTENSIONS = ("reasoning_content", "reasoning", "reasoning_details", "images", *LITELLM_FIELDS)
 
-DROP_FOREIGN: tuple[Quirk, ...] = (
-    drop_in_messages("reasoning_details", "images", "annotations", *LITELLM_FIELDS, roles=("assistant",)),
-    drop_in_calls("extra_content", "cache_control", "index", LITELLM_FIELDS[0]),
+DROP_UNKNOWN_FIELDS: tuple[Quirk, ...] = (
+    drop_from_messages("reasoning_details", "images", "annotations", *LITELLM_FIELDS, roles=("assistant",)),
+    drop_from_calls("extra_content", "cache_control", "index", LITELLM_FIELDS[0]),
 )
 """For vendors that reject unknown fields but accept their own models' reasoning in the history."""
 
 DROP_EXTENSIONS: tuple[Quirk, ...] = (
-    drop_in_messages(*EXTENSIONS, roles=("assistant",)),
-    DROP_FOREIGN[1],
+    drop_from_messages(*EXTENSIONS, roles=("assistant",)),
+    DROP_UNKNOWN_FIELDS[1],
     fit_call_ids(f".{{0,{_MAX_ID_CHARS}}}", _MAX_ID_CHARS),
 )
 """For vendors that reject the extensions that other providers and this gateway add to assistant messages: a chat's

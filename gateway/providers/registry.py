@@ -10,7 +10,7 @@ from gateway.providers.base import Provider
 FIRST_SLUGS = ("openai", "anthropic", "gemini", "openrouter")
 LAST_SLUGS = ("custom", "demo")
 """Slugs at the end of the list. Vendors of neither tuple are in between, in alphabetical order."""
-LOCAL = ("llama_cpp", "lm_studio", "ollama", "vllm")
+LOCAL_SLUGS = ("llama_cpp", "lm_studio", "ollama", "vllm")
 """Model servers on the operator's own machine."""
 _SHARED_MODULES = frozenset(
     {"base", "efforts", "hosted_tools", "message_order", "priced_fields", "quirks", "registry", "sigv4"}

@@ -10,7 +10,7 @@ import attrs
 from gateway.domain.capability import Capability
 from gateway.providers import base
 from gateway.providers.efforts import EFFORTS_WITH_NONE, fit_effort, reasoning_disabled
-from gateway.providers.quirks import DROP_FOREIGN, drop, request_timestamps
+from gateway.providers.quirks import DROP_UNKNOWN_FIELDS, drop, request_timestamps
 
 
 def _shape_images(body: base.Body, _model: str) -> None:
@@ -27,7 +27,9 @@ TOGETHER = base.Provider(
     base_url="https://api.together.ai/v1",
     env_key="TOGETHER_API_KEY",
     endpoints=(
-        attrs.evolve(base.CHAT, quirks=(fit_effort((r".*", EFFORTS_WITH_NONE)), reasoning_disabled, *DROP_FOREIGN)),
+        attrs.evolve(
+            base.CHAT, quirks=(fit_effort((r".*", EFFORTS_WITH_NONE)), reasoning_disabled, *DROP_UNKNOWN_FIELDS)
+        ),
         base.EMBEDDINGS,
         base.COMPLETIONS,
         base.RERANK,

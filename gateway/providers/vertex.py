@@ -27,7 +27,7 @@ from gateway.errors import ProviderAuthError
 from gateway.formats.wire.json_values import list_objects
 from gateway.providers.base import Body, Endpoint, Provider, sign_bearer
 from gateway.providers.gemini import IMAGE_MODELS, IMAGES, VIDEO_MODELS, VIDEOS
-from gateway.providers.priced_fields import BETA, COMMON_FIELDS
+from gateway.providers.priced_fields import BETA_HEADER, COMMON_FIELDS
 
 LIFETIME_S = 3_600
 """The longest that google.aip.dev/auth/4111 allows."""
@@ -123,5 +123,5 @@ VERTEX = Provider(
     sign_at=sign_at,
     models_path=None,
     capabilities=(*IMAGES, *VIDEOS),
-    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", BETA},
+    priced_fields=COMMON_FIELDS | {"speed", "inference_geo", BETA_HEADER},
 )

@@ -13,7 +13,7 @@ from gateway.request_context import RequestContext
 
 Phase = Literal["reading", "waiting", "streaming"]
 """``reading``: the body is being read. ``waiting``: for a provider. ``streaming``: the client gets the answer."""
-MOST_LISTED = 1_000
+MAX_LISTED = 1_000
 """Maximum length of a list, which then has the oldest requests."""
 
 
@@ -53,11 +53,11 @@ class ActiveRequests:
         return request_call
 
     def list_calls(self, scope: int | None) -> list[ActiveRequest]:
-        """Return the requests of the account ``scope``, or of all accounts; at most ``MOST_LISTED``."""
+        """Return the requests of the account ``scope``, or of all accounts; at most ``MAX_LISTED``."""
         matching_calls = (
             call for call in self.calls.values() if scope is None or call.context.caller.account.id == scope
         )
-        return list(islice(matching_calls, MOST_LISTED))
+        return list(islice(matching_calls, MAX_LISTED))
 
     def list_session(self, account_id: int, session: str) -> list[ActiveRequest]:
         """Return the requests of a session."""

@@ -49,7 +49,7 @@ RETRY_WAIT_S = 1.0
 """Maximum wait of a retry for the retry budget. After it the client gets the error."""
 RETRY_CHECK_S = 0.01
 """Interval at which a waiting retry checks the retry budget."""
-CROWD = 20
+CROWDED_WAITS = 20
 """Number of waiting retries above which the interval grows in proportion, to limit the load of the event loop."""
 _PREFIX_CHARS = len(ID_PREFIX)
 
@@ -272,7 +272,7 @@ class Attempts:
             while not (isinstance(error, UnsupportedByProvider) or proxy.load_balancer.may_retry()):
                 if proxy.broken_off or loop.time() >= ends_at or not targets.is_any_open:
                     return False
-                await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWD), ends_at - loop.time()))
+                await asyncio.sleep(min(RETRY_CHECK_S * max(1.0, proxy.waiting / CROWDED_WAITS), ends_at - loop.time()))
             if targets.pause_s:
                 await asyncio.sleep(targets.pause_s)
         finally:

@@ -33,10 +33,10 @@ from gateway.routing.target import Attempt, Packed, Target, find_answering_model
 from gateway.upstream.interface import HttpResponse
 
 MAX_ERROR_BYTES = 64 * 1024
-OK = range(200, 300)
+OK_STATUSES = range(200, 300)
 _NOT_FOUND, _NOT_ALLOWED = 404, 405
-_CHAT: tuple[Wire, ...] = ("openai_chat",)
-_NO_COUNT = frozenset({404, 405, 501})
+_CHAT_WIRES: tuple[Wire, ...] = ("openai_chat",)
+_NO_COUNT_STATUSES = frozenset({404, 405, 501})
 """HTTP statuses that mean that a server cannot count tokens."""
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
@@ -74,7 +74,7 @@ async def _send(proxy: Proxy, attempt: Attempt) -> HttpResponse:
         else attempt.build_request(inference)
     )
     response = attempt.response = await proxy.client.send(request)
-    if response.status not in OK:
+    if response.status not in OK_STATUSES:
         attempt.pending = False
         raise await _parse_error_response(proxy, response, attempt)
     if inference.stream and attempt.translator.mode.binary:
@@ -96,7 +96,7 @@ async def _parse_error_response(proxy: Proxy, response: HttpResponse, attempt: A
 def _is_optional(target: Target) -> bool:
     """Return whether the endpoint is optional: the provider's chat endpoint serves the same requests."""
     provider = PROVIDERS[target.channel.provider]
-    return target.endpoint.wire in OPTIONAL_WIRES and provider.find_endpoint(_CHAT, target.model) is not None
+    return target.endpoint.wire in OPTIONAL_WIRES and provider.find_endpoint(_CHAT_WIRES, target.model) is not None
 
 
 def _is_path_missing(status: int, raw: bytes, attempt: Attempt) -> bool:
@@ -131,7 +131,7 @@ async def _count_or_estimate(answer: Awaitable[ProviderAnswer], inference: Infer
     try:
         return await answer
     except ProviderRejected as error:
-        if error.status not in _NO_COUNT:
+        if error.status not in _NO_COUNT_STATUSES:
             raise
     return await _estimate(inference)
 
@@ -179,7 +179,7 @@ async def _open_several(proxy: Proxy, attempt: Attempt, inference: InferenceRequ
 
 async def _send_one(proxy: Proxy, attempt: Attempt, packed: Packed) -> HttpResponse:
     response = await proxy.client.send(attempt.build_request(attempt.translator.inference, packed))
-    if response.status not in OK:
+    if response.status not in OK_STATUSES:
         attempt.pending = False
         try:
             raise await _parse_error_response(proxy, response, attempt)

@@ -69,7 +69,7 @@ class IdempotencyService:
         if earlier_record.state == "running" and (
             earlier_record.owner != self._owner or earlier_record.request_id in self._running_ids
         ):
-            raise _make_running()
+            raise _make_running_error()
         if earlier_record.state == "answered" and not earlier_record.status:
             raise IdempotencyConflict(
                 "The request of this Idempotency-Key was answered, and its answer was too large to be kept",
@@ -88,7 +88,7 @@ class IdempotencyService:
             if not is_taken:
                 self._running_ids.discard(own_record.request_id)
         if not is_taken:
-            raise _make_running()
+            raise _make_running_error()
 
     async def record_answer(self, own_record: IdempotencyRecord, *, status: int, media_type: str, body: bytes) -> None:
         """Record the answer. Never raises: the client gets its answer even if recording fails."""
@@ -111,17 +111,17 @@ class IdempotencyService:
         await self._store_record(self._store.forget_replay, own_record)
 
     async def _store_record(
-        self, verb: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord
+        self, store_change: Callable[[IdempotencyRecord], Awaitable[None]], replay: IdempotencyRecord
     ) -> None:
         try:
-            await verb(replay)
+            await store_change(replay)
         except StoreUnavailable as fault:
             log.warning("idempotency_record_not_stored", request_id=replay.request_id, error=fault.message)
         finally:
             self._running_ids.discard(replay.request_id)
 
 
-def _make_running() -> IdempotencyConflict:
+def _make_running_error() -> IdempotencyConflict:
     return IdempotencyConflict(
         "A request with this Idempotency-Key is being answered right now", param="Idempotency-Key", retry_after_s=1
     )

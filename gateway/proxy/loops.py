@@ -32,7 +32,7 @@ _INNER_FIELDS = frozenset({"content", "parts", "tool_calls", "functionCall", "fu
 """Fields with parts of a message. The arguments of tools stay as they are: an ``id`` in them is what the tool gets."""
 _OTHER_FIELDS = frozenset({"previous_response_id", "conversation", "response_format", "generationConfig", "seed"})
 """Fields beside the prompt in which requests for other answers differ."""
-_UNANSWERED = frozenset({"refused", "failed", "blocked", "interrupted", "cancelled"})
+_UNANSWERED_OUTCOMES = frozenset({"refused", "failed", "blocked", "interrupted", "cancelled"})
 
 
 class LoopGuard:
@@ -86,7 +86,7 @@ class LoopGuard:
         times = self._times_by_digest.get(digest)
         if times is None or then not in times or record is None:
             return
-        if record.outcome in _UNANSWERED or record.first_byte_ms is None:
+        if record.outcome in _UNANSWERED_OUTCOMES or record.first_byte_ms is None:
             times.remove(then)
             if not times:
                 del self._times_by_digest[digest]

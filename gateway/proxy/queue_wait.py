@@ -16,7 +16,7 @@ from typing import Protocol
 import attrs
 
 from gateway.proxy.client_stream import ClientStream
-from gateway.proxy.stream import EVENTS, KEEPALIVE_AFTER_S
+from gateway.proxy.stream import EVENT_STREAM_TYPE, KEEPALIVE_AFTER_S
 from gateway.request_context import RequestContext
 from gateway.routing.channel_queue import Ticket
 from gateway.routing.load_balancer import LoadBalancer
@@ -121,7 +121,7 @@ class QueueWait:
         if not ctx.reported_place:
             ctx.first_byte_at = asyncio.get_running_loop().time()
         ctx.reported_place, self._reported_at = place, now
-        client.open(EVENTS, b": queued %d\n\n" % place)
+        client.open(EVENT_STREAM_TYPE, b": queued %d\n\n" % place)
 
     def _use_place(self, answer_id: str, now_s: int) -> Attempt | None:
         """Start the attempt in the place that was given. None without one, or if the channel has failed since."""

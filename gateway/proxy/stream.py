@@ -28,7 +28,7 @@ from gateway.request_context import RequestContext
 from gateway.upstream.interface import HttpResponse, PumpResult
 from gateway.upstream.large_answers import READING, ReadingShare
 
-EVENTS = "text/event-stream; charset=utf-8"
+EVENT_STREAM_TYPE = "text/event-stream; charset=utf-8"
 KEEPALIVE_AFTER_S = 15.0
 """Silence after which the client gets a comment, to keep proxies from closing the connection after 30 or 60 seconds."""
 MAX_HELD_BYTES = 64 * 1024
@@ -335,9 +335,9 @@ class OpenStream:
                 self._last += await provider.finish()
                 provider.record_first([self._last])
             provider.response.finish()
-        except GatewayError as met:
-            error = met if isinstance(met, ProviderError) else _wrap_own_error(met)
-            self._write_error(met, error)
+        except GatewayError as caught_error:
+            error = caught_error if isinstance(caught_error, ProviderError) else _wrap_own_error(caught_error)
+            self._write_error(caught_error, error)
         finally:
             if provider.share is not None:
                 provider.share.resize(0)
@@ -358,7 +358,7 @@ class OpenStream:
         held_chunks.clear()
         if self._transform.closed:
             self._last, first = (rest, first) if rest else (first, b"")
-        self._client_stream.open(self._sound_type or EVENTS, first)
+        self._client_stream.open(self._sound_type or EVENT_STREAM_TYPE, first)
         self._ctx.first_byte_at = self._timeouts.written_at = self._time()
         self._timeouts.set_timer()
 
@@ -424,34 +424,37 @@ class OpenStream:
         else:
             self._client_stream.write(out, None)
 
-    def _write_error(self, met: GatewayError, error: ProviderError) -> None:
+    def _write_error(self, caught_error: GatewayError, error: ProviderError) -> None:
         """Add the error event to the output, and set the error in the transform, whose usage depends on it."""
         if self._sound_type is None:
-            self._client_stream.add_doc_url(met)
-            error_event = self._transform.write_error(met, self._ctx.id)
-            self._last += error_event or build_error_event(met, self._ctx.id, self._ctx.operation)
+            self._client_stream.add_doc_url(caught_error)
+            error_event = self._transform.write_error(caught_error, self._ctx.id)
+            self._last += error_event or build_error_event(caught_error, self._ctx.id, self._ctx.operation)
         if self._transform.error is None:
             self._transform.error = error
-        drop_frames(met)
+        drop_frames(caught_error)
 
 
 async def end_open_stream(
-    met: GatewayError, ctx: RequestContext, client_stream: ClientStream, settle: Callable[[GatewayError | None], None]
+    caught_error: GatewayError,
+    ctx: RequestContext,
+    client_stream: ClientStream,
+    settle: Callable[[GatewayError | None], None],
 ) -> ProviderError:
-    """Send the error event for ``met`` to a client that has received only comments, and end the stream.
+    """Send the error event for ``caught_error`` to a client that has received only comments, and end the stream.
 
-    ``settle`` is called before. Return ``met`` as a ``ProviderError``, as ``OpenStream.run`` returns its error.
+    ``settle`` is called before. Returns ``caught_error`` as a ``ProviderError``, as ``OpenStream.run`` does.
     """
-    error = met if isinstance(met, ProviderError) else _wrap_own_error(met)
-    client_stream.add_doc_url(met)
-    settle(met)
-    await client_stream.finish(build_error_event(met, ctx.id, ctx.operation))
-    drop_frames(met)
+    error = caught_error if isinstance(caught_error, ProviderError) else _wrap_own_error(caught_error)
+    client_stream.add_doc_url(caught_error)
+    settle(caught_error)
+    await client_stream.finish(build_error_event(caught_error, ctx.id, ctx.operation))
+    drop_frames(caught_error)
     return error
 
 
-def _wrap_own_error(met: GatewayError) -> ProviderError:
+def _wrap_own_error(caught_error: GatewayError) -> ProviderError:
     """Wrap an error of the gateway itself as a ``ProviderError`` that does not count as a failure of the channel."""
-    error = ProviderBadResponse(met.message, phase="gateway")
+    error = ProviderBadResponse(caught_error.message, phase="gateway")
     error.failure_scope = "nobody"
     return error

@@ -5,7 +5,7 @@ from gateway.domain.content_filter import is_block_code
 from gateway.domain.route import Cause
 from gateway.routing.channel_state import RATE_LIMITS, Obstacle
 
-_CAUSES: tuple[tuple[type[errors.GatewayError], Cause], ...] = (
+_CAUSES_BY_ERROR: tuple[tuple[type[errors.GatewayError], Cause], ...] = (
     (errors.QuotaExceeded, "budget"),
     (errors.UnsupportedByProvider, "unsupported"),
     (errors.ProviderRateLimited, "rate_limited"),
@@ -19,7 +19,7 @@ def find_cause(error: errors.GatewayError) -> Cause | None:
     is_final = isinstance(error, errors.ProviderError) and not error.retryable
     if is_final and not isinstance(error, errors.ProviderRejected):
         return None  # cancelled, shutting down, or a provider may have begun a video that another would begin again
-    for kind, cause in _CAUSES:
+    for kind, cause in _CAUSES_BY_ERROR:
         if isinstance(error, kind):
             return cause
     if is_block_code(error.public_code):

@@ -10,7 +10,7 @@ from gateway.domain.circuits import Tripped
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.statistics import find_percentile
 from gateway.frozen import frozen
-from gateway.routing.channel_state import FAILED, ChannelState, KeyState
+from gateway.routing.channel_state import FAILED_MS, ChannelState, KeyState
 from gateway.routing.channel_tester import format_last4
 from gateway.routing.load_balancer import LoadBalancer
 
@@ -22,13 +22,13 @@ Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering",
 rejects every key; the circuit breaker is open; the channel gets a reduced share of requests after a failure; an
 operator has disabled the channel."""
 
-MOST_CIRCUITS = 50
+MAX_CIRCUITS = 50
 """Maximum number of circuits reported per channel or key. Without it, clients could invent model names endlessly."""
-MOSTLY_ANSWERED = 0.9
+MIN_SUCCESS_RATIO = 0.9
 """The success ratio below which an otherwise healthy channel reports its failures."""
-_FEWEST = 10
+_MIN_REQUESTS = 10
 """The minimum number of requests for that ratio to be meaningful."""
-_GETS_NOTHING: frozenset[Health] = frozenset({"disabled", "failing", "cooling_down"})
+_STATES_WITHOUT_REQUESTS: frozenset[Health] = frozenset({"disabled", "failing", "cooling_down"})
 
 AccountNames = Mapping[int, str]
 Fields = dict[str, Any]
@@ -108,10 +108,10 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         reason = circuits[0].reason
     share = round(breaker.share(now_s, rules), 2)
     has_failed_test = _has_failed_test(state)
-    unheard = state.channel.held_reason if state.channel.held and state.test is None else None
+    hold_reason = state.channel.held_reason if state.channel.held and state.test is None else None
     keys = [
         _build_key(
-            key, number, now_s, names, (key.test_error if has_failed_test or key.test_refused else None) or unheard
+            key, number, now_s, names, (key.test_error if has_failed_test or key.test_refused else None) or hold_reason
         )
         for number, key in enumerate(state.keys, 1)
         if key.key
@@ -126,7 +126,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         "state": state.state,
         "running": state.running,
         "queued": 0 if state.queue is None else len(state.queue),
-        "share": 0.0 if health in _GETS_NOTHING else share,
+        "share": 0.0 if health in _STATES_WITHOUT_REQUESTS else share,
         "cooldown_s": None if wait is None else round(wait, 1),
         "trips": breaker.trips,
         "reason": reason,
@@ -166,8 +166,8 @@ def _has_failed_test(state: ChannelState) -> bool:
 def _describe_failures(state: ChannelState) -> str | None:
     """Return in words how many recent requests failed; None if they are too few to report."""
     count = len(state.recent)
-    failure_count = sum(1 for figure in state.recent if figure == FAILED)
-    if count < _FEWEST or count - failure_count >= MOSTLY_ANSWERED * count:
+    failure_count = sum(1 for figure in state.recent if figure == FAILED_MS)
+    if count < _MIN_REQUESTS or count - failure_count >= MIN_SUCCESS_RATIO * count:
         return None
     return f"{failure_count} of the last {count} requests failed"
 
@@ -196,10 +196,10 @@ def _build_key(key: KeyState, number: int, now_s: float, names: AccountNames, er
 
 
 def list_measured_models(key: KeyState, now_s: float) -> list[PerformanceView]:
-    """Describe what was measured of at most ``MOST_CIRCUITS`` models at a key."""
+    """Describe what was measured of at most ``MAX_CIRCUITS`` models at a key."""
     return [
         _build_performance(model, performance, now_s)
-        for model, performance in sorted(key.measured.items())[:MOST_CIRCUITS]
+        for model, performance in sorted(key.measured.items())[:MAX_CIRCUITS]
         if performance.failed_share.find(now_s) is not None
     ]
 
@@ -221,7 +221,7 @@ def _build_performance(model: str, performance: "Performance", now_s: float) -> 
 
 
 def _build_circuits(tripped_circuits: Sequence[Tripped], now_s: float, names: AccountNames) -> list[CircuitView]:
-    """Describe at most ``MOST_CIRCUITS`` of the tripped circuits."""
+    """Describe at most ``MAX_CIRCUITS`` of the tripped circuits."""
     return [
         CircuitView(
             model=model or None,
@@ -234,13 +234,13 @@ def _build_circuits(tripped_circuits: Sequence[Tripped], now_s: float, names: Ac
             trips=breaker.trips,
             reason=breaker.reason,
         )
-        for (api_format, model), account, breaker in tripped_circuits[:MOST_CIRCUITS]
+        for (api_format, model), account, breaker in tripped_circuits[:MAX_CIRCUITS]
     ]
 
 
 def _describe_figures(state: ChannelState) -> Fields:
     """Return the statistics of a channel's requests. Latencies and ratio are None without data."""
-    answer_times = sorted(figure for figure in state.recent if figure != FAILED)
+    answer_times = sorted(figure for figure in state.recent if figure != FAILED_MS)
     latency = (
         {f"p{percent}": find_percentile(answer_times, percent) for percent in (50, 95, 99)} if answer_times else None
     )

@@ -50,7 +50,7 @@ def _make_conflict(fixed_channels: Sequence[Channel]) -> Conflict:
     )
 
 
-HIGHEST, LOWEST = 1_000_000, -1_000_000
+MAX_PRIORITY, MIN_PRIORITY = 1_000_000, -1_000_000
 """The bounds of a priority."""
 
 
@@ -70,7 +70,7 @@ def assign_priorities(priorities: Sequence[int | None]) -> list[int]:
     """
     assigned_priorities: list[int] = []
     waiting = 0
-    upper = HIGHEST + 1
+    upper = MAX_PRIORITY + 1
     for place, lower in enumerate(priorities):
         if lower is None:
             waiting += 1
@@ -82,6 +82,6 @@ def assign_priorities(priorities: Sequence[int | None]) -> list[int]:
         upper, waiting = lower, 0
     if not assigned_priorities:
         return list(range(waiting - 1, -1, -1))
-    if upper - waiting < LOWEST:
+    if upper - waiting < MIN_PRIORITY:
         raise NoCapacity([len(assigned_priorities) - 1])
     return assigned_priorities + [upper - number for number in range(1, waiting + 1)]

@@ -19,7 +19,7 @@ from gateway.providers.registry import PROVIDERS
 from gateway.upstream.environment_proxy import EXPECTED_PROXY, NO_PROXY, PROXY_URLS
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z", re.ASCII)  # RFC 9110, 5.6.2: token
-_FRAMING = frozenset(
+_FRAMING_HEADERS = frozenset(
     {
         "connection", "content-encoding", "content-length", "expect", "host", "keep-alive", "proxy-connection", "te",
         "trailer", "transfer-encoding", "upgrade",
@@ -60,12 +60,12 @@ _PROXY = must(f"none, or {EXPECTED_PROXY}", lambda value: value == NO_PROXY or _
 _HEADERS = must(
     "header names and values that can be sent in HTTP",
     lambda value: all(
-        _HEADER_NAME.match(name) and name.lower() not in _FRAMING and _HEADER_VALUE.match(text)
+        _HEADER_NAME.match(name) and name.lower() not in _FRAMING_HEADERS and _HEADER_VALUE.match(text)
         for name, text in value.items()
     ),
 )
-_OFFERED = ", ".join(slug for slug in PROVIDERS if slug != "demo")
-_PROVIDER = must(f"one of {_OFFERED}", lambda value: value in PROVIDERS, PROVIDERS)
+_OFFERED_SLUGS = ", ".join(slug for slug in PROVIDERS if slug != "demo")
+_PROVIDER = must(f"one of {_OFFERED_SLUGS}", lambda value: value in PROVIDERS, PROVIDERS)
 _API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None, trims=True)
 _API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)), trims=True)
 _PRIORITY = between(-1_000_000, 1_000_000)

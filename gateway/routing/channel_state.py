@@ -31,7 +31,7 @@ Obstacle = Literal["cooling_down", "recovering", "full", "rate", "keys", "refuse
 """Why a channel is unavailable, in this order: it is in its cooldown; a trial request is running; its maximum
 concurrency is reached; its requests per minute are used up; the provider rate-limits every key for the model; the
 provider has rejected at least one key, and no other key is usable."""
-AFTER_FAILURES = frozenset({"cooling_down", "recovering", "refused"})
+FAILURE_OBSTACLES = frozenset({"cooling_down", "recovering", "refused"})
 """Obstacles caused by failures. A few requests are sent despite them if no other channel serves the model; see
 ``find_insisting_s``."""
 RATE_LIMITS = frozenset({"rate", "keys"})
@@ -40,25 +40,25 @@ RATE_LIMITS = frozenset({"rate", "keys"})
 TRIAL_WAIT_S = 1.0
 FULL_WAIT_S = 1.0
 """The wait to report if the real one is unknown."""
-MOST_LIMITS = 1_000
+MAX_OUTPUT_LIMITS = 1_000
 """Maximum number of models per channel whose output limit is kept."""
 RECENT_CALLS = 512
 """The number of requests in a channel's statistics."""
-FAILED = -1
+FAILED_MS = -1
 """Recorded for a failed attempt instead of its milliseconds to the first byte."""
 INSISTING_RPM = 60
 """Requests per minute that one account may send despite failures, if no other channel serves the model."""
 ALL_INSISTING_RPM = 600
 """The same limit for all accounts together."""
-MOST_INSISTING = 1_000
+MAX_INSISTING_ACCOUNTS = 1_000
 """Maximum number of accounts whose rate of such requests is kept."""
-HEARD_S = 10.0
+WORKING_AFTER_SUCCESS_S = 10.0
 """How long after a success a channel counts as working although one account's requests fail."""
-SEVERAL_MODELS = 3
+MODELS_TO_TRIP = 3
 """The number of failing models that trips the whole channel."""
-SEVERAL_WIRES = 2
+WIRES_TO_TRIP = 2
 """The number of API formats with rejections that trips the whole key."""
-MOST_LIMITED = 1_000
+MAX_RATE_LIMITS = 1_000
 """Maximum number of rate limits kept for a key, and of request templates."""
 _INSISTING_RATE = INSISTING_RPM, compute_smooth_burst(INSISTING_RPM)
 _ALL_INSISTING_RATE = ALL_INSISTING_RPM, compute_smooth_burst(ALL_INSISTING_RPM)
@@ -101,10 +101,10 @@ class KeyState:
 
     @circuits.default
     def _make_circuits(self) -> Circuits:
-        return Circuits(self.breaker, kinds_to_trip=SEVERAL_WIRES, kind_index=0)
+        return Circuits(self.breaker, kinds_to_trip=WIRES_TO_TRIP, kind_index=0)
 
     def store_template(self, kind: Hashable, template: RequestTemplate) -> None:
-        if len(self.templates) >= MOST_LIMITED:
+        if len(self.templates) >= MAX_RATE_LIMITS:
             self.templates.clear()
         self.templates[kind] = template
 
@@ -135,7 +135,7 @@ class KeyState:
         else:
             limited_account_id = account_id
         self.rate_limit_hits[model] = ProviderRateLimitHit(until, limited_account_id)
-        if len(self.rate_limit_hits) > MOST_LIMITED:
+        if len(self.rate_limit_hits) > MAX_RATE_LIMITS:
             del self.rate_limit_hits[next(iter(self.rate_limit_hits))]
 
 
@@ -164,7 +164,7 @@ class ChannelState:
         tat: the state of its requests-per-minute limit; see ``domain/rate_limit.py``.
         calls: the number of successes and failures; client errors and cancelled requests do not count.
         recent: of the last ``RECENT_CALLS``, the milliseconds to the first byte (to the end if not streamed), or
-            ``FAILED``.
+            ``FAILED_MS``.
         missing: API formats whose endpoint the server turned out to lack.
         output_limits: maximum output tokens by model, as named by the provider when it refused a higher limit.
     """
@@ -191,7 +191,7 @@ class ChannelState:
 
     @circuits.default
     def _make_circuits(self) -> Circuits:
-        return Circuits(self.breaker, kinds_to_trip=SEVERAL_MODELS, kind_index=1)
+        return Circuits(self.breaker, kinds_to_trip=MODELS_TO_TRIP, kind_index=1)
 
     def replace(self, channel: Channel, now_s: float) -> None:
         """Replace the channel's configuration. Keys keep their state unless they or the headers have changed."""
@@ -235,7 +235,7 @@ class ChannelState:
     def learn_limit(self, model: str, limit: int) -> None:
         """Record a model's maximum of output tokens. If needed, drop the model whose limit was recorded longest ago."""
         self.output_limits.pop(model, None)
-        if len(self.output_limits) >= MOST_LIMITS:
+        if len(self.output_limits) >= MAX_OUTPUT_LIMITS:
             del self.output_limits[next(iter(self.output_limits))]
         self.output_limits[model] = limit
 
@@ -343,7 +343,7 @@ class ChannelState:
     def note_insisting(self, account_id: int, now_s: float) -> None:
         self._insisting = spend(self._insisting, ALL_INSISTING_RPM, 1, now_s)
         self._insisting_of[account_id] = spend(self._insisting_of.pop(account_id, 0.0), INSISTING_RPM, 1, now_s)
-        if len(self._insisting_of) > MOST_INSISTING:
+        if len(self._insisting_of) > MAX_INSISTING_ACCOUNTS:
             del self._insisting_of[next(iter(self._insisting_of))]
 
     def pick_key(
@@ -380,7 +380,7 @@ class ChannelState:
         """The state of the channel's breaker; not "closed" if all its named models have tripped recently."""
         if self.breaker.state != "closed" or not self.circuits:
             return self.breaker.state
-        heard_s = self.circuits.answered_at + HEARD_S
+        heard_s = self.circuits.answered_at + WORKING_AFTER_SUCCESS_S
         tripped_states = {
             endpoint_key[1]: breaker.state
             for endpoint_key, account_id, breaker in self.list_tripped()
@@ -464,25 +464,25 @@ class ChannelSlot:
     performance: "Performance | None" = None
     streams: bool = False
 
-    async def widen(self, requested_slots: int) -> int:
-        """Take up to ``requested_slots`` places for concurrent parts; return their number. Each counts in ``rpm``."""
+    async def widen(self, requested_places: int) -> int:
+        """Take up to ``requested_places`` places for concurrent parts; return their number. Each counts in ``rpm``."""
         state, rpm, max_concurrency = self.state, self.state.channel.rpm, self.state.channel.max_concurrency
         if rpm is not None:
-            state.tat = spend(state.tat, rpm, requested_slots, state.tat)
-        local_slots = (
-            requested_slots
+            state.tat = spend(state.tat, rpm, requested_places, state.tat)
+        local_places = (
+            requested_places
             if max_concurrency is None
-            else min(requested_slots, max(0, max_concurrency - state.running))
+            else min(requested_places, max(0, max_concurrency - state.running))
         )
-        state.running += local_slots
-        self.places += local_slots
+        state.running += local_places
+        self.places += local_places
         if self.shared is not None:
-            granted_slots = await self.shared.widen(self, requested_slots, local_slots)
-            state.running -= local_slots - granted_slots
-            self.places -= local_slots - granted_slots
+            granted_places = await self.shared.widen(self, requested_places, local_places)
+            state.running -= local_places - granted_places
+            self.places -= local_places - granted_places
             state.grant_places()
-            return granted_slots
-        return local_slots
+            return granted_places
+        return local_places
 
 
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:

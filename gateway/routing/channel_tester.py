@@ -22,7 +22,7 @@ Fetch = Callable[[Channel], Awaitable[Sequence[ModelInfo]]]
 
 _NO_LIST = frozenset({404, 405})
 """HTTP statuses of a server that has no model list, or has it at another path."""
-_SHOWABLE = 16
+_MIN_SHOWN_KEY_CHARS = 16
 """The minimum length of a key whose last four characters may be shown."""
 
 
@@ -176,7 +176,7 @@ class ChannelTester:
 
 def format_last4(key: str) -> str:
     """Return the last four characters of a key; an empty string for a short key."""
-    return key[-4:] if len(key) >= _SHOWABLE else ""
+    return key[-4:] if len(key) >= _MIN_SHOWN_KEY_CHARS else ""
 
 
 def _count_models(answer: Answer) -> int | None:

@@ -28,7 +28,7 @@ from gateway.storage.channels import ChannelRepository
 log = structlog.stdlib.get_logger(__name__)
 
 Fields = dict[str, Any]
-Found = tuple[Channel, Sequence[ModelInfo] | None]
+DiscoveredChannel = tuple[Channel, Sequence[ModelInfo] | None]
 """A discovered channel, with its models if discovery listed them."""
 DemoMode = Literal["auto", "on", "off"]
 """When the demo is offered. "auto": until a channel has answered, and then while the demo is in use."""
@@ -69,7 +69,7 @@ class ChannelService:
         store: ChannelRepository,
         *,
         tester: ChannelTester,
-        discover: Callable[[], Awaitable[Sequence[Found]]],
+        discover: Callable[[], Awaitable[Sequence[DiscoveredChannel]]],
         clock: Callable[[], float],
         leads: Callable[[], bool],
         note_listing: Callable[[Channel, Answer], object] | None,
@@ -108,7 +108,9 @@ class ChannelService:
             await self._apply_channels(await self._store.list_channels())
             return [channel for channel in self._catalog.channels if before.get(channel.name) is not channel]
 
-    async def _apply_channels(self, stored_channels: Sequence[Channel], listings: Sequence[Found] = ()) -> None:
+    async def _apply_channels(
+        self, stored_channels: Sequence[Channel], listings: Sequence[DiscoveredChannel] = ()
+    ) -> None:
         """Apply the declared, stored and, if needed, discovered channels to the catalog and the load balancer.
 
         Discovered channels are offered only while every configured channel is held. A channel of the file is never

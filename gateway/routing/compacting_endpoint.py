@@ -10,9 +10,12 @@ from gateway.routing.target import Target
 
 def find_compacting_target(target: Target, inference: InferenceRequest) -> Target | None:
     """Return ``target`` with its endpoint for compaction, else one to ask its model for a summary, else None."""
-    provider, (responses, *other_wires) = PROVIDERS[target.channel.provider], OPERATIONS[inference.operation].formats
+    provider, (responses_wire, *other_wires) = (
+        PROVIDERS[target.channel.provider],
+        OPERATIONS[inference.operation].formats,
+    )
     if provider.find_endpoint(("openai_compact",), target.model) is not None:
-        other_wires = ["openai_compact" if inference.compaction == "response" else responses, *other_wires]
+        other_wires = ["openai_compact" if inference.compaction == "response" else responses_wire, *other_wires]
     wires = tuple(wire for wire in other_wires if wire not in target.state.missing)
     endpoint = provider.find_endpoint(wires, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)

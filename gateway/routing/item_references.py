@@ -13,17 +13,19 @@ from gateway.domain import exact_json
 from gateway.errors import NotFound
 
 Body = dict[str, Any]
-_OWN = re.compile(r"[a-z]{1,8}_([0-9a-f]{24})_[0-9]{1,6}", re.ASCII)
+_OWN_ID_PATTERN = re.compile(r"[a-z]{1,8}_([0-9a-f]{24})_[0-9]{1,6}", re.ASCII)
 
 
 def is_own(item_id: str) -> bool:
     """Return whether the gateway itself may have written the item."""
-    return _OWN.fullmatch(item_id) is not None
+    return _OWN_ID_PATTERN.fullmatch(item_id) is not None
 
 
 def find_responses(items: object) -> frozenset[str]:
     """Return the ids of the gateway's responses that ``items`` refers to."""
-    matches = (_OWN.fullmatch(_read_reference(item) or "") for item in (items if isinstance(items, list) else ()))
+    matches = (
+        _OWN_ID_PATTERN.fullmatch(_read_reference(item) or "") for item in (items if isinstance(items, list) else ())
+    )
     return frozenset([f"resp_{match[1]}" for match in matches if match is not None])
 
 
@@ -47,7 +49,7 @@ def replace_references(items: list[Any], bodies_by_id: Mapping[str, Body]) -> li
     new_items = []
     for at, item in enumerate(items):
         item_id = _read_reference(item)
-        if item_id is None or _OWN.fullmatch(item_id) is None:
+        if item_id is None or _OWN_ID_PATTERN.fullmatch(item_id) is None:
             new_items.append(item)
         elif item_id in bodies_by_id:
             new_items.append(bodies_by_id[item_id])

@@ -25,25 +25,25 @@ from gateway.routing.item_references import find_responses, measure_references, 
 from gateway.storage.encryption import DecryptionFailed
 from gateway.storage.kept_responses import KeptResponseRepository, ResponseTooLarge
 
-MOST_PENDING = 256
+MAX_PENDING = 256
 """Maximum number of responses that wait for the database."""
-MOST_PENDING_BYTES = 64 * 1024 * 1024
+MAX_PENDING_BYTES = 64 * 1024 * 1024
 """Maximum bytes of these responses, including their prompts."""
-MOST_REFERRED = 1_000
+MAX_REFERENCED_RESPONSES = 1_000
 """Maximum number of responses to whose items one request may refer: each is read from the database."""
-MOST_TURNS = 100
+MAX_TURNS = 100
 """Maximum number of responses read to continue a conversation. The next response is stored with the whole input."""
-MOST_ACCOUNTS = 10_000
+MAX_ACCOUNTS = 10_000
 """Maximum number of accounts whose stored bytes are cached."""
-_GROUP = 4 * MAX_ON_LOOP
+_MAX_GROUP_BYTES = 4 * MAX_ON_LOOP
 """Maximum memory of responses that are read together."""
-_MOST_UNKNOWN = 32 * 1024 * 1024
+_MAX_UNKNOWN_BYTES = 32 * 1024 * 1024
 """The maximum size of responses from versions that did not store it."""
-_PACKED = 1_032
+_MAX_COMPRESSION_RATIO = 1_032
 """zlib's maximum compression ratio (zlib's technical details, "Maximum Compression Factor")."""
 _DAY_MS = 24 * 3_600 * 1000
-_CONVERSATION = "The conversation has become too long to be continued: it"
-_ITEMS = "What 'input' refers to"
+_CONVERSATION_SUBJECT = "The conversation has become too long to be continued: it"
+_ITEMS_SUBJECT = "What 'input' refers to"
 
 Body = dict[str, Any]
 
@@ -88,7 +88,7 @@ class KeptResponses:
     ) -> None:
         """Keep a response or its new state, stored in the background. ``turn`` has the request's new items."""
         size = len(body) + inference.max_prompt_tokens
-        if len(self._writing) >= MOST_PENDING or (self._writing and self._writing_bytes + size > MOST_PENDING_BYTES):
+        if len(self._writing) >= MAX_PENDING or (self._writing and self._writing_bytes + size > MAX_PENDING_BYTES):
             log.warning("response_not_kept", response_id=response_id, reason="too many responses wait for the database")
             return
         now_ms = int(self._clock() * 1000)
@@ -142,15 +142,15 @@ class KeptResponses:
     ) -> InferenceRequest:
         """Return the request with references replaced by kept items.
 
-        Raises ``NotFound`` for an unknown reference, ``InvalidRequest`` for items of more than ``MOST_REFERRED``
-        responses, ``RequestTooLarge`` or ``Overloaded`` without the memory for them.
+        Raises ``NotFound`` for an unknown reference, ``InvalidRequest`` for items of more than
+        ``MAX_REFERENCED_RESPONSES`` responses, ``RequestTooLarge`` or ``Overloaded`` without the memory for them.
         """
         references = inference.body.get("input")
         response_ids = find_responses(references)
         if not response_ids:
             return inference
-        if len(response_ids) > MOST_REFERRED:
-            message = f"'input' must not refer to items of more than {MOST_REFERRED} responses"
+        if len(response_ids) > MAX_REFERENCED_RESPONSES:
+            message = f"'input' must not refer to items of more than {MAX_REFERENCED_RESPONSES} responses"
             raise InvalidRequest(message, param="input")
         await self._await_written(response_ids)
         responses = [
@@ -161,12 +161,12 @@ class KeptResponses:
         loan = self._budget.lend(borrower)
         bodies_by_id: dict[str, Body] = {}
         async with self._loading:
-            _borrow_memory(loan, responses, _ITEMS, "input", items=False)
+            _borrow_memory(loan, responses, _ITEMS_SUBJECT, "input", items=False)
             for group in _group_by_size(responses):
                 for loaded_response in await self._load(group, loan, items=False, taken=True):
                     bodies_by_id |= await run_by_size(len(loaded_response.body), read_output, loaded_response.body)
             # A repeated item is in memory once, but repeated in the provider's request.
-            loan.take(await run_in_thread(measure_references, references, bodies_by_id), _ITEMS, "input")
+            loan.take(await run_in_thread(measure_references, references, bodies_by_id), _ITEMS_SUBJECT, "input")
         if loan.held_bytes > MAX_ON_LOOP or inference.large:
             return attrs.evolve(await run_in_thread(_inline, inference, bodies_by_id), large=True)
         return _inline(inference, bodies_by_id)
@@ -203,7 +203,7 @@ class KeptResponses:
             NotFound: an earlier response is missing, or a response cannot be read.
             RequestTooLarge: the conversation needs too much memory.
         """
-        chain = await self._store.list_chain(last.id, MOST_TURNS + 1)
+        chain = await self._store.list_chain(last.id, MAX_TURNS + 1)
         if (
             not chain
             or chain[-1].before_id is not None
@@ -213,7 +213,7 @@ class KeptResponses:
             raise NotFound(message, param=param, should_retry=False)
         conversation: list[Body] = []
         async with self._loading:
-            _borrow_memory(loan, chain, _CONVERSATION, param, items=True)
+            _borrow_memory(loan, chain, _CONVERSATION_SUBJECT, param, items=True)
             for group in _group_by_size(chain[::-1]):
                 loaded_responses = await self._load(group, loan, items=True, taken=True)
                 if len(loaded_responses) < len(group):
@@ -235,9 +235,11 @@ class KeptResponses:
         unmeasured_responses = [response for response in responses if response.body_memory is None]
         if unmeasured_responses:
             room = min(
-                _MOST_UNKNOWN, loan.room, _PACKED * max(response.stored_bytes for response in unmeasured_responses)
+                _MAX_UNKNOWN_BYTES,
+                loan.room,
+                _MAX_COMPRESSION_RATIO * max(response.stored_bytes for response in unmeasured_responses),
             )
-            loan.take(room, _CONVERSATION)
+            loan.take(room, _CONVERSATION_SUBJECT)
         try:
             loaded_responses = await self._store.load(responses, room, items=items)
         except DecryptionFailed as error:
@@ -253,7 +255,7 @@ class KeptResponses:
                 for response in loaded_responses
                 if response.id in unmeasured_ids
             ]
-            loan.take(sum(sizes), _CONVERSATION)
+            loan.take(sum(sizes), _CONVERSATION_SUBJECT)
         return loaded_responses
 
     async def _keep(
@@ -273,7 +275,7 @@ class KeptResponses:
     async def _put(self, response: KeptResponse, inference: InferenceRequest, turn: Turn | None) -> None:
         if turn is not None:
             await self._await_written([turn.before_id])
-            if turn.number >= MOST_TURNS:
+            if turn.number >= MAX_TURNS:
                 turn = None
         stored = None
         while stored is None:
@@ -300,7 +302,7 @@ class KeptResponses:
         if stored_bytes > max_total_bytes:
             stored_bytes = await self._store.make_room(account_id, int(self._clock() * 1000), max_total_bytes)
             log.info("responses_evicted", account=str(account_id), bytes=stored_bytes)
-        if len(self._stored_bytes_by_account) >= MOST_ACCOUNTS:
+        if len(self._stored_bytes_by_account) >= MAX_ACCOUNTS:
             self._stored_bytes_by_account.clear()
         self._stored_bytes_by_account[account_id] = stored_bytes
 
@@ -331,7 +333,7 @@ def _group_by_size(responses: Sequence[KeptResponse]) -> list[list[KeptResponse]
         size = _find_memory(response, items=True)
         if size is None or size > left_bytes:
             groups.append([])
-            left_bytes = _GROUP
+            left_bytes = _MAX_GROUP_BYTES
         groups[-1].append(response)
         left_bytes = 0 if size is None else left_bytes - size
     return groups

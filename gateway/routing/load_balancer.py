@@ -21,7 +21,7 @@ from gateway.domain.rate_limit import spend
 from gateway.domain.route import BalanceStrategy
 from gateway.errors import ProviderError
 from gateway.frozen import frozen
-from gateway.routing.channel_state import FAILED, ChannelSlot, ChannelState, KeyState, list_keys
+from gateway.routing.channel_state import FAILED_MS, ChannelSlot, ChannelState, KeyState, list_keys
 
 if TYPE_CHECKING:  # needed only by gateways that share limits, balance by measurement, or have a channel with a queue
     from gateway.cluster.limits.channels import SharedChannelLimits
@@ -206,14 +206,14 @@ class LoadBalancer:
             self.retrying += 1
         elif insisting:
             state.note_insisting(account_id, now_s)
-        breaker, keys, tries = state.breaker, key.breaker, not insisting
-        generation = breaker.start_attempt(now_s) if tries and breaker.state != "closed" else breaker.generation
-        key_generation = keys.start_attempt(now_s) if tries and keys.state != "closed" else keys.generation
+        breaker, keys, as_trial = state.breaker, key.breaker, not insisting
+        generation = breaker.start_attempt(now_s) if as_trial and breaker.state != "closed" else breaker.generation
+        key_generation = keys.start_attempt(now_s) if as_trial and keys.state != "closed" else keys.generation
         slot = ChannelSlot(state, key, endpoint_key, account_id, retry, generation, key_generation, now_s, insisting)
         if state.circuits:
-            slot.started = state.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=tries)
+            slot.started = state.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=as_trial)
         if key.circuits:
-            slot.key_started = key.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=tries)
+            slot.key_started = key.circuits.start_attempt(endpoint_key, account_id, now_s, as_trial=as_trial)
         return slot
 
     def enter_queue(self, state: ChannelState, ticket: "Ticket") -> bool:
@@ -266,7 +266,7 @@ class LoadBalancer:
         self.changes += 1
         self.failed.set()
         if error.failure_scope != "nobody":
-            slot.first_byte_ms = FAILED
+            slot.first_byte_ms = FAILED_MS
             if slot.performance is not None:
                 slot.performance.note_failed(self._clock())
         if error.answered:
@@ -425,7 +425,7 @@ class LoadBalancer:
             slot.shared.release(slot)
         if slot.first_byte_ms is not None:
             state.calls += 1
-            state.failures += slot.first_byte_ms == FAILED
+            state.failures += slot.first_byte_ms == FAILED_MS
             state.recent.add(slot.first_byte_ms)
         state.running -= slot.places
         self.running -= 1

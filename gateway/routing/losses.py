@@ -12,22 +12,22 @@ from gateway.formats.chat.translation import count_losses, is_translated
 from gateway.formats.wire.json_values import list_objects
 from gateway.routing.target import Target
 
-_WISHES = frozenset(
+_FEATURE_FIELDS = frozenset(
     {"logprobs", "top_logprobs", "response_format", "output_config", "output_format", "text", "include",
      "generationConfig"}
 )  # fmt: skip
-_MAY_ASK = _WISHES | {"tools"}
+_ASKING_FIELDS = _FEATURE_FIELDS | {"tools"}
 """Fields that may request a feature some providers lack."""
-_OF_CLIENT = frozenset({None, "function", "custom"})
+_CLIENT_TOOL_TYPES = frozenset({None, "function", "custom"})
 
 
 def rate_losses(targets: list[Target], inference: InferenceRequest) -> tuple[list[Target], bool]:
     """Return the targets with their losses, and whether these differ. Only a translated request can lose anything."""
     body = inference.body
-    if _MAY_ASK.isdisjoint(body) or not OPERATIONS[inference.operation].conversation:
+    if _ASKING_FIELDS.isdisjoint(body) or not OPERATIONS[inference.operation].conversation:
         return targets, False
-    wished = not _WISHES.isdisjoint(body) or any(
-        tool.get("type") not in _OF_CLIENT for tool in list_objects(body.get("tools"))
+    wished = not _FEATURE_FIELDS.isdisjoint(body) or any(
+        tool.get("type") not in _CLIENT_TOOL_TYPES for tool in list_objects(body.get("tools"))
     )
     if not wished or not any(is_translated(inference.operation, target.endpoint.wire) for target in targets):
         return targets, False

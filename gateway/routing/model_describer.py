@@ -33,9 +33,9 @@ from gateway.routing.pricing_policy import PricingPolicy
 
 _MAX_GROUPS = 64
 """Groups whose models are remembered."""
-_BATCH = 64
+_BATCH_MODELS = 64
 """Models that are described at once. The first time takes up to 150 us for each: its price is parsed then."""
-_KINDS: Mapping[Operation, ModelKind] = {
+_KINDS_BY_OPERATION: Mapping[Operation, ModelKind] = {
     "embeddings": "embedding",
     "embed_contents": "embedding",
     "completions": "completion",
@@ -96,10 +96,10 @@ class ModelDescriber:
     async def describe_all(self, caller: Caller, models: Sequence[ModelInfo]) -> list[DescribedModel]:
         """Like ``describe``, for many models: lets other requests run while they are described for the first time."""
         described_models: list[DescribedModel] = []
-        for start in range(0, len(models), _BATCH):
+        for start in range(0, len(models), _BATCH_MODELS):
             before = self._described_count
-            described_models += self.describe(caller, models[start : start + _BATCH])
-            if self._described_count - before > _BATCH // 2:
+            described_models += self.describe(caller, models[start : start + _BATCH_MODELS])
+            if self._described_count - before > _BATCH_MODELS // 2:
                 await asyncio.sleep(0)
         return described_models
 
@@ -223,7 +223,7 @@ def _find_only_kind(provider: str, model: str) -> ModelKind | None:
     """Return the kind of all requests that a provider takes for ``model``; None if they are of several kinds."""
     wires = {endpoint.wire for endpoint in PROVIDERS[provider].endpoints if endpoint.serves(model)}
     kinds = {
-        _KINDS.get(operation, "chat")
+        _KINDS_BY_OPERATION.get(operation, "chat")
         for operation, facts in OPERATIONS.items()
         if not facts.counts_only and not wires.isdisjoint(facts.formats)
     }

@@ -26,7 +26,7 @@ from gateway.upstream.interface import HttpClient
 
 MAX_MODELS = 200
 """Models that are asked for one by one; of further ones only the name is known."""
-_CONCURRENT = 4
+_MAX_CONCURRENT = 4
 _MAX_BYTES = 4 * 1024 * 1024
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,9})\s*$", re.MULTILINE)
 
@@ -38,7 +38,7 @@ async def add_details(
     upstream: HttpClient, channel: Channel, key: str, models: Sequence[ModelInfo], *, timeout_s: float
 ) -> Sequence[ModelInfo]:
     """Return the models of a channel with what its server says of them. What it does not answer is left out."""
-    find = _DETAILS.get(channel.provider)
+    find = _DETAIL_FINDERS.get(channel.provider)
     if find is None:
         return models
 
@@ -82,7 +82,7 @@ async def _ask(upstream: HttpClient, request: HttpRequest) -> Mapping[str, Any]:
 
 
 async def _find_in_show(ask: Ask, models: Sequence[ModelInfo]) -> Mapping[str, ModelDescription]:
-    slots = asyncio.Semaphore(_CONCURRENT)
+    slots = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def show(model: str) -> ModelDescription:
         async with slots:
@@ -143,9 +143,7 @@ def parse_props(answer: Mapping[str, Any]) -> ModelDescription:
     return ModelDescription(None, window, None, sort_modalities(name for name, has in names.items() if has))
 
 
-_DETAILS: Mapping[str, Callable[[Ask, Sequence[ModelInfo]], Coroutine[Any, Any, Mapping[str, ModelDescription]]]] = {
-    "ollama": _find_in_show,
-    "lm_studio": _find_in_own_list,
-    "llama_cpp": _find_in_props,
-}
+_DETAIL_FINDERS: Mapping[
+    str, Callable[[Ask, Sequence[ModelInfo]], Coroutine[Any, Any, Mapping[str, ModelDescription]]]
+] = {"ollama": _find_in_show, "lm_studio": _find_in_own_list, "llama_cpp": _find_in_props}
 """The functions that ask a server for details, by provider."""

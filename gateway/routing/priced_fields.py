@@ -15,21 +15,23 @@ from gateway.errors import GatewayError, InvalidRequest, ModelNotAllowed
 from gateway.formats.chat.translation import is_translated
 from gateway.providers.base import Provider
 from gateway.providers.hosted_tools import TOOLS, must_call
-from gateway.providers.priced_fields import BETA, list_betas, list_named_models, list_priced_fields
+from gateway.providers.priced_fields import BETA_HEADER, list_betas, list_named_models, list_priced_fields
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.model_catalog import ModelCatalog, make_model_not_found
 from gateway.routing.pricing_policy import PricingPolicy, pays_for
 from gateway.routing.response_owners import make_not_found
 from gateway.routing.target import Target
 
-_THREADS = "message-threads-"
+_THREADS_PREFIX = "message-threads-"
 """Prefix of the Anthropic feature that stores a conversation there. Its client can continue without (``thread``)."""
-_BUILT = frozenset({"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"})
+_BUILT_FORMAT_PREFIXES = frozenset(
+    {"gemini", "chat", "dashscope", "replicate", "kling", "minimax", "runway", "volcengine", "luma"}
+)
 """API formats, by prefix, whose bodies the gateway builds itself, so unknown fields are not sent."""
 
 _IMPLIED_BY: Mapping[str, tuple[str, ...]] = {
-    "file_id": (f"{BETA}.files-api-2025-04-14",),
-    "skill_id": (f"{BETA}.skills-2025-10-02",),
+    "file_id": (f"{BETA_HEADER}.files-api-2025-04-14",),
+    "skill_id": (f"{BETA_HEADER}.skills-2025-10-02",),
     "vector_store_ids": ("tools.file_search",),
 }
 """Id fields that a channel accepts if it allows another field that would be useless without them."""
@@ -111,9 +113,11 @@ def _check_target(
 ) -> Target:
     wire, fields = target.endpoint.wire, PROVIDERS[target.channel.provider].priced_fields
     is_passed_on = inference.operation == "generate_content" and wire == "gemini_generate"
-    if is_translated(inference.operation, wire) or (wire.partition("_")[0] in _BUILT and not is_passed_on):
+    if is_translated(inference.operation, wire) or (
+        wire.partition("_")[0] in _BUILT_FORMAT_PREFIXES and not is_passed_on
+    ):
         return target
-    if inference.features and BETA in fields:
+    if inference.features and BETA_HEADER in fields:
         _check_betas(target.channel, inference.features, inference.model)
     priced_fields = list_priced_fields(inference.body, fields)
     if not priced_fields:
@@ -141,15 +145,16 @@ def _check_target(
 def _check_betas(channel: Channel, features: str, model: str) -> None:
     """Raise ``InvalidRequest`` for a feature in Anthropic's beta header that may cost money and is not allowed."""
     for name in list_betas(features):
-        if not allows(channel, f"{BETA}.{name}"):
-            if name.startswith(_THREADS):
+        if not allows(channel, f"{BETA_HEADER}.{name}"):
+            if name.startswith(_THREADS_PREFIX):
                 raise InvalidRequest(
                     f"No channel of the model {model!r} keeps threads: send all messages", param="thread"
                 )
             raise InvalidRequest(
-                f"The feature {name!r} of the header '{BETA}' may change the price or use what the provider keeps for "
-                f"others, and no channel of the model {model!r} allows it (allow_fields = ['{BETA}.{name}'])",
-                param=BETA,
+                f"The feature {name!r} of the header '{BETA_HEADER}' may change the price or use what the provider "
+                f"keeps for others, and no channel of the model {model!r} allows it "
+                f"(allow_fields = ['{BETA_HEADER}.{name}'])",
+                param=BETA_HEADER,
             )
 
 

@@ -14,23 +14,23 @@ from gateway.frozen import frozen
 Unpriced = Literal["refuse_limited", "free", "refuse"]
 """The treatment of models without a price: refused to callers with a spending limit, free, or refused."""
 
-_TEXT: frozenset[Unit] = frozenset({"token", "image", "call"})
-_IMAGE: frozenset[Unit] = frozenset({"image", "token", "call"})
-_SOUND: frozenset[Unit] = frozenset({"second", "token", "call"})
-_SPEECH: frozenset[Unit] = frozenset({"character", "token", "second", "call"})
-_VIDEO: frozenset[Unit] = frozenset({"second", "call"})
-_RERANK: frozenset[Unit] = frozenset({"token", "search", "call"})
-_BOUGHT: Mapping[Operation, frozenset[Unit]] = {
-    "images": _IMAGE,
-    "image_edits": _IMAGE,
-    "transcriptions": _SOUND,
-    "translations": _SOUND,
-    "speech": _SPEECH,
-    "videos": _VIDEO,
-    "video_remixes": _VIDEO,
-    "rerank": _RERANK,
+_TEXT_UNITS: frozenset[Unit] = frozenset({"token", "image", "call"})
+_IMAGE_UNITS: frozenset[Unit] = frozenset({"image", "token", "call"})
+_SOUND_UNITS: frozenset[Unit] = frozenset({"second", "token", "call"})
+_SPEECH_UNITS: frozenset[Unit] = frozenset({"character", "token", "second", "call"})
+_VIDEO_UNITS: frozenset[Unit] = frozenset({"second", "call"})
+_RERANK_UNITS: frozenset[Unit] = frozenset({"token", "search", "call"})
+_UNITS_BY_OPERATION: Mapping[Operation, frozenset[Unit]] = {
+    "images": _IMAGE_UNITS,
+    "image_edits": _IMAGE_UNITS,
+    "transcriptions": _SOUND_UNITS,
+    "translations": _SOUND_UNITS,
+    "speech": _SPEECH_UNITS,
+    "videos": _VIDEO_UNITS,
+    "video_remixes": _VIDEO_UNITS,
+    "rerank": _RERANK_UNITS,
 }
-"""The units by which an operation may be billed; operations that are missing here: ``_TEXT``."""
+"""The units by which an operation may be billed; operations that are missing here: ``_TEXT_UNITS``."""
 
 
 @frozen
@@ -88,4 +88,6 @@ class PricingPolicy:
 
 def pays_for(price: Price | None, operation: Operation) -> bool:
     """Return whether a price covers a unit by which the operation is billed. A deliberate price of 0 covers all."""
-    return price is not None and (not (units := price.units) or not units.isdisjoint(_BOUGHT.get(operation, _TEXT)))
+    return price is not None and (
+        not (units := price.units) or not units.isdisjoint(_UNITS_BY_OPERATION.get(operation, _TEXT_UNITS))
+    )

@@ -24,10 +24,10 @@ async def ask_provider(
     response_id: str,
     method: Literal["GET", "POST", "DELETE"] = "GET",
     *,
-    below: str = "",
+    path_suffix: str = "",
     now_s: int,
 ) -> bytes:
-    """Return the provider's answer. ``below`` ends the path, such as ``/input_items``, with its query.
+    """Return the provider's answer. ``path_suffix`` ends the path, such as ``/input_items``, with its query.
 
     Raises ``NotFound`` if the channel's provider keeps no responses, ``ProviderError`` if it refuses or does not
     answer.
@@ -36,7 +36,7 @@ async def ask_provider(
     endpoint = next((candidate for candidate in endpoints if candidate.wire == "openai_responses"), None)
     if endpoint is None:
         raise NotFound(f"The channel of the response {response_id!r} does not keep responses any more")
-    path = f"{endpoint.path}/{quote(response_id, safe='')}{below}"
+    path = f"{endpoint.path}/{quote(response_id, safe='')}{path_suffix}"
     access = ProviderAccess(channel, endpoint, "", next(iter(channel.api_keys), ""), "response")
     http_request = access.build_request(
         ProviderRequest({} if method == "POST" else None, method, path, repeatable=True), now_s

@@ -16,15 +16,15 @@ from gateway.formats.references.stored import StoredReference, list_stored_refer
 from gateway.large_work import call_on_loop
 from gateway.memory_budget import Borrower
 from gateway.routing.item_references import is_own
-from gateway.routing.kept_responses import MOST_REFERRED, KeptResponses, Turn, make_response_not_found
+from gateway.routing.kept_responses import MAX_REFERENCED_RESPONSES, KeptResponses, Turn, make_response_not_found
 from gateway.storage.response_owners import ResponseOwnerRepository
 
-MOST_RECENT = 10_000
+MAX_RECENT_OWNERS = 10_000
 """Maximum number of owners in memory: of responses being stored, and of recent ones likely to be continued."""
-_MOST_MADE = 500
+_MAX_MADE_IDS = 500
 """Maximum number of ids recorded per answer."""
-_RESPONSES = "responses"
-_PART = "part:"
+_RESPONSES_OPERATION = "responses"
+_PART_PREFIX = "part:"
 """Prefix for the ids of objects that a response has made, to distinguish them from response ids."""
 
 log = structlog.stdlib.get_logger(__name__)
@@ -92,7 +92,7 @@ class ResponseOwners:
         object named at a provider, is unknown or another account's; ``InvalidRequest`` for too many references;
         ``RequestTooLarge``, ``Overloaded``.
         """
-        responds = inference.operation == _RESPONSES
+        responds = inference.operation == _RESPONSES_OPERATION
         if responds:
             inference = await self._kept_responses.inline_references(inference, account_id, borrower)
         if references := list_stored_references(inference.body, items=responds):
@@ -117,12 +117,12 @@ class ResponseOwners:
         """Return the request bound to the channel of its objects, with the unknown objects as ``foreign``.
 
         Raises ``NotFound`` for another account's object or one at another channel, ``InvalidRequest`` for more than
-        ``MOST_REFERRED`` ids.
+        ``MAX_REFERENCED_RESPONSES`` ids.
         """
         names = [name for name in names if not is_own(name.id)]
-        ids = {f"{_PART}{name.id}" for name in names}
-        if len(ids) > MOST_REFERRED:
-            raise InvalidRequest(f"The request names more than {MOST_REFERRED} ids", param=names[0].param)
+        ids = {f"{_PART_PREFIX}{name.id}" for name in names}
+        if len(ids) > MAX_REFERENCED_RESPONSES:
+            raise InvalidRequest(f"The request names more than {MAX_REFERENCED_RESPONSES} ids", param=names[0].param)
         owners = await self._find_all(ids)
         for pause_s in self.pauses_s:
             if len(owners) == len(ids):
@@ -131,7 +131,7 @@ class ResponseOwners:
             owners = await self._find_all(ids)
         channel, foreign_names = inference.channel, []
         for name in names:
-            owner = owners.get(f"{_PART}{name.id}")
+            owner = owners.get(f"{_PART_PREFIX}{name.id}")
             if owner is None:
                 foreign_names += [] if name.has_content else [(name.field, name.param)]
             elif owner.account_id != account_id or (channel and owner.channel != channel):
@@ -166,19 +166,19 @@ class ResponseOwners:
     ) -> None:
         """Record the owner of a response (with its ``tokens``) and of its objects ``part_ids``, in the background."""
         owners = dict.fromkeys(
-            (response_id, *(f"{_PART}{part_id}" for part_id in part_ids)), ResponseOwner(account_id, channel)
+            (response_id, *(f"{_PART_PREFIX}{part_id}" for part_id in part_ids)), ResponseOwner(account_id, channel)
         )
         owners[response_id] = ResponseOwner(account_id, channel, tokens)
         ids = [
             object_id
             for object_id in owners
             if object_id not in self._recent_owners and 0 < len(object_id) <= MAX_ID_CHARS
-        ][:_MOST_MADE]
+        ][:_MAX_MADE_IDS]
         if not ids:
             return
         new_owners = {object_id: owners[object_id] for object_id in ids}
         self._recent_owners |= new_owners
-        while len(self._recent_owners) > MOST_RECENT:
+        while len(self._recent_owners) > MAX_RECENT_OWNERS:
             del self._recent_owners[next(iter(self._recent_owners))]
         task = asyncio.get_running_loop().create_task(self._keep(new_owners))
         self._writing.add(task)

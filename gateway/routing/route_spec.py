@@ -41,7 +41,7 @@ _MODELS = must(
     lambda value: all(0 < len(name) <= _MAX_MODEL_CHARS and name.isprintable() and not is_glob(name) for name in value),
 )
 _SHARE = must("above 0 and up to 1", lambda value: 0 < value <= 1)
-_ABOUT = must(
+_DESCRIPTION = must(
     f"at most {_MAX_ABOUT_CHARS} printable characters",
     lambda text: len(text) <= _MAX_ABOUT_CHARS and text.isprintable(),
 )
@@ -144,7 +144,7 @@ class RouteSpec:
 
     name: str = attrs.field(metadata=_NAME)
     step: tuple[StepSpec, ...]
-    about: str = attrs.field(default="", metadata=_ABOUT)
+    about: str = attrs.field(default="", metadata=_DESCRIPTION)
     max_attempts: int | None = attrs.field(default=None, metadata=between(1, MAX_ATTEMPTS))
     deadline_s: float | None = attrs.field(default=None, metadata=POSITIVE)
 

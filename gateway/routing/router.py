@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gateway.deferred import defer_function
 from gateway.domain.account import Caller
 from gateway.domain.api_format import Wire
-from gateway.domain.capability import UNKNOWN, Capability, Problem, find_capability, find_shared_problem
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability, Problem, find_capability, find_shared_problem
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_description import NamedDescription, find_configured_description
 from gateway.domain.model_info import ModelInfo
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from gateway.routing.affinity import ConversationMemory
     from gateway.routing.model_describer import DescribedModel, ModelDescriber
 
-_DESCRIBED = frozenset({"image", "video"})
+_MEDIA_WITH_CAPABILITIES = frozenset({"image", "video"})
 """Media whose models differ in capabilities, which are therefore looked up."""
-_FOLDED = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
+_PRICED_FIELDS_BY_FOLDED_NAME = {fold_name(name): name for name in sorted(PRICED_FIELDS)}
 _MAX_CACHED_LISTS = 4_096
 
 # Imported when a request names a route: most gateways have none.
@@ -109,7 +109,7 @@ class Router:
         if inference.compaction:
             targets = [able for target in targets if (able := find_compacting_target(target, inference)) is not None]
         if not inference.body.keys() <= PLAIN_NAMES:
-            check_spelling(inference.body, _FOLDED)
+            check_spelling(inference.body, _PRICED_FIELDS_BY_FOLDED_NAME)
         if inference.features or inference.operation == "responses" or not PRICED_FIELDS.isdisjoint(inference.body):
             targets = keep_allowed_targets(targets, caller, inference, catalog=self.catalog, pricing=self.pricing)
         if inference.channel:
@@ -218,7 +218,7 @@ class Router:
     def list_options(self, caller: Caller, model: str, operation: Operation) -> list[Target]:
         """List every channel that serves ``model`` to ``caller`` in an API format that supports ``operation``."""
         channels, facts = self.load_balancer.channels, OPERATIONS[operation]
-        needs_capability = facts.media in _DESCRIBED
+        needs_capability = facts.media in _MEDIA_WITH_CAPABILITIES
         group_ppm = self.pricing.find_multiplier(caller.key.group)
         options = []
         for channel, is_certain in self.catalog.list_serving_channels(model, caller):
@@ -227,7 +227,9 @@ class Router:
             if endpoint is not None and find_refused_variant(channel, provider, upstream_model) is None:
                 price = self.pricing.find_price(model, upstream_model, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
-                capability = self._find_capability(model, upstream_model, provider) if needs_capability else UNKNOWN
+                capability = (
+                    self._find_capability(model, upstream_model, provider) if needs_capability else UNKNOWN_CAPABILITY
+                )
                 find_other_price = (
                     partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
                 )
@@ -246,7 +248,7 @@ class Router:
     def _find_capability(self, model: str, upstream_model: str, provider: Provider) -> Capability:
         built_in = provider.find_capability(upstream_model)
         configured = find_capability(self.models, model, upstream_model)
-        return configured.fill_from(built_in) if configured else built_in or UNKNOWN
+        return configured.fill_from(built_in) if configured else built_in or UNKNOWN_CAPABILITY
 
     def list_models(self, caller: Caller) -> list[ModelInfo]:
         """List the models and aliases that a caller may use, by id."""

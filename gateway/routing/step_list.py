@@ -17,7 +17,7 @@ from gateway.domain.route import ANY_REQUEST, MAX_ATTEMPTS, Cause, RequestTraits
 from gateway.domain.usage import estimate_tokens
 from gateway.formats.references.provider_reads import find_reads
 from gateway.routing.causes import find_cause, find_obstacle_cause
-from gateway.routing.channel_state import AFTER_FAILURES
+from gateway.routing.channel_state import FAILURE_OBSTACLES
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
@@ -161,7 +161,7 @@ class StepList(TargetList):
         now_s = self.load_balancer.now
         open_now = [target for target in before if get_place(target).step == self._step]
         obstacles = [target.state.find_obstacle(target.endpoint_key, self.account_id, now_s) for target in open_now]
-        is_down = all(obstacle is not None and obstacle[0] in AFTER_FAILURES for obstacle in obstacles)
+        is_down = all(obstacle is not None and obstacle[0] in FAILURE_OBSTACLES for obstacle in obstacles)
         if not is_down and all(get_place(target).step != self._step for target in self.targets):
             self.targets = before
             raise errors.NoHealthyChannel(

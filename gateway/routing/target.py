@@ -9,14 +9,14 @@ import attrs
 import orjson
 
 from gateway.deadlines import DeadlineTimer, Timeout
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.circuits import EndpointKey
 from gateway.domain.http_request import HttpRequest, RequestTemplate
 from gateway.domain.inference_request import OUTPUT_LIMITS, InferenceRequest
 from gateway.domain.model_limits import ModelLimits, find_limits
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.price import ONE_PPM, Price, cost_nanos, multiply_ppm
+from gateway.domain.price import ONE_PPM, Price, compute_cost_nanos, multiply_ppm
 from gateway.domain.request_log import FailedAttempt
 from gateway.domain.route import StepPlace
 from gateway.domain.upload import Content
@@ -37,7 +37,7 @@ from gateway.upstream.interface import HttpResponse
 if TYPE_CHECKING:  # imported by gateways that balance by measurement
     from gateway.routing.performance import Performance
 
-_MOST_TIMES = 4
+_MAX_COST_FACTOR = 4
 UNKNOWN_SECONDS = 10
 """Assumed length of a video if neither the request nor the configuration of the model names one."""
 Packed = tuple[bytes | Content, str]
@@ -45,9 +45,9 @@ Packed = tuple[bytes | Content, str]
 NO_BODY = EndpointRequest(None)
 
 
-_DATED = re.compile(r"(?:[-@]\d{4,8}(?:-\d\d){0,2})?(?::[a-z]+)?")
-_MODEL = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,256}")')
-NONE_NAMED: Mapping[str, Price | None] = {}
+_DATE_SUFFIX_PATTERN = re.compile(r"(?:[-@]\d{4,8}(?:-\d\d){0,2})?(?::[a-z]+)?")
+_MODEL_PATTERN = re.compile(rb'"model"\s*:\s*("(?:[^"\\]|\\.){1,256}")')
+NO_NAMED_PRICES: Mapping[str, Price | None] = {}
 
 
 @frozen
@@ -73,9 +73,9 @@ class Target:
     price: Price | None = None
     multiplier_ppm: int = ONE_PPM
     is_certain: bool = True
-    capability: Capability = UNKNOWN
+    capability: Capability = UNKNOWN_CAPABILITY
     unpriced: bool = False
-    named: Mapping[str, Price | None] = NONE_NAMED
+    named: Mapping[str, Price | None] = NO_NAMED_PRICES
     find_price: Callable[[str], Price | None] | None = None
     left_out: tuple[str, ...] = ()
     reports_cost: bool = False
@@ -122,7 +122,7 @@ class Target:
 
     def cost(self, usage: Usage) -> int:
         """Return the cost of ``usage``, in nano-USD."""
-        return cost_nanos(self.price, usage, self.multiplier_ppm)
+        return compute_cost_nanos(self.price, usage, self.multiplier_ppm)
 
     def find_reservation(self, inference: InferenceRequest) -> int:
         """Return the highest possible cost of ``inference`` on this channel, in nano-USD, to reserve it."""
@@ -131,15 +131,15 @@ class Target:
     def charge(self, answered: str, usage: Usage, inference: InferenceRequest) -> int:
         """Return the charge for ``usage``, in nano-USD: the result of ``find_cost``, or the cost the provider reports.
 
-        A reported cost is limited to ``_MOST_TIMES`` the highest cost at the listed price. It may exceed the listed
-        price, because some hosts of a model charge more than the cheapest one, and a provider may bill content that it
-        has read by itself.
+        A reported cost is limited to ``_MAX_COST_FACTOR`` times the highest cost at the listed price. It may exceed the
+        listed price, because some hosts of a model charge more than the cheapest one, and a provider may bill content
+        that it has read by itself.
         """
         reported = self._find_reported_nanos(usage)
         if reported is None:
             return self.find_cost(answered, usage)
         cost = multiply_ppm(reported, self.multiplier_ppm)
-        return cost if self.price is None else min(cost, _MOST_TIMES * self.find_reservation(inference))
+        return cost if self.price is None else min(cost, _MAX_COST_FACTOR * self.find_reservation(inference))
 
     def find_saved_nanos(self, answered: str, usage: Usage) -> int:
         """Return what the provider's prompt cache has saved, in nano-USD; see ``RequestRecord.saved_nanos``.
@@ -160,7 +160,9 @@ class Target:
         """Return the cost of ``usage`` at the most expensive of the models that the request names, in nano-USD."""
         if not self.named:
             return self.cost(usage)
-        return max(self.cost(usage), *(cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values()))
+        return max(
+            self.cost(usage), *(compute_cost_nanos(price, usage, self.multiplier_ppm) for price in self.named.values())
+        )
 
     def find_cost(self, answered: str, usage: Usage) -> int:
         """Return the cost of ``usage``, in nano-USD, at the higher price of the requested and the ``answered`` model.
@@ -173,7 +175,7 @@ class Target:
         if self.find_price is None or _is_same(answered, self.model):
             return self.cost(usage)
         price = self.named.get(answered) or self.find_price(answered)
-        return max(self.cost(usage), cost_nanos(price, usage, self.multiplier_ppm))
+        return max(self.cost(usage), compute_cost_nanos(price, usage, self.multiplier_ppm))
 
 
 T = TypeVar("T")
@@ -407,7 +409,7 @@ def find_domain(host: str) -> str:
 def find_answering_model(received: bytes) -> str:
     """Return the first model name in an answer; "" without one. In generated text, the quotation marks are escaped."""
     start = received.find(b'"model"')  # ten times as fast as the regular expression on megabytes of image data
-    match = _MODEL.search(received, start) if start >= 0 else None
+    match = _MODEL_PATTERN.search(received, start) if start >= 0 else None
     try:
         return str(orjson.loads(match[1])) if match else ""
     except orjson.JSONDecodeError:
@@ -417,7 +419,7 @@ def find_answering_model(received: bytes) -> str:
 def _is_same(answered: str, requested: str) -> bool:
     """Return whether both names mean the same model: a provider may append a date."""
     requested = requested.partition(":")[0]
-    return answered.startswith(requested) and _DATED.fullmatch(answered, len(requested)) is not None
+    return answered.startswith(requested) and _DATE_SUFFIX_PATTERN.fullmatch(answered, len(requested)) is not None
 
 
 def pack(

@@ -19,18 +19,18 @@ from gateway.formats.registry import make_translator
 from gateway.formats.translator import ResponseIdentity
 from gateway.providers.hosted_tools import remove_tools
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import AFTER_FAILURES, RATE_LIMITS, ChannelState, KeyState
+from gateway.routing.channel_state import FAILURE_OBSTACLES, RATE_LIMITS, ChannelState, KeyState
 from gateway.routing.compacting_endpoint import find_compacting_target
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.selection import Candidate, choose
 from gateway.routing.target import Attempt, Target
 from gateway.upstream.interface import StaleConnection
 
-LONGEST_PAUSE_S = 2.0
+MAX_PAUSE_S = 2.0
 """Maximum wait before a second attempt on the only channel. If the provider asks for a longer one, none is made."""
 SHARED_PAUSE_S = 0.5
 """How long a queue gives no place after other gateways were found to use them all."""
-_LONGEST_WAIT_S = 120
+_MAX_RETRY_AFTER_S = 120
 """Maximum ``Retry-After`` in seconds for a client: client libraries do not wait longer."""
 
 
@@ -265,7 +265,7 @@ class TargetList:
         if (
             self._repeated
             or not failed_attempt.target.state.offered
-            or (error.provider_retry_after_s or 0.0) > LONGEST_PAUSE_S
+            or (error.provider_retry_after_s or 0.0) > MAX_PAUSE_S
         ):
             return False
         if isinstance(error, errors.ProviderRateLimited):
@@ -340,7 +340,7 @@ class TargetList:
         """Whether any channel is available, or unavailable only because it is full or rate limited."""
         now_s = self.load_balancer.now
         obstacles = [target.state.find_obstacle(target.endpoint_key, self.account_id, now_s) for target in self.targets]
-        return any(obstacle is None or obstacle[0] not in AFTER_FAILURES for obstacle in obstacles)
+        return any(obstacle is None or obstacle[0] not in FAILURE_OBSTACLES for obstacle in obstacles)
 
     def keep_conversation(self, affinity: "Conversation", name: str) -> None:
         """Prefer the target that answered the conversation last. ``name`` is the conversation's, for the hash."""
@@ -432,7 +432,7 @@ class TargetList:
             return None
         now_s, state = self.load_balancer.now, target.state
         obstacle = state.find_obstacle(target.endpoint_key, self.account_id, now_s)
-        if obstacle is None or obstacle[0] not in AFTER_FAILURES:
+        if obstacle is None or obstacle[0] not in FAILURE_OBSTACLES:
             return None
         return state.find_insisting_s(target.endpoint_key, self.account_id, now_s)
 
@@ -502,7 +502,7 @@ class TargetList:
                 obstacles.add(obstacle[0])
                 insisting_s = self._find_insisting_s(target)
                 waits.append(obstacle[1] if insisting_s is None else min(obstacle[1], insisting_s))
-        wait = min(max(math.ceil(min(waits, default=1.0)), 1), _LONGEST_WAIT_S)
+        wait = min(max(math.ceil(min(waits, default=1.0)), 1), _MAX_RETRY_AFTER_S)
         channels = f"Every channel that serves the model {self._inference.model!r}"
         if obstacles and obstacles <= RATE_LIMITS:
             return errors.ChannelsRateLimited(

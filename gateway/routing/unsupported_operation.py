@@ -8,7 +8,7 @@ from gateway.domain.price import Price
 from gateway.errors import GatewayError
 from gateway.providers.base import Provider
 
-_NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
+_OPERATION_PATTERNS: tuple[tuple[re.Pattern[str], Operation], ...] = (
     (re.compile("embed|bge-|gte-|e5-|minilm"), "embeddings"),
     (re.compile("rerank"), "rerank"),
     (re.compile("moderation"), "moderations"),
@@ -18,16 +18,24 @@ _NAMED: tuple[tuple[re.Pattern[str], Operation], ...] = (
     (re.compile("video|sora|veo-|kling|hailuo|seedance"), "videos"),
 )
 """Name patterns that reveal a model's operation, for providers that take every model at several endpoints."""
-_SAME: Mapping[tuple[str, Operation], Operation] = {
+_COUNTERPARTS: Mapping[tuple[str, Operation], Operation] = {
     ("anthropic", "chat"): "messages",
     ("google", "chat"): "generate_content",
     ("google", "embeddings"): "embed_contents",
 }
 """The counterparts of OpenAI's operations in other APIs."""
-_FIRST: tuple[Operation, ...] = ("chat", "embeddings", "images", "videos", "rerank", "transcriptions", "speech")
+_LIKELY_OPERATIONS: tuple[Operation, ...] = (
+    "chat",
+    "embeddings",
+    "images",
+    "videos",
+    "rerank",
+    "transcriptions",
+    "speech",
+)
 """The likely operations of a model whose name reveals nothing, the most usual first."""
 
-_MEDIA: Mapping[Operation, tuple[str, Operation]] = {
+_MEDIA_PHRASES: Mapping[Operation, tuple[str, Operation]] = {
     "images": ("make images", "images"),
     "image_edits": ("edit images", "images"),
     "speech": ("make speech", "speech"),
@@ -62,7 +70,7 @@ def refuse_operation(
 
 def find_operation_by_name(model: str) -> Operation | None:
     """Return the operation that a model's name reveals. None if it reveals none, as with chat models."""
-    return next((operation for pattern, operation in _NAMED if pattern.search(model.lower())), None)
+    return next((operation for pattern, operation in _OPERATION_PATTERNS if pattern.search(model.lower())), None)
 
 
 def refuse_chat_model(
@@ -73,7 +81,7 @@ def refuse_chat_model(
     A chat model is priced only by tokens (and searches), and its name reveals no other operation. ``offered_models``
     are those that the caller may use at this endpoint.
     """
-    doing, fitting = _MEDIA.get(operation, ("", "chat"))
+    doing, fitting = _MEDIA_PHRASES.get(operation, ("", "chat"))
     if (
         not doing
         or price is None
@@ -110,9 +118,9 @@ def _guess_operation(serving_providers: list[tuple[Provider, str]], requested: O
         for operation in _list_accepted_operations(provider, upstream_model, is_certain=False)
     }
     names = " ".join(upstream_model.lower() for _, upstream_model in serving_providers)
-    hinted = (operation for pattern, operation in _NAMED if pattern.search(names))
-    works = next((operation for operation in (*hinted, *_FIRST) if operation in accepted_operations), None)
-    equal_operation = _SAME.get((api, works)) if works is not None else None
+    hinted = (operation for pattern, operation in _OPERATION_PATTERNS if pattern.search(names))
+    works = next((operation for operation in (*hinted, *_LIKELY_OPERATIONS) if operation in accepted_operations), None)
+    equal_operation = _COUNTERPARTS.get((api, works)) if works is not None else None
     return equal_operation if equal_operation in accepted_operations and equal_operation != requested else works
 
 

@@ -19,7 +19,7 @@ from gateway.proxy.drain import DrainedStream
 from gateway.request_context import QUOTE_HEADER, RequestContext
 from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
-from gateway.server.idempotency import HEADER, NAMELESS, find_name
+from gateway.server.idempotency import HEADER, NO_IDEMPOTENCY_KEY, find_name
 from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed_in
 from gateway.wording import mask_keys
@@ -56,7 +56,7 @@ class ActiveInference:
         self.services = services = request.app[SERVICES]
         headers = request.headers
         self.has_rare_headers = has_rare_headers = not _RARE_HEADERS.isdisjoint(map(str.lower, headers))
-        self.idempotency_key = find_name(request, operation) if has_rare_headers else NAMELESS
+        self.idempotency_key = find_name(request, operation) if has_rare_headers else NO_IDEMPOTENCY_KEY
         self.loop = loop = asyncio.get_running_loop()
         self.task = asyncio.current_task()
         self._drain: DrainedStream | None = None
@@ -134,7 +134,7 @@ class ActiveInference:
         if self.exchange is not None:
             self.exchange.error = error
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
-        services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms, left=has_left)
+        services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms, left=has_left)
         attribution = context.attribution
         if attribution is not UNATTRIBUTED and attribution.session and services.billing.limits.budgets is not None:
             load("server.request_checks:note_left")(self)

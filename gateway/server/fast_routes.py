@@ -16,7 +16,7 @@ from gateway.server.admin.prefix import PREFIX
 from gateway.server.console.routes import ROOT
 from gateway.server.context import API, CONTEXT
 from gateway.server.error_responses import answer_error
-from gateway.server.middlewares import PROBES, with_middlewares
+from gateway.server.middlewares import PROBE_PATHS, with_middlewares
 
 
 class FastRoutes:
@@ -97,7 +97,7 @@ async def refuse_crowded(_request: web.Request) -> NoReturn:
 
 
 def _is_reserved(path: str) -> bool:
-    return path in PROBES or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
+    return path in PROBE_PATHS or path == ROOT or path.startswith((f"{ROOT}/", f"{PREFIX}/"))
 
 
 def _is_framed_well(request: web.Request) -> bool:

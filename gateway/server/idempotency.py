@@ -31,11 +31,11 @@ def find_name(request: web.Request, operation: Operation) -> "IdempotencyKey":
     """Return the idempotency key of a request. For operations without such keys, warn in a response header."""
     name = request.headers.get(HEADER)
     if name is None:
-        return NAMELESS
+        return NO_IDEMPOTENCY_KEY
     if OPERATIONS[operation].replayable:
         return IdempotencyKey(request, operation, name)
     request[CONTEXT].warn(_UNUSED_WARNING)
-    return NAMELESS
+    return NO_IDEMPOTENCY_KEY
 
 
 class IdempotencyKey:
@@ -147,7 +147,7 @@ class _NoIdempotencyKey(IdempotencyKey):
     def __init__(self) -> None: ...
 
 
-NAMELESS = _NoIdempotencyKey()
+NO_IDEMPOTENCY_KEY = _NoIdempotencyKey()
 
 
 def _build_replay(earlier_record: IdempotencyRecord) -> web.Response:

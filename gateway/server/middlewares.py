@@ -34,7 +34,7 @@ from gateway.formats.wire.fields import has_unusual_names
 from gateway.formats.wire.form import ReceivedForm
 from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.log import MASKED
-from gateway.media.prompt_files import FILE_ID_KEY, put_files
+from gateway.media.prompt_files import FILE_ID_KEY, inline_files
 from gateway.memory_budget import close_loan
 from gateway.proxy.failover import make_cancellation_error
 from gateway.request_context import QUOTE_HEADER, RequestContext, make_request_id
@@ -49,7 +49,7 @@ from gateway.server.request_body import read_arrived_json, read_sized_json
 from gateway.server.sessions import COOKIE, KEY_HEADER, SAFE_METHODS, SECURE_COOKIE, find_signed_in_user
 from gateway.wording import mask_keys, mask_name
 
-PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 _KEY_HEADERS = ("Authorization", "x-api-key", GOOGLE_KEY_HEADER, "Sec-WebSocket-Protocol")
 _KEY_HEADER_EXAMPLES: Mapping[str, str] = {"anthropic": "x-api-key: sk-…", "google": "x-goog-api-key: sk-…"}
 """The key header of each API's clients, as error messages show it. OpenAI's clients send ``Authorization``."""
@@ -85,7 +85,7 @@ async def request_context(request: web.Request, handler: Handler) -> web.StreamR
         status = response.status
     finally:
         # Not logged, to keep the log readable: probes come every few seconds, a console page loads ten static files.
-        if request.path not in PROBES and not request.path.startswith(_STATIC_PREFIX):
+        if request.path not in PROBE_PATHS and not request.path.startswith(_STATIC_PREFIX):
             _log_request(request, ctx, status, started_at)
     return response
 
@@ -330,7 +330,7 @@ async def parse_request(
     if may_name_files:
         services, limit = request.app[SERVICES], request.client_max_size
         loan = services.memory.lend(ctx)
-        size = await put_files(services.files.files, ctx.caller.account.id, body, loan, size=size, limit=limit)
+        size = await inline_files(services.files.files, ctx.caller.account.id, body, loan, size=size, limit=limit)
     if "store" in body and body["store"] is True and ctx.operation == "chat":
         ctx.warn(_NOT_STORED_WARNING)
     if size > MAX_ON_LOOP:

@@ -180,7 +180,7 @@ class RealtimeBilling:
         return context
 
     def _find_window(self) -> int:
-        return self._attempt.target.limits.context_window or wire.MAX_CONTEXT
+        return self._attempt.target.limits.context_window or wire.MAX_CONTEXT_TOKENS
 
     async def _admit(self, response: RealtimeResponse) -> None:
         context, services = response.context, self._services
@@ -207,7 +207,7 @@ class RealtimeBilling:
     def _raise_limits(self, response: RealtimeResponse, inference: InferenceRequest) -> None:
         """Raise the token limits to the model's maximum, because the conversation's size is only an estimate."""
         response.context.inference = attrs.evolve(
-            inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_ANSWER
+            inference, max_prompt_tokens=self._find_window(), max_output_tokens=wire.MAX_RESPONSE_TOKENS
         )
 
     async def _begin_response(self, response_id: str) -> GatewayError | None:
@@ -349,4 +349,4 @@ class RealtimeBilling:
         context = response.context
         context.usage, context.attribution = usage, self._session.attribution  # the user may be forgotten since
         now, now_ms = self._loop.time(), int(self._services.clock() * 1000)
-        self._services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)
+        self._services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms)

@@ -203,7 +203,7 @@ class RealtimeSession:
             await self._send_provider(data)
 
     async def _admit_or_report(self, event: wire.Event) -> bool:
-        if event["type"] == wire.APPEND:  # the common case first
+        if event["type"] == wire.AUDIO_APPEND:  # the common case first
             self._billing.conversation.note_client(event)
             if self._billing.covers_transcript:
                 return True
@@ -228,7 +228,7 @@ class RealtimeSession:
 
     async def _admit(self, event: wire.Event) -> None:
         services, caller = self._active.services, self._active.context.caller
-        if event["type"] == wire.APPEND:
+        if event["type"] == wire.AUDIO_APPEND:
             await self._billing.reserve_transcript()
             return
         for settings_field in wire.CHECKED_OBJECTS:

@@ -188,7 +188,7 @@ class ShadowRequest:
         context, services = self.context, self._services
         services.active_requests.calls.pop(context.id, None)
         now, now_ms = self._loop.time(), int(services.clock() * 1000)
-        services.billing.settlement.settle(context, outcome, error, now=now, now_ms=now_ms)
+        services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms)
         close_loan(context)
 
 

@@ -15,7 +15,7 @@ from gateway.domain.request_log import RequestFilter
 from gateway.memory_budget import MemoryBudget
 from gateway.options import AppOptions
 from gateway.routing.channel_tester import ChannelTester, Fetch
-from gateway.routing.channels import ChannelService, Demo, DemoMode, Found
+from gateway.routing.channels import ChannelService, Demo, DemoMode, DiscoveredChannel
 from gateway.routing.chat_request import send_chat
 from gateway.routing.discovery import find_keyed_channels, find_local
 from gateway.routing.kept_responses import KeptResponses
@@ -172,12 +172,12 @@ class Discovery:
         self._stack = stack
         self._demo: DemoUpstream | None = None
 
-    async def find(self) -> list[Found]:
+    async def find(self) -> list[DiscoveredChannel]:
         """Return channels for the provider keys in the environment and for local servers.
 
         Unless a local server has answered, the demo is included, because a key in the environment may be invalid.
         """
-        options, found_channels = self._options, list[Found]()
+        options, found_channels = self._options, list[DiscoveredChannel]()
         if options.discover:
             found_channels += [(channel, None) for channel in find_keyed_channels(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())

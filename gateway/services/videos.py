@@ -82,7 +82,7 @@ def _open_jobs(base: BaseServices, reservations: JobReservations, provider_api: 
         JobTasks(reservations.store, deployment.process, wait_scale=wait_scale),
         provider_api,
         deployment.open_events(),
-        rules=base.live_config.find_video_rules,
+        find_rules=base.live_config.find_video_rules,
         clock=reservations.clock,
         wait_scale=wait_scale,
     )
@@ -108,7 +108,7 @@ def start_video_workers(services: Services, stack: AsyncExitStack) -> None:
         jobs,
         tracker,
         jobs.events,
-        polls=live_config.find_polls,
+        find_max_polls=live_config.find_polls,
         owns=storage.deployment.make_owner_check("videos"),
         idle=not storage.leftovers.videos,
     )

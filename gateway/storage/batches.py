@@ -8,7 +8,7 @@ from sqlalchemy import Row, Select, delete, insert, select, true, update
 from sqlalchemy import func as sql
 from sqlalchemy.exc import IntegrityError
 
-from gateway.domain.batch import ENDED_STATES, RUNNING, Batch, BatchError, BatchFilter, BatchTally
+from gateway.domain.batch import ENDED_STATES, RUNNING_STATUSES, Batch, BatchError, BatchFilter, BatchTally
 from gateway.errors import NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
@@ -55,7 +55,7 @@ class BatchRepository:
         query, owner = update(batches).where(batches.c.id == batch.id), self._find_process()
         if owner:
             query = query.where(batches.c.owner == owner)
-            if batch.status in RUNNING:
+            if batch.status in RUNNING_STATUSES:
                 query = query.where(batches.c.status != "cancelling")
         is_saved = bool(await self._database.change(query.values(values)))
         if is_saved:
@@ -104,7 +104,7 @@ class BatchRepository:
 
     async def cancel_batch(self, batch_id: str) -> bool:
         """Mark a batch for cancellation by the node that runs or will run it; return False if it is too late."""
-        running_query = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING)))
+        running_query = update(batches).where(batches.c.id == batch_id, batches.c.status.in_(sorted(RUNNING_STATUSES)))
         cancel_query = running_query.values(status="cancelling").returning(batches)
 
         async def cancel(connection: AsyncConnection) -> Row[Any] | None:

@@ -7,7 +7,7 @@ import orjson
 from sqlalchemy import bindparam, delete, func, select, update
 
 from gateway.domain.limit import LimitCharge, build_charges, parse_charges
-from gateway.domain.traffic import SUMS
+from gateway.domain.traffic import SUMMED_FIELDS
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
@@ -16,7 +16,7 @@ from gateway.storage.schema import IS_NAMED, audit, requests, subject_counts, su
 
 _ROWS_PER_STEP = 500
 _DAYS_PER_STEP = 31
-_ADD_SUMS = BulkAddition(subject_usage, SUMS)
+_ADD_SUMS = BulkAddition(subject_usage, SUMMED_FIELDS)
 _VALUE_INDEX = subject_usage.c.keys().index("value")
 _UPDATE_ROW = (
     update(requests)

@@ -14,7 +14,7 @@ from sqlalchemy import Select, delete, select
 
 from gateway.domain.ledger import counts_as_usage, day_of
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.traffic import SUMS, add_columns, negate, sum_rows
+from gateway.domain.traffic import SUMMED_FIELDS, add_columns, negate, sum_rows
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition, BulkInsert, Inserts
 from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_values
@@ -30,7 +30,7 @@ _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "
 _REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
 _CHARGES = BulkInsert(entries, _CHARGE_COLUMNS)
 _DAYS = BulkAddition(usage_days, _SUMS)
-_HOURS = BulkAddition(usage_hours, SUMS)
+_HOURS = BulkAddition(usage_hours, SUMMED_FIELDS)
 _RETIRED = BulkAddition(retired, ("requests", "cost_nanos"))
 UNSTORABLE_MODEL = "(unstorable)"
 """The model in the charge for a refused row, since the name of its model may be the reason."""

@@ -12,7 +12,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.member import (
     ABSOLUTE_MS,
     CHANGED_MEANWHILE,
-    DISABLED,
+    DISABLED_TEXT,
     IDLE_MS,
     LAST_ADMINISTRATOR,
     LINK_GONE,
@@ -177,7 +177,7 @@ class MemberRepository:
             if row is None or member is None:
                 raise WrongPassphrase
             if {member.status, row.status} != {"active"}:
-                raise Forbidden(DISABLED, should_retry=False)
+                raise Forbidden(DISABLED_TEXT, should_retry=False)
             if proof.passkey is not None and not await use_passkey(connection, member.id, proof.passkey, session):
                 raise WrongPassphrase
             used_credentials = {"totp_step": member.totp_step, "recovery": list(member.recovery)}

@@ -1,8 +1,8 @@
 """Which users, sessions and tags get sums of their own, decided in the transactions of their rows.
 
 A value gets one when its first row of the day is stored, unless ``attribution.max_values`` values have one; then it is
-summed as ``OTHER`` for the rest of the day. The number of values is stored, because several nodes may add some. The
-bound of a group is stored with its first value: a changed setting applies from the next day on.
+summed as ``OTHER_VALUES`` for the rest of the day. The number of values is stored, because several nodes may add some.
+The bound of a group is stored with its first value: a changed setting applies from the next day on.
 
 Only what other transactions have committed is remembered: a new value is looked up twice, and later ones never.
 """
@@ -14,14 +14,14 @@ from typing import Any
 from sqlalchemy import Row, Select, Table, select, update
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.subject_usage import MAX_TAG_NAMES, OTHER, SubjectGroup, SubjectKey, sum_subjects
-from gateway.domain.traffic import SUMS, Sums, add_sums, negate
+from gateway.domain.subject_usage import MAX_TAG_NAMES, OTHER_VALUES, SubjectGroup, SubjectKey, sum_subjects
+from gateway.domain.traffic import SUMMED_FIELDS, Sums, add_sums, negate
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition, Inserts
 from gateway.storage.dialect import insert_for
 from gateway.storage.schema import subject_counts, subject_usage
 
-_ADD_SUMS = BulkAddition(subject_usage, SUMS)
+_ADD_SUMS = BulkAddition(subject_usage, SUMMED_FIELDS)
 _MAX_LOOKED_UP = 500
 """Values per statement, because databases limit the number of values in one."""
 _DAYS_REMEMBERED = 2
@@ -167,7 +167,7 @@ def _place(
         has_own = None if group is None else group.decide(key.value)
         if has_own is None:
             return None
-        own_key = key if has_own else key._replace(value=OTHER)
+        own_key = key if has_own else key._replace(value=OTHER_VALUES)
         placed_sums[own_key] = add_sums(placed_sums[own_key], amounts) if own_key in placed_sums else amounts
     return [(*key, *placed_sums[key]) for key in sorted(placed_sums)]
 

@@ -8,19 +8,19 @@ from sqlalchemy import ColumnElement, Row, Select, case, exists, func, literal, 
 
 from gateway.domain.balance import DAY_S
 from gateway.domain.ledger import SubjectTotals
-from gateway.domain.subject_usage import OTHER, SubjectFilter, SubjectUsage
-from gateway.domain.traffic import SUMS, TrafficLine, add_lines
+from gateway.domain.subject_usage import OTHER_VALUES, SubjectFilter, SubjectUsage
+from gateway.domain.traffic import SUMMED_FIELDS, TrafficLine, add_lines
 from gateway.storage.database import Database
 from gateway.storage.ledger_rows import UNSTORABLE_MODEL
 from gateway.storage.schema import IS_NAMED, requests, retired, subject_usage, usage_days
 
 _COLUMNS = subject_usage.c
-_SUM_COLUMNS = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for name in SUMS)
+_SUM_COLUMNS = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for name in SUMMED_FIELDS)
 
 
 _DAY_MS = DAY_S * 1000
 _AMOUNTS = ("usage", "users", "user_rows", "unattributed")
-_NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMS))
+_NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMMED_FIELDS))
 
 
 class SubjectUsageRepository:
@@ -33,13 +33,17 @@ class SubjectUsageRepository:
         """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those beyond the bound."""
         conditions = _write_conditions(subject_filter)
         by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value
-        all_sums = [func.sum(func.sum(_COLUMNS[name])).over() for name in SUMS]  # in the same pass over the table
-        lines_query = select(_COLUMNS.value, *_SUM_COLUMNS, *all_sums).where(*conditions, _COLUMNS.value != OTHER)
+        all_sums = [
+            func.sum(func.sum(_COLUMNS[name])).over() for name in SUMMED_FIELDS
+        ]  # in the same pass over the table
+        lines_query = select(_COLUMNS.value, *_SUM_COLUMNS, *all_sums).where(
+            *conditions, _COLUMNS.value != OTHER_VALUES
+        )
         lines_query = lines_query.group_by(_COLUMNS.value).order_by(*by_cost).limit(max_lines)
         days = range(subject_filter.since, subject_filter.until + 1)
-        other_query = select(*_SUM_COLUMNS).where(*conditions, _COLUMNS.value == OTHER, _COLUMNS.day.in_(days))
+        other_query = select(*_SUM_COLUMNS).where(*conditions, _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days))
         rows, (other_sums,) = await self._database.read_snapshot([lines_query, other_query])
-        end = 1 + len(SUMS)
+        end = 1 + len(SUMMED_FIELDS)
         lines = tuple(TrafficLine(row[0], *map(int, row[1:end])) for row in rows)
         total = TrafficLine("", *map(int, rows[0][end:])) if rows else _NO_TRAFFIC
         unlisted_sums = reduce(partial(add_lines, sign=-1), lines, total)

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, String, Subquery, cast, func, lite
 from gateway.domain.traffic import (
     DAY_HOURS,
     MAX_FACETS,
-    SUMS,
+    SUMMED_FIELDS,
     Facet,
     Facets,
     KeyCost,
@@ -56,8 +56,10 @@ class TrafficRepository:
         stretches = hours if axis == "hour" else split_hours(traffic_filter.since, traffic_filter.until)
         if not stretches:
             return []
-        lines = _find(stretches, traffic_filter, _LABELS[axis].label("label"), *(_COLUMNS[name] for name in SUMS))
-        sums = [func.sum(lines.c[name]).label(name) for name in SUMS]
+        lines = _find(
+            stretches, traffic_filter, _LABELS[axis].label("label"), *(_COLUMNS[name] for name in SUMMED_FIELDS)
+        )
+        sums = [func.sum(lines.c[name]).label(name) for name in SUMMED_FIELDS]
         statement = select(lines.c.label, *sums).group_by(lines.c.label)
         by_cost = (func.sum(lines.c.cost_nanos).desc(), func.sum(lines.c.requests).desc(), lines.c.label)
         statement = statement.order_by(*((lines.c.label,) if axis in {"day", "hour"} else by_cost))

@@ -270,7 +270,7 @@ class PooledHttpClient:
             except BaseException:
                 connection.abort()
                 raise
-            _check_resendable(connection, http_request.method, is_kept=is_kept, since_s=self._loop.time() - written_s)
+            _check_resendable(connection, http_request.method, is_kept=is_kept, elapsed_s=self._loop.time() - written_s)
             connection, is_kept = None, False
 
     async def close(self) -> None:
@@ -298,20 +298,20 @@ class PooledHttpClient:
         return connection
 
 
-def _check_resendable(connection: Connection, method: str, *, is_kept: bool, since_s: float) -> None:
+def _check_resendable(connection: Connection, method: str, *, is_kept: bool, elapsed_s: float) -> None:
     """Check whether an unanswered request may be sent again immediately, because a reused connection broke.
 
     If it may not, the connection's error is raised. That is ``StaleConnection`` if the provider cannot have processed
     the request, because the connection broke before all of it was sent, or at most ``RESEND_WITHIN_S`` afterwards.
-    ``since_s``: the seconds since the request was written.
+    ``elapsed_s``: the seconds since the request was written.
     """
     connection.check()
     error = connection.broken or ProviderBadResponse("The provider broke the connection", phase="headers")
     if not is_kept or connection.response_begun:
         raise error
-    if method in interface.IDEMPOTENT:
+    if method in interface.IDEMPOTENT_METHODS:
         return
-    if connection.sent and since_s > interface.RESEND_WITHIN_S:
+    if connection.sent and elapsed_s > interface.RESEND_WITHIN_S:
         raise error
     raise interface.StaleConnection(error.message, phase="headers") from error.__cause__
 

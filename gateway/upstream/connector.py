@@ -177,7 +177,7 @@ def build_proxy_authorization(proxy: str) -> str:
         url = URL(proxy)
         if url.raw_user is None and url.raw_password is None:
             return ""
-        pair = f"{unquote(url.raw_user or '')}:{unquote(url.raw_password or '')}".encode("latin-1")
+        credentials = f"{unquote(url.raw_user or '')}:{unquote(url.raw_password or '')}".encode("latin-1")
     except ValueError as error:
         raise make_unsendable_error() from error
-    return f"Proxy-Authorization: Basic {base64.b64encode(pair).decode('ascii')}\r\n"
+    return f"Proxy-Authorization: Basic {base64.b64encode(credentials).decode('ascii')}\r\n"

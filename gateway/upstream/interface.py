@@ -27,7 +27,7 @@ if the data did not arrive as whole chunks, or if the client does not know.
 RESEND_WITHIN_S = 0.1
 """If a reused connection ends this soon after the request was written, the provider has not processed the request: it
 closed an idle connection while the request was in transit (RFC 9112, 9.3.1)."""
-IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
 """Idempotent methods (RFC 9110, 9.2.2): such requests may be sent again."""
 
 

@@ -25,8 +25,8 @@ from gateway.errors import EgressRefused, ProviderBadResponse
 from gateway.upstream.environment_proxy import FindProxy, use_channels_proxy
 from gateway.upstream.interface import FetchedFile, FileRequest
 from gateway.upstream.safe_fetch_response import (
-    FILE,
-    HOOK,
+    FILE_TEXTS,
+    HOOK_TEXTS,
     LIBRARY_ERRORS,
     FetchErrorTexts,
     FetchProtocol,
@@ -51,7 +51,7 @@ _SERVICE_PORTS = frozenset(
 )  # fmt: skip
 """Ports of databases, queues, caches, remote desktops and cluster control planes, which serve no files."""
 
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_REDIRECT_STATUSES = frozenset({301, 302, 303, 307, 308})
 
 _MISLEADING_CHARS = re.compile(r"[\x00-\x1f\x7f\\]")
 _PLAIN_HOST = re.compile(r"[!#-;=?-Z\[\]_a-z~]+")
@@ -114,7 +114,7 @@ class SafeFetcher:
                 finally:
                     response.close()
         except LIBRARY_ERRORS as error:
-            raise_translated_error(error, FILE)
+            raise_translated_error(error, FILE_TEXTS)
 
     async def open(self, file_request: FileRequest) -> FetchedFile:
         """Return a file once its headers have arrived. Redirects are followed as in ``fetch``.
@@ -126,7 +126,7 @@ class SafeFetcher:
             async with asyncio.timeout(file_request.connect_s):
                 response = await self._follow(file_request)
         except LIBRARY_ERRORS as error:
-            raise_translated_error(error, FILE, "headers")
+            raise_translated_error(error, FILE_TEXTS, "headers")
         try:
             return open_file(response, file_request)
         except ProviderBadResponse:
@@ -140,12 +140,12 @@ class SafeFetcher:
         final: the URL itself is never allowed. Other errors are not: a name may resolve to another address tomorrow.
         """
         try:
-            target = _read_url(url, words=HOOK)
-            self._check_url(target, HOOK, is_proxied=False)
+            target = _read_url(url, words=HOOK_TEXTS)
+            self._check_url(target, HOOK_TEXTS, is_proxied=False)
             async with asyncio.timeout(timeout_s):
                 response = await self._judging.post(target, data=body, headers=headers, allow_redirects=False)
         except LIBRARY_ERRORS as error:
-            raise_translated_error(error, HOOK, "headers")
+            raise_translated_error(error, HOOK_TEXTS, "headers")
         try:
             await discard_body(response, timeout_s)
         finally:
@@ -170,7 +170,7 @@ class SafeFetcher:
             target = _read_url(url)
             is_trusted = _is_origin(target, trusted_origin)
             if not is_trusted:
-                self._check_url(target, FILE, is_proxied=False)
+                self._check_url(target, FILE_TEXTS, is_proxied=False)
             session = self._trusting_session if is_trusted else self._judging
             async with asyncio.timeout(timeout_s):
                 response = await session.post(target, data=dict(form), headers=headers, allow_redirects=False)
@@ -179,7 +179,7 @@ class SafeFetcher:
                 finally:
                     response.close()
         except LIBRARY_ERRORS as error:
-            raise_translated_error(error, FILE)
+            raise_translated_error(error, FILE_TEXTS)
 
     async def close(self) -> None:
         """Close both sessions. Call once no fetch is running: aiohttp does not wake a task that waits for a body."""
@@ -194,9 +194,9 @@ class SafeFetcher:
                 raise ProviderBadResponse("The proxy is SOCKS, and no file is fetched through one", phase="connect")
             is_trusted = is_trusted and _is_origin(url, file_request.trusted_origin)
             if not is_trusted:
-                self._check_url(url, FILE, is_proxied=proxy is not None)
+                self._check_url(url, FILE_TEXTS, is_proxied=proxy is not None)
             response = await self._get(url, attrs.evolve(file_request, proxy=proxy), is_trusted=is_trusted)
-            if response.status not in _REDIRECTS:
+            if response.status not in _REDIRECT_STATUSES:
                 return response
             try:
                 url = _read_url(response.headers.get("Location", ""), base=url)
@@ -254,7 +254,7 @@ def _open_session(
     )
 
 
-def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE) -> URL:
+def _read_url(text: str, base: URL | None = None, words: FetchErrorTexts = FILE_TEXTS) -> URL:
     """Parse a URL to request. Raises ``EgressRefused``. A redirect is relative to the URL ``base``.
 
     A well-formed URL is kept unchanged: signed links to object stores are signed as written, and yarl's own quoting

@@ -43,7 +43,7 @@ class FetchErrorTexts:
     broken: str
 
 
-FILE = FetchErrorTexts(
+FILE_TEXTS = FetchErrorTexts(
     malformed="The provider's link is not a plain http or https URL",
     forbidden="The provider's link leads to where the gateway fetches nothing from",
     slow="Fetching the provider's file took too long",
@@ -52,7 +52,7 @@ FILE = FetchErrorTexts(
     garbled="The server of the provider's file does not speak valid HTTP",
     broken="The provider's file could not be fetched whole",
 )
-HOOK = FetchErrorTexts(
+HOOK_TEXTS = FetchErrorTexts(
     malformed="The webhook's address is not a plain http or https URL",
     forbidden="The webhook's address is in a network that the gateway does not call",
     slow="The webhook's receiver took too long to answer",
@@ -102,7 +102,7 @@ class SafeFetchResponse:
                 return await self._response.content.read(PIECE_BYTES)
         except LIBRARY_ERRORS as error:
             self.close()
-            raise_translated_error(error, FILE)
+            raise_translated_error(error, FILE_TEXTS)
 
     def close(self) -> None:
         self._response.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
-from gateway.domain.video import CANCELLED, MAX_HINT_S, VideoError, VideoJob, VideoRules, is_video_id
+from gateway.domain.video import CANCELLED_ERROR, MAX_HINT_S, VideoError, VideoJob, VideoRules, is_video_id
 from gateway.errors import Conflict, NotFound, TaskNotReady
 from gateway.events import Events
 from gateway.storage.videos import VideoRepository
@@ -39,7 +39,7 @@ class VideoJobs:
         provider_api: VideoProviderApi,
         events: Events,
         *,
-        rules: Callable[[], VideoRules],
+        find_rules: Callable[[], VideoRules],
         clock: Callable[[], float],
         wait_scale: float = 1.0,
     ) -> None:
@@ -48,7 +48,7 @@ class VideoJobs:
         self.tasks = tasks
         self.provider_api = provider_api
         self.events = events
-        self._rules = rules
+        self._find_rules = find_rules
         self.clock = clock
         self.wait_scale = wait_scale
 
@@ -58,7 +58,7 @@ class VideoJobs:
 
     @property
     def rules(self) -> VideoRules:
-        return self._rules()
+        return self._find_rules()
 
     async def restore_reservations(self) -> None:
         """Restore the reservations of open jobs. No other process may use the store."""
@@ -117,7 +117,7 @@ class VideoJobs:
         job = await self.get(video_id, by.scope)
         change = build_change({"status": job.state}, {"status": "failed"})
         audit = by.build_audit_row("video.cancelled", video_id, self.now_ms, account_id=job.account_id, detail=change)
-        if job.ended or not await self.fail(job, CANCELLED, audit):
+        if job.ended or not await self.fail(job, CANCELLED_ERROR, audit):
             raise Conflict(f"The job {video_id} has ended")
         self.events.publish(JobCancelled(video_id))
         access = self.provider_api.find_access(job) if job.upstream_id else None

@@ -39,7 +39,7 @@ class VideoPoller:
 
     Args:
         events: trigger an immediate search for due jobs, or stop a task.
-        polls: returns how many polls of one channel may run concurrently.
+        find_max_polls: returns how many polls of one channel may run concurrently.
         owns: returns whether this node polls a channel's jobs; None for a single process.
         idle: whether no job is open at the start; the worker then does not read the store before an event or
             ``IDLE_S``.
@@ -51,13 +51,13 @@ class VideoPoller:
         tracker: VideoTracker,
         events: Events,
         *,
-        polls: Callable[[], int],
+        find_max_polls: Callable[[], int],
         owns: Callable[[str], bool] | None = None,
         idle: bool = False,
     ) -> None:
         self._jobs = jobs
         self._tracker = tracker
-        self._polls = polls
+        self._find_max_polls = find_max_polls
         self._owns = owns
         self._share: frozenset[str] | None = None
         self._wake_event = asyncio.Event()
@@ -159,7 +159,7 @@ class VideoPoller:
         self._lost_claims_checked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
-        limit = MAX_FETCHES if fetching else self._polls()
+        limit = MAX_FETCHES if fetching else self._find_max_polls()
         busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
         claim = Claim(
             process=self._jobs.tasks.process,

@@ -29,7 +29,7 @@ from gateway.formats.videos.backends import VIDEO_BACKENDS
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
 from gateway.providers.registry import PROVIDERS
-from gateway.proxy.forward import MAX_ERROR_BYTES, OK
+from gateway.proxy.forward import MAX_ERROR_BYTES, OK_STATUSES
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.target import Attempt, ProviderAccess
 from gateway.upstream.interface import FetchedFile, FileRequest, HttpClient, HttpResponse
@@ -138,7 +138,7 @@ class VideoProviderApi:
                 raise
             raise SubmitOutcomeUnknown(fault) from fault
         try:
-            if response.status not in OK:
+            if response.status not in OK_STATUSES:
                 refusal = await self._parse_refusal(response, backend, attempt.channel)
                 raise refusal if _is_refusal(response.status) else SubmitOutcomeUnknown(refusal)
             try:
@@ -311,7 +311,7 @@ class VideoProviderApi:
             async with asyncio.timeout(INLINE_TIMEOUT_S if inline else POLL_TIMEOUT_S):
                 response = await self._upstream.send(access.build_request(provider_request, self._now_s))
                 try:
-                    if response.status in OK:
+                    if response.status in OK_STATUSES:
                         limit = MAX_INLINE_BYTES if inline else MAX_ANSWER_BYTES
                         raw = await response.read(limit)
                         check_parts(raw)

@@ -79,12 +79,14 @@ class JobReservations:
         if self.count_open(job.account_id) >= max_jobs:
             raise _make_limit_error(max_jobs)
         self.add(job, reservation)
-        tries = 0
+        attempt_count = 0
 
         async def store() -> None:
-            nonlocal tries
-            tries += 1
-            if tries > 1 and await self.store.find(job.id) is not None:  # only the answer to the commit was lost
+            nonlocal attempt_count
+            attempt_count += 1
+            if (
+                attempt_count > 1 and await self.store.find(job.id) is not None
+            ):  # only the answer to the commit was lost
                 if self._is_shared:  # the stored job has the reservation
                     self.release(job)
                 return
@@ -92,11 +94,11 @@ class JobReservations:
                 if not await self.store.create(job, max_jobs):
                     raise _make_limit_error(max_jobs)
 
-        await self.ride_through(store)
+        await self.repeat_until_answered(store)
         if reservation.charge is not None:
             self._remove(job)
 
-    async def ride_through(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def repeat_until_answered(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat ``work`` while the store does not answer, for ``wait_s`` at most and only while requests are taken.
 
         Raises ``StoreUnavailable``.

@@ -20,7 +20,7 @@ from gateway.billing.settlement import Settlement, build_record, find_outcome
 from gateway.deferred import defer_function
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.usage import MAX_DURATION_MS, Usage
-from gateway.domain.video import SUBMIT_UNKNOWN, VideoJob, VideoRequest, compute_wait_s
+from gateway.domain.video import SUBMIT_UNKNOWN_ERROR, VideoJob, VideoRequest, compute_wait_s
 from gateway.errors import Conflict, ContentForbidden, GatewayError, ProviderTimeout, SensitiveWords, ShuttingDown
 from gateway.formats.videos.backend import TaskStatus, VideoSpec
 from gateway.proxy.failover import Proxy
@@ -89,7 +89,7 @@ class VideoSubmitter:
                 job = await self._store_job(ctx)
             except GatewayError as error:
                 now_s, now_ms = self._loop_s, self._jobs.now_ms
-                self._settlement.settle(ctx, "refused", error, now=now_s, now_ms=now_ms)
+                self._settlement.settle(ctx, "refused", error, now_s=now_s, now_ms=now_ms)
                 raise
             with self._jobs.tasks.mark_active(job.id):
                 return await self._start_at_provider(ctx, job)
@@ -128,7 +128,7 @@ class VideoSubmitter:
         now_ms, video = self._jobs.now_ms, _get_video(ctx.inference)
         return VideoJob(
             id=f"video_{secrets.token_hex(_ID_BYTES)}",
-            receipt=build_record(ctx, "interrupted", None, now=ctx.started_at, now_ms=now_ms),
+            receipt=build_record(ctx, "interrupted", None, now_s=ctx.started_at, now_ms=now_ms),
             prompt=video.prompt,
             seconds=str(video.seconds or ""),
             size=video.size or "",
@@ -192,7 +192,7 @@ class VideoSubmitter:
             seconds=source_job.seconds if source_job else str(video.seconds or ""),
             size=source_job.size if source_job else video.size or "",
         )
-        if not await self._jobs.reservations.ride_through(partial(self._try_attempt, job, submitting)):
+        if not await self._jobs.reservations.repeat_until_answered(partial(self._try_attempt, job, submitting)):
             raise Conflict("The job was cancelled before it was begun")
         return submitting
 
@@ -229,7 +229,7 @@ class VideoSubmitter:
     async def _store_started_job(self, ctx: RequestContext, job: VideoJob, status: TaskStatus) -> VideoJob:
         """Store the started job, retrying without a time limit: only this process knows the provider's task id."""
         ctx.first_byte_at = now_s = self._loop_s
-        ctx.record = receipt = build_record(ctx, "completed", None, now=now_s, now_ms=self._jobs.now_ms)
+        ctx.record = receipt = build_record(ctx, "completed", None, now_s=now_s, now_ms=self._jobs.now_ms)
         started_job = (
             _set_charge(job, ctx.attempts[-1], status)
             .move(
@@ -268,13 +268,13 @@ class VideoSubmitter:
 
     async def _store_unknown(self, ctx: RequestContext, job: VideoJob, error: SubmitOutcomeUnknown) -> None:
         """End a job as failed because its provider may or may not have started it."""
-        ctx.record = receipt = build_record(ctx, "failed", error, now=self._loop_s, now_ms=self._jobs.now_ms)
-        await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN, self._jobs.now_ms))
+        ctx.record = receipt = build_record(ctx, "failed", error, now_s=self._loop_s, now_ms=self._jobs.now_ms)
+        await self._jobs.finish(attrs.evolve(job, receipt=receipt).fail(SUBMIT_UNKNOWN_ERROR, self._jobs.now_ms))
 
     async def _drop(self, ctx: RequestContext, job: VideoJob, error: GatewayError) -> None:
         """Delete a job that no provider has started, and record its request with ``error`` and without a charge."""
         now_s, now_ms = self._loop_s, self._jobs.now_ms
-        ctx.record = record = build_record(ctx, find_outcome(error), error, now=now_s, now_ms=now_ms)
+        ctx.record = record = build_record(ctx, find_outcome(error), error, now_s=now_s, now_ms=now_ms)
         await self._jobs.reservations.drop(job, record)
         self._jobs.events.publish(JobChanged(job.id))
 

@@ -12,14 +12,14 @@ import structlog
 
 from gateway.domain.media import AnyMedia
 from gateway.domain.video import (
-    ANSWER_UNUSABLE,
-    CHANNEL_GONE,
-    CONTENT_LOST,
-    INTERRUPTED,
+    ANSWER_UNUSABLE_CODE,
+    CHANNEL_GONE_ERROR,
+    CONTENT_LOST_ERROR,
+    INTERRUPTED_ERROR,
     MAX_HINT_S,
     MIN_HINT_S,
-    SUBMIT_UNKNOWN,
-    TIMEOUT,
+    SUBMIT_UNKNOWN_ERROR,
+    TIMEOUT_ERROR,
     VideoError,
     VideoJob,
     VideoState,
@@ -49,7 +49,7 @@ MAX_COUNTED_JOBS = 1_000
 """Maximum of jobs whose unusable answers are counted."""
 MAX_MISSED_CHECKS = 9
 """Consecutive checks at which a job's channel may be missing: about four minutes."""
-_ABANDONED_ERRORS: Mapping[VideoState, VideoError] = {"created": INTERRUPTED, "submitting": SUBMIT_UNKNOWN}
+_ABANDONED_ERRORS: Mapping[VideoState, VideoError] = {"created": INTERRUPTED_ERROR, "submitting": SUBMIT_UNKNOWN_ERROR}
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -58,11 +58,11 @@ class VideoTracker:
     """Checks video jobs.
 
     Args:
-        expiry: the clock (Unix seconds) for deadlines that an earlier process has set.
+        expiry_clock: the clock (Unix seconds) for deadlines that an earlier process has set.
     """
 
-    def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry: Callable[[], float]) -> None:
-        self._expiry = expiry
+    def __init__(self, jobs: VideoJobs, video_content: VideoContent, expiry_clock: Callable[[], float]) -> None:
+        self._expiry_clock = expiry_clock
         self._started_ms = jobs.now_ms
         self._jobs = jobs
         self._video_content = video_content
@@ -93,9 +93,9 @@ class VideoTracker:
         count = self._unusable_answers.pop(job.id, 0) + 1
         if count >= MAX_UNUSABLE_ANSWERS:
             message = f"The provider answered {count} times without a usable status; the last time: {error.message}"
-            await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE, message))
+            await self._jobs.fail(job, VideoError(ANSWER_UNUSABLE_CODE, message))
             return None
-        postponed = await self._postpone(job, error, TIMEOUT)
+        postponed = await self._postpone(job, error, TIMEOUT_ERROR)
         if postponed is not None:
             self._unusable_answers[job.id] = count
             if len(self._unusable_answers) > MAX_COUNTED_JOBS:  # cancelled jobs leave their counts here
@@ -108,9 +108,9 @@ class VideoTracker:
         An operator may have removed the channel by mistake.
         """
         if job.failures + 1 >= MAX_MISSED_CHECKS:
-            await self._jobs.fail(job, CHANNEL_GONE)
+            await self._jobs.fail(job, CHANNEL_GONE_ERROR)
             return None
-        return await self._postpone(job, ProviderBadResponse(CHANNEL_GONE.message), CHANNEL_GONE)
+        return await self._postpone(job, ProviderBadResponse(CHANNEL_GONE_ERROR.message), CHANNEL_GONE_ERROR)
 
     async def _poll(self, access: ProviderAccess, job: VideoJob) -> VideoJob | None:
         jobs = self._jobs
@@ -119,7 +119,7 @@ class VideoTracker:
         except ProviderAnswerUnusable:
             raise
         except ProviderError as error:
-            return await self._postpone(job, error, TIMEOUT)
+            return await self._postpone(job, error, TIMEOUT_ERROR)
         status = result.status
         if status.state == "failed":
             await jobs.fail(job, status.error or VideoError("upstream_error", NO_REASON))
@@ -127,7 +127,7 @@ class VideoTracker:
         if status.state == "completed":
             return await self._start_fetching(job, status.clue)
         if self._is_late(job):
-            await jobs.fail(job, TIMEOUT)
+            await jobs.fail(job, TIMEOUT_ERROR)
             return None
         return self._build_progress(job, result)
 
@@ -154,13 +154,13 @@ class VideoTracker:
             media = await self._video_content.fetch(access, job)
         except ProviderContentGone as error:
             if job.polls + 1 >= MAX_GONE_REPORTS:
-                await jobs.fail(job, CONTENT_LOST)
+                await jobs.fail(job, CONTENT_LOST_ERROR)
                 return None
-            return await self._postpone(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST)
+            return await self._postpone(attrs.evolve(job, polls=job.polls + 1), error, CONTENT_LOST_ERROR)
         except ProviderAnswerUnusable:
             raise
         except (ProviderError, StoreUnavailable) as error:
-            return await self._postpone(attrs.evolve(job, polls=0), error, CONTENT_LOST)
+            return await self._postpone(attrs.evolve(job, polls=0), error, CONTENT_LOST_ERROR)
         await self._complete(job, media)
         return None
 
@@ -202,12 +202,12 @@ class VideoTracker:
     def _is_late(self, job: VideoJob) -> bool:
         """Return whether the deadline has passed by the clock that set it.
 
-        ``expiry`` runs behind the clock for a day if no record was written shortly before the start. It would therefore
-        delay the deadlines that this process has set by its own clock.
+        ``expiry_clock`` runs behind the clock for a day if no record was written shortly before the start. It would
+        therefore delay the deadlines that this process has set by its own clock.
         """
         if job.created_ms >= self._started_ms:
             return self._jobs.now_ms >= job.deadline_ms
-        return self._expiry() * 1000 >= job.deadline_ms
+        return self._expiry_clock() * 1000 >= job.deadline_ms
 
     def _scale(self, wait_s: float) -> int:
         return round(wait_s * 1000 * self._jobs.wait_scale)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import attrs
 
 from gateway.domain.charged_units import parse_charged_usage
-from gateway.domain.price import Price, cost_nanos
+from gateway.domain.price import Price, compute_cost_nanos
 from gateway.domain.request_log import RequestRecord
 
 LATE_S = 20.0
@@ -68,7 +68,7 @@ class Marks:
     def _check_cost(self, row: RequestRecord) -> None:
         """The charge is that of the usage by one of the model's prices; a call that a crash interrupted is free."""
         usage, multiplier = parse_charged_usage(row), row.batch_multiplier_ppm or 1_000_000
-        costs = {cost_nanos(price, usage, multiplier) for price in self.prices.get(row.model, (None,))}
+        costs = {compute_cost_nanos(price, usage, multiplier) for price in self.prices.get(row.model, (None,))}
         if row.outcome == CRASHED:
             costs.add(0)
         if row.cost_nanos not in costs:

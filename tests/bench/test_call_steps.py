@@ -14,7 +14,7 @@ import pytest
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.domain.balance import Balance, Owner, Quota, parse_day, reserve_all
 from gateway.domain.circuit_breaker import DEFAULT_RULES, CircuitBreaker
-from gateway.domain.price import Price, cost_nanos, usd
+from gateway.domain.price import Price, compute_cost_nanos, usd
 from gateway.domain.rate_limit import Limits, RateLimitStatus, RateLimitSubject, RateLimitWindow
 from gateway.domain.usage import Usage
 from gateway.formats.chat.gemini.passthrough import GenerateContentPassthrough
@@ -84,8 +84,8 @@ def read_call(body: dict[str, Any]) -> Callable[[], Any]:
 
 def price() -> None:
     """What a call may cost, asked before it, and what it did cost."""
-    cost_nanos(PRICE, CALL.need)
-    cost_nanos(PRICE, USED)
+    compute_cost_nanos(PRICE, CALL.need)
+    compute_cost_nanos(PRICE, USED)
 
 
 def pay() -> Callable[[], Any]:

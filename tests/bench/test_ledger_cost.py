@@ -86,7 +86,7 @@ class LedgerScenario:
         await self.quota.admit(ctx, OPTIONS)
         ctx.attempts.append(make_attempt(OPTIONS[0]))
         ctx.usage = Usage(100, 200, 0, "upstream")
-        return self.settlement.settle(ctx, "completed", now=11.0, now_ms=now_ms)
+        return self.settlement.settle(ctx, "completed", now_s=11.0, now_ms=now_ms)
 
 
 async def measure(work: Callable[[int], Any]) -> float:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.billing.cost_breakdown import BillLine, list_lines
 from gateway.domain.charged_units import build_units, parse_charged_usage
-from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, compute_cost_nanos
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.usage import Usage, UsageDetails, attach_details
 from tests.support.request_records import make_row
@@ -32,7 +32,7 @@ def charged(price: Price | None, usage: Usage, multiplier_ppm: int = ONE_PPM, **
         name: getattr(usage, name)
         for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "images", "duration_ms", "characters")
     }
-    cost = cost_nanos(price, usage, multiplier_ppm)
+    cost = compute_cost_nanos(price, usage, multiplier_ppm)
     return make_row(1, **{"units": build_units(usage), "cost_nanos": cost, **columns, **values})
 
 

@@ -140,7 +140,7 @@ def test_balances_of_deleted_keys_are_not_loaded() -> None:
     balances, day = Balances(lambda: NOW_S), parse_day(NOW_S)
     balances.existing = {"key": {1}, "account": {1}}
     lines = [Spending(1, number, 7, 5, 3, 100, 100, 100) for number in range(MANY)]
-    balances.load([*lines, Spending(2, 5, 7), Spending(1, None, lifetime_credit_nanos=11)], day)
+    balances.add_spending([*lines, Spending(2, 5, 7), Spending(1, None, lifetime_credit_nanos=11)], day)
     assert count(balances)[:2] == (1, 1)
     account = balances.find_balance("account", 1)
     assert (account.lifetime.spent_nanos, account.lifetime.credit_nanos) == (7 * MANY, 11)

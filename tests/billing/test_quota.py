@@ -512,7 +512,7 @@ async def test_a_call_waits_a_moment_for_a_store_that_is_busy(
 
 def test_a_keys_charges_are_its_accounts_and_its_credits_are_not() -> None:
     balances = Balances(lambda: NOON)
-    balances.load(
+    balances.add_spending(
         [
             Spending(1, 7, 100, 40, 5, 1_000, 400, 50),
             Spending(1, 8, 200, 80, 10),
@@ -557,7 +557,7 @@ async def test_a_clock_that_is_set_back_over_midnight_after_a_restart_finds_yest
 
 def test_what_was_above_a_cap_before_a_restart_is_on_record_again_at_the_first_look() -> None:
     balances = Balances(lambda: NOON)
-    balances.load([Spending(1, 7, 130)], balances.today)
+    balances.add_spending([Spending(1, 7, 130)], balances.today)
     with pytest.raises(QuotaExceeded):
         balances.reserve_now(caller_of(key=capped(100)), 1)
     assert balances.find_balance("key", 7).find_counter(balances.today).overrun_nanos == 30

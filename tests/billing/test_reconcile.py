@@ -16,7 +16,7 @@ from gateway.billing.reconcile import CHECK_PAUSE_S, compare_subjects
 from gateway.billing.settlement import build_record
 from gateway.domain.balance import Reservation
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.video import CANCELLED, VideoJob, VideoRules
+from gateway.domain.video import CANCELLED_ERROR, VideoJob, VideoRules
 from gateway.errors import QuotaExceeded
 from gateway.events import Events
 from gateway.storage.database import Database
@@ -292,7 +292,7 @@ def build_held_videos(billing: BillingServices, store: VideoRepository | None = 
         JobTasks(store),
         None,  # type: ignore[arg-type]
         Events(),
-        rules=VideoRules,
+        find_rules=VideoRules,
         clock=lambda: billing.now,
     )
     billing.accounting.jobs = reservations
@@ -307,8 +307,8 @@ async def test_what_jobs_hold_is_told_beside_what_calls_hold(billing: BillingSer
     assert (report["open_holds"], report["video_holds"]) == (1, 3)
     assert (report["held_usd"], report["video_held_usd"]) == (90 / DOLLAR, 70 / DOLLAR)
     assert await held_videos.videos.complete(first)
-    assert await held_videos.videos.fail(second, CANCELLED)
-    assert await held_videos.videos.fail(free, CANCELLED)
+    assert await held_videos.videos.fail(second, CANCELLED_ERROR)
+    assert await held_videos.videos.fail(free, CANCELLED_ERROR)
     billing.settle(running, 20)
     report = await billing.accounting.reconcile()
     assert report["ok"], report["problems"]

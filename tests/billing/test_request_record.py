@@ -109,7 +109,7 @@ def fail_all(*faults: GatewayError) -> RequestContext:
 def record_of(
     ctx: RequestContext, outcome: Outcome, error: GatewayError | None = None, now: float = 13.0
 ) -> RequestRecord:
-    return build_record(ctx, outcome, error, now=now, now_ms=4_000)
+    return build_record(ctx, outcome, error, now_s=now, now_ms=4_000)
 
 
 def build_headers(ctx: RequestContext) -> dict[str, str]:

@@ -53,7 +53,7 @@ async def settle(
     ctx.attempts = attempts
     for name, value in more.items():
         setattr(ctx, name, value)
-    row = billing.settlement.settle(ctx, outcome, error, now=now, now_ms=3_000)
+    row = billing.settlement.settle(ctx, outcome, error, now_s=now, now_ms=3_000)
     assert ctx.record is row
     assert billing.write_queue.take(10) == [row]
     assert billing.quota.open_reservations == 0
@@ -67,7 +67,7 @@ ANSWERED: dict[str, Any] = {"usage": Usage(1_000, 100, 10, "upstream"), "first_b
 def refuse(
     billing: BillingServices, ctx: RequestContext, error: GatewayError | None = None, now: float = 11.0
 ) -> RequestRecord:
-    return billing.settlement.settle(ctx, "refused", error, now=now, now_ms=3_000)
+    return billing.settlement.settle(ctx, "refused", error, now_s=now, now_ms=3_000)
 
 
 async def test_the_row_of_a_success_has_every_field(billing: BillingServices) -> None:
@@ -188,7 +188,7 @@ async def test_what_is_charged_is_the_channel_that_answered_and_not_the_most_exp
     ctx = arrive()
     await billing.quota.admit(ctx, [expensive, OPTION])
     ctx.attempts, ctx.usage = attempted(2), ANSWERED["usage"]
-    assert billing.settlement.settle(ctx, "completed", now=11.0, now_ms=3_000).cost_nanos == 3_000_000
+    assert billing.settlement.settle(ctx, "completed", now_s=11.0, now_ms=3_000).cost_nanos == 3_000_000
 
 
 async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_twice(billing: BillingServices) -> None:
@@ -196,7 +196,7 @@ async def test_who_settles_again_is_given_the_first_row_and_nothing_is_charged_t
     ctx = await billing.admit(caller, call_for(20))
     first = billing.settle(ctx, 15)
     ctx.usage = Usage(90)
-    assert billing.settlement.settle(ctx, "failed", ProviderBadResponse("x"), now=11.0, now_ms=3_000) is first
+    assert billing.settlement.settle(ctx, "failed", ProviderBadResponse("x"), now_s=11.0, now_ms=3_000) is first
     assert len(billing.write_queue) == 1
     balance = billing.balances.find_balance("account", 1)
     assert (balance.held_nanos, balance.lifetime.spent_nanos) == (0, 15)

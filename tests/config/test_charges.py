@@ -9,7 +9,7 @@ from gateway.config.loader import read_shipped_prices
 from gateway.domain.api_format import Wire
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
-from gateway.domain.price import cost_nanos
+from gateway.domain.price import compute_cost_nanos
 from gateway.domain.usage import Usage, attach_tier, parse_usage
 from gateway.formats.chat.anthropic import response as anthropic
 from gateway.formats.chat.gemini.usage_metadata import parse_usage_metadata
@@ -107,7 +107,7 @@ SESSION = {
 def test_a_charge_is_what_the_vendor_publishes(model: str, provider: str, usage: Usage, nanos: int) -> None:
     price = read_shipped_prices().find(model, provider)
     assert price is not None
-    assert cost_nanos(price, usage) == nanos
+    assert compute_cost_nanos(price, usage) == nanos
 
 
 def text(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
@@ -535,7 +535,9 @@ ANSWERS: list[tuple[str, str, Operation, Wire, dict[str, Any], int]] = [
 def find_charge(model: str, provider: str, usage: Usage, inference: InferenceRequest) -> int:
     price = read_shipped_prices().find(model, provider)
     assert price is not None
-    return cost_nanos(price, fill_details(usage, inference) if OPERATIONS[inference.operation].known_unit else usage)
+    return compute_cost_nanos(
+        price, fill_details(usage, inference) if OPERATIONS[inference.operation].known_unit else usage
+    )
 
 
 @table_rows(("model", "provider", "operation", "wire", "answer", "nanos"), ANSWERS)

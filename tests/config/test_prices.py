@@ -18,7 +18,7 @@ from gateway.billing.price_spec import PriceSpec
 from gateway.config.loader import ConfigError, find_data, read_config, read_prices, read_shipped_prices
 from gateway.config.schema import Config
 from gateway.domain.capability import Capability, find_capability
-from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
+from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, compute_cost_nanos, nanos, usd
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, Usage, UsageDetails
 from gateway.formats.videos import dashscope as dashscope_videos
 from gateway.formats.videos import fal as fal_videos
@@ -70,7 +70,7 @@ def test_a_tier_has_every_price_that_depends_on_a_prompts_length() -> None:
 
 def test_a_tier_without_a_price_for_cached_tokens_takes_its_own_input_price() -> None:
     price = parse_table({"model": "m", "tiers": [{"above_tokens": 5, RATES[0]: 3}]}, PriceSpec).price()
-    assert usd(cost_nanos(price, Usage(1_000_000, 0, 1_000_000))) == "3"
+    assert usd(compute_cost_nanos(price, Usage(1_000_000, 0, 1_000_000))) == "3"
 
 
 @table_rows(
@@ -127,7 +127,7 @@ def test_the_most_that_may_be_charged_is_a_64_bit_integer() -> None:
     bounds["usd_per_million_characters"] = 1_000
     price = parse_table({"model": "m", **bounds}, PriceSpec).price()
     most = Usage(MAX_TOKENS, MAX_TOKENS, 0, "upstream", MAX_IMAGES, MAX_DURATION_MS, characters=MAX_CHARACTERS)
-    assert 2**62 < cost_nanos(price, most, 100 * 100 * ONE_PPM) < 2**63
+    assert 2**62 < compute_cost_nanos(price, most, 100 * 100 * ONE_PPM) < 2**63
 
 
 # What ships
@@ -172,19 +172,21 @@ def test_every_line_of_the_list_counts() -> None:
     ],
 )
 def test_well_known_models_cost_something(shipped: PriceList, model: str, provider: str) -> None:
-    assert cost_nanos(shipped.find(model, provider), Usage(1_000, 1_000, duration_ms=1_000, characters=1_000)) > 0
+    assert (
+        compute_cost_nanos(shipped.find(model, provider), Usage(1_000, 1_000, duration_ms=1_000, characters=1_000)) > 0
+    )
 
 
 @pytest.mark.parametrize(("model", "dollars"), [("tts-1", "15"), ("tts-1-hd", "30")])
 def test_speech_is_sold_by_the_character(shipped: PriceList, model: str, dollars: str) -> None:
-    assert usd(cost_nanos(shipped.find(model, "openai"), Usage(5, 5, characters=1_000_000))) == dollars
+    assert usd(compute_cost_nanos(shipped.find(model, "openai"), Usage(5, 5, characters=1_000_000))) == dollars
 
 
 HEARD = UsageDetails(audio_input=1_000_000)
 
 
 def test_who_transcribes_is_paid_for_sound(shipped: PriceList) -> None:
-    assert usd(cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000, details=HEARD))) == "6"
+    assert usd(compute_cost_nanos(shipped.find("gpt-4o-transcribe", "openai"), Usage(1_000_000, details=HEARD))) == "6"
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_a_million_tokens_cost_more_where_they_are_written_into_a_cache(
         Usage(1_000_000, written_tokens=1_000_000),
         Usage(1_000_000, written_tokens=1_000_000, written_long_tokens=1_000_000),
     )
-    assert tuple(usd(cost_nanos(price, usage)) for usage in usages) == dollars
+    assert tuple(usd(compute_cost_nanos(price, usage)) for usage in usages) == dollars
 
 
 MAKERS = {"claude-": "anthropic", "gpt-": "openai", "gemini-": "google", "grok-": "x-ai", "mistral-": "mistralai"}
@@ -231,13 +233,13 @@ def test_every_usual_spelling_of_every_listed_model_has_its_price(shipped: Price
     for price in shipped.list_prices():
         if "*" in price.model or (price.provider == "openrouter" and "/" not in price.model):
             continue  # OpenRouter's names have a maker; the old ones without have prices of their own
-        cost = cost_nanos(price, MIXED)
+        cost = compute_cost_nanos(price, MIXED)
         for spelling in list_spellings(price.model):
             provider = price.provider or "custom"
             if spelling.lower() not in listed:
                 tried += 1
                 found = shipped.find(spelling, provider)
-                if found is None or cost_nanos(found, MIXED) < cost:
+                if found is None or compute_cost_nanos(found, MIXED) < cost:
                     wrong.append((spelling, provider, found and found.model))
     assert wrong == []
     assert tried > 3_000
@@ -381,7 +383,7 @@ def test_every_size_of_every_video_costs_what_its_vendor_asks(shipped: PriceList
         for model in models:
             price, entry = shipped.find(model, provider), find_entry(provider, model)
             reported.setdefault(provider, {})[model] = {
-                (tell_size(provider, entry, size), usd(cost_nanos(price, Usage(duration_ms=1_000, size=size))))
+                (tell_size(provider, entry, size), usd(compute_cost_nanos(price, Usage(duration_ms=1_000, size=size))))
                 for size in entry.sizes or ()
             }
     asked = {
@@ -595,7 +597,7 @@ def test_a_model_of_bedrock_costs_more_in_a_region_than_everywhere(
 ) -> None:
     price = shipped.find(model, provider)
     assert price is not None
-    cost = [cost_nanos(price, Usage(1_000_000)), cost_nanos(price, Usage(0, 1_000_000))]
+    cost = [compute_cost_nanos(price, Usage(1_000_000)), compute_cost_nanos(price, Usage(0, 1_000_000))]
     assert [usd(nanos) for nanos in cost] == [asked, answered]
 
 
@@ -603,7 +605,7 @@ def test_what_bedrock_asks_is_not_what_the_maker_asks(shipped: PriceList) -> Non
     for provider in ("anthropic", "custom"):
         price = shipped.find("claude-opus-5", provider)
         assert price is not None
-        assert usd(cost_nanos(price, Usage(1_000_000))) == "5"
+        assert usd(compute_cost_nanos(price, Usage(1_000_000))) == "5"
 
 
 def test_no_key_of_the_source_is_dropped() -> None:

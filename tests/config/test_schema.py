@@ -24,7 +24,7 @@ from gateway.config.schema import (
 )
 from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
 from gateway.domain.account_spec import AccountSpec, KeySpec
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.domain.channel import Channel, QueueSettings, Timeouts
 from gateway.domain.circuit_breaker import BreakerSettings
 from gateway.domain.media import MediaRules, check_link, sign_link
@@ -433,7 +433,7 @@ def test_nothing_said_of_images_is_a_day_for_links_two_for_files_and_nothing_pri
     assert config.media == MediaSection(link_hours=24.0, keep_hours=48.0, max_gb=10.0)
     assert (config.safety.words_file, config.egress.allow, config.model) == ("", (), ())
     assert (config.server.max_upload_mb, config.server.max_file_mb) == (128, 64)
-    assert all(getattr(UNKNOWN, field.name) is None for field in attrs.fields(Capability)[1:])
+    assert all(getattr(UNKNOWN_CAPABILITY, field.name) is None for field in attrs.fields(Capability)[1:])
 
 
 @table_rows("key", ["max_upload_mb", "max_file_mb"])

@@ -11,9 +11,9 @@ from gateway.domain.audit_log import (
     GATEWAY,
     KINDS,
     MASKED_CHANGE,
-    MAX_DETAIL_CHARS,
+    MAX_DETAIL_BYTES,
     OPERATOR,
-    SECRET,
+    SECRET_FIELDS,
     Actor,
     build_change,
 )
@@ -59,7 +59,7 @@ def test_every_kind_of_actor_is_known() -> None:
         ({"models": []}, {"models": ["é"]}, {"models": [[], ["é"]]}),
         ({"proxy": None}, {"proxy": "http://u:p@h"}, {"proxy": MASKED_CHANGE}),
         ({"api_keys": ["a"]}, {"api_keys": ["b"]}, {"api_keys": MASKED_CHANGE}),
-        ({"models": []}, {"models": ["x" * MAX_DETAIL_CHARS]}, {"models": MASKED_CHANGE}),
+        ({"models": []}, {"models": ["x" * MAX_DETAIL_BYTES]}, {"models": MASKED_CHANGE}),
     ],
 )
 def test_a_change_is_its_fields_before_and_after(
@@ -75,4 +75,4 @@ def test_what_differs_is_on_record_and_nothing_else_and_no_secret(
     reported = read(build_change(before, after))
     assert reported.keys() == {name for name in before | after if before.get(name) != after.get(name)}
     for name, value in reported.items():
-        assert value == (MASKED_CHANGE if name in SECRET else [before.get(name), after.get(name)])
+        assert value == (MASKED_CHANGE if name in SECRET_FIELDS else [before.get(name), after.get(name)])

@@ -6,7 +6,14 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.capability import UNKNOWN, Capability, Problem, build_union, find_capability, find_shared_problem
+from gateway.domain.capability import (
+    UNKNOWN_CAPABILITY,
+    Capability,
+    Problem,
+    build_union,
+    find_capability,
+    find_shared_problem,
+)
 from gateway.domain.image import ImageRequest
 from tests.support.table_rows import table_rows
 
@@ -98,7 +105,7 @@ def test_of_several_problems_the_first_is_told_in_the_order_of_what_is_asked() -
 
 @given(ASKS, st.booleans())
 def test_of_whom_nobody_knows_anything_everything_can_be_asked(image_request: ImageRequest, edit: bool) -> None:
-    assert UNKNOWN.find_problem(image_request, edit=edit, fan_out=False) is None
+    assert UNKNOWN_CAPABILITY.find_problem(image_request, edit=edit, fan_out=False) is None
 
 
 @given(CAPABILITIES, ASKS, st.booleans())

@@ -8,7 +8,7 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, cost_nanos, nanos, usd
+from gateway.domain.price import ONE_PPM, Price, PriceList, Tier, compute_cost_nanos, nanos, usd
 from gateway.domain.usage import MAX_CHARACTERS, MAX_DURATION_MS, MAX_IMAGES, MAX_TOKENS, NO_USAGE, Usage, UsageDetails
 from tests.support.table_rows import table_rows
 
@@ -113,7 +113,7 @@ def exact(price: Price, usage: Usage, multiplier_ppm: int) -> Fraction:
 
 @given(PRICES, USAGES, MULTIPLIERS)
 def test_a_cost_is_the_exact_amount_rounded_up_once(price: Price, usage: Usage, multiplier: int) -> None:
-    cost = cost_nanos(price, usage, multiplier)
+    cost = compute_cost_nanos(price, usage, multiplier)
     assert type(cost) is int
     assert 0 <= cost - exact(price, usage, multiplier) < 1
 
@@ -121,7 +121,7 @@ def test_a_cost_is_the_exact_amount_rounded_up_once(price: Price, usage: Usage, 
 @given(PRICES, TIERS, USAGES, MULTIPLIERS)
 def test_so_it_is_with_tiers(price: Price, tiers: list[Tier], usage: Usage, multiplier: int) -> None:
     tiered = attrs.evolve(price, tiers=tiers)
-    assert 0 <= cost_nanos(tiered, usage, multiplier) - exact(tiered, usage, multiplier) < 1
+    assert 0 <= compute_cost_nanos(tiered, usage, multiplier) - exact(tiered, usage, multiplier) < 1
 
 
 TIERED = Price(
@@ -150,7 +150,7 @@ TIERED = Price(
     ids=repr,
 )
 def test_a_longer_prompt_prices_the_whole_request(usage: Usage, dollars: str) -> None:
-    assert usd(cost_nanos(TIERED, usage)) == dollars
+    assert usd(compute_cost_nanos(TIERED, usage)) == dollars
 
 
 def test_tiers_count_in_whichever_order_they_are_told() -> None:
@@ -160,16 +160,16 @@ def test_tiers_count_in_whichever_order_they_are_told() -> None:
 
 def test_images_and_seconds_are_paid_beside_tokens() -> None:
     price = Price("m", input_nanos_per_million=1_000_000, image_nanos=40_000_000, second_nanos=100_000_000)
-    assert cost_nanos(price, Usage(images=3)) == 120_000_000
-    assert cost_nanos(price, Usage(duration_ms=8_000)) == 800_000_000
-    assert cost_nanos(price, Usage(5, images=1, duration_ms=1)) == 5 + 40_000_000 + 100_000
-    assert cost_nanos(Price("m", second_nanos=1), Usage(duration_ms=1)) == 1
+    assert compute_cost_nanos(price, Usage(images=3)) == 120_000_000
+    assert compute_cost_nanos(price, Usage(duration_ms=8_000)) == 800_000_000
+    assert compute_cost_nanos(price, Usage(5, images=1, duration_ms=1)) == 5 + 40_000_000 + 100_000
+    assert compute_cost_nanos(Price("m", second_nanos=1), Usage(duration_ms=1)) == 1
 
 
 def test_what_is_spoken_is_paid_by_the_character() -> None:
     price = Price("tts-1", character_nanos_per_million=nanos(Decimal(15)))
-    assert usd(cost_nanos(price, Usage(1_024, 5_600, duration_ms=270_000, characters=4_096))) == "0.06144"
-    assert cost_nanos(price, Usage(characters=1)) == 15_000
+    assert usd(compute_cost_nanos(price, Usage(1_024, 5_600, duration_ms=270_000, characters=4_096))) == "0.06144"
+    assert compute_cost_nanos(price, Usage(characters=1)) == 15_000
 
 
 def add_rare(usage: Usage, more: Usage) -> UsageDetails:
@@ -194,16 +194,16 @@ def test_more_of_anything_never_costs_less(price: Price, usage: Usage, more: Usa
         usage.characters + more.characters,
         details=add_rare(usage, more),
     )
-    whole, parts = cost_nanos(price, both), cost_nanos(price, usage) + cost_nanos(price, more)
-    assert whole >= max(cost_nanos(price, usage), cost_nanos(price, more))
+    whole, parts = compute_cost_nanos(price, both), compute_cost_nanos(price, usage) + compute_cost_nanos(price, more)
+    assert whole >= max(compute_cost_nanos(price, usage), compute_cost_nanos(price, more))
     assert parts - 1 <= whole <= parts
 
 
 @given(PRICES, USAGES, MULTIPLIERS, MULTIPLIERS)
 def test_a_higher_multiplier_never_costs_less(price: Price, usage: Usage, one: int, other: int) -> None:
     low, high = sorted((one, other))
-    assert cost_nanos(price, usage, low) <= cost_nanos(price, usage, high)
-    assert cost_nanos(price, usage, 0) == 0
+    assert compute_cost_nanos(price, usage, low) <= compute_cost_nanos(price, usage, high)
+    assert compute_cost_nanos(price, usage, 0) == 0
 
 
 @given(PRICES, USAGES, st.integers(0, MAX_TOKENS))
@@ -212,11 +212,11 @@ def test_a_cached_token_is_never_dearer_where_its_rate_is_not(price: Price, usag
     fresh = Usage(usage.prompt_tokens, usage.completion_tokens, 0)
     some = Usage(usage.prompt_tokens, usage.completion_tokens, min(cached, usage.prompt_tokens))
     if rate is None:
-        assert cost_nanos(price, some) == cost_nanos(price, fresh)
+        assert compute_cost_nanos(price, some) == compute_cost_nanos(price, fresh)
     elif rate <= price.input_nanos_per_million:
-        assert cost_nanos(price, some) <= cost_nanos(price, fresh)
+        assert compute_cost_nanos(price, some) <= compute_cost_nanos(price, fresh)
     else:
-        assert cost_nanos(price, some) >= cost_nanos(price, fresh)
+        assert compute_cost_nanos(price, some) >= compute_cost_nanos(price, fresh)
 
 
 WRITING = Price(
@@ -249,7 +249,7 @@ WRITING = Price(
 )
 def test_writing_into_a_cache_has_its_own_price(usage: Usage, dollars: str) -> None:
     """Anthropic's, for instance: a quarter over input, and twice the input where it is kept for an hour."""
-    assert usd(cost_nanos(WRITING, usage)) == dollars
+    assert usd(compute_cost_nanos(WRITING, usage)) == dollars
 
 
 @table_rows(("write", "long", "dollars"), [(None, None, "4"), (5, None, "5"), (None, 8, "6"), (0, 0, "0")])
@@ -261,7 +261,7 @@ def test_a_write_without_a_price_is_as_input_and_a_long_one_as_any(
         "m", nanos(Decimal(4)), cache_write_nanos_per_million=rates[0], cache_write_long_nanos_per_million=rates[1]
     )
     usage = Usage(1_000_000, written_tokens=1_000_000, written_long_tokens=500_000)
-    assert usd(cost_nanos(price, usage)) == dollars
+    assert usd(compute_cost_nanos(price, usage)) == dollars
 
 
 @given(PRICES, st.tuples(TOKENS, TOKENS, TOKENS, TOKENS))
@@ -270,7 +270,7 @@ def test_every_token_of_a_prompt_is_paid_once_whatever_its_parts_add_up_to(
 ) -> None:
     prompt, cached, written, long = counts
     price = attrs.evolve(price, call_nanos=0)
-    cost = cost_nanos(price, Usage(prompt, 0, cached, written_tokens=written, written_long_tokens=long))
+    cost = compute_cost_nanos(price, Usage(prompt, 0, cached, written_tokens=written, written_long_tokens=long))
     rates = [
         price.input_nanos_per_million,
         price.cached_input_nanos_per_million,
@@ -283,18 +283,20 @@ def test_every_token_of_a_prompt_is_paid_once_whatever_its_parts_add_up_to(
 
 @given(PRICES)
 def test_nothing_used_costs_nothing(price: Price) -> None:
-    assert cost_nanos(price, NO_USAGE) == 0
+    assert compute_cost_nanos(price, NO_USAGE) == 0
 
 
 @given(USAGES)
 def test_without_a_price_nothing_is_charged(usage: Usage) -> None:
-    assert cost_nanos(None, usage) == 0
+    assert compute_cost_nanos(None, usage) == 0
 
 
 def test_one_token_at_a_tenth_of_a_cent_a_million_is_one_nano() -> None:
-    assert cost_nanos(Price("m", input_nanos_per_million=1_000_000), Usage(1)) == 1
-    assert cost_nanos(Price("m", input_nanos_per_million=1), Usage(1)) == 1
-    assert cost_nanos(Price("m", 2_500_000_000, 1_250_000_000, 10_000_000_000), Usage(1000, 100, 400)) == 3_000_000
+    assert compute_cost_nanos(Price("m", input_nanos_per_million=1_000_000), Usage(1)) == 1
+    assert compute_cost_nanos(Price("m", input_nanos_per_million=1), Usage(1)) == 1
+    assert (
+        compute_cost_nanos(Price("m", 2_500_000_000, 1_250_000_000, 10_000_000_000), Usage(1000, 100, 400)) == 3_000_000
+    )
 
 
 @given(st.integers(0, 10**18))

@@ -18,12 +18,12 @@ from gateway.domain.rate_limit import (
     RateLimitSubject,
     RateLimitWindow,
     change_limit,
+    compute_remaining,
+    compute_reset_s,
+    compute_retry_after_s,
     compute_smooth_burst,
     compute_wait_s,
     correct_all,
-    remaining,
-    reset_s,
-    retry_after_s,
     spend,
     spend_all,
     undo_spend,
@@ -152,12 +152,12 @@ def test_the_wait_that_is_told_is_enough_and_not_too_long(limit: int, debt_s: fl
     assert find_wait(tat, limit, cost, START + wait) == 0
     if wait > 1e-5:
         assert find_wait(tat, limit, cost, START + wait - 1e-5) > 0
-    assert wait <= reset_s(tat, START)
+    assert wait <= compute_reset_s(tat, START)
 
 
 @given(LIMITS, DEBTS_S, st.integers(0, 10**6))
 def test_a_retry_after_of_whole_seconds_is_enough(limit: int, debt_s: float, cost: int) -> None:
-    seconds = retry_after_s(find_wait(START + debt_s, limit, cost, START))
+    seconds = compute_retry_after_s(find_wait(START + debt_s, limit, cost, START))
     assert seconds == 3_600 or find_wait(START + debt_s, limit, cost, START + seconds) == 0
 
 
@@ -167,13 +167,13 @@ def test_a_retry_after_of_whole_seconds_is_enough(limit: int, debt_s: float, cos
      (math.inf, 3_600)],
 )  # fmt: skip
 def test_a_wait_is_told_in_whole_seconds_from_one_to_an_hour(wait: float, seconds: int) -> None:
-    assert retry_after_s(wait) == seconds
+    assert compute_retry_after_s(wait) == seconds
 
 
 @given(LIMITS, DEBTS_S)
 def test_what_remains_would_pass_and_one_more_would_not(limit: int, debt_s: float) -> None:
     tat = START + debt_s
-    left = remaining(tat, limit, compute_smooth_burst(limit), START)
+    left = compute_remaining(tat, limit, compute_smooth_burst(limit), START)
     assert 0 <= left <= compute_smooth_burst(limit)
     if left:
         assert find_wait(tat, limit, left, START) < 1e-6
@@ -186,10 +186,10 @@ def test_what_remains_counts_down_by_one(limit: int) -> None:
     tat, seen = START + 0.3, []
     now = START + 0.3  # neither is a round number of the clock's
     for _ in range(compute_smooth_burst(limit)):
-        seen.append(remaining(tat, limit, compute_smooth_burst(limit), now))
+        seen.append(compute_remaining(tat, limit, compute_smooth_burst(limit), now))
         tat = spend(tat, limit, 1, now)
     assert seen == list(range(compute_smooth_burst(limit), 0, -1))
-    assert remaining(tat, limit, compute_smooth_burst(limit), now) == 0
+    assert compute_remaining(tat, limit, compute_smooth_burst(limit), now) == 0
 
 
 @given(LIMITS, st.floats(-100, 100), st.integers(0, 10**6), st.integers(0, 10**6))
@@ -198,7 +198,7 @@ def test_a_correction_at_once_is_as_if_the_real_cost_had_been_taken(
 ) -> None:
     corrected = correct(spend(START + debt_s, limit, estimate, START), limit, real - estimate, START)
     taken = spend(START + debt_s, limit, real, START)
-    assert reset_s(corrected, START) == pytest.approx(reset_s(taken, START), rel=1e-9, abs=1e-8)
+    assert compute_reset_s(corrected, START) == pytest.approx(compute_reset_s(taken, START), rel=1e-9, abs=1e-8)
 
 
 @given(LIMITS, DEBTS_S, st.integers(0, 10**6))
@@ -208,14 +208,14 @@ def test_a_correction_is_undone_by_its_opposite(limit: int, debt_s: float, token
 
 
 def test_what_is_posted_after_an_idle_time_is_owed_in_full() -> None:
-    assert reset_s(correct(START - 100, 60, 10, START), START) == 10
+    assert compute_reset_s(correct(START - 100, 60, 10, START), START) == 10
 
 
 @given(LIMITS, st.floats(-100, 100), st.integers(-(10**9), -1))
 def test_no_correction_gives_credit(limit: int, debt_s: float, tokens: int) -> None:
     corrected = correct(START + debt_s, limit, tokens, START)
     assert START <= corrected <= max(START, START + debt_s)
-    assert remaining(corrected, limit, compute_smooth_burst(limit), START) <= compute_smooth_burst(limit)
+    assert compute_remaining(corrected, limit, compute_smooth_burst(limit), START) <= compute_smooth_burst(limit)
 
 
 @given(st.integers(10, 10_000), GAPS_MS, st.data())
@@ -244,8 +244,8 @@ def test_in_the_long_run_only_real_units_count_and_never_more_than_the_limit(
 def test_a_changed_limit_lets_neither_the_seconds_nor_the_units_of_a_debt_grow(
     old: int, new: int, debt_s: float
 ) -> None:
-    before = reset_s(START + debt_s, START)
-    after = reset_s(change_limit(START + debt_s, old, new, START), START)
+    before = compute_reset_s(START + debt_s, START)
+    after = compute_reset_s(change_limit(START + debt_s, old, new, START), START)
     assert after <= before + 1e-9
     assert after * new <= before * old * (1 + 1e-9) + 1e-3
     assert after == pytest.approx(min(before, before * old / new), rel=1e-6, abs=1e-8)
@@ -265,9 +265,9 @@ def test_to_take_of_all_is_what_its_three_parts_say_of_each(meters: list[tuple[f
     after = [(spend(tat, limit, cost, START), limit) for tat, limit in meters]
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in after]
     left, minus_tat, limit = min(
-        (remaining(tat, limit, compute_smooth_burst(limit), START), -tat, limit) for tat, limit in after
+        (compute_remaining(tat, limit, compute_smooth_burst(limit), START), -tat, limit) for tat, limit in after
     )
-    assert reported == RateLimitWindow(limit, left, reset_s(-minus_tat, START))
+    assert reported == RateLimitWindow(limit, left, compute_reset_s(-minus_tat, START))
     undo_spend(rates)
     assert [meter.tat for meter, _, _ in rates] == [tat for tat, _ in meters]
 
@@ -276,7 +276,7 @@ def test_a_correction_counts_at_the_larger_limit() -> None:
     for asked, now in ((60, 600), (600, 60)):
         meter = GcraBucket(now, START)
         correct_all([(meter, asked, compute_smooth_burst(asked))], 100, START)
-        assert reset_s(meter.tat, START) == pytest.approx(10)
+        assert compute_reset_s(meter.tat, START) == pytest.approx(10)
 
 
 def test_a_raised_limit_frees_a_caller_who_was_deep_in_debt() -> None:
@@ -287,7 +287,7 @@ def test_a_raised_limit_frees_a_caller_who_was_deep_in_debt() -> None:
 
 def test_a_lowered_limit_makes_no_hours_out_of_what_was_rightly_used() -> None:
     tat = spend(START, 100_000, 10_000, START)
-    assert reset_s(change_limit(tat, 100_000, 1, START), START) == pytest.approx(6)
+    assert compute_reset_s(change_limit(tat, 100_000, 1, START), START) == pytest.approx(6)
 
 
 def test_what_costs_nothing_passes_until_more_than_a_burst_is_owed() -> None:
@@ -302,10 +302,10 @@ def test_a_whole_minute_of_a_caller_may_start_at_once_unless_its_burst_is_smalle
     most = Limits(rpm=limit, burst=burst).find_request_burst(limit)
     assert most == (limit if burst is None else min(limit, burst))
     tat = spend(START, limit, most - 1, START)
-    assert remaining(tat, limit, most, START) == 1
+    assert compute_remaining(tat, limit, most, START) == 1
     assert compute_wait_s(tat, (limit, most), 1, START) == 0
     tat = spend(tat, limit, 1, START)
-    assert remaining(tat, limit, most, START) == 0
+    assert compute_remaining(tat, limit, most, START) == 0
     assert compute_wait_s(tat, (limit, most), 1, START) == pytest.approx(60 / limit, rel=1e-3, abs=1e-6)
 
 

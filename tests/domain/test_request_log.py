@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.domain.account import NAME_SHAPE
 from gateway.domain.request_log import (
     MAX_ERROR_CHARS,
-    SUCCESS,
+    SUCCESS_CODE,
     FailedAttempt,
     Outcome,
     RequestFilter,
@@ -28,7 +28,7 @@ from tests.support.request_records import ROW, make_row
 from tests.support.table_rows import table_rows
 
 NAMES = st.from_regex(NAME_SHAPE, fullmatch=True)
-CODES = st.sampled_from([*STATUS, SUCCESS]) | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
+CODES = st.sampled_from([*STATUS, SUCCESS_CODE]) | st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True)
 STEPS = st.sampled_from((*CAUSES, "")), st.integers(0, 16), st.text(max_size=300)
 TRAILS = st.lists(
     st.builds(FailedAttempt, NAMES, CODES, st.integers(0, 10**9), st.integers(0, 599), *STEPS), max_size=5
@@ -38,7 +38,7 @@ TRAILS = st.lists(
 def test_a_trail_is_short_and_plain() -> None:
     trail = [
         FailedAttempt("up 0", "upstream_timeout", 120_000, 504, "timeout", 1, "gpt-5"),
-        FailedAttempt("eu/up@1", SUCCESS, 85, model="a,b:c=d"),
+        FailedAttempt("eu/up@1", SUCCESS_CODE, 85, model="a,b:c=d"),
     ]
     assert format_attempts(trail) == "up 0=upstream_timeout:120000:504:timeout:1:gpt-5,eu/up@1=ok:85:0::0:a%2Cb%3Ac%3Dd"
     assert format_attempts([]) == ""
@@ -47,7 +47,7 @@ def test_a_trail_is_short_and_plain() -> None:
 def test_a_trail_of_version_0_9_is_read() -> None:
     assert parse_attempts("up 0=upstream_timeout:120000,eu/up@1=ok:85") == (
         FailedAttempt("up 0", "upstream_timeout", 120_000),
-        FailedAttempt("eu/up@1", SUCCESS, 85),
+        FailedAttempt("eu/up@1", SUCCESS_CODE, 85),
     )
 
 

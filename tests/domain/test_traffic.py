@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.traffic import DAY_HOURS, HOUR_MS, SUMS, TrafficFilter, add_sums, split_hours, sum_rows
+from gateway.domain.traffic import DAY_HOURS, HOUR_MS, SUMMED_FIELDS, TrafficFilter, add_sums, split_hours, sum_rows
 from tests.support.request_records import make_row, refuse
 
 HOURS = st.integers(0, 500_000)
@@ -31,7 +31,7 @@ def test_a_row_is_in_the_sums_of_its_hour_and_of_its_day() -> None:
     row = row_at(49, account_id=3, key_id=5, model="m", channel="up", status=200, cached_tokens=3, saved_nanos=-2)
     sums = (1, 0, row.prompt_tokens, row.completion_tokens, 3, row.cost_nanos, row.total_ms, -2)
     assert sum_rows([row]) == {(1, 49, 3, 5, "m", "up", 200): sums, (24, 48, 3, 5, "m", "up", 200): sums}
-    assert len(sums) == len(SUMS)
+    assert len(sums) == len(SUMMED_FIELDS)
 
 
 def test_what_differs_in_anything_is_summed_apart() -> None:
@@ -68,7 +68,7 @@ def test_the_sums_of_a_day_are_those_of_its_hours(rows: list[RequestRecord]) -> 
     for (span, hour, *rest), sums in found.items():
         if span == 1:
             place = (24, hour // 24 * 24, *rest)
-            days[place] = add_sums(days.get(place, (0,) * len(SUMS)), sums)
+            days[place] = add_sums(days.get(place, (0,) * len(SUMMED_FIELDS)), sums)
     assert days == {traffic_key: sums for traffic_key, sums in found.items() if traffic_key[0] == 24}
     assert sum(sums[0] for sums in days.values()) == len(rows)
 

@@ -5,7 +5,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, cost_nanos
+from gateway.domain.price import NANOS_PER_USD, ONE_PPM, Price, Tier, compute_cost_nanos
 from gateway.domain.unit_prices import build_prices, build_pricing, find_highest_prices, list_unit_prices
 from gateway.domain.usage import Usage
 
@@ -24,7 +24,7 @@ def test_a_request_costs_its_units_rounded_up_once(price: Price, ppm: int, promp
         + prompt // 2 * cached_price
         + completion * unit_prices["completion"]
     )
-    assert cost_nanos(price, usage, ppm) - 1 < usd * NANOS_PER_USD <= cost_nanos(price, usage, ppm)
+    assert compute_cost_nanos(price, usage, ppm) - 1 < usd * NANOS_PER_USD <= compute_cost_nanos(price, usage, ppm)
 
 
 def test_prices_are_plain_decimal_numbers() -> None:

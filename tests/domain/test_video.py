@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.domain import video
 from gateway.domain.upload import Upload
 from gateway.domain.video import (
-    CANCELLED,
+    CANCELLED_ERROR,
     ENDED_STATES,
     TRANSITIONS,
     UNACCEPTED_STATES,
@@ -141,7 +141,7 @@ def test_a_failed_job_says_why_and_keeps_how_far_it_came() -> None:
 @table_rows("state", ENDED_STATES)
 def test_what_has_ended_does_not_end_again(state: VideoState) -> None:
     with pytest.raises(ValueError, match=state):
-        job(state).fail(CANCELLED, NOW)
+        job(state).fail(CANCELLED_ERROR, NOW)
     with pytest.raises(ValueError, match=state):
         job(state).complete(NOW, NOW)
 

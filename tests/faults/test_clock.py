@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from gateway.billing.retention_worker import RetentionWorker
 from gateway.cleanup import RecordCleanup
 from gateway.domain.request_log import RequestFilter
-from gateway.domain.video import TIMEOUT, VideoFilter
+from gateway.domain.video import TIMEOUT_ERROR, VideoFilter
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import PRICE as CHAT_PRICE
@@ -107,7 +107,7 @@ async def test_a_job_that_begins_after_a_quiet_time_fails_at_its_deadline(tmp_pa
         try:
             await submit(ahead, "for ever")
             job = await await_job(ahead, "for ever")
-            assert (job.state, job.error_code) == ("failed", TIMEOUT.code)
+            assert (job.state, job.error_code) == ("failed", TIMEOUT_ERROR.code)
         finally:
             await ahead.close()
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.routing.target_list import LONGEST_PAUSE_S
+from gateway.routing.target_list import MAX_PAUSE_S
 from gateway.server.context import SERVICES
 from tests.support.fast_provider import Reaction, Seen, SwiftUpstream, dead, failing, hanging, well
 from tests.support.fault_scene import healthy, site
@@ -168,7 +168,7 @@ async def test_a_passing_failure_of_the_only_channel_is_nothing_its_caller_hears
 @pytest.mark.parametrize(
     "failure",
     [failing(400), failing(401), failing(404), failing(422), failing(429), failing(501),
-     failing(503, Retry_After=str(LONGEST_PAUSE_S + 1)), failing(429, Retry_After="30")],
+     failing(503, Retry_After=str(MAX_PAUSE_S + 1)), failing(429, Retry_After="30")],
     ids=["400", "401", "404", "422", "429", "501", "503 later", "429 later"],
 )  # fmt: skip
 async def test_what_will_not_be_better_in_a_moment_is_not_tried_again(

@@ -18,7 +18,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from gateway.domain.video import INTERRUPTED, SUBMIT_UNKNOWN
+from gateway.domain.video import INTERRUPTED_ERROR, SUBMIT_UNKNOWN_ERROR
 from tests.support.fault_scene import until
 from tests.support.gateway import KEY
 from tests.support.gateway_process import GatewayProcess, eventually, open_caller
@@ -63,41 +63,41 @@ class Case:
 ROUNDS: Sequence[Sequence[Case]] = (
     (
         Case("create before", None, begun=0, rows=0),
-        Case("create after", INTERRUPTED.code, begun=0),
-        Case("asked to begin", SUBMIT_UNKNOWN.code, Play(submit=(SILENCE, "ok"))),
+        Case("create after", INTERRUPTED_ERROR.code, begun=0),
+        Case("asked to begin", SUBMIT_UNKNOWN_ERROR.code, Play(submit=(SILENCE, "ok"))),
         Case("finish completed before", COMPLETED),
         Case("advance queued processing before", COMPLETED),
     ),
     (
-        Case("advance created submitting before", INTERRUPTED.code, begun=0),
-        Case("advance created submitting after", SUBMIT_UNKNOWN.code, begun=0),
+        Case("advance created submitting before", INTERRUPTED_ERROR.code, begun=0),
+        Case("advance created submitting after", SUBMIT_UNKNOWN_ERROR.code, begun=0),
         Case("asked how it is", COMPLETED, Play(polls=(SILENCE, "queued", "completed"))),
         Case("finish completed after", COMPLETED),
         Case("advance queued processing after", COMPLETED),
     ),
     (
-        Case("advance submitting queued before", SUBMIT_UNKNOWN.code),
+        Case("advance submitting queued before", SUBMIT_UNKNOWN_ERROR.code),
         Case("advance submitting queued after", COMPLETED),
         Case("asked for its file", COMPLETED, Play(file=(Cut(CLIP_BYTES // 2, SILENCE), "ok"))),
         Case("finish failed before", LOST, FAILS),
         Case("advance processing fetching before", COMPLETED),
     ),
     (
-        Case("drop before", SUBMIT_UNKNOWN.code, Play(submit=(REFUSED, "ok"))),
+        Case("drop before", SUBMIT_UNKNOWN_ERROR.code, Play(submit=(REFUSED, "ok"))),
         Case("drop after", None, Play(submit=(REFUSED, "ok"))),
-        Case("asked to remix", SUBMIT_UNKNOWN.code, Play(submit=(SILENCE, "ok")), original="asked how it is"),
+        Case("asked to remix", SUBMIT_UNKNOWN_ERROR.code, Play(submit=(SILENCE, "ok")), original="asked how it is"),
         Case("finish failed after", LOST, FAILS),
         Case("send before", COMPLETED),
         Case("advance processing fetching after", COMPLETED),
     ),
     (
-        Case("finish failed before it is unknown", SUBMIT_UNKNOWN.code, UNKNOWN),
+        Case("finish failed before it is unknown", SUBMIT_UNKNOWN_ERROR.code, UNKNOWN),
         Case("write after", COMPLETED),
         Case("note before", COMPLETED, original="send before"),
         Case("claim queued after", COMPLETED),
     ),
     (
-        Case("finish failed after it is unknown", SUBMIT_UNKNOWN.code, UNKNOWN),
+        Case("finish failed after it is unknown", SUBMIT_UNKNOWN_ERROR.code, UNKNOWN),
         Case("keep after", COMPLETED),
         Case("claim fetching after", COMPLETED),
     ),

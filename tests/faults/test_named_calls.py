@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from gateway.domain.idempotency import MAX_ANSWER_BYTES, MAX_KEY_CHARS
-from gateway.domain.video import SUBMIT_UNKNOWN
+from gateway.domain.video import SUBMIT_UNKNOWN_ERROR
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, make_template, start_gateway
@@ -299,7 +299,7 @@ async def test_a_submit_that_is_cut_off_by_a_stop_is_not_made_again_under_its_na
         heard = await submit(again, "take", key="one", mark="again")
         (job,) = (await await_ends(again)).values()
         assert orjson.loads(heard.body)["id"] == job.id
-        assert (job.state, job.error_code) == ("failed", SUBMIT_UNKNOWN.code)
+        assert (job.state, job.error_code) == ("failed", SUBMIT_UNKNOWN_ERROR.code)
         assert up.count("take") == 1
         await again.close()
 

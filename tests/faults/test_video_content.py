@@ -14,7 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 
-from gateway.domain.video import CANCELLED
+from gateway.domain.video import CANCELLED_ERROR
 from gateway.errors import StoreUnavailable
 from gateway.serve import SEND_BUFFER
 from gateway.server.context import SERVICES
@@ -109,7 +109,7 @@ async def test_a_file_that_is_larger_than_any_is_not_begun_and_one_that_is_cance
         never.set()
         await until(lambda: not list_kept(gateway))
         for job in (await await_ends(gateway)).values():
-            assert (job.state, job.error_code, job.media_id) == ("failed", CANCELLED.code, None)
+            assert (job.state, job.error_code, job.media_id) == ("failed", CANCELLED_ERROR.code, None)
             assert (await look(gateway, f"{VIDEOS}/{job.id}/content")).status == 404
         await until(lambda: up.sent >= 2 * CLIP_BYTES - 1)
         rows = await audit(gateway, up)

@@ -7,7 +7,14 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from gateway.domain.video import BLOCKED_CODE, CHANNEL_GONE, MAX_HINT_S, TIMEOUT, compute_wait_s, find_failing_wait_s
+from gateway.domain.video import (
+    BLOCKED_CODE,
+    CHANNEL_GONE_ERROR,
+    MAX_HINT_S,
+    TIMEOUT_ERROR,
+    compute_wait_s,
+    find_failing_wait_s,
+)
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import ask_office
 from tests.support.fault_scene import WAIT_LIMIT_S, until
@@ -193,7 +200,7 @@ async def test_a_channel_that_is_removed_fails_its_jobs_and_no_others(gateway_wi
         assert (await office("DELETE", "/channels/goes"))[0] in {200, 204}
         for prompt in plays.keys() - {"fetching"}:
             job = await await_job(gateway, prompt)
-            assert (job.state, job.error_code) == ("failed", CHANNEL_GONE.code), job
+            assert (job.state, job.error_code) == ("failed", CHANNEL_GONE_ERROR.code), job
         assert list(gateway.app[SERVICES].videos.jobs.reservations.list_held().values()) == [A_VIDEO] * 2
         never.set()  # what was under way may end as it does
         jobs = await await_ends(gateway)
@@ -240,7 +247,7 @@ async def test_after_the_deadline_a_job_fails_and_one_that_is_completed_then_is_
             await submit(gateway, prompt)
         for prompt in plays.keys() - {"just in time"}:
             job = await await_job(gateway, prompt)
-            assert (job.state, job.error_code) == ("failed", TIMEOUT.code)
+            assert (job.state, job.error_code) == ("failed", TIMEOUT_ERROR.code)
             assert job.completed_ms is not None
             assert job.completed_ms >= job.deadline_ms
         late.set()

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from gateway.domain.video import CANCELLED, SUBMIT_UNKNOWN
+from gateway.domain.video import CANCELLED_ERROR, SUBMIT_UNKNOWN_ERROR
 from gateway.server.context import SERVICES
 from tests.support.fault_scene import Heard, hear, until
 from tests.support.gateway import RunningGateway, channel
@@ -135,21 +135,21 @@ async def test_where_nobody_knows_whether_it_was_begun_it_is_never_begun_again(g
             error = orjson.loads(heard.body)["error"]
             assert "not known" in error["message"]
             (job,) = (job for job in (await find_jobs(gateway)).values() if job.prompt == prompt)
-            assert (job.state, job.error_code) == ("failed", SUBMIT_UNKNOWN.code)
+            assert (job.state, job.error_code) == ("failed", SUBMIT_UNKNOWN_ERROR.code)
             again = await submit(gateway, prompt, key=prompt, mark=f"{prompt} again")
             assert again.status == 200
             reported = orjson.loads(again.body)
             assert (reported["id"], reported["status"], reported["error"]["code"]) == (
                 job.id,
                 "failed",
-                SUBMIT_UNKNOWN.code,
+                SUBMIT_UNKNOWN_ERROR.code,
             )
         assert [up.count(prompt) for prompt in UNKNOWN] == [1] * len(UNKNOWN)
         assert not other.submits
         rows = await audit(gateway, up, rows=2 * len(UNKNOWN))
         for prompt in UNKNOWN:
             assert rows[write_mark(prompt)].outcome == "failed"
-            assert rows[write_mark(prompt)].error_code == SUBMIT_UNKNOWN.code
+            assert rows[write_mark(prompt)].error_code == SUBMIT_UNKNOWN_ERROR.code
 
 
 async def test_a_caller_who_leaves_during_the_submit_leaves_a_job_that_goes_on(gateway_with: StartGateway) -> None:
@@ -221,12 +221,12 @@ async def test_a_job_that_is_cancelled_meanwhile_stays_so_whatever_its_provider_
         go_on.set()
         heard = dict(zip(plays, await asyncio.gather(*asking), strict=True))
         reported = orjson.loads(heard["begun"].body)
-        assert (reported["status"], reported["error"]["code"]) == ("failed", CANCELLED.code)
+        assert (reported["status"], reported["error"]["code"]) == ("failed", CANCELLED_ERROR.code)
         assert [heard[name].status for name in ("refused", "unknown")] == [400, 502]
         await submit(gateway, "another")  # when it has ended, what was said of the others has been looked at
         assert (await await_ends(gateway)).pop("another").state == "completed"
         cancelled = {prompt: job.error_code for prompt, job in (await find_jobs(gateway)).items()}
-        assert cancelled == {**dict.fromkeys(plays, CANCELLED.code), "another": None}
+        assert cancelled == {**dict.fromkeys(plays, CANCELLED_ERROR.code), "another": None}
         await audit(gateway, up)
 
 

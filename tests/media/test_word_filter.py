@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.config.loader import MAX_WORDS_MB, read_words_text
 from gateway.errors import InvalidRequest, SensitiveWords
-from gateway.media.word_filter import MAX_CHECKED, check_body, check_prompt, parse_words
+from gateway.media.word_filter import MAX_CHECKED_CHARS, check_body, check_prompt, parse_words
 from tests.support.table_rows import table_rows
 
 LATIN = st.text("abcdefgh", min_size=1, max_size=6)
@@ -203,7 +203,9 @@ def test_the_models_name_and_images_are_no_words() -> None:
     check_body(parse_words(""), {"prompt": "bomb"})
 
 
-@table_rows("many", ["x" * MAX_CHECKED, ["x"] * MAX_CHECKED, [0] * MAX_CHECKED, [[]] * MAX_CHECKED])
+@table_rows(
+    "many", ["x" * MAX_CHECKED_CHARS, ["x"] * MAX_CHECKED_CHARS, [0] * MAX_CHECKED_CHARS, [[]] * MAX_CHECKED_CHARS]
+)
 def test_more_than_can_be_looked_through_is_refused(many: Any) -> None:
     with pytest.raises(InvalidRequest, match="more than 65,536 characters of text") as caught:
         check_body(parse_words("bomb"), {"prompt": "x", "more": many})

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.capability import UNKNOWN
+from gateway.domain.capability import UNKNOWN_CAPABILITY
 from gateway.domain.image import ImageRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.errors import InvalidRequest
@@ -44,7 +44,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
     assert endpoint is not None
     inference = parse_images_inference({"model": "m", "prompt": "a cat", **asked})
     assert inference.image is not None
-    image_backend = OpenAiImageBackend(inference, model, "mark", provider.find_capability(model) or UNKNOWN)
+    image_backend = OpenAiImageBackend(inference, model, "mark", provider.find_capability(model) or UNKNOWN_CAPABILITY)
     body = image_backend.begin(inference.image.count).body
     assert isinstance(body, dict)
     endpoint.apply_quirks(body, model)
@@ -54,7 +54,7 @@ def send(slug: str, model: str, **asked: Any) -> Any:
 
 def find_problem(slug: str, model: str, *, edit: bool = False, **asked: Any) -> str | None:
     """The field at fault, before anything is sent."""
-    able = PROVIDERS[slug].find_capability(model) or UNKNOWN
+    able = PROVIDERS[slug].find_capability(model) or UNKNOWN_CAPABILITY
     problem = able.find_problem(ImageRequest("a cat", **asked), edit=edit, fan_out=False)
     return problem[0] if problem else None
 

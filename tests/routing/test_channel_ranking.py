@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.routing.channel_order import HIGHEST, LOWEST, NoCapacity, assign_priorities
+from gateway.routing.channel_order import MAX_PRIORITY, MIN_PRIORITY, NoCapacity, assign_priorities
 from tests.support.table_rows import table_rows
 
-TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(LOWEST, HIGHEST), max_size=8)
+TAKEN = st.lists(st.none() | st.integers(-4, 4) | st.integers(MIN_PRIORITY, MAX_PRIORITY), max_size=8)
 
 
 def find_rank(taken: list[int | None]) -> tuple[list[int], list[int]]:
@@ -31,7 +31,7 @@ def test_each_place_is_below_the_one_before_it_and_what_is_taken_stays(taken: li
     ]
     for (one, other), (before, after) in zip(pairwise(ranked), pairwise(taken), strict=True):
         assert one > other or (one == other and before is not None and after is not None)
-    assert all(LOWEST <= priority <= HIGHEST for priority in ranked)
+    assert all(MIN_PRIORITY <= priority <= MAX_PRIORITY for priority in ranked)
 
 
 @table_rows(
@@ -56,8 +56,8 @@ def test_orders_that_can_be_had(taken: list[int | None], ranked: list[int]) -> N
         ([0, None, 0], [0, 2]),
         ([None, 3, None, None, 1], [1, 4]),
         ([0, 1], [0, 1]),
-        ([None, HIGHEST], [1]),
-        ([LOWEST, None], [0]),
+        ([None, MAX_PRIORITY], [1]),
+        ([MIN_PRIORITY, None], [0]),
     ],
 )
 def test_what_is_in_the_way_of_an_order_is_named(taken: list[int | None], places: list[int]) -> None:

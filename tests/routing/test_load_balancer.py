@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from gateway import errors
 from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import TRIAL_S, BreakerSettings
-from gateway.routing.channel_state import FULL_WAIT_S, MOST_LIMITED, TRIAL_WAIT_S, ChannelSlot, KeyState
+from gateway.routing.channel_state import FULL_WAIT_S, MAX_RATE_LIMITS, TRIAL_WAIT_S, ChannelSlot, KeyState
 from gateway.routing.load_balancer import KEY_COOLDOWNS, REFUSED_S, LoadBalancer, RetrySettings
 from tests.support.table_rows import table_rows
 
@@ -347,10 +347,10 @@ def test_a_longer_limit_is_not_cut_short_by_a_shorter_one() -> None:
 
 def test_a_key_remembers_no_more_limits_than_it_may_and_forgets_the_oldest() -> None:
     key = KeyState("a")
-    for number in range(MOST_LIMITED + 1):
+    for number in range(MAX_RATE_LIMITS + 1):
         key.record_limit(f"m{number}", 1, START + 60, START)
     key.record_limit("m1", 1, START + 90, START)
-    assert len(key.rate_limit_hits) == MOST_LIMITED
+    assert len(key.rate_limit_hits) == MAX_RATE_LIMITS
     assert [key.find_limit_s(model, 1, START) for model in ("m0", "m1", "m2")] == [0.0, 90.0, 60.0]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway import errors
 from gateway.domain.account import Account, ApiKey, Caller
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.domain.channel import Channel
 from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
@@ -925,7 +925,7 @@ def test_one_that_cannot_is_not_asked_though_it_goes_first_and_the_able_one_is_f
 def test_what_a_model_can_do_with_images_is_nothing_to_those_who_talk_to_it() -> None:
     floor = gallery()
     floor.models = (Capability("*", max_n=1, sizes=(), edits=False),)
-    assert {target.capability for target in floor.options(call_of(n=3))} == {UNKNOWN}
+    assert {target.capability for target in floor.options(call_of(n=3))} == {UNKNOWN_CAPABILITY}
 
 
 SMALL = image_backend("small", "qwen-image", "dashscope")
@@ -1070,7 +1070,7 @@ def test_what_is_said_anew_is_for_later_calls() -> None:
     floor = RouterScenario(image_backend("up"))
     (early,) = floor.options(image(n=2))
     floor.models = (Capability("m", max_n=1),)
-    assert early.capability == UNKNOWN
+    assert early.capability == UNKNOWN_CAPABILITY
     assert refuse(floor, image(n=2)).param == "n"
 
 

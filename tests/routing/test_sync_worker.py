@@ -14,7 +14,7 @@ from gateway.domain.http_request import HttpRequest
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import ProviderBadResponse
 from gateway.routing.channel_tester import ChannelTester
-from gateway.routing.channels import ChannelService, Found
+from gateway.routing.channels import ChannelService, DiscoveredChannel
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.model_listing import fetch_models
@@ -44,7 +44,7 @@ def make(up: ScriptedUpstream, name: str = "up", provider: str = "custom", **ext
     return Channel(name, provider, up.base_url, ("provider-key",), sync=True, **extra)
 
 
-async def nothing_found() -> Sequence[Found]:
+async def nothing_found() -> Sequence[DiscoveredChannel]:
     return ()
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.domain.channel import Channel, Timeouts
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.price import ONE_PPM, Price
@@ -98,7 +98,7 @@ def test_what_is_no_image_is_bound_by_its_need_whatever_is_known_of_images() -> 
 
 def test_where_nobody_knows_how_many_a_model_makes_the_need_is_the_bound() -> None:
     inference = images(n=10)
-    assert target(capability=UNKNOWN).bound(inference) == target().bound(inference) == inference.need
+    assert target(capability=UNKNOWN_CAPABILITY).bound(inference) == target().bound(inference) == inference.need
 
 
 # What that costs

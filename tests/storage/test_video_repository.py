@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.video import (
-    INTERRUPTED,
+    INTERRUPTED_ERROR,
     TRANSITIONS,
     UNACCEPTED_STATES,
     VideoError,
@@ -194,7 +194,7 @@ async def test_a_job_ends_although_its_request_is_on_record_as_refused(
     await archive.ledger.post([attrs.evolve(job.receipt, outcome="refused", status=503, cost_nanos=0)])
     row = attrs.evolve(job.receipt, outcome="failed", cost_nanos=0)
     if way == "finish":
-        assert await archive.videos.finish(job.fail(INTERRUPTED, NOW), row, make_delivery(0))
+        assert await archive.videos.finish(job.fail(INTERRUPTED_ERROR, NOW), row, make_delivery(0))
     else:
         assert await archive.videos.drop(job, row)
     (stored,) = await archive.requests.list_requests(RequestFilter(), 10)

@@ -255,4 +255,4 @@ class BillingServices:
     @property
     def times(self) -> dict[str, Any]:
         """Both clocks, as a settlement takes them."""
-        return {"now": self.pulse, "now_ms": int(self.now * 1000)}
+        return {"now_s": self.pulse, "now_ms": int(self.now * 1000)}

@@ -10,7 +10,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
 from gateway.errors import GatewayError, ProviderBadResponse, StoreUnavailable
 from gateway.routing.channel_tester import Answer, ChannelTester
-from gateway.routing.channels import ChannelService, Found
+from gateway.routing.channels import ChannelService, DiscoveredChannel
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.server.admin.channel_view import build_channel_view
@@ -87,7 +87,7 @@ class Disk(Repositories):
 class ChannelServices:
     """A fleet with what it tells."""
 
-    found: Sequence[Found] = ()
+    found: Sequence[DiscoveredChannel] = ()
     vendors: Vendors = attrs.Factory(Vendors)
     store: Disk = attrs.Factory(Disk)
     catalog: ModelCatalog = attrs.Factory(lambda: ModelCatalog(clock=lambda: float(NOW)))
@@ -111,7 +111,7 @@ class ChannelServices:
             note_listing=self.note_listing,
         )
 
-    async def _discover(self) -> Sequence[Found]:
+    async def _discover(self) -> Sequence[DiscoveredChannel]:
         self.looked += 1
         return self.found
 

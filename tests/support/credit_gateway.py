@@ -131,7 +131,7 @@ class LeasedGateway:
 
     def settle(self, ctx: RequestContext, nanos: int) -> RequestRecord:
         ctx.usage, ctx.first_byte_at = Usage(nanos, 0, 0, "upstream"), 0.0
-        return self.settlement.settle(ctx, "completed", now=0.0, now_ms=int(self.now * 1000))
+        return self.settlement.settle(ctx, "completed", now_s=0.0, now_ms=int(self.now * 1000))
 
 
 async def try_all(

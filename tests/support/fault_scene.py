@@ -9,7 +9,7 @@ import aiohttp
 import attrs
 import orjson
 
-from gateway.domain.request_log import SUCCESS, RequestRecord, parse_attempts
+from gateway.domain.request_log import SUCCESS_CODE, RequestRecord, parse_attempts
 from gateway.error_status import STATUS
 from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.server.context import SERVICES
@@ -144,7 +144,7 @@ def check_trail(heard: Heard, row: RequestRecord, *outcomes: tuple[str, str]) ->
     The caller is told in the headers, so of what failed before them, and by its code alone.
     """
     assert heard.headers["x-gateway-attempts"] == str(row.attempts) == str(len(outcomes))
-    failed = [code for _, code in outcomes if code != SUCCESS]
+    failed = [code for _, code in outcomes if code != SUCCESS_CODE]
     tried = heard.headers.get("x-gateway-tried", "")
     assert [one.partition(";ms=")[0] for one in tried.split(", ") if one] == (
         failed[:-1] if heard.status == 200 and row.error_code else failed

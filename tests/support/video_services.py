@@ -421,7 +421,7 @@ class VideoServices:
             JobTasks(self.store),
             self.provider_api,
             events or Events(),
-            rules=lambda: self.rules,
+            find_rules=lambda: self.rules,
             clock=self.clock,
         )
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.domain.audit_log import Actor, AuditFilter
 from gateway.domain.request_log import RequestRecord
-from gateway.domain.video import BLOCKED_CODE, CANCELLED, TIMEOUT, VideoError, VideoFilter, VideoJob
+from gateway.domain.video import BLOCKED_CODE, CANCELLED_ERROR, TIMEOUT_ERROR, VideoError, VideoFilter, VideoJob
 from gateway.errors import Conflict, NotFound, StoreUnavailable, TaskNotReady
 from gateway.videos.job_tasks import CLOSE_TIMEOUT_S
 from gateway.videos.jobs import check_completed
@@ -43,7 +43,7 @@ def test_a_completed_job_is_charged_once_and_told_of_and_nothing_is_held_for_it_
         with capture_logs() as lines:
             assert await services.videos.complete(job)
             assert not await services.videos.complete(job), "it has ended"
-            assert not await services.videos.fail(job, TIMEOUT)
+            assert not await services.videos.fail(job, TIMEOUT_ERROR)
         done = await services.find(job)
         assert (done.state, done.progress, done.due_ms, done.cost_nanos) == ("completed", 100, None, HELD)
         assert done.expires_ms == (done.completed_ms or 0) + 7 * 86_400_000
@@ -71,7 +71,9 @@ def test_a_job_whose_end_was_stored_without_an_answer_holds_nothing_after_the_ne
         services.store.lost["finish"] = 1
         for _ in range(2):
             with suppress(StoreUnavailable):
-                assert not await (services.videos.complete(job) if cost_nanos else services.videos.fail(job, TIMEOUT))
+                assert not await (
+                    services.videos.complete(job) if cost_nanos else services.videos.fail(job, TIMEOUT_ERROR)
+                )
         assert (services.held, services.reservations.list_held()) == (0, {})
         assert services.balances.find_balance("key", CALLER.key.id).lifetime.spent_nanos == cost_nanos
         assert [row.cost_nanos for row in await services.rows()] == [cost_nanos]
@@ -83,7 +85,7 @@ def test_a_failed_job_costs_nothing_and_says_why() -> None:
     async def scene() -> None:
         services = VideoServices(play(task()))
         job = await services.submit()
-        assert await services.videos.fail(job, TIMEOUT)
+        assert await services.videos.fail(job, TIMEOUT_ERROR)
         failed = await services.find(job)
         assert (failed.state, failed.error_code, failed.expires_ms) == ("failed", "timeout", None)
         (row,) = await services.rows()
@@ -132,17 +134,17 @@ BEGUN = VideoJob("video_1", RECEIPT, "x", state="processing", seconds="4", cost_
     ("job", "expected"),
     [
         (BEGUN.complete(5, 9), {"outcome": "completed", "status": 200, "cost_nanos": HELD, "error_code": None}),
-        (BEGUN.fail(TIMEOUT, 5), {"outcome": "failed", "cost_nanos": 0, "error_code": "timeout"}),
-        (BEGUN.fail(CANCELLED, 5), {"outcome": "cancelled", "status": 200, "error_code": "cancelled"}),
+        (BEGUN.fail(TIMEOUT_ERROR, 5), {"outcome": "failed", "cost_nanos": 0, "error_code": "timeout"}),
+        (BEGUN.fail(CANCELLED_ERROR, 5), {"outcome": "cancelled", "status": 200, "error_code": "cancelled"}),
         (BEGUN.fail(VideoError(BLOCKED_CODE, "no"), 5), {"outcome": "blocked", "status": 200, "cost_nanos": 0}),
         (
             attrs.evolve(BEGUN, state="created", channel="", receipt=attrs.evolve(RECEIPT, outcome="interrupted",
-                         attempts=0, channel=None)).fail(TIMEOUT, 5),
+                         attempts=0, channel=None)).fail(TIMEOUT_ERROR, 5),
             {"outcome": "interrupted", "status": 500, "attempts": 0, "channel": None, "cost_nanos": 0},
         ),
         (
             attrs.evolve(BEGUN, state="submitting", receipt=attrs.evolve(RECEIPT, outcome="interrupted", attempts=0,
-                         channel=None)).fail(TIMEOUT, 5),
+                         channel=None)).fail(TIMEOUT_ERROR, 5),
             {"outcome": "interrupted", "status": 500, "attempts": 1, "channel": "up"},
         ),
         (attrs.evolve(BEGUN, seconds="").complete(5, 9), {"duration_ms": 0, "cost_nanos": HELD}),
@@ -175,7 +177,7 @@ def test_what_is_held_for_jobs_that_go_on_is_held_again_after_a_start() -> None:
         assert done.id not in successor.reservations.list_held()
         assert ((await services.find(other)).owner, successor.tasks.process) == ("", successor.tasks.process)
         assert successor.tasks.process != services.tasks.process
-        assert await successor.fail(job, TIMEOUT)
+        assert await successor.fail(job, TIMEOUT_ERROR)
         assert services.held == HELD
 
     run(scene())
@@ -307,7 +309,7 @@ def test_there_is_a_file_of_a_completed_job_alone() -> None:
     with pytest.raises(TaskNotReady):
         check_completed(BEGUN)
     with pytest.raises(NotFound):
-        check_completed(BEGUN.fail(TIMEOUT, 5))
+        check_completed(BEGUN.fail(TIMEOUT_ERROR, 5))
 
 
 # ---- news

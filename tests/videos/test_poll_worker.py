@@ -107,7 +107,7 @@ class PollScenario:
         self.wait_s = 5.0
 
     def make_job(self) -> VideoPoller:
-        return VideoPoller(self.services.videos, Tracker(self), self.services.events, polls=lambda: self.polls)
+        return VideoPoller(self.services.videos, Tracker(self), self.services.events, find_max_polls=lambda: self.polls)
 
     async def check(self, job: VideoJob) -> VideoJob | None:
         assert job.owner == self.services.tasks.process

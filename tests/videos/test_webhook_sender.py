@@ -13,7 +13,7 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from typing_extensions import override
 
 from gateway.domain.ip_address import Networks, parse_networks
-from gateway.domain.video import TIMEOUT, VideoJob
+from gateway.domain.video import TIMEOUT_ERROR, VideoJob
 from gateway.domain.webhook import (
     GIVE_UP_AFTER_S,
     MAX_WEBHOOK_URL_CHARS,
@@ -96,7 +96,7 @@ def test_a_completed_video_is_told_of_as_the_convention_has_it() -> None:
 
 
 def test_a_failed_one_is_told_of_without_its_reason() -> None:
-    delivery = build_delivery(attrs.evolve(JOB, webhook_url=HOOK).fail(TIMEOUT, NOW_MS), NOW_MS, "evt_abc")
+    delivery = build_delivery(attrs.evolve(JOB, webhook_url=HOOK).fail(TIMEOUT_ERROR, NOW_MS), NOW_MS, "evt_abc")
     assert delivery is not None
     assert (delivery.event, orjson.loads(delivery.body)["type"]) == ("video.failed", "video.failed")
     assert orjson.loads(delivery.body)["data"] == {"id": JOB.id}

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from gateway.cluster.kept.owners import is_former
-from gateway.domain.batch import ENDED_STATES, RUNNING
+from gateway.domain.batch import ENDED_STATES, RUNNING_STATUSES
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.schema import batches
@@ -43,7 +43,7 @@ async def _put(connection: AsyncConnection, row: dict[str, Any], *, is_cancelled
     new_values = stored_values
     if not is_cancelled and _measure_progress(row) >= _measure_progress(stored_values):
         new_values = {name: row[name] for name in _CHANGING_COLUMNS}
-    if new_values["status"] in RUNNING and "cancelling" in {row["status"], stored_values["status"]}:
+    if new_values["status"] in RUNNING_STATUSES and "cancelling" in {row["status"], stored_values["status"]}:
         new_values = {**new_values, "status": "cancelling"}
     if new_values == stored_values:
         return False

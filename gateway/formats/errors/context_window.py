@@ -6,9 +6,9 @@ Clients of the OpenAI API read the code ``context_length_exceeded`` (openai/code
 
 import re
 
-CODE = "context_length_exceeded"
+CONTEXT_EXCEEDED_CODE = "context_length_exceeded"
 _CONTEXT_CODES = frozenset(
-    {CODE, "context_window_exceeded", "model_max_prompt_tokens_exceeded", "exceed_context_size_error"}
+    {CONTEXT_EXCEEDED_CODE, "context_window_exceeded", "model_max_prompt_tokens_exceeded", "exceed_context_size_error"}
 )
 """Error codes and types of OpenAI and compatible servers, GitHub Copilot and llama.cpp."""
 _LONG_TEXT_CODE = "string_above_max_length"

@@ -18,7 +18,7 @@ import orjson
 
 from gateway import errors
 from gateway.error_status import STATUS
-from gateway.formats.errors.context_window import CODE, is_context_exceeded
+from gateway.formats.errors.context_window import CONTEXT_EXCEEDED_CODE, is_context_exceeded
 from gateway.formats.errors.output_limit import find_output_limit
 from gateway.formats.wire.json_values import loads_or_none
 from gateway.frozen import frozen
@@ -275,7 +275,7 @@ def _make_context_error(error: ErrorBody) -> errors.ContextExceeded:
         status=_BAD_REQUEST_STATUS,
         type=error.type or "invalid_request_error",
         param=error.param,
-        code=CODE,
+        code=CONTEXT_EXCEEDED_CODE,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.image import AUTO, MAX_IMAGES, MAX_INPUT_IMAGES, Image, ImageForm, ImageRequest, Images
+from gateway.domain.image import AUTO_SIZE, MAX_IMAGES, MAX_INPUT_IMAGES, Image, ImageForm, ImageRequest, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.operation import Operation
@@ -29,10 +29,10 @@ IMAGE_TOKENS = 8_232
 
 Source: developers.openai.com/api/docs/guides/image-generation, "Cost and latency". The highest value of its table is
 6,240 for 1024x1536. Its calculator gives 7,024 for 1024x1024, 14,272 for 2048x2048, and less for other shapes of the
-same area. The formula of ``_TOKEN_FORMULA`` is therefore an upper bound.
+same area. The formula of ``_TOKEN_FORMULA_CONSTANTS`` is therefore an upper bound.
 """
 _DEFAULT_PIXELS = 1024 * 1536
-_TOKEN_FORMULA = (9_216, 2_000_000, 4_000_000)
+_TOKEN_FORMULA_CONSTANTS = (9_216, 2_000_000, 4_000_000)
 """Constants a, b, c of the formula for a square's tokens: a * (b + pixels) / c."""
 PARTIAL_TOKENS = 100
 """Tokens of each partial image: "Partial images cost" on the same page."""
@@ -133,7 +133,7 @@ def _parse_inference(operation: Operation, body: fields.Body) -> InferenceReques
 
 def _parse_size(body: fields.Body) -> str | None:
     size = fields.read_text(body, "size")
-    if size is None or size == AUTO:
+    if size is None or size == AUTO_SIZE:
         return None
     if not SIZE_PATTERN.fullmatch(size):
         raise InvalidRequest("'size' must be 'auto', or width and height in pixels such as '1024x1024'", param="size")
@@ -144,7 +144,7 @@ def _bound_image(body: fields.Body, size: str | None) -> int:
     """Return a high estimate of an image's tokens, including all frames and partial images."""
     width, height = map(int, size.split("x")) if size else (0, 0)
     frame_count = body.get("frame_count") or (_DEFAULT_FRAMES if body.get("output_format") == "gif" else 1)
-    factor, extra_tokens, divisor = _TOKEN_FORMULA
+    factor, extra_tokens, divisor = _TOKEN_FORMULA_CONSTANTS
     pixels = max(width * height, _DEFAULT_PIXELS) * frame_count
     return -(-factor * (extra_tokens + pixels) // divisor) + PARTIAL_TOKENS * (body.get("partial_images") or 0)
 

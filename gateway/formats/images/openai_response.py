@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from gateway.domain.image import AUTO, Image, ImageForm, Images
+from gateway.domain.image import AUTO_SIZE, Image, ImageForm, Images
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.media import sniff_image
 from gateway.domain.operation import OPERATIONS
@@ -104,12 +104,12 @@ def _build_description(images: Images, inference: InferenceRequest, data: str) -
     }
     size = inference.image.size if inference.image else None
     return {
-        "background": reported_fields["background"] or requested_fields["background"] or AUTO,
+        "background": reported_fields["background"] or requested_fields["background"] or AUTO_SIZE,
         "output_format": _find_format(data)
         or _find_choice(reported_fields["output_format"], _STREAMED_FORMATS)
         or "png",
-        "quality": reported_fields["quality"] or requested_fields["quality"] or AUTO,
-        "size": reported_fields["size"] or size or AUTO,
+        "quality": reported_fields["quality"] or requested_fields["quality"] or AUTO_SIZE,
+        "size": reported_fields["size"] or size or AUTO_SIZE,
     }
 
 

@@ -61,7 +61,7 @@ class ImagesPassthrough(PassthroughStream):
         return self._feed_by_event(data)
 
     def _forward_event(self, event: bytes) -> bytes:
-        may_be_partial = not self.closed and self._started and b'"error"' not in event
+        may_be_partial = not self.closed and self._has_started and b'"error"' not in event
         if may_be_partial and _find_event_type(event).endswith(_PARTIAL_SUFFIX):
             return self._count_partial(event)
         return super()._forward_event(event)

@@ -82,11 +82,11 @@ def build_model(model: ModelInfo, description: ModelDescription, methods: Sequen
     } | {name: value for name, value in known_fields.items() if value is not None}
 
 
-def build_page(models: Sequence[dict[str, Any]], next_id: str | None) -> bytes:
-    """Build one page of the list. ``next_id`` is the id after which the next page begins; None without one."""
+def build_page(models: Sequence[dict[str, Any]], last_id: str | None) -> bytes:
+    """Build one page of the list. ``last_id`` is the id after which the next page begins; None without one."""
     page: dict[str, Any] = {"models": models}
-    if next_id is not None:
-        page["nextPageToken"] = base64.urlsafe_b64encode(next_id.encode()).decode()
+    if last_id is not None:
+        page["nextPageToken"] = base64.urlsafe_b64encode(last_id.encode()).decode()
     return orjson.dumps(page)
 
 

@@ -32,22 +32,22 @@ from gateway.domain.model_description import (
 )
 
 _MAX_TOKENS = 100_000_000
-_WINDOWS = (
+_CONTEXT_WINDOW_FIELDS = (
     "context_window", "loaded_context_length", "max_model_len", "context_length", "max_context_length",
     "max_input_tokens",
 )  # fmt: skip
-_LONGEST = ("max_output_tokens", "max_completion_tokens")
-_TYPES: Mapping[object, ModelKind] = {
+_MAX_OUTPUT_FIELDS = ("max_output_tokens", "max_completion_tokens")
+_KINDS_BY_TYPE: Mapping[object, ModelKind] = {
     "llm": "chat", "vlm": "chat", "embeddings": "embedding", "embedding": "embedding", "rerank": "rerank",
     "image": "image", "chat": "chat", "moderation": "moderation",
 }  # fmt: skip
-_PARAMETERS: Mapping[object, Feature] = {
+_FEATURES_BY_PARAMETER: Mapping[object, Feature] = {
     "tools": "tools",
     "structured_outputs": "structured_output",
     "reasoning": "reasoning",
     "include_reasoning": "reasoning",
 }
-_CAPABILITIES: Mapping[object, Feature] = {
+_FEATURES_BY_CAPABILITY: Mapping[object, Feature] = {
     "function_calling": "tools",
     "tools": "tools",
     "tool_use": "tools",
@@ -56,11 +56,11 @@ _CAPABILITIES: Mapping[object, Feature] = {
     "thinking": "reasoning",
     "server_tools": "web_search",
 }
-_DAY = re.compile(r"20\d\d-[01]\d-[0-3]\d(T|$)")
-_CHATS = frozenset({"completion_chat", "completion"})
-_ALL_OF_ANTHROPIC: tuple[Feature, ...] = ("tools", "caching")
+_DAY_PATTERN = re.compile(r"20\d\d-[01]\d-[0-3]\d(T|$)")
+_CHAT_CAPABILITIES = frozenset({"completion_chat", "completion"})
+_ANTHROPIC_FEATURES: tuple[Feature, ...] = ("tools", "caching")
 """Features of all of Anthropic's models, which its list therefore does not name."""
-_MADE: Mapping[Modality, ModelKind] = {"image": "image", "video": "video"}
+_KINDS_BY_OUTPUT: Mapping[Modality, ModelKind] = {"image": "image", "video": "video"}
 
 
 def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
@@ -79,12 +79,14 @@ def parse_description(item: Mapping[str, Any]) -> ModelDescription | None:
         input_modalities = input_modalities or ("text", "image")
     description = ModelDescription(
         _find_kind(item, output_modalities, capabilities),
-        _read_first(item, _WINDOWS) or parse_tokens(meta.get("n_ctx")),
-        _read_first(item, _LONGEST) or parse_tokens(best.get("max_completion_tokens")) or _read_anthropic_limit(item),
+        _read_first(item, _CONTEXT_WINDOW_FIELDS) or parse_tokens(meta.get("n_ctx")),
+        _read_first(item, _MAX_OUTPUT_FIELDS)
+        or parse_tokens(best.get("max_completion_tokens"))
+        or _read_anthropic_limit(item),
         input_modalities,
         output_modalities,
         _find_features(item, capabilities),
-        _find_end(item),
+        _find_retirement_day(item),
     )
     return None if description == UNDESCRIBED else description
 
@@ -142,20 +144,22 @@ def _find_kind(
         kind: ModelKind = item["kind"]
         return kind
     type_name = item.get("type")
-    if isinstance(type_name, str) and type_name in _TYPES:
-        return _TYPES[type_name]
-    if isinstance(capabilities, list) and not _CHATS.isdisjoint(map(str, capabilities)):
+    if isinstance(type_name, str) and type_name in _KINDS_BY_TYPE:
+        return _KINDS_BY_TYPE[type_name]
+    if isinstance(capabilities, list) and not _CHAT_CAPABILITIES.isdisjoint(map(str, capabilities)):
         return "chat"
-    return _find_made(_read_object(item.get("architecture")), output_modalities)
+    return _find_kind_by_modality(_read_object(item.get("architecture")), output_modalities)
 
 
-def _find_made(architecture: Mapping[str, Any], output_modalities: tuple[Modality, ...] | None) -> ModelKind | None:
+def _find_kind_by_modality(
+    architecture: Mapping[str, Any], output_modalities: tuple[Modality, ...] | None
+) -> ModelKind | None:
     """Return the kind of model that its modalities show; None if they show none."""
     if architecture.get("output_modalities") == ["embeddings"]:
         return "embedding"
     if not architecture or not output_modalities:
         return None
-    return "chat" if "text" in output_modalities else _MADE.get(output_modalities[0])
+    return "chat" if "text" in output_modalities else _KINDS_BY_OUTPUT.get(output_modalities[0])
 
 
 def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Feature, ...] | None:
@@ -163,22 +167,30 @@ def _find_features(item: Mapping[str, Any], capabilities: object) -> tuple[Featu
     if isinstance(own, list):
         return sort_features(own)
     if isinstance(parameters, list):
-        features = [_PARAMETERS[name] for name in parameters if isinstance(name, str) and name in _PARAMETERS]
+        features = [
+            _FEATURES_BY_PARAMETER[name]
+            for name in parameters
+            if isinstance(name, str) and name in _FEATURES_BY_PARAMETER
+        ]
         if "input_cache_read" in _read_object(item.get("pricing")):
             features.append("caching")
         return sort_features(features)
     if isinstance(capabilities, list):
-        features = [_CAPABILITIES[name] for name in capabilities if isinstance(name, str) and name in _CAPABILITIES]
+        features = [
+            _FEATURES_BY_CAPABILITY[name]
+            for name in capabilities
+            if isinstance(name, str) and name in _FEATURES_BY_CAPABILITY
+        ]
         if "max_input_tokens" in item:
-            features += _ALL_OF_ANTHROPIC
+            features += _ANTHROPIC_FEATURES
         return sort_features(features) or None
     return None
 
 
-def _find_end(item: Mapping[str, Any]) -> str | None:
+def _find_retirement_day(item: Mapping[str, Any]) -> str | None:
     """Return the day on which a model is retired, as a time: ``2027-01-31T00:00:00Z``; None if unknown."""
     for name in ("deprecated_at", "deprecation", "expiration_date"):
         value = item.get(name)
-        if isinstance(value, str) and _DAY.match(value):
+        if isinstance(value, str) and _DAY_PATTERN.match(value):
             return f"{value[:10]}T00:00:00Z"
     return None

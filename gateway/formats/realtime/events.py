@@ -32,14 +32,14 @@ from gateway.wording import fold_name
 
 Event = dict[str, Any]
 
-SESSION_UPDATE, RESPONSE_CREATE, APPEND = "session.update", "response.create", "input_audio_buffer.append"
+SESSION_UPDATE, RESPONSE_CREATE, AUDIO_APPEND = "session.update", "response.create", "input_audio_buffer.append"
 SESSION_UPDATED = "session.updated"
 RESPONSE_CREATED, RESPONSE_DONE, ERROR = "response.created", "response.done", "error"
 TRANSCRIBED_EVENT = "conversation.item.input_audio_transcription.completed"
-MAX_OUTPUT = 4_096
+ASSUMED_OUTPUT_TOKENS = 4_096
 """Output tokens assumed for a response without a limit (``inf``): OpenAI's own maximum."""
 MAX_MODEL_CHARS = 256
-MAX_CONTEXT, MAX_ANSWER = 262_144, 16_384
+MAX_CONTEXT_TOKENS, MAX_RESPONSE_TOKENS = 262_144, 16_384
 """Upper limits of believable token counts for a prompt and a response: no model of this API exceeds them."""
 _ADDED_TOKENS = 64
 """Tokens that a provider adds to a conversation."""
@@ -216,7 +216,7 @@ def parse_realtime_usage(raw: object) -> Usage | None:
     if not isinstance(raw, dict):
         return None
     seconds = raw.get("seconds")
-    if raw.get("type") == "duration" and isinstance(seconds, int | float) and 0 <= seconds <= MAX_CONTEXT:
+    if raw.get("type") == "duration" and isinstance(seconds, int | float) and 0 <= seconds <= MAX_CONTEXT_TOKENS:
         return Usage(duration_ms=round(seconds * 1000), source="upstream")
     prompt_tokens, completion_tokens = parse_count(raw.get("input_tokens")), parse_count(raw.get("output_tokens"))
     if prompt_tokens is None or completion_tokens is None:
@@ -366,7 +366,7 @@ class RealtimeConversation:
         self._last_unbounded_tokens = -1
         """The token bound before the last item of unknown length; -1 if there is none."""
         self._settings: dict[str, _TokenEstimate] = {}
-        self._output_limit = MAX_OUTPUT
+        self._output_limit = ASSUMED_OUTPUT_TOKENS
         self._input_bytes_a_second = self._output_bytes_a_second = _PCM_BYTES_A_SECOND
         self._transcribers: dict[str, str] = {}
 
@@ -483,7 +483,7 @@ class RealtimeConversation:
             self._apply_settings(session, "confirmed")
             if event["type"] == SESSION_UPDATED:
                 del self._requested_limits[:1]
-            self._output_limit = _find_limit(session) or MAX_OUTPUT
+            self._output_limit = _find_limit(session) or ASSUMED_OUTPUT_TOKENS
 
     def note_output(self, event: Event, meter: OutputMeter) -> None:
         kind, delta = event.get("type"), event.get("delta")
@@ -525,9 +525,12 @@ def estimate_output(meter: OutputMeter, prompt_tokens: int) -> Usage:
 
 
 def _find_limit(settings: Event) -> int | None:
-    """Return the larger output limit in settings of a session or response, at most ``MAX_ANSWER``; None if not set."""
+    """Return the larger output limit in the settings, at most ``MAX_RESPONSE_TOKENS``; None if they have none."""
     limit_values = [settings[name] for name in _LIMIT_FIELDS if settings.get(name) is not None]
-    limits = [min(limit, MAX_ANSWER) if type(limit) is int and limit > 0 else MAX_OUTPUT for limit in limit_values]
+    limits = [
+        min(limit, MAX_RESPONSE_TOKENS) if type(limit) is int and limit > 0 else ASSUMED_OUTPUT_TOKENS
+        for limit in limit_values
+    ]
     return max(limits, default=None)
 
 

@@ -74,7 +74,7 @@ def _decode_text(data: str, param: str) -> str:
         raise InvalidRequest(f"The text file in '{param}' is not UTF-8", param=param) from None
 
 
-def put_file(named_file: NamedFile, filename: str, media_type: str, data: str) -> None:
+def inline_file(named_file: NamedFile, filename: str, media_type: str, data: str) -> None:
     """Replace the id by the file, whose base64 is ``data``.
 
     Raises ``InvalidRequest`` if the part cannot hold such a file.

@@ -17,7 +17,7 @@ from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
-from gateway.proxy.active_requests import MOST_LISTED, ActiveRequest, ActiveRequests, Phase, find_phase
+from gateway.proxy.active_requests import MAX_LISTED, ActiveRequest, ActiveRequests, Phase, find_phase
 from gateway.server.admin.answer import read_answer, write_answer
 from gateway.server.subscriber_limit import SubscriberLimit
 
@@ -173,5 +173,5 @@ def _build_running_request(
 
 
 def merge_calls(own_calls: list[RunningRequest], other_calls: list[RunningRequest]) -> list[RunningRequest]:
-    """Return the active requests of several nodes, the oldest first, at most ``MOST_LISTED``."""
-    return sorted([*own_calls, *other_calls], key=lambda call: (call.started_at, call.id))[:MOST_LISTED]
+    """Return the active requests of several nodes, the oldest first, at most ``MAX_LISTED``."""
+    return sorted([*own_calls, *other_calls], key=lambda call: (call.started_at, call.id))[:MAX_LISTED]

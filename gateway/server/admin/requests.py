@@ -13,7 +13,7 @@ from gateway.domain.member import Forbidden
 from gateway.domain.request_log import (
     MAX_ERROR_CHARS,
     NO_CHANNEL,
-    SUCCESS,
+    SUCCESS_CODE,
     FailedAttempt,
     Outcome,
     RequestFilter,
@@ -231,8 +231,8 @@ def _list_attempts(row: RequestRecord) -> tuple[FailedAttempt, ...]:
     """Return all attempts of a request. A single attempt is stored in the request's own fields."""
     if row.tried or row.channel is None or not row.attempts:
         return parse_attempts(row.tried)
-    code = row.error_code or (SUCCESS if row.outcome == "completed" else row.outcome)
-    status = 0 if code == SUCCESS else row.status
+    code = row.error_code or (SUCCESS_CODE if row.outcome == "completed" else row.outcome)
+    status = 0 if code == SUCCESS_CODE else row.status
     return (FailedAttempt(row.channel, code, row.total_ms, status, model=row.served_model or row.model),)
 
 
@@ -243,7 +243,7 @@ def _build_attempt(attempt: FailedAttempt, actor: Actor) -> AttemptView:
         model=(attempt.model or None) if shows_channels else None,
         channel=attempt.channel if shows_channels and attempt.channel != NO_CHANNEL else None,
         cause=attempt.cause or None,
-        error_code=None if attempt.code == SUCCESS else attempt.code,
+        error_code=None if attempt.code == SUCCESS_CODE else attempt.code,
         status=attempt.status or None,
         ms=attempt.ms,
     )

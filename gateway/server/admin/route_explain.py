@@ -22,7 +22,7 @@ from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealt
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import list_measured_models
-from gateway.routing.channel_state import AFTER_FAILURES, ChannelState, Obstacle
+from gateway.routing.channel_state import FAILURE_OBSTACLES, ChannelState, Obstacle
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.priced_fields import find_refused_variant
@@ -50,7 +50,7 @@ Fields = dict[str, Any]
 UNRESTRICTED_CALLER = Caller(Account(id=0, name=""), ApiKey(id=0, account_id=0, name="", digest=b"", last4=""))
 """A caller with no restrictions and no group."""
 
-_REASONS = {
+_REASONS_BY_OBSTACLE = {
     "cooling_down": "cooling down after failures",
     "recovering": "recovering: one request is testing it",
     "full": "at its maximum of concurrent requests",
@@ -60,7 +60,10 @@ _REASONS = {
 }
 _EDITS_REFUSED = "does not edit images"
 _NOT_IN_STEP = "not a channel of the step"
-_IMAGES: Mapping[str, ImageRequest] = {"images": ImageRequest(""), "image_edits": ImageRequest("", sources=1)}
+_SMALLEST_IMAGE_REQUESTS: Mapping[str, ImageRequest] = {
+    "images": ImageRequest(""),
+    "image_edits": ImageRequest("", sources=1),
+}
 """The smallest image request of each image operation."""
 
 
@@ -90,7 +93,7 @@ class RouteExplainer:
             list_channels = partial(self.list_channels, asking_caller, operation=operation)
             steps = StepWalk(list_channels, operation, traits, _find_left(room)).explain(route)
         refusal = self._find_refusal(
-            asking_caller, InferenceRequest(operation, model, {}, image=_IMAGES.get(operation))
+            asking_caller, InferenceRequest(operation, model, {}, image=_SMALLEST_IMAGE_REQUESTS.get(operation))
         )
         if steps is not None and isinstance(refusal, InvalidRequest | NoHealthyChannel):
             refusal = None  # the request without content, or now: the steps have their reasons
@@ -246,7 +249,7 @@ class _ChannelStatus:
         state, now = target.state, load_balancer.now
         account_id = account_id or state.find_affected_account(target.endpoint_key)
         obstacle = state.find_obstacle(target.endpoint_key, account_id, now)
-        may_insist = obstacle is not None and obstacle[0] in AFTER_FAILURES
+        may_insist = obstacle is not None and obstacle[0] in FAILURE_OBSTACLES
         return cls(
             target,
             obstacle,
@@ -270,7 +273,7 @@ class _ChannelStatus:
             return None
         if self.may_wait:
             return "full: the request waits for a place"
-        reason = _REASONS[self.obstacle[0]]
+        reason = _REASONS_BY_OBSTACLE[self.obstacle[0]]
         breaker_reason = next((breaker.reason for breaker in self.tripped_breakers if breaker.reason), None)
         circuit = self.obstacle[0] in {"cooling_down", "recovering"}
         return f"{reason} ({breaker_reason})" if breaker_reason and circuit else reason

@@ -17,7 +17,7 @@ from gateway.routing.step_list import find_too_long_steps
 from gateway.server.admin.explanation import ChannelLines, ExplainedModel, ExplainedStep, Verdict
 
 NO_PROMPT = RequestTraits(0)
-_WHY: dict[Cause, str] = {
+_REASONS_BY_CAUSE: dict[Cause, str] = {
     "unavailable": "no channel can serve it now",
     "rate_limited": "its channels wait for a rate limit of their provider",
 }
@@ -120,7 +120,7 @@ class StepWalk:
             cause, reason = "budget", f"it may cost ${min(costs):.6g}, and ${self.left_usd:.6g} are left"
         elif not any(lines.served and lines.targets for lines in lines_by_model):
             cause = find_obstacle_cause({obstacle for lines in lines_by_model for obstacle in lines.obstacles})
-            reason = _WHY[cause]
+            reason = _REASONS_BY_CAUSE[cause]
         elif overflows and step.wait_s is not None:
             wait_s = min(lines.wait_s for lines in lines_by_model if lines.served and lines.targets)
             if wait_s > step.wait_s:

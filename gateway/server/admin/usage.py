@@ -33,7 +33,7 @@ _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _SUBJECT_KINDS: tuple[SubjectKind, ...] = get_args(SubjectKind)
 _SUBJECTS_LISTED, _MAX_SUBJECTS_LISTED = 1_000, 10_000
 _TAG_PREFIX = "tag:"
-_REMAINDERS = ("unlisted", "other", "unattributed")
+_REMAINDER_FIELDS = ("unlisted", "other", "unattributed")
 _OPERATOR_AXES = ("account", "channel", _PROVIDER)
 _UNKNOWN = "unknown"
 _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
@@ -190,7 +190,7 @@ async def export_usage(request: AdminRequest) -> web.StreamResponse:
     kind = report.by.partition(":")[0]
     sums = [field.name for field in attrs.fields(UsageSums)]
     parts = [("value", line) for line in report.data]
-    parts += [(name, line) for name in _REMAINDERS if (line := getattr(report, name)) is not None]
+    parts += [(name, line) for name in _REMAINDER_FIELDS if (line := getattr(report, name)) is not None]
     lines = [(part, getattr(line, kind, None) or "", *(getattr(line, name) for name in sums)) for part, line in parts]
     headers = {"Content-Disposition": 'attachment; filename="usage.csv"', "Cache-Control": "no-store"}
     return web.Response(

@@ -13,7 +13,7 @@ from gateway.server.console.dry_run import ask_dry_run
 from gateway.server.console.filters import write_number
 from gateway.server.console.page import Data, ask_admin_api
 
-_EDITED = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
+_EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
 """The fields of a step that the form shows. It keeps any other one unchanged."""
 
 
@@ -38,7 +38,7 @@ async def load_route(request: web.Request) -> Data:
 
 def _list_choices(models: Sequence[Any]) -> Data:
     names = sorted(model.id for model in models if not model.route)
-    return {"causes": CAUSES, "balances": BALANCE_STRATEGIES, "model_names": names, "empty": _EMPTY}
+    return {"causes": CAUSES, "balances": BALANCE_STRATEGIES, "model_names": names, "empty": _EMPTY_ROW}
 
 
 def _build_row(step: Mapping[str, Any]) -> Data:
@@ -56,7 +56,7 @@ def _build_row(step: Mapping[str, Any]) -> Data:
             "max_running": write_number(shadow.get("max_running")),
         },
         "more": step.keys() > {"models"},
-        "others": orjson.dumps({name: value for name, value in step.items() if name not in _EDITED}).decode(),
+        "others": orjson.dumps({name: value for name, value in step.items() if name not in _EDITED_FIELDS}).decode(),
     }
 
 
@@ -77,5 +77,5 @@ def _write_name(name: str) -> str:
     return name if is_plain else orjson.dumps(name).decode()
 
 
-_EMPTY = _build_row({"models": ()})
+_EMPTY_ROW = _build_row({"models": ()})
 """The row of a new step."""

@@ -54,16 +54,16 @@ async def get_usage(request: web.Request) -> web.Response:
     """
     caller, services = request[CALLER], request.app[SERVICES]
     end_date, start_date = parse_date(request.query, "end_date"), parse_date(request.query, "start_date")
-    end_day = number_of_day(end_date or day_of_time(services.clock()) + timedelta(days=1))
-    start_day = number_of_day(start_date) if start_date else max(end_day - _DAYS_SHOWN, 0)
-    if not start_day < end_day <= start_day + _MAX_DAYS:
+    end_day_number = number_of_day(end_date or day_of_time(services.clock()) + timedelta(days=1))
+    start_day_number = number_of_day(start_date) if start_date else max(end_day_number - _DAYS_SHOWN, 0)
+    if not start_day_number < end_day_number <= start_day_number + _MAX_DAYS:
         raise InvalidRequest(f"'end_date' must be 1 to {_MAX_DAYS} days after 'start_date'", param="end_date")
     await services.billing.accounting.refresh(caller.key, caller.account)
     balance, day = services.billing.accounting.find_stricter(caller.key, caller.account)
     is_key_balance = balance.owner == "key"
     usage_filter = UsageFilter(
-        since=start_day,
-        until=end_day - 1,
+        since=start_day_number,
+        until=end_day_number - 1,
         account_id=None if is_key_balance else caller.account.id,
         key_id=caller.key.id if is_key_balance else None,
     )

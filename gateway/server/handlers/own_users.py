@@ -9,13 +9,13 @@ import attrs
 from gateway.domain.attribution import HASH_PREFIX, build_stored_user
 from gateway.domain.ledger import UsageFilter, UsageLine
 from gateway.domain.subject_usage import SubjectFilter
-from gateway.domain.traffic import DAY_HOURS, SUMS, TrafficFilter, TrafficLine, add_lines
+from gateway.domain.traffic import DAY_HOURS, SUMMED_FIELDS, TrafficFilter, TrafficLine, add_lines
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.context import Services
 
 MAX_USERS_LISTED = 1_000
-_NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMS))
+_NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMMED_FIELDS))
 
 
 @frozen

@@ -26,7 +26,7 @@ from gateway.server.active_inference import INFERENCE, ActiveInference, get_acti
 from gateway.server.context import USER
 from gateway.server.google_api import parse_method_path
 from gateway.server.handlers.video_create import parse_video
-from gateway.server.idempotency import NAMELESS
+from gateway.server.idempotency import NO_IDEMPOTENCY_KEY
 from gateway.server.middlewares import parse_request, quota, with_middlewares
 from gateway.server.query import parse_number
 from gateway.server.routes import list_parsers
@@ -41,7 +41,7 @@ class QuotedInference(ActiveInference):
 
     def __init__(self, request: web.Request, operation: Operation, hold_s: int) -> None:
         super().__init__(request, operation)
-        self.idempotency_key = NAMELESS  # the header is for the request itself
+        self.idempotency_key = NO_IDEMPOTENCY_KEY  # the header is for the request itself
         self.hold_s = hold_s
         self.quote: Quote | None = None
         self.hold: Hold | None = None

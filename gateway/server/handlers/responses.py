@@ -126,7 +126,7 @@ async def _ask_owner(
         raise make_response_not_found(response_id)
     async with services.billing.quota.enter(caller):
         now_s = int(services.clock())
-        return await ask_provider(services.client, channel, response_id, method, below=subpath, now_s=now_s)
+        return await ask_provider(services.client, channel, response_id, method, path_suffix=subpath, now_s=now_s)
 
 
 def _find_channel(request: web.Request, name: str) -> Channel | None:

@@ -28,7 +28,7 @@ _NUMERIC_TYPES = frozenset({"integer", "number"})
 _ATTRIBUTES_PATTERN = re.compile(r"^Attributes:\n(?P<lines>(?:[ ]{4}.*\n?|\n)+)", re.MULTILINE)
 _ATTRIBUTE_PATTERN = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about>.+(?:\n[ ]{8}.*)*)", re.MULTILINE)
 
-WORDS: Mapping[str, str] = {
+DESCRIPTIONS: Mapping[str, str] = {
     "RouteSpec.about": "A description for people.",
     "RouteSpec.deadline_s": "Seconds for the first byte over all steps; null: each attempt has its channel's timeouts.",
     "RouteSpec.max_attempts": "The most attempts over all steps; null: the setting `routing.max_attempts`.",
@@ -151,8 +151,8 @@ def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
     """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets a field of it."""
     own_prefix = f"{kind.__name__}."
     descriptions = {
-        **WORDS,
-        **{name.removeprefix(own_prefix): WORDS[name] for name in WORDS if name.startswith(own_prefix)},
+        **DESCRIPTIONS,
+        **{name.removeprefix(own_prefix): DESCRIPTIONS[name] for name in DESCRIPTIONS if name.startswith(own_prefix)},
     }
     descriptions |= parse_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from gateway import errors
 from gateway.domain.api_format import Wire
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.domain.channel import Channel
 from gateway.domain.image import Images
 from gateway.domain.inference_request import InferenceRequest
@@ -141,7 +141,7 @@ EVERY = pytest.mark.parametrize("wire", IMAGE_BACKENDS)
 def open_image_backend(wire: Wire, **fields: Any) -> tuple[ImageBackend, InferenceRequest]:
     files = (SOURCE,) if wire in {"openai_edits", "replicate_images", "fal_images"} else ()
     inference = image_call(files=files, **fields)
-    return make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN), inference
+    return make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN_CAPABILITY), inference
 
 
 def begin(wire: Wire, request: dict[str, Any]) -> tuple[ImageBackend, ProviderRequest]:
@@ -151,7 +151,7 @@ def begin(wire: Wire, request: dict[str, Any]) -> tuple[ImageBackend, ProviderRe
     files += [upload(draw(), "mask")] if request.get("mask") else []
     prompt, size = request.get("prompt", "a cat"), request.get("size")
     inference = image_call(prompt, size=size, files=tuple(files), **request.get("fields", {}))
-    able = Capability(model, sizes=tuple(request["sizes"])) if "sizes" in request else UNKNOWN
+    able = Capability(model, sizes=tuple(request["sizes"])) if "sizes" in request else UNKNOWN_CAPABILITY
     backend = make_image_backend(wire, inference, model, "mark", able)
     return backend, backend.begin(request.get("count", 1))
 
@@ -185,7 +185,7 @@ def test_every_image_format_and_no_other_has_a_backend() -> None:
     assert IMAGE_BACKENDS.keys() == MODELS.keys() == paintable
     for wire in set(get_args(Wire)) - paintable:
         with pytest.raises(KeyError):
-            make_image_backend(wire, image_call(), "m", "mark", UNKNOWN)
+            make_image_backend(wire, image_call(), "m", "mark", UNKNOWN_CAPABILITY)
 
 
 @EVERY
@@ -246,7 +246,7 @@ def test_begin_takes_what_a_capability_allows(wire: Wire, able: Capability) -> N
     sources = able.max_sources or int(able.edits is True and wire == "replicate_images")
     for size in able.sizes or (None,):
         inference = image_call(size=size, files=(SOURCE,) * sources)
-        sent = read_sent(make_image_backend(wire, inference, model, "mark", UNKNOWN).begin(able.max_n or 1))
+        sent = read_sent(make_image_backend(wire, inference, model, "mark", UNKNOWN_CAPABILITY).begin(able.max_n or 1))
         assert "a cat" in str(sent)
         assert wire == "replicate_images" or sent["model"] == model
 
@@ -282,7 +282,7 @@ def test_begin_sends_prompt_ratio_and_images_in_their_order(
 ) -> None:
     images = tuple(draw(shade=shade) for shade in sources)
     inference = image_call(prompt, size=size, files=tuple(map(upload, images)))
-    sent = read_sent(make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN).begin(1))
+    sent = read_sent(make_image_backend(wire, inference, MODELS[wire], "mark", UNKNOWN_CAPABILITY).begin(1))
     heard = read_chat_question(sent, MODELS[wire]) if wire == "chat_images" else read_gemini_question(sent)
     assert (heard.prompt, heard.sources) == (prompt, images)
     assert (f"{SIZES[heard.size][0]}x{SIZES[heard.size][1]}" if heard.size else None) == size

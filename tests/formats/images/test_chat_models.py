@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.capability import UNKNOWN
+from gateway.domain.capability import UNKNOWN_CAPABILITY
 from gateway.errors import ProviderBadResponse
 from gateway.formats.images.chat_models import ChatImageBackend
 from tests.support.chat_images import ChatImages
@@ -18,7 +18,7 @@ MODEL = ChatImages.model
 
 
 def begin() -> ChatImageBackend:
-    image_backend = ChatImageBackend(image_call(), MODEL, "mark", UNKNOWN)
+    image_backend = ChatImageBackend(image_call(), MODEL, "mark", UNKNOWN_CAPABILITY)
     image_backend.begin(1)
     return image_backend
 

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.errors import InvalidRequest
 from gateway.formats.images.aspect_ratios import (
     FIRST_GENERATION_SIZES,
@@ -27,7 +27,7 @@ PNG = draw()
 BASE64 = base64.b64encode(PNG).decode()
 
 
-def begin(call: Any = None, capability: Capability = UNKNOWN) -> GeminiImageBackend:
+def begin(call: Any = None, capability: Capability = UNKNOWN_CAPABILITY) -> GeminiImageBackend:
     image_backend = GeminiImageBackend(call or image_call(), MODEL, "mark", capability)
     image_backend.begin(1)
     return image_backend
@@ -70,6 +70,6 @@ def test_read_takes_a_large_image() -> None:
 
 
 def test_the_fake_refuses_a_tier_that_the_model_does_not_make() -> None:
-    sent = read_sent(GeminiImageBackend(image_call(size="2048x2048"), MODEL, "mark", UNKNOWN).begin(1))
+    sent = read_sent(GeminiImageBackend(image_call(size="2048x2048"), MODEL, "mark", UNKNOWN_CAPABILITY).begin(1))
     with pytest.raises(Refused, match="imageSize"):
         read_question(sent)

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.domain.capability import UNKNOWN, Capability
+from gateway.domain.capability import UNKNOWN_CAPABILITY, Capability
 from gateway.domain.image import ImageForm, Images
 from gateway.errors import ImageBlocked, InvalidRequest, ProviderBadResponse
 from gateway.formats.images.backend import ImageBackend
@@ -21,12 +21,12 @@ ASK = {"model": "m", "prompt": "a cat"}
 B64 = base64.b64encode(draw()).decode()
 
 
-def open_image_backend(body: dict[str, Any], capability: Capability = UNKNOWN) -> ImageBackend:
+def open_image_backend(body: dict[str, Any], capability: Capability = UNKNOWN_CAPABILITY) -> ImageBackend:
     """A painter for a generation."""
     return OpenAiImageBackend(parse_images_inference(ASK | body), "gpt", "mark", capability)
 
 
-def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN) -> Any:
+def ask(body: dict[str, Any], count: int = 1, capability: Capability = UNKNOWN_CAPABILITY) -> Any:
     """What of the body is sent, besides model and prompt."""
     asked = open_image_backend(body, capability).begin(count)
     assert (asked.method, asked.path, asked.wait_s, asked.repeatable, asked.headers) == ("POST", None, 0.0, False, ())
@@ -89,7 +89,7 @@ def test_a_shape_is_said_to_models_that_take_no_size() -> None:
 @table_rows(
     ("body", "capability", "param"),
     [
-        ({"aspect_ratio": "16:9"}, UNKNOWN, "aspect_ratio"),
+        ({"aspect_ratio": "16:9"}, UNKNOWN_CAPABILITY, "aspect_ratio"),
         ({"aspect_ratio": "16:9"}, Capability("*", sizes=("64x64",)), "aspect_ratio"),
         ({"resolution": "2k"}, SHAPED, "resolution"),
         ({"image_config": {"aspect_ratio": "16:9"}}, SHAPED, "image_config.aspect_ratio"),
@@ -118,7 +118,7 @@ def test_an_edit_is_a_form() -> None:
 def test_a_image_backend_can_begin_for_another_attempt_with_the_same_call() -> None:
     inference = parse_images_inference(ASK | {"n": 2, "response_format": "url"})
     before = orjson.dumps(inference.body)
-    answers = [OpenAiImageBackend(inference, "gpt", "x", UNKNOWN).begin(2).body for _ in range(2)]
+    answers = [OpenAiImageBackend(inference, "gpt", "x", UNKNOWN_CAPABILITY).begin(2).body for _ in range(2)]
     assert answers[0] == answers[1]
     assert orjson.dumps(inference.body) == before
 

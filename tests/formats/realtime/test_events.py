@@ -77,7 +77,7 @@ def test_no_event_is_a_bug(event: dict[str, Any], kind: str) -> None:
     end = wire.parse_response_end(event)
     conversation.note_end(conversation.mark_prompt(event), end, end.usage or wire.estimate_transcript(event, 5))
     assert ADDED <= conversation.estimate_prompt(event) <= conversation.bound_prompt(event)
-    assert 0 < conversation.find_output_limit(event) <= wire.MAX_ANSWER
+    assert 0 < conversation.find_output_limit(event) <= wire.MAX_RESPONSE_TOKENS
     wire.find_cause(event)
 
 

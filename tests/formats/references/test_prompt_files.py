@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.formats.references.prompt_files import NamedFile, find_type, list_files, put_file
+from gateway.formats.references.prompt_files import NamedFile, find_type, inline_file, list_files
 from tests.support.table_rows import table_rows
 
 ID = f"file-{'0a' * 16}"
@@ -16,7 +16,7 @@ TEXT = base64.b64encode("füllig".encode()).decode()
 
 
 def put(holder: dict[str, Any], media_type: str, data: str = PDF) -> dict[str, Any]:
-    put_file(NamedFile(holder, "input[0].file_id"), "a.pdf", media_type, data)
+    inline_file(NamedFile(holder, "input[0].file_id"), "a.pdf", media_type, data)
     return holder
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.auth.declared import declare
 from gateway.domain.account_spec import AccountSpec, KeySpec
-from gateway.domain.key_lock import LOCKABLE
+from gateway.domain.key_lock import LOCKABLE_FIELDS
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
@@ -87,7 +87,7 @@ async def scenario(gateway_with: StartGateway) -> LockScenario:
 
 
 def test_everything_that_restricts_a_key_can_be_locked() -> None:
-    assert set(LOCKABLE) - {"group"} >= SET.keys() == OTHERS.keys()
+    assert set(LOCKABLE_FIELDS) - {"group"} >= SET.keys() == OTHERS.keys()
 
 
 @pytest.mark.parametrize("at", ["creation", "edit"])

@@ -17,7 +17,7 @@ from gateway.domain.audit_log import OPERATOR
 from gateway.domain.request_log import (
     MAX_ERROR_CHARS,
     NO_CHANNEL,
-    SUCCESS,
+    SUCCESS_CODE,
     FailedAttempt,
     RequestFilter,
     RequestPage,
@@ -199,7 +199,7 @@ async def test_a_request_for_a_route_shows_its_steps_and_to_members_no_channel_a
         [
             FailedAttempt(NO_CHANNEL, "budget", 0, step=1, model="dear", cause="budget"),
             FailedAttempt("up", "upstream_timeout", 120, 504, "timeout", 2, "gpt-5"),
-            FailedAttempt("up2", SUCCESS, 85, step=3, model="org/claude"),
+            FailedAttempt("up2", SUCCESS_CODE, 85, step=3, model="org/claude"),
         ]
     )
     rows = [make(0, "15 12:00", route=""), make(1, "15 12:01", model="fast", route="fast", attempts=2, tried=tried)]

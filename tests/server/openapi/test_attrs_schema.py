@@ -15,7 +15,13 @@ from gateway.domain.account_spec import AccountSpec, CreditSpec, KeySpec
 from gateway.parsing import NOT_NEGATIVE, POSITIVE, ValidationErrors, between, keyed, must, parse_table
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.server.admin.routes import list_admin_operations
-from gateway.server.openapi.attrs_schema import WORDS, allow_null, build_kind, build_spec_schema, parse_attributes
+from gateway.server.openapi.attrs_schema import (
+    DESCRIPTIONS,
+    allow_null,
+    build_kind,
+    build_spec_schema,
+    parse_attributes,
+)
 from tests.support.table_rows import table_rows
 
 SPECS = (AccountSpec, KeySpec, CreditSpec, ChannelSpec)
@@ -180,7 +186,7 @@ def test_no_word_is_left_of_a_field_that_is_gone() -> None:
     known = {
         each for name, schema in list_nouns() for field in schema["properties"] for each in (field, f"{name}.{field}")
     }
-    assert {*WORDS} <= known
+    assert {*DESCRIPTIONS} <= known
 
 
 VALUES = st.one_of(

@@ -58,7 +58,7 @@ class MessagesPassthrough(PassthroughStream):
         ):
             event_count = data.count(b"\n\n")
             if data.count(_NEXT_CONTENT) == event_count - 1 and data.count(b"event:") == event_count:
-                self._started = True
+                self._has_started = True
                 self.events += event_count
                 self._buffer.feed(data)
                 return data

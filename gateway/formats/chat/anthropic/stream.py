@@ -94,18 +94,18 @@ class MessagesStreamParser:
         "_closed",
         "_error",
         "_finished",
+        "_has_started",
         "_id",
         "_open_blocks",
         "_secrets",
         "_splitter",
-        "_start_usage",
-        "_started"
+        "_start_usage"
     )  # fmt: skip
 
     def __init__(self, secrets: Secrets = (), answer_id: str = "") -> None:
         self._secrets = secrets
         self._splitter = sse.SseSplitter()
-        self._started = False
+        self._has_started = False
         self._start_usage: object = None
         self._id = answer_id
         self._open_blocks: dict[int, _OpenBlock] = {}
@@ -182,9 +182,9 @@ class MessagesStreamParser:
 
     def _start_message(self, value: chat.Json) -> list[chat.Event]:
         message = value.get("message")
-        if self._started or not isinstance(message, dict):
+        if self._has_started or not isinstance(message, dict):
             return []
-        self._started = True
+        self._has_started = True
         self._start_usage = message.get("usage")
         message_id = response.read_text(message, "id")
         self._id = message_id or self._id
@@ -289,13 +289,13 @@ class MessagesStreamSerializer:
         message_id: the message's id if the provider's id lacks "msg_".
     """
 
-    __slots__ = ("_block_index", "_builder", "_finished", "_message_id", "_model", "_report", "_started")
+    __slots__ = ("_block_index", "_builder", "_finished", "_has_started", "_message_id", "_model", "_report")
 
     def __init__(self, model: str, message_id: str) -> None:
         self._model = model
         self._message_id = message_id
         self._builder = ContentBlockBuilder(message_id)
-        self._started = False
+        self._has_started = False
         self._block_index = 0
         self._finished: chat.ChoiceFinished | None = None
         self._report: chat.UsageReport | None = None
@@ -328,12 +328,12 @@ class MessagesStreamSerializer:
                 output = self._build_blocks()
                 if self._builder.held_bytes > MAX_HELD_BYTES:
                     raise _make_buffer_error()
-        return output if self._started or not output else self._start_message() + output
+        return output if self._has_started or not output else self._start_message() + output
 
     def _start_message(self, event: chat.MessageStart | None = None) -> bytes:
-        if self._started:
+        if self._has_started:
             return b""
-        self._started = True
+        self._has_started = True
         usage = (event.usage if event is not None else None) or Usage()
         message_id = response.build_id(event.id if event is not None else "", self._message_id)
         message = response.build_message(

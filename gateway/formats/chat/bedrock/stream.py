@@ -52,12 +52,12 @@ class ConverseStreamParser:
         "_closed",
         "_error",
         "_finished",
+        "_has_started",
         "_id",
         "_model",
         "_open_blocks",
         "_secrets",
         "_splitter",
-        "_started",
     )
     media_type = MEDIA_TYPE
 
@@ -68,7 +68,7 @@ class ConverseStreamParser:
         self._splitter = EventStreamSplitter()
         self._open_blocks: dict[int, _OpenBlock] = {}
         self._call_count = 0
-        self._started = False
+        self._has_started = False
         self._finished = False
         self._closed = False
         self._error: ProviderError | None = None
@@ -150,9 +150,9 @@ class ConverseStreamParser:
         return events
 
     def _start_message(self) -> list[chat.Event]:
-        if self._started:
+        if self._has_started:
             return []
-        self._started = True
+        self._has_started = True
         return [chat.MessageStart(self._id, self._model)]
 
     def _open_block(self, value: chat.Json) -> list[chat.Event]:

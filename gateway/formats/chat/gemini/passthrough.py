@@ -69,7 +69,7 @@ class GenerateContentPassthrough(PassthroughStream):
         ):
             event_count = data.count(b"}\r\n\r\n") + data.count(b"}\n\n")
             if data.count(_EVENT_START) == event_count == data.count(b"data:"):
-                self._started = True
+                self._has_started = True
                 self.events += event_count
                 self._buffer.feed(data)
                 return data

@@ -49,12 +49,12 @@ class GenerateContentParser:
     ``answer_id`` and ``model`` are used if Gemini reports none.
     """
 
-    __slots__ = ("_answer", "_closed", "_splitter", "_started")
+    __slots__ = ("_answer", "_closed", "_has_started", "_splitter")
 
     def __init__(self, answer_id: str, model: str, secrets: Secrets = ()) -> None:
         self._answer = _AnswerReader(answer_id, model, secrets, "stream")
         self._splitter = sse.SseSplitter()
-        self._started = False
+        self._has_started = False
         self._closed = False
 
     def feed(self, data: bytes) -> list[chat.Event]:
@@ -92,8 +92,8 @@ class GenerateContentParser:
         return self._answer.take_usage()
 
     def _read_event(self, event: bytes, *, is_last: bool = False) -> Iterable[chat.Event]:
-        if not self._started:
-            self._started = True
+        if not self._has_started:
+            self._has_started = True
             event = event.removeprefix(sse.BOM)
         payload = sse.parse_data(event)
         if payload:
@@ -172,13 +172,13 @@ class _AnswerReader:
 
     __slots__ = (
         "_candidates",
+        "_has_started",
         "_id",
         "_is_silent",
         "_model",
         "_phase",
         "_search_chunk",
         "_secrets",
-        "_started",
         "_usage_metadata",
     )
 
@@ -188,7 +188,7 @@ class _AnswerReader:
         self._secrets = secrets
         self._phase = phase
         self._candidates: dict[int, _Candidate] = {}
-        self._started = False
+        self._has_started = False
         self._is_silent = True  # no content so far, not even reasoning
         self._search_chunk: dict[str, Any] = {}  # the last chunk with searches
         self._usage_metadata: object = None  # the last usage metadata, not parsed yet
@@ -202,8 +202,8 @@ class _AnswerReader:
             raise self._make_error("The provider's answer is not a JSON object")
         self._check_prompt(value.get("promptFeedback"))
         metadata = value.get("usageMetadata")
-        if not self._started:
-            self._started = True
+        if not self._has_started:
+            self._has_started = True
             usage_report = parse_usage_metadata(metadata)
             yield chat.MessageStart(
                 as_text(value.get("responseId")) or self._id,

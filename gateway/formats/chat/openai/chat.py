@@ -322,7 +322,7 @@ class ChatPassthrough(PassthroughStream):
             and not ((self._drops_usage or not self.events) and ("[]" in text or "[ ]" in text))
             and (event_count := data.count(b"\n\n")) == data.count(_CHUNK_END)
         ):
-            self._started = True
+            self._has_started = True
             self.events += event_count
             if not data.startswith(self._beginning):
                 match = _FIRST_CHOICE_PATTERN.search(data, 0, _MAX_BEGINNING_BYTES)

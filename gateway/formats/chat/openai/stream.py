@@ -27,13 +27,13 @@ class ChatStreamParser:
         answer_id: used in generated ids.
     """
 
-    __slots__ = ("_choices", "_chunk_parser", "_closed", "_splitter", "_started")
+    __slots__ = ("_choices", "_chunk_parser", "_closed", "_has_started", "_splitter")
 
     def __init__(self, choices: int = 1, secrets: Secrets = (), answer_id: str = "") -> None:
         self._choices = choices
         self._splitter = sse.SseSplitter()
         self._chunk_parser = ChunkParser(secrets, answer_id, is_single=choices == 1)
-        self._started = False
+        self._has_started = False
         self._closed = False
 
     def feed(self, data: bytes) -> list[chat.Event]:
@@ -62,8 +62,8 @@ class ChatStreamParser:
         return self._splitter.noise
 
     def _read_event(self, raw_event: bytes) -> Iterable[chat.Event]:
-        if not self._started:
-            self._started = True
+        if not self._has_started:
+            self._has_started = True
             raw_event = raw_event.removeprefix(sse.BOM)
         payload = sse.parse_data(raw_event)
         if not payload or payload.isspace():

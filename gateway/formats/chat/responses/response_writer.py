@@ -63,6 +63,7 @@ class ResponseStreamSerializer:
         "_call_kinds",
         "_echo",
         "_finished",
+        "_has_started",
         "_model",
         "_namespace_fields",
         "_now_s",
@@ -73,7 +74,6 @@ class ResponseStreamSerializer:
         "_report",
         "_sequence_number",
         "_signature",
-        "_started",
         "_store_answer",
         "_text",
         "chars",
@@ -95,7 +95,7 @@ class ResponseStreamSerializer:
         self._signature = ""
         self._finished: chat.ChoiceFinished | None = None
         self._report: chat.UsageReport | None = None
-        self._started = False
+        self._has_started = False
 
     def write(self, event: chat.Event) -> bytes:
         # Hot path, nearly every event of a stream.
@@ -143,9 +143,9 @@ class ResponseStreamSerializer:
         )
 
     def _start_response(self) -> bytes:
-        if self._started:
+        if self._has_started:
             return b""
-        self._started = True
+        self._has_started = True
         start_response = orjson.Fragment(
             self._build_response_json(status="in_progress", incomplete_details=None, output=[], usage=None)
         )

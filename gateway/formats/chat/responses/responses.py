@@ -304,7 +304,7 @@ class ResponsesPassthrough(PassthroughStream):
             and _PART_EVENTS_PATTERN.fullmatch(data)
             and (data.isascii() or sse.is_utf8(data))
         ):
-            self._started = True
+            self._has_started = True
             self.events += data.count(b"\n\n")
             return data
         return self._feed_by_event(data)
