@@ -287,14 +287,14 @@ class VideoServices:
 class AdminServices:
     """Services that only the admin API uses.
 
-    ``open_history`` and ``open_active_feed`` create their services at first use. ``end_node_leases`` ends the credit
+    The functions ``open_…`` create their services at first use. ``end_node_leases`` ends the credit
     leases of a lost node. ``changes`` are tasks of changes in progress, including those whose clients have
     disconnected.
     """
 
     settings: SettingsService
-    routes: RouteService
-    limits: LimitService
+    open_routes: CreatedOnce[RouteService]
+    open_limits: CreatedOnce[LimitService]
     reloader: Reloader
     request_log: RequestLogRepository
     open_history: CreatedOnce[RequestHistory]
@@ -305,6 +305,14 @@ class AdminServices:
     end_node_leases: EndNodeLeases | None
     peers: Peers | None
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
+
+    @property
+    def routes(self) -> RouteService:
+        return self.open_routes()
+
+    @property
+    def limits(self) -> LimitService:
+        return self.open_limits()
 
     @property
     def history(self) -> RequestHistory:

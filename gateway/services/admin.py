@@ -5,11 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
-from gateway.config.live_limits import LimitService
-from gateway.config.live_routes import RouteService
 from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader, ReloadSource
-from gateway.deferred import CreatedOnce
+from gateway.deferred import CreatedOnce, defer_function
 from gateway.observability.process_monitor import ProcessMonitor
 from gateway.proxy.active_requests import ActiveRequests
 from gateway.server.context import AdminServices, AuthServices, RoutingServices
@@ -26,6 +24,9 @@ if TYPE_CHECKING:  # only in a cluster
     from gateway.cluster.peers import Peers
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
+
+_make_routes = defer_function("config.live_routes:RouteService")
+_make_limits = defer_function("config.live_limits:LimitService")
 
 
 def open_admin(
@@ -55,8 +56,8 @@ def open_admin(
     )
     return AdminServices(
         settings=SettingsService(base.live_config, reloader, settings, clock=clock),
-        routes=RouteService(base.live_config, reloader, settings, clock=clock),
-        limits=LimitService(base.live_config, reloader, settings, clock=clock),
+        open_routes=CreatedOnce(lambda: _make_routes(base.live_config, reloader, settings, clock=clock)),
+        open_limits=CreatedOnce(lambda: _make_limits(base.live_config, reloader, settings, clock=clock)),
         reloader=reloader,
         request_log=request_log,
         open_history=CreatedOnce(lambda: _open_history(database, request_log, auth.api_keys, routing)),
