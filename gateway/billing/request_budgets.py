@@ -52,6 +52,12 @@ class RequestBudgets:
         """Return the balance of a request with a budget of its own; None without one."""
         return self._own.get(ctx)
 
+    def share_own(self, ctx: RequestContext, part: RequestContext) -> None:
+        """Let ``part`` of a request take from the request's own budget, if that has one."""
+        own = self._own.get(ctx)
+        if own is not None:
+            self._own[part] = own
+
     async def load_newest(self) -> None:
         """Read the sessions that were changed last. Raises ``StoreUnavailable``."""
         for state in await self.states.list_newest(self._max_sessions):

@@ -177,6 +177,8 @@ class RealtimeBilling:
         context.started_ms = int(self._services.clock() * 1000)
         context.started_at = self._loop.time()
         context.client_request_id = self._session.id
+        if (budgets := self._services.billing.limits.budgets) is not None:
+            budgets.share_own(self._session, context)
         return context
 
     def _find_window(self) -> int:

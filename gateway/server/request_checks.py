@@ -14,13 +14,21 @@ async def check_request(active: ActiveInference) -> None:
     Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``LoopDetected`` and ``StoreUnavailable``.
     """
     if BUDGET_HEADER in active.request.headers:
-        await _apply_budget(active)
+        await apply_budget(active)
     if active.context.caller.key.loops is not None:
         await active.services.open_loop_guard().check(active.context)
 
 
-async def _apply_budget(active: ActiveInference) -> None:
-    """Put the budget in a request's header into force."""
+def make_budget_refusal(reason: str) -> InvalidRequest:
+    """Return the error for a budget at an endpoint that holds none: silence would let the client rely on it."""
+    return InvalidRequest(f"{BUDGET_HEADER}: {reason}", param=BUDGET_HEADER)
+
+
+async def apply_budget(active: ActiveInference) -> None:
+    """Put the budget in a request's header into force.
+
+    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded`` and ``StoreUnavailable``.
+    """
     ctx, services, headers = active.context, active.services, active.request.headers
     budget = parse_budget(headers[BUDGET_HEADER])
     if services.storage.node is not None:

@@ -106,10 +106,11 @@ async def use_today(site: VisitedGateway) -> None:
     """What goes well, what fails, and videos of every kind."""
     asked = ((None, "broken"), (None, "nothing-of-that-name"), (site.known["laptop_secret"], "m"))
     for secret, model in asked:
-        await _ask(site, secret, model, user="u-17")
+        await _ask(site, secret, model, user="u-17", **{"x-gateway-budget": "0.50; session=run 42 of the agent"})
     rows = await site.wait_for_rows(site.known["past"] + len(asked))
     site.known["answered"] = next(row["id"] for row in rows if row["status"] == 200 and row["account"] == "acme")
     site.known["failed"] = next(row["id"] for row in rows if row["status"] >= 500)
+    site.known["session"] = (await site.operate("GET", "/request-sessions?account=acme"))["data"][0]["id"]
     await _film(site)
     await _send_batches(site)
     await site.operate("POST", "/links", {"account": "north", "role": "viewer"})
@@ -119,9 +120,9 @@ async def use_today(site: VisitedGateway) -> None:
     await site.know("nora", "member", "north")
 
 
-async def _ask(desk: OperatedGateway, secret: str | None, model: str, user: str = "") -> None:
+async def _ask(desk: OperatedGateway, secret: str | None, model: str, user: str = "", **headers: str) -> None:
     body = {"model": model, "user": user, "messages": [{"role": "user", "content": "How is the sea?"}], "stream": True}
-    await desk.call(CHAT, body, secret)
+    await desk.call(CHAT, body, secret, **headers)
 
 
 async def _send_batches(site: VisitedGateway) -> None:

@@ -39,7 +39,8 @@ document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "m
   "main b", "[onerror]", "[onmouseover]", "[href^='javascript:']", "[src^='javascript:']"].join()).length
 """
 PLAIN_PATHS = (
-    "", "/keys", "/requests", "/videos", "/batches", "/models", "/channels", "/accounts", "/prices", "/audit",
+    "", "/keys", "/requests", "/sessions", "/videos", "/batches", "/models", "/channels", "/accounts", "/prices",
+    "/audit",
     "/settings", "/limits",
     "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
     "/playground?mode=transcription", "/account", "/live", "/health",

@@ -34,6 +34,8 @@ SHOWN: Mapping[str, str] = {
     "requests": "/requests",
     "request": "/requests/{answered}",
     "request-failed": "/requests/{failed}",
+    "sessions": "/sessions",
+    "session": "/sessions/{session}",
     "live": "/live",
     "videos": "/videos",
     "video-done": "/videos/{done}",
@@ -208,6 +210,8 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
         "/keys/{laptop}",
         "/requests",
         "/requests/{failed}",
+        "/sessions",
+        "/sessions/{session}",
         "/videos/{done}",
         "/batches/{batch}",
         "/live",
@@ -230,7 +234,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
         assert (answer.status, "Admins only" in await answer.text()) == (403, True), path
 
 
-MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Live", "Videos", "Batches", "Models")
+MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Sessions", "Live", "Videos", "Batches", "Models")
 VIEWERS = {"15 min", "1 hour", "24 hours", "7 days", "Apply", "Show", "Change passphrase", "Set up second factor"}
 """What a viewer can press: to find something, and what is its own."""
 

@@ -2,13 +2,16 @@
 
 import asyncio
 import io
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 
+import gateway as gateway_package
 from gateway.server.cors import CORS
 from gateway.server.openapi.document import get_document
 from tests.support.gateway import CHAT, HELLO, KEY, RunningGateway, channel, channels
@@ -234,6 +237,30 @@ async def test_every_header_that_is_documented_can_be_read(standing_with: StartG
     _, headers, _ = await ask(gateway, "GET", "/v1/models", {"Origin": APP})
     exposed = set(headers["Access-Control-Expose-Headers"].lower().split(", "))
     assert {name.lower() for name in get_document()["components"]["headers"]} <= exposed
+
+
+async def test_every_header_of_ours_can_be_read(standing_with: StartGateway) -> None:
+    """Those that the code names: what is left of a limit or a budget is of no use to a page that cannot read it."""
+    gateway = await standing_with(site(APP))
+    _, headers, _ = await ask(gateway, "GET", "/v1/models", {"Origin": APP})
+    exposed = set(headers["Access-Control-Expose-Headers"].lower().split(", "))
+    sources = [path.read_text() for path in Path(gateway_package.__file__).parent.rglob("*.py")]
+    ours = {name for source in sources for name in re.findall(r'"(x-gateway-[a-z-]+)"', source)}
+    assert ours - exposed == {
+        "x-gateway-budget", "x-gateway-keep", "x-gateway-prefer", "x-gateway-quote", "x-gateway-session",
+        "x-gateway-tags", "x-gateway-user",
+    }, "headers of requests"  # fmt: skip
+
+
+async def test_a_page_may_say_who_asks_and_what_it_may_cost(standing_with: StartGateway) -> None:
+    gateway = await standing_with(site(APP))
+    names = {
+        "x-gateway-budget", "x-gateway-keep", "x-gateway-prefer", "x-gateway-quote", "x-gateway-session",
+        "x-gateway-tags", "x-gateway-user", "x-conversation-id", "session_id",
+    }  # fmt: skip
+    status, headers = await preflight(gateway, CHAT, *sorted(names), "x-gateway-anything")
+    assert status == 204
+    assert set(headers["Access-Control-Allow-Headers"].split(", ")) == names
 
 
 async def test_each_answer_of_a_connection_is_for_its_own_page(standing_with: StartGateway) -> None:

@@ -50,6 +50,8 @@ _PAGES = (
     Page("/keys/{id}", "key.html", mark("Key"), "server.console.keys:load_key"),
     Page("/requests", "requests.html", mark("Requests"), "server.console.requests:load_requests"),
     Page("/requests/{id}", "request.html", mark("Request"), "server.console.requests:load_request"),
+    Page("/sessions", "sessions.html", mark("Sessions"), "server.console.sessions:load_sessions"),
+    Page("/sessions/{id}", "session.html", mark("Session"), "server.console.sessions:load_session"),
     Page("/videos", "videos.html", mark("Videos"), "server.console.videos:load_videos"),
     Page("/videos/{id}", "video.html", mark("Video"), "server.console.videos:load_video"),
     Page("/batches", "batches.html", mark("Batches"), "server.console.batches:load_batches"),

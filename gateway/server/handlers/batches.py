@@ -3,6 +3,8 @@
 import orjson
 from aiohttp import web
 
+from gateway.deferred import load
+from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.batch import PREFIX, Batch, BatchFilter
 from gateway.formats.batches.openai import build_batch, parse_batch
 from gateway.formats.files import build_list
@@ -15,7 +17,8 @@ DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS = 20, 100
 
 
 async def post_batch(request: web.Request) -> web.Response:
-    """``POST /v1/batches``: create a batch from a file of requests."""
+    """``POST /v1/batches``: create a batch from a file of requests. Raises ``InvalidRequest``."""
+    check_no_budget(request)
     new_batch = parse_batch(await read_json(request))
     return _answer(request, await request.app[SERVICES].batches.create(new_batch, request[CALLER]))
 
@@ -40,6 +43,12 @@ async def cancel_batch(request: web.Request) -> web.Response:
     batches, account_id = request.app[SERVICES].batches, request[CALLER].account.id
     batch = await batches.get(request.match_info["id"], account_id, PREFIX)
     return _answer(request, await batches.cancel(batch.id, account_id))
+
+
+def check_no_budget(request: web.Request) -> None:
+    """Raise ``InvalidRequest`` if the creation of a batch brings a budget along."""
+    if BUDGET_HEADER in request.headers:
+        raise load("server.request_checks:make_budget_refusal")("not available for batches; limit the key instead")
 
 
 def _answer(request: web.Request, batch: Batch) -> web.Response:

@@ -10,6 +10,7 @@ from gateway.formats.batches.anthropic import build_deletion, build_message_batc
 from gateway.server.anthropic_headers import parse_anthropic_headers
 from gateway.server.client_ip import find_origin
 from gateway.server.context import CALLER, SERVICES
+from gateway.server.handlers.batches import check_no_budget
 from gateway.server.handlers.client_files import PRIVATE_HEADERS, read_limit
 from gateway.server.handlers.media import build_file_response, check_dates
 from gateway.server.request_body import read_json
@@ -19,7 +20,8 @@ DEFAULT_PAGE_ROWS, MAX_PAGE_ROWS = 20, 1000
 
 
 async def post_message_batch(request: web.Request) -> web.Response:
-    """``POST /v1/messages/batches``: create a batch from a list of requests."""
+    """``POST /v1/messages/batches``: create a batch from a list of requests. Raises ``InvalidRequest``."""
+    check_no_budget(request)
     headers = parse_anthropic_headers(request.headers)
     requests = parse_requests(await read_json(request, exact=True))
     batch = await request.app[SERVICES].batches.create_messages(requests, headers, request[CALLER])

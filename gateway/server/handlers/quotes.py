@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from gateway.billing.quotes import MAX_HOLD_S, Hold, Quote, TargetQuote, apply_quote, make_quote
+from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.member import includes_rights
 from gateway.domain.operation import Operation
 from gateway.domain.price import NANOS_PER_USD
@@ -29,6 +30,7 @@ from gateway.server.handlers.video_create import parse_video
 from gateway.server.idempotency import NO_IDEMPOTENCY_KEY
 from gateway.server.middlewares import parse_request, quota, with_middlewares
 from gateway.server.query import parse_number
+from gateway.server.request_checks import make_budget_refusal
 from gateway.server.routes import list_parsers
 
 DEFAULT_ENDPOINT = "/v1/chat/completions"
@@ -50,6 +52,8 @@ class QuotedInference(ActiveInference):
 
 async def post_quote(request: web.Request) -> web.StreamResponse:
     """``POST /v1/quote?endpoint=/v1/chat/completions&hold_s=30``: quote a request. Raises the errors of the request."""
+    if BUDGET_HEADER in request.headers:
+        raise make_budget_refusal("a quote takes no budget; name a session that has one")
     hold_s = parse_number(request.query, "hold_s") or 0
     if hold_s > MAX_HOLD_S:
         raise InvalidRequest(f"'hold_s' must be at most {MAX_HOLD_S}", param="hold_s")

@@ -5,6 +5,8 @@ from functools import partial
 import attrs
 from aiohttp import web
 
+from gateway.deferred import load
+from gateway.domain.attribution import BUDGET_HEADER
 from gateway.errors import InvalidRequest, ProviderError
 from gateway.formats.errors.openai import parse_retry_after
 from gateway.formats.errors.vendor import parse_worded_error
@@ -25,11 +27,12 @@ async def open_session(request: web.Request) -> web.StreamResponse:
 
     The client's handshake is answered after the provider's: until then, other channels can be tried.
     """
-    active, services = get_active(request, ActiveRealtime), request.app[SERVICES]
-    ctx, client = active.context, _open_socket(request)
-    model, settings = find_session(request)
+    active, services, client = get_active(request, ActiveRealtime), request.app[SERVICES], _open_socket(request)
+    ctx, (model, settings) = active.context, find_session(request)
     ctx.inference = inference = build_session_inference(model)
     active.note_parsed()
+    if BUDGET_HEADER in request.headers:
+        await load("server.request_checks:apply_budget")(active)
     router = services.routing.router
     ctx.target_list = router.route(ctx.caller, inference)
     await services.billing.quota.precheck(ctx.caller, partial(router.may_be_free, ctx.caller), ctx)

@@ -6,7 +6,9 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.deferred import load
 from gateway.domain.account import Caller
+from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.channel import Channel
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.formats.realtime.client_secrets import build_secret_answer, parse_secret_request
@@ -21,6 +23,8 @@ async def create_secret(request: web.Request, *, flat: bool) -> web.Response:
 
     Settings that are not allowed are refused here, and again when a session begins. Raises ``InvalidRequest``.
     """
+    if BUDGET_HEADER in request.headers:
+        raise load("server.request_checks:make_budget_refusal")("name it when the realtime session begins")
     caller, services = request[CALLER], request.app[SERVICES]
     secret_request = parse_secret_request(await read_json(request), is_flat=flat)
     if not caller.key.id:

@@ -11,6 +11,8 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gateway.deferred import load
+from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import Operation
 from gateway.domain.price import usd
@@ -97,6 +99,8 @@ async def submit(request: web.Request) -> web.StreamResponse:
     problem = find_webhook_problem(url, services.live_config.find_webhook_hosts()) if url else None
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
+    if BUDGET_HEADER in request.headers:
+        await load("server.request_checks:apply_budget")(active)
     router = services.routing.router
     ctx.route = router.find_route_name(ctx.inference.model)
     ctx.target_list = router.route(ctx.caller, ctx.inference)

@@ -42,7 +42,8 @@ async def people(gateway_with: StartGateway) -> AsyncIterator[dict[str, Person]]
         assert status == 200
         status, _ = await ada.call("PUT", "/limits/daily", {"of": "user", "usd": 1, "window": "day", "soft": 0.8})
         assert status == 200
-        async with gateway.post({"model": "demo-chat", "messages": [{"role": "user", "content": "hi"}]}) as response:
+        chat = {"model": "demo-chat", "messages": [{"role": "user", "content": "hi"}]}
+        async with gateway.post(chat, headers={"x-gateway-session": HOSTILE[0]}) as response:
             assert response.status == 200
         async with gateway.post({"model": HOSTILE[0], "messages": [{"role": "user", "content": "hi"}]}) as response:
             assert response.status == 404
@@ -65,6 +66,7 @@ async def _find_addresses(person: Person) -> dict[str, str]:
     ids = {}
     for noun in ("keys", "requests", "videos", "batches"):
         ids[noun] = str((await person.call("GET", f"/{noun}"))[1]["data"][0]["id"])
+    ids["sessions"] = str((await person.call("GET", "/request-sessions"))[1]["data"][0]["id"])
     found = {}
     for page in list_pages():
         noun = page.path.split("/")[1] if page.path else ""
