@@ -12,7 +12,7 @@ import orjson
 
 from gateway.domain import exact_json
 from gateway.domain.kept_body import BodyPart
-from gateway.formats.redaction.event_texts import join_texts, parse_event, redact_text, split_events
+from gateway.formats.redaction.event_texts import StreamedEvent, join_texts, parse_event, redact_text, split_events
 from gateway.formats.redaction.redactor import Redactor
 
 EVENT_STREAM = "text/event-stream"
@@ -21,6 +21,7 @@ _MIN_MEDIA_CHARS = 1_024
 _CHUNK_CHARS = 64 * 1024
 _BASE64_START = re.compile(r"[A-Za-z0-9+/_-]{256}")
 _DATA_URL = re.compile(r"data:([\w/+.-]{1,100})(?:;[\w=.-]{1,100})*;base64,")
+_NAMED_FOR_SECRET = re.compile(rb"(?:pass|secret|key|token|credential)[a-z_]*\"[ ]*:", re.IGNORECASE)
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_=-]*")
 
 
@@ -45,14 +46,24 @@ def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = Fa
     return _redact_bytes(content, redactor)
 
 
+def _has_plain_values(event: StreamedEvent) -> bool:
+    """Return whether an event's values stand in its bytes as they are, and none is media or named for a secret.
+
+    Then a search of the bytes is a search of the values.
+    """
+    raw = event.raw
+    return len(raw) < _MIN_MEDIA_CHARS and b"\\" not in raw and _NAMED_FOR_SECRET.search(raw) is None
+
+
 def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
     """Redact an event stream: each value of its events, and the texts that its events bring in pieces."""
     events = [parse_event(raw) for raw in split_events(stream)]
     for text in join_texts(events):
         redact_text(text, redactor)
     pieces = []
+    is_clean = not redactor.find(stream.decode(errors="replace"))
     for event in events:
-        if event.data is not None:
+        if event.data is not None and not (is_clean and _has_plain_values(event)):
             event.changed = _redact_values([event.data], redactor, keeps_media=keeps_media) or event.changed
         pieces.append(event.build())
     return _redact_bytes(b"".join(pieces), redactor)

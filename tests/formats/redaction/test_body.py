@@ -118,6 +118,24 @@ def test_two_answers_at_once_are_two_texts() -> None:
     assert texts == {0: "one [secret 1] x", 1: "two [secret 1] y"}
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"password": "hunter2-hunter2"},
+        {"note": 'line\n"quoted"', "api_key": "abcdefgh"},
+        {"card": 4111111111111111},
+        {"mail": "a@b.io"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)
+def test_values_in_one_event_are_redacted(fields: dict[str, Any]) -> None:
+    plain = openai_event("hello")
+    kept = redact_stream(plain + b"data: " + orjson.dumps({"index": 0, "tool": fields}) + b"\n\n" + plain, redactor())
+    assert kept.startswith(plain)
+    assert b" 1]" in kept
+    assert not [value for value in fields.values() if str(value).encode() in kept]
+
+
 def test_a_stream_without_secrets_stays_byte_by_byte() -> None:
     stream = b": keepalive\n\n" + b"".join(write("hello") for write in EVENTS.values()) + b"data: [DONE]\n\ndata: {inc"
     assert redact_stream(stream, redactor()) == stream
