@@ -22,11 +22,14 @@ from openai import AsyncOpenAI, RateLimitError
 
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_log import RequestRecord
+from tests.support.cluster import start_nodes
 from tests.support.command_line import environment
 from tests.support.fast_provider import SwiftUpstream, slow
 from tests.support.forked_commands import Forked
 from tests.support.gateway import KEY, channel
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.postgres import SharedPostgres
+from tests.support.spending_callers import is_at_rest
 from tests.support.started_gateways import NO_TLS
 
 CALLERS = 50
@@ -82,6 +85,14 @@ class Application:
         work = zip(users, itertools.cycle(self.clients), strict=False)
         await asyncio.gather(*(self._call_each(work) for _ in range(CALLERS)))
 
+    async def spend_rest(self, users: Sequence[str]) -> None:
+        """Call until every user has spent the limit: what a user may spend can be at another node for a moment."""
+        async with asyncio.timeout(60):
+            while poor := [user for user in users if self.answered[user] < ANSWERS]:
+                await self.call_all(poor)
+        if len(self.clients) > 1:
+            await self.call_all([*users] * len(self.clients))
+
     async def _call_each(self, work: Iterator[tuple[str, AsyncOpenAI]]) -> None:
         for user, client in work:
             try:
@@ -102,6 +113,19 @@ def mix_calls(users: Sequence[str]) -> list[str]:
         random.shuffle(group)
         calls += group
     return calls
+
+
+@asynccontextmanager
+async def serve(
+    path: Path, tables: Mapping[str, Any], nodes: int, shared_postgres: SharedPostgres
+) -> AsyncIterator[Sequence[GatewayProcess]]:
+    """One gateway over SQLite, or the nodes of a cluster."""
+    if nodes == 1:
+        async with GatewayProcess(path / "data", tables) as gateway:
+            yield [gateway]
+    else:
+        async with start_nodes(path, [await shared_postgres.empty()] * nodes, tables) as gateways:
+            yield gateways
 
 
 @asynccontextmanager
@@ -156,6 +180,7 @@ def check_usage(report: Mapping[str, Any], rows: Sequence[RequestRecord]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("nodes", [1, 4])
 @pytest.mark.parametrize(
     "user_fields", [UserFields("openai"), UserFields("open-webui")], ids=lambda user_fields: user_fields.name
 )
@@ -163,7 +188,7 @@ def check_usage(report: Mapping[str, Any], rows: Sequence[RequestRecord]) -> Non
     "count", [40, pytest.param(MANY_USERS, marks=[pytest.mark.soak, pytest.mark.timeout(0)], id="many")]
 )
 async def test_each_user_of_an_application_spends_a_cent_a_day(
-    tmp_path: Path, user_fields: UserFields, count: int
+    tmp_path: Path, shared_postgres: SharedPostgres, user_fields: UserFields, count: int, nodes: int
 ) -> None:
     users = [user_fields.build_user(number) for number in range(count)]
     tables = {
@@ -175,21 +200,23 @@ async def test_each_user_of_an_application_spends_a_cent_a_day(
     async with SwiftUpstream() as up, AsyncExitStack() as stack:
         up.behaviour = slow(0.02)
         patient = channel(up.base_url, first_byte_timeout_s=60, total_timeout_s=90)
-        gateway = await stack.enter_async_context(GatewayProcess(tmp_path / "data", {**tables, "channel": [patient]}))
-        clients = await stack.enter_async_context(open_clients([gateway]))
+        gateways = await stack.enter_async_context(
+            serve(tmp_path, {**tables, "channel": [patient]}, nodes, shared_postgres)
+        )
+        gateway = gateways[0]
+        clients = await stack.enter_async_context(open_clients(gateways))
         application = Application(clients, user_fields)
         start_s = time.monotonic()
         await application.call_all(mix_calls(users))
         took_s = time.monotonic() - start_s
+        await application.spend_rest(users)
         assert application.answered == dict.fromkeys(users, ANSWERS)
-        assert application.refused == dict.fromkeys(users, REFUSALS)
+        assert nodes > 1 or application.refused == dict.fromkeys(users, REFUSALS)
         check_refusals(application.refusals)
+        await eventually(lambda: is_at_rest(gateways), 60)
         rows, _ = await gateway.read_rows()
-        assert len(rows) == count * (ANSWERS + REFUSALS)
-        assert Counter(row.cost_nanos for row in rows) == {
-            round(COST_USD * NANOS_PER_USD): count * ANSWERS,
-            0: count * REFUSALS,
-        }
+        costs = Counter(row.cost_nanos for row in rows)
+        assert costs == {round(COST_USD * NANOS_PER_USD): count * ANSWERS, 0: application.refused.total()}
         assert len(up.seen) == count * ANSWERS
         check_usage(await read_usage(gateway, tmp_path), rows)
         await gateway.check_books()
