@@ -12,8 +12,8 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
-from gateway.domain.balance import Balance, Owner, UtcDay, parse_day
-from gateway.domain.credit import BalanceId, CreditFigures
+from gateway.domain.balance import Balance, Owner, OwnerId, UtcDay, parse_day
+from gateway.domain.credit import CreditFigures
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
@@ -53,7 +53,7 @@ class AccountingService:
         self._queue = queue
         self._clock = clock
         self._crediting = asyncio.Lock()
-        self._whole_balances: dict[BalanceId, Balance] = {}
+        self._whole_balances: dict[OwnerId, Balance] = {}
         self.jobs = jobs
         self._check_leases = check_leases
         self._loading: asyncio.Task[None] | None = None
@@ -227,7 +227,7 @@ def _find_amount(balance: Balance, spec: CreditSpec, day: UtcDay) -> tuple[int, 
     return available_nanos, amount
 
 
-def _find_balance_id(owner: Account | ApiKey) -> BalanceId:
+def _find_balance_id(owner: Account | ApiKey) -> OwnerId:
     return ("account" if isinstance(owner, Account) else "key"), owner.id
 
 

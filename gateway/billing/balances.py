@@ -155,14 +155,15 @@ class Balances:
             if owner_id is None or balance.held_nanos or balance in held_balances or not isinstance(balance, Balance):
                 continue
             del self._gone_balances[balance]
-            if self.is_gone(balance.owner, owner_id):
+            if balance.owner != "limit" and self.is_gone(balance.owner, owner_id):
                 self._drop(balance, owner_id)
                 dropped_balances.add(balance)
         if dropped_balances:
             self._pairs = {ids: pair for ids, pair in self._pairs.items() if dropped_balances.isdisjoint(pair)}
 
     def _drop(self, balance: Balance, owner_id: int) -> None:
-        del self._balances_by_owner[balance.owner][owner_id]
+        if balance.owner != "limit":
+            del self._balances_by_owner[balance.owner][owner_id]
 
     def note_credit(self, owner: Owner, owner_id: int, nanos: int) -> None:
         """Hook for clusters, called after a balance was credited in the store.

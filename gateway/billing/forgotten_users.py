@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import attrs
 
 from gateway.billing.limits import SpendingLimits
-from gateway.domain.limit_balance import LimitBalance, LimitBook
+from gateway.domain.limit_balance import LimitBook, SubjectBalance
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict
 from gateway.frozen import frozen
@@ -72,12 +72,12 @@ class UserRenaming:
         return self.covers(int(account), user)
 
 
-def _list_user_balances(spending: SpendingLimits | None) -> Iterator[tuple[LimitBook, LimitBalance]]:
+def _list_user_balances(spending: SpendingLimits | None) -> Iterator[tuple[LimitBook, SubjectBalance]]:
     for book in () if spending is None else spending.list_books():
         if book.limit.kind == "user":
             for balance in tuple(book.balances.values()):
                 yield book, balance
 
 
-def _is_used(balance: LimitBalance) -> bool:
+def _is_used(balance: SubjectBalance) -> bool:
     return bool(balance.users or balance.held_nanos)

@@ -6,7 +6,7 @@ from itertools import zip_longest
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Reservation
 from gateway.domain.limit import LimitCharge
-from gateway.domain.limit_balance import LimitBalance, LimitBook, RollingBalance
+from gateway.domain.limit_balance import LimitBook, RollingBalance, SubjectBalance
 from gateway.domain.limit_window import NEVER_S, find_kept_since
 from gateway.storage.limit_counters import LimitCounters, sum_charges
 
@@ -80,7 +80,7 @@ def _check_balances(books: Iterable[LimitBook], reservations: Iterable[Reservati
     return problems
 
 
-def _is_exceeded(book: LimitBook, balance: LimitBalance) -> bool:
+def _is_exceeded(book: LimitBook, balance: SubjectBalance) -> bool:
     if book.cap_nanos is None or not balance.complete or balance.start_s != book.start_s:
         return False
     return balance.spent_nanos + balance.held_nanos > book.cap_nanos + balance.overrun_nanos

@@ -19,7 +19,7 @@ from gateway.billing.request_budgets import RequestBudgets
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import AnyBalance, Balance, Reservation, UtcDay, reserve_all
 from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, parse_charges
-from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation
+from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation, SubjectBalance
 from gateway.domain.limit_window import NEVER_S, find_kept_since
 from gateway.domain.rate_limit import Limits, RateLimitSubject
 from gateway.domain.request_log import RequestRecord
@@ -72,9 +72,17 @@ class SpendingLimits:
         counters: what subjects have spent, in the database.
         queue: settled requests that are not in the database yet.
         clock: Unix seconds.
+        make_book: makes the balances of a limit.
     """
 
-    def __init__(self, counters: LimitCounters, queue: WriteQueue, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        counters: LimitCounters,
+        queue: WriteQueue,
+        clock: Callable[[], float],
+        make_book: Callable[[Limit, float], LimitBook] = LimitBook,
+    ) -> None:
+        self._make_book = make_book
         self._counters = counters
         self._queue = queue
         self._clock = clock
@@ -98,7 +106,7 @@ class SpendingLimits:
         for limit in limits:
             if limit.cap_nanos is not None and limit.raises is None:
                 raises = [other for other in limits if other.raises == limit.name]
-                book = self._books.get(limit.counter) or LimitBook(limit, now_s)
+                book = self._books.get(limit.counter) or self._make_book(limit, now_s)
                 book.set_limit(limit, raises, now_s)
                 books[book.counter] = book
         self._books = used_books | books
@@ -156,7 +164,7 @@ class SpendingLimits:
         now_s = self._clock()
         empty_balances = [
             balance
-            for balance in self._find_balances_of(ctx, now_s)
+            for balance in self.list_balances(ctx, now_s)
             if (left_nanos := balance.find_balance(day)) is not None and left_nanos <= 0
         ]
         reserve_all(empty_balances, 1, day, now_s)  # raises if there is any
@@ -167,12 +175,12 @@ class SpendingLimits:
         Raises ``StoreUnavailable``.
         """
         await self.load(ctx)
-        amounts_left = [balance.find_room(day) for balance in self._find_balances_of(ctx, self._clock())]
+        amounts_left = [balance.find_left(day) for balance in self.list_balances(ctx, self._clock())]
         return min([nanos for nanos in amounts_left if nanos is not None], default=None)
 
     def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:
         """Raise ``QuoteNotValid`` if a quote's ``reservation`` was made under other limits than its request's."""
-        balances = self._find_balances_of(ctx, self._clock())
+        balances = self.list_balances(ctx, self._clock())
         held_balances = reservation.limit_balances if isinstance(reservation, LimitReservation) else ()
         if set(balances) != set(held_balances):
             raise QuoteNotValid(f"{QUOTE_HEADER}: the quote was made for another user, session or tag, or other limits")
@@ -181,7 +189,7 @@ class SpendingLimits:
         self, request: RequestContext | RequestRecord, pair: tuple[Balance, Balance], nanos: int, now_s: float
     ) -> LimitReservation:
         """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
-        balances = self._find_balances_of(request, now_s, must_count=True)
+        balances = self.list_balances(request, now_s, must_count=True)
         all_balances: tuple[AnyBalance, ...] = (*pair, *balances)
         reservation = LimitReservation(all_balances, nanos)
         reservation.use(balances)
@@ -193,7 +201,7 @@ class SpendingLimits:
         return build_charges(
             [
                 (balance.book.counter, balance.subject, balance.book.start_s)
-                for balance in self._find_balances_of(row, now_s, must_count=True)
+                for balance in self.list_balances(row, now_s, must_count=True)
             ]
         )
 
@@ -205,7 +213,11 @@ class SpendingLimits:
     async def load(self, ctx: RequestContext) -> None:
         """Read what the subjects of a request have spent. Raises ``SessionEnded``, ``StoreUnavailable``."""
         await self.check_session(ctx)
-        balances = [balance for balance in self._find_balances_of(ctx, self._clock()) if not balance.complete]
+        balances = [
+            balance
+            for balance in self.list_balances(ctx, self._clock())
+            if isinstance(balance, LimitBalance) and not balance.complete
+        ]
         if not balances:
             return
         for balance in balances:
@@ -246,9 +258,13 @@ class SpendingLimits:
                         sums = spent.setdefault(subject, {})
                         sums[start_s] = sums.get(start_s, 0) + row.cost_nanos
 
-    def _find_balances_of(
+    def list_balances(
         self, request: RequestContext | RequestRecord, now_s: float, *, must_count: bool = False
-    ) -> Sequence[LimitBalance]:
+    ) -> Sequence[SubjectBalance]:
+        """Return the balances of a request's subjects, in the windows of ``now_s``.
+
+        ``must_count``: a session may have a budget that is not in memory, and cannot be looked up.
+        """
         if isinstance(request, RequestContext):
             key, account_id = request.caller.key, request.caller.account.id
             facts: _Facts = request.inference.model, request.attribution
@@ -259,17 +275,13 @@ class SpendingLimits:
 
     def _find_balances(
         self, key_id: int, key_name: str, account_id: int, facts: _Facts, now_s: float, *, must_count: bool = False
-    ) -> Sequence[LimitBalance]:
-        """Return the balances of a request's subjects, in the windows of ``now_s``.
-
-        ``must_count``: a session may have a budget that is not in memory, and cannot be looked up.
-        """
+    ) -> Sequence[SubjectBalance]:
         if now_s >= self._next_end_s:
             self._find_in_force(now_s)
         rules = self._rules.get((key_id, key_name))
         if rules is None:
             rules = self._list_rules(key_id, key_name, account_id)
-        balances: list[LimitBalance] = []
+        balances: list[SubjectBalance] = []
         for rule, book in rules.spending:
             subject = rule.prefix if rule.is_whole else _find_subject(rule, facts)
             if subject is None:

@@ -16,17 +16,28 @@ from gateway.storage.schema import session_states
 if TYPE_CHECKING:
     from gateway.billing.limits import SpendingLimits
     from gateway.billing.request_budgets import RequestBudgets
+    from gateway.domain.limit import Limit
+    from gateway.domain.limit_balance import LimitBook
 
 
 class LiveLimits:
     """The limits in force: those of the file, and stored ones.
+
+    ``make_book`` makes the balances of a limit on a node of a cluster; None for a single process.
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
         budgets: the budgets that requests bring along, and the ended sessions; None before the first one.
     """
 
-    def __init__(self, database: Database, queue: WriteQueue, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        queue: WriteQueue,
+        clock: Callable[[], float],
+        make_book: "Callable[[Limit, float], LimitBook] | None" = None,
+    ) -> None:
+        self._make_book = make_book
         self._database = database
         self._queue = queue
         self._clock = clock
@@ -66,7 +77,8 @@ class LiveLimits:
     def _open_spending(self) -> "SpendingLimits":
         if self.spending is None:
             counters = load("storage.limit_counters:LimitCounters")(self._database)
-            self.spending = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock)
+            books = () if self._make_book is None else (self._make_book,)
+            self.spending = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock, *books)
         return self.spending
 
     def _apply(self) -> None:

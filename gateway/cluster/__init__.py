@@ -5,10 +5,11 @@ help of another node: the nodes share only PostgreSQL. ``open`` makes this proce
 from the database. ``services/storage.py`` decides whether there is a cluster; ``deployment.py`` has the differences
 between a node and a single gateway.
 
-**What is a lease?** Each key or account with a spending limit has a balance in the database. A node may not spend from
-it directly. It takes a *lease*: an amount that the database counts as spent, although no request has spent it
-yet. The node then admits requests from the lease in memory, without a query, by the same arithmetic as a single
-gateway. It asks for more before the lease runs out, and returns idle credit. Three numbers describe a lease:
+**What is a lease?** Each key or account with a spending limit, and each subject of a limit, has a balance in the
+database. A node may not spend from it directly. It takes a *lease*: an amount that the database counts as spent,
+although no request has spent it yet. The node then admits requests from the lease in memory, without a query, by the
+same arithmetic as a single gateway. It asks for more before the lease runs out, and returns idle credit. Three numbers
+describe a lease:
 
     granted      the amount set aside for the node
     posted       the part that has become stored charges

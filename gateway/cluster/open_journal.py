@@ -1,5 +1,6 @@
 """Open the journal of a node of a cluster, and end the requests of nodes that have lost theirs."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from gateway.cluster.journal.store_journal import StoreJournal
 from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.domain.balance import parse_day
 from gateway.domain.ledger import OnCrash, UnfinishedRequest
+from gateway.domain.request_log import RequestRecord
 from gateway.options import AppOptions
 from gateway.storage.data_folder import JOBS, JOURNAL
 from gateway.storage.database import Database
@@ -54,8 +56,17 @@ async def open_journal(
     return journal, PostgresNotes() if own_notes or config.cluster.journal == "store" else None
 
 
-def collect_notes(database: Database, node: "ClusterNode", on_crash: OnCrash, jobs: JobRunner) -> None:
-    """Start ending the requests of dead nodes, while ``node`` leads."""
-    ended_notes = EndedNodeNotes(database, lambda: parse_day(node.clock.now()))
+def collect_notes(
+    database: Database,
+    node: "ClusterNode",
+    on_crash: OnCrash,
+    jobs: JobRunner,
+    list_charges: Callable[[RequestRecord], str],
+) -> None:
+    """Start ending the requests of dead nodes, while ``node`` leads.
+
+    ``list_charges``: returns the ``limit_charges`` of an interrupted row.
+    """
+    ended_notes = EndedNodeNotes(database, lambda: parse_day(node.clock.now()), list_charges)
     collector = NoteCollector(ended_notes, lambda: node.leads, on_crash, node.clock.now, node.times.notes_s)
     jobs.start("collect_notes", collector.run)

@@ -11,7 +11,7 @@ import attrs
 
 from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.price_spec import GroupSpec, PriceSpec
-from gateway.config.schema import NO_CLUSTER_LIMITS, Config
+from gateway.config.schema import Config
 from gateway.domain.setting import (
     Setting,
     Source,
@@ -198,9 +198,6 @@ def _parse_limit(path: str, config: Config, stored: StoredValues, ignored: dict[
     specs = _parse_item(path, stored[path], LimitSpec, ignored)
     if specs and name_limit(specs[0].name) != path:
         ignored[path] = "expected the limit that its path names"
-        return []
-    if specs and config.cluster.enabled and specs[0].usd is not None:
-        ignored[path] = NO_CLUSTER_LIMITS
         return []
     declared_names = {limit.name for limit in config.limit}
     if specs and specs[0].raises is not None:

@@ -74,7 +74,6 @@ def _is_day(value: str) -> bool:
 
 _DAY = must("a day such as 2027-01-31", _is_day)
 _NOTHING: Mapping[str, str] = {}
-NO_CLUSTER_LIMITS = "expected no usd in a cluster: its nodes do not share limits of money, and would let too much pass"
 
 
 @frozen
@@ -479,8 +478,6 @@ class Config:
             yield "server.local_sign_in", f"expected true: without {needed_table} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
-        if self.cluster.enabled and any(limit.usd is not None for limit in self.limit):
-            yield "limit", NO_CLUSTER_LIMITS
 
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:

@@ -115,6 +115,9 @@ class PeriodWindow:
 
 
 Owner = Literal["key", "account"]
+OwnerId = tuple[Owner, int]
+BalanceOwner = Literal["key", "account", "limit"]
+"""A limit's subject has a balance of this kind on a node of a cluster only."""
 
 
 class AnyBalance(Protocol):
@@ -165,7 +168,7 @@ class Balance:
     another day.
     """
 
-    owner: Owner
+    owner: BalanceOwner
     quota: Quota = attrs.field(default=UNLIMITED_QUOTA, init=False)
     held_nanos: int = 0
     lifetime: SpendCounter = attrs.Factory(SpendCounter)
@@ -385,6 +388,9 @@ class Reservation:
     def list_charges(self, now_s: float) -> str:  # noqa: ARG002 - limits have windows
         """Return the ``limit_charges`` of a cost that will be settled at ``now_s``."""
         return ""
+
+    def end_use(self) -> None:
+        """Let go of the balances without a settlement, which limits count the users of."""
 
     def forget_windows(self) -> None:
         """Let limits read their spending again, because the windows of the cost are unknown. Does nothing here."""

@@ -11,26 +11,54 @@ taken in the store first and then in the node, and given back in the node first 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
 from typing import Protocol
 
-from gateway.domain.balance import Owner, UtcDay
+from gateway.domain.balance import BalanceOwner, UtcDay
 from gateway.frozen import frozen, quick_frozen
 
-BalanceId = tuple[Owner, int]
-"""The owner of a balance: a key or an account, and its id."""
+BalanceId = tuple[BalanceOwner, int]
+"""The owner of a balance: a key, an account, or a subject of a limit, and its id (``build_limit_id``)."""
+_ID_BYTES = 8
+
+
+def build_limit_id(counter: str, subject: str) -> BalanceId:
+    """Return the id of the balance of a limit's subject: the same at every node, and of 63 bits."""
+    digest = blake2b(f"{counter}\0{subject}".encode(), digest_size=_ID_BYTES).digest()
+    return "limit", int.from_bytes(digest) >> 1
+
+
+@quick_frozen
+class LimitTerms:
+    """What the store must know of a limit to grant one of its subjects credit.
+
+    Attributes:
+        counter: the name under which spending is counted (``Limit.counter``).
+        cap_nanos: what the subject may spend in a window.
+        since_s: the start of the window, or of the first slice that counts, in Unix seconds.
+        is_rolling: whether all slices since then count together; otherwise each start is a window of its own.
+    """
+
+    counter: str
+    subject: str
+    cap_nanos: int
+    since_s: int
+    is_rolling: bool
 
 
 @quick_frozen
 class CreditRequest:
     """A node's request for credit: ``min_nanos`` for its smallest reservation, ``needed_nanos`` for all.
 
-    ``desired_nanos`` is the most that the node takes: it includes credit for the next requests.
+    ``desired_nanos`` is the most that the node takes: it includes credit for the next requests. ``terms`` is None
+    unless the balance is that of a limit's subject.
     """
 
     balance: BalanceId
     min_nanos: int
     needed_nanos: int
     desired_nanos: int
+    terms: LimitTerms | None = None
 
 
 @quick_frozen
@@ -45,6 +73,7 @@ class CreditGrant:
         since_day: the first day of the quota's current period, in days since 1970; 0 without one.
         outstanding_nanos: the part of the node's lease that is not posted yet; 0 without a limit.
         holders: the number of other nodes, not known to be dead, with an outstanding amount, if nothing was granted.
+        first_slice_s: the start of the first slice with spending that counts in a rolling window; 0 for others.
     """
 
     balance: BalanceId
@@ -55,6 +84,7 @@ class CreditGrant:
     since_day: int = 0
     outstanding_nanos: int = 0
     holders: int = 0
+    first_slice_s: int = 0
 
 
 @quick_frozen

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from gateway.domain.balance import Balance, Quota, UtcDay
-from gateway.domain.credit import BalanceId, CreditRequest, LeaseClaim, StoredLease
+from gateway.domain.balance import AnyBalance, Balance, Quota, UtcDay
+from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest, LeaseClaim, StoredLease
 from gateway.frozen import quick_frozen
 
 _AVERAGE_S = 5.0
@@ -107,6 +107,11 @@ class LeasedBalance(Balance):
         return self.owner, self.owner_id
 
     @property
+    def idle_s(self) -> float:
+        """The time without a request after which all idle credit is given back, in seconds."""
+        return IDLE_S
+
+    @property
     def leased(self) -> bool:
         """Whether only granted credit may be spent."""
         return self.quota.capped and self.unlimited is not self.quota
@@ -165,6 +170,12 @@ class LeasedBalance(Balance):
         """Return whether the node has more credit than its lease, of which the store has ``outstanding_nanos``."""
         return self.leased and not self.lease_unknown and self.granted_nanos - self.used_nanos > outstanding_nanos
 
+    def build_request(self, min_nanos: int, needed_nanos: int, desired_nanos: int) -> CreditRequest:
+        return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos)
+
+    def note_answer(self, answer: CreditGrant) -> None:
+        """Note the store's figures of the whole balance."""
+
     def detach(self, nanos: int) -> None:
         """Hand a reservation over to a durable job, under which the store counts it from now on."""
         self.held_nanos -= nanos
@@ -193,7 +204,7 @@ class LeasedBalance(Balance):
             return None
         return refusal
 
-    def describe(self, day: UtcDay) -> Balance:
+    def describe(self, day: UtcDay) -> AnyBalance:
         """Return the whole balance as of the last refusal, with the reservations of all nodes."""
         total, refusal = Balance(self.owner), self.refusal
         total.set_quota(self.quota, day)
@@ -215,7 +226,7 @@ def merge_requests(requested: Mapping[LeasedBalance, Sequence[int]], now_s: floa
         if needed_nanos > 0:
             min_nanos = max(1, min(amounts) - room)  # asked for 0, the store does not say who has credit
             credit_requests.append(
-                CreditRequest(balance.id, min_nanos, needed_nanos, needed_nanos + balance.demand.find_slice(now_s))
+                balance.build_request(min_nanos, needed_nanos, needed_nanos + balance.demand.find_slice(now_s))
             )
     return credit_requests
 
@@ -231,15 +242,15 @@ def describe_lease(balance: LeasedBalance, node_nanos: int, stored_nanos: int) -
 
 
 def find_surplus(balance: LeasedBalance, now_s: float) -> int:
-    """Return the idle credit to give back: all after a minute without requests, otherwise the room above two slices."""
-    if now_s - balance.demand.at_s >= IDLE_S:
+    """Return the idle credit to give back: all after ``idle_s`` without requests, otherwise what exceeds two slices."""
+    if now_s - balance.demand.at_s >= balance.idle_s:
         return max(0, balance.room_nanos)
     return max(0, balance.room_nanos - 2 * balance.demand.find_slice(now_s))
 
 
 def is_unused(balance: LeasedBalance, now_s: float) -> bool:
-    """Return whether the node is done with a balance: no credit or reservation, and no request for a minute."""
-    return now_s - balance.demand.at_s >= IDLE_S and balance.room_nanos <= 0 and not balance.held_nanos
+    """Return whether the node is done with a balance: no credit or reservation, and no request for some time."""
+    return now_s - balance.demand.at_s >= balance.idle_s and balance.room_nanos <= 0 and not balance.held_nanos
 
 
 def is_low(balance: LeasedBalance) -> bool:

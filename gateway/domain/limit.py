@@ -126,6 +126,19 @@ def parse_charges(text: str) -> list[LimitCharge]:
     return [(counter, subject, start_s) for counter, subject, start_s in orjson.loads(text)] if text else []
 
 
+def move_charges(text: str, now_s: float) -> str:
+    """Return the charges of ``build_charges`` in the windows of ``now_s``."""
+    return build_charges(
+        [(counter, subject, find_window_start(counter, now_s)) for counter, subject, _ in parse_charges(text)]
+    )
+
+
+def find_window_start(counter: str, now_s: float) -> int:
+    """Return the start of the window of a ``Limit.counter`` that ``now_s`` is in; of the slice if it is rolling."""
+    window, timezone = counter.rsplit("|", 2)[1:]
+    return parse_window(window).find(now_s, ZoneInfo(timezone))[0]
+
+
 def find_tag_value(tags: str, start: str) -> str | None:
     """Return the value of a tag in a record's ``tags``; ``start`` is the tag's name and ``=``. None without the tag."""
     if tags:

@@ -9,11 +9,12 @@ reserved from. The spending of any other is read from the database first, and ``
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 from zoneinfo import ZoneInfo
 
 import attrs
 
-from gateway.domain.balance import Charge, Reservation, UtcDay
+from gateway.domain.balance import AnyBalance, Charge, Reservation, UtcDay
 from gateway.domain.limit import Limit, LimitCharge, build_charges
 from gateway.domain.limit_window import NEVER_S
 from gateway.domain.price import usd
@@ -21,6 +22,44 @@ from gateway.errors import QuotaExceeded
 
 _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 _NEVER_LEFT = -(2**63)
+
+
+class SubjectBalance(AnyBalance, Protocol):
+    """The balance of one subject: that of a single process, or a node's part of it (``leased_limit_balance``).
+
+    Attributes:
+        users: the requests that have a reservation with this balance, or wait for its spending.
+        start_s: the window that ``spent_nanos`` is of.
+        complete: whether it may be reserved from.
+    """
+
+    users: int
+    subject: str
+
+    @property
+    def book(self) -> "LimitBook": ...
+
+    @property
+    def start_s(self) -> int: ...
+
+    @property
+    def spent_nanos(self) -> int: ...
+
+    @property
+    def overrun_nanos(self) -> int: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    def find_left(self, day: UtcDay) -> int | None:
+        """Return what may still be reserved in all, in nano-USD; None if there is no limit, or that is not known."""
+        ...
+
+    def move(self) -> None: ...
+
+    def forget(self) -> None: ...
+
+    def recount_overrun(self) -> None: ...
 
 
 class LimitBook:
@@ -43,11 +82,16 @@ class LimitBook:
 
     def __init__(self, limit: Limit, now_s: float) -> None:
         self.counter = limit.counter
-        self.balances: dict[str, LimitBalance] = {}
+        self.balances: dict[str, SubjectBalance] = {}
         self.rolling_s = limit.window.rolling_s
         self.zone: ZoneInfo = limit.build_zone()
         self.start_s, self.cap_nanos = -1, limit.cap_nanos
         self.set_limit(limit, (), now_s)
+
+    @property
+    def max_kept(self) -> int:
+        """How many balances are kept in memory, besides those that requests use."""
+        return self.limit.max_subjects
 
     def set_limit(self, limit: Limit, raised_by: Sequence[Limit], now_s: float) -> None:
         """Put another version of the limit into force. What is reserved and spent stays."""
@@ -70,20 +114,27 @@ class LimitBook:
             for balance in self.balances.values():
                 balance.recount_overrun()
 
-    def open(self, subject: str) -> "LimitBalance":
+    def open(self, subject: str) -> SubjectBalance:
         """Return the balance of a subject, a new one if needed, and mark it as the most recently used one."""
         balances = self.balances
         balance = balances.pop(subject, None)
         if balance is None:
-            if len(balances) >= self.limit.max_subjects:
+            if len(balances) >= self.max_kept:
                 self._drop_unused()
-            balance = RollingBalance(self, subject) if self.rolling_s else LimitBalance(self, subject)
+            balance = self._make_balance(subject)
         balances[subject] = balance
         return balance
 
+    def _make_balance(self, subject: str) -> SubjectBalance:
+        return self.build_balance(subject)
+
+    def build_balance(self, subject: str) -> "LimitBalance":
+        """Return a balance that is not among ``balances``."""
+        return RollingBalance(self, subject) if self.rolling_s else LimitBalance(self, subject)
+
     def _drop_unused(self) -> None:
         """Drop the least recently used balances that no request uses: one, or a hundredth of many."""
-        number, unused = 1 + self.limit.max_subjects // 100, []
+        number, unused = 1 + self.max_kept // 100, []
         for subject, balance in self.balances.items():
             if not balance.users:
                 unused.append(subject)
@@ -151,6 +202,9 @@ class LimitBalance:
         if cap is None:
             return None
         return cap - self.spent_nanos - self.held_nanos if self.complete else min(0, -self.held_nanos)
+
+    def find_left(self, day: UtcDay) -> int | None:
+        return self.find_room(day)
 
     def find_balance(self, day: UtcDay) -> int | None:
         """Return the unspent part of the limit, reservations included, in nano-USD; None if there is no limit."""
@@ -276,14 +330,19 @@ class LimitReservation(Reservation):
         soft_limit: of the limits whose soft share this reservation has passed, the name of the strictest; else empty.
     """
 
-    limit_balances: Sequence[LimitBalance] = ()
+    limit_balances: Sequence[SubjectBalance] = ()
     soft_limit: str = ""
 
-    def use(self, limit_balances: Sequence[LimitBalance]) -> None:
+    def use(self, limit_balances: Sequence[SubjectBalance]) -> None:
         """Keep the balances in memory until the reservation is settled."""
         self.limit_balances = limit_balances
         for balance in limit_balances:
             balance.users += 1
+
+    def end_use(self) -> None:
+        """Let go of the balances without a settlement: a durable job has the reservation now."""
+        for balance in self.limit_balances:
+            balance.users -= 1
 
     def list_charges(self, now_s: float) -> str:
         """Return what a cost settled at ``now_s`` counts for, as the request's record has it."""
@@ -316,5 +375,5 @@ def begin_windows(books: Iterable[LimitBook], now_s: float) -> None:
             book.begin(now_s)
 
 
-def _build_charge(balance: LimitBalance) -> LimitCharge:
+def _build_charge(balance: SubjectBalance) -> LimitCharge:
     return balance.book.counter, balance.subject, balance.book.start_s

@@ -422,6 +422,7 @@ def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> 
     if storage.node is not None:
         from gateway.cluster.open_journal import collect_notes  # noqa: PLC0415 - its driver is an extra
 
-        collect_notes(storage.database, storage.node, options.config.ledger.on_crash, jobs)
+        list_charges = services.billing.limits.list_charges
+        collect_notes(storage.database, storage.node, options.config.ledger.on_crash, jobs, list_charges)
     if services.billing.ledger_check is not None:
         jobs.start("check_ledger", storage.deployment.run_once(services.billing.ledger_check.run))

@@ -128,8 +128,8 @@ class JobReservations:
             for renaming in self.renamings:
                 record, job = renaming.rename_row(record), attrs.evolve(job, receipt=renaming.rename_row(job.receipt))
             settled_s, reservation = record.settled_ms / 1000, self._reservations.get(job.id)
-            if reservation is not None and record.cost_nanos:
-                record = attrs.evolve(record, limit_charges=reservation.list_charges(settled_s))
+            if record.cost_nanos and (reservation is not None or record.limit_charges):
+                record = attrs.evolve(record, limit_charges=_list_charges(record, reservation, settled_s))
             is_finished = await self.store.finish(job, record, delivery, audit)
             if is_finished:
                 self._settle(job, record.cost_nanos, settled_s)
@@ -203,6 +203,15 @@ def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
         usage_source="upstream" if is_completed else "none",
         total_ms=max(0, now_ms - receipt.started_ms),
     )
+
+
+def _list_charges(record: RequestRecord, reservation: Reservation | None, settled_s: float) -> str:
+    """Return what a job's cost counts for. Without a reservation in this process, the receipt names the subjects."""
+    if reservation is not None:
+        return reservation.list_charges(settled_s)
+    from gateway.domain.limit import move_charges  # noqa: PLC0415 - only if there are limits
+
+    return move_charges(record.limit_charges, settled_s)
 
 
 def _make_limit_error(max_jobs: int) -> RateLimited:

@@ -113,6 +113,7 @@ class VideoSubmitter:
         if self._proxy.broken_off:
             raise ShuttingDown("The gateway is shutting down", phase="shutdown")
         reservation = await self._quota.admit(ctx, ctx.target_list.rank(), journaled=False)
+        reservation.limit_charges = reservation.list_charges(self._jobs.now_ms / 1000)  # the receipt has them
         job = self._make_job(ctx, reservation.nanos)
         is_stored = False
         try:

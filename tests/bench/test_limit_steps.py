@@ -11,6 +11,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.attribution import Attribution
 from gateway.domain.limit import Limit
+from gateway.domain.limit_balance import LimitBalance
 from gateway.domain.limit_window import parse_window
 from gateway.storage.database import Database
 from gateway.storage.limit_counters import LimitCounters
@@ -41,6 +42,7 @@ def pay(limits: tuple[Limit, ...]) -> Callable[[], Any]:
         assert balances.reserve_now(caller, 1, ctx) is None, "what was spent is not known yet"
         for book in spending.list_books():
             for balance in book.balances.values():
+                assert isinstance(balance, LimitBalance)
                 balance.adopt({}, book.start_s - book.rolling_s)
 
     def run() -> None:

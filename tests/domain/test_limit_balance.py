@@ -22,6 +22,7 @@ EACH_USER = Limit("each user", "user", cap_nanos=100)
 
 def open_balance(book: LimitBook, subject: str = "3:u-17", spent: dict[int, int] | None = None) -> LimitBalance:
     balance = book.open(subject)
+    assert isinstance(balance, LimitBalance)
     balance.adopt(spent or {}, book.start_s - book.rolling_s)
     return balance
 
@@ -57,6 +58,7 @@ class LimitMachine(RuleBasedStateMachine):
             if not book.start_s <= self.now_s < book.end_s:
                 book.begin(self.now_s)
             balance = book.open(subject)
+            assert isinstance(balance, LimitBalance)
             balance.find_room(DAY)
             if not balance.complete:
                 since_s = book.start_s - book.rolling_s
@@ -211,9 +213,9 @@ def test_the_least_recently_used_subject_is_dropped_unless_a_request_uses_it() -
     first, second = open_balance(book, "3:a"), open_balance(book, "3:b")
     reservation = reserve((first,), 0, NOW_S)
     assert reservation.nanos == 0
-    open_balance(book, "3:c")
+    third = open_balance(book, "3:c")
     assert list(book.balances) == ["3:a", "3:c"]
-    held = reserve((book.balances["3:c"],), 5, NOW_S)
+    held = reserve((third,), 5, NOW_S)
     open_balance(book, "3:d")
     assert list(book.balances) == ["3:a", "3:c", "3:d"], "more than the limit has, since all are in use"
     held.settle(5, DAY, NOW_S)

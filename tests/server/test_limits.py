@@ -274,14 +274,6 @@ def test_a_wrong_limit_is_refused_with_its_field(
     assert any(f"{path}: {expected}" in problem for problem in refusal.value.problems), refusal.value.problems
 
 
-def test_nodes_refuse_limits_that_they_would_not_hold(tmp_path: Path) -> None:
-    file = tmp_path / "gateway.toml"
-    store = {"url": "postgresql://a@b/c", "master_key": "0" * 64}
-    file.write_text(write_toml({"limit": [EACH_USER], "cluster": {"enabled": True}, "store": store}))
-    with pytest.raises(ConfigError, match="limit: expected no usd in a cluster"):
-        read_config(file, {})
-
-
 async def test_a_video_is_held_over_a_restart_and_counts_when_it_ends(tmp_path: Path, template_path: Path) -> None:
     limit = {"name": "films", "of": "user", "usd": 1.0, "window": "lifetime"}
     async with OpenAiVideos(Play(polls=["completed"]), waits=Play(polls=["queued"], hint_ms=600_000)) as provider:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from gateway.cluster.credit.balances import LeasedBalances
 from gateway.cluster.credit.keeper import RECALL_PAUSES_S, CreditKeeper
 from gateway.domain.account import Caller
-from gateway.domain.balance import Reservation
+from gateway.domain.balance import OwnerId, Reservation
 from gateway.domain.credit import BalanceId
 from gateway.domain.leased_balance import LeasedBalance
 from tests.support.billing_services import NOON
@@ -40,7 +40,7 @@ class MemoryNode:
         async with self.posting:
             yield lambda: self.unposted
 
-    def find(self, balance: BalanceId) -> LeasedBalance:
+    def find(self, balance: OwnerId) -> LeasedBalance:
         found = self.balances.find_balance(*balance)
         assert isinstance(found, LeasedBalance)
         return found

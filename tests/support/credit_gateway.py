@@ -13,6 +13,7 @@ import attrs
 from gateway.background import JobRunner
 from gateway.billing.accounting import AccountingService
 from gateway.billing.flush_worker import LedgerFlusher
+from gateway.billing.live_limits import LiveLimits
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.recovery import recover
@@ -21,6 +22,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.cluster.credit.node_credit import NodeCredit
 from gateway.cluster.credit.store import PostgresCredit
 from gateway.domain.account import Caller
+from gateway.domain.attribution import Attribution
 from gateway.domain.balance import parse_day
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.request_log import RequestRecord
@@ -69,6 +71,8 @@ class LeasedGateway:
         )
         self.credit.keeper.wait_s = 60.0
         self.balances = self.credit.balances
+        self.limits = LiveLimits(self.database, self.queue, lambda: self.now, self.credit.make_limit_book)
+        self.limits.attach(self.balances)
         self.quota = QuotaService(
             self.balances,
             InMemoryRateLimiter(lambda: self.now),
@@ -95,9 +99,9 @@ class LeasedGateway:
         self.now = max(self.now, at_s)
 
     async def start(self) -> None:
-        left, now_ms = self.journal.leftovers, int(self.now * 1000)
+        left, now_ms, list_charges = self.journal.leftovers, int(self.now * 1000), self.limits.list_charges
         post = partial(
-            recover, left, self.ledger, self.journal, on_crash="release", now_ms=now_ms, list_charges=lambda _: ""
+            recover, left, self.ledger, self.journal, on_crash="release", now_ms=now_ms, list_charges=list_charges
         )
         await self.credit.open(self.database, post)
         self.journal.renew()
@@ -119,11 +123,12 @@ class LeasedGateway:
         await self.credit._authority.close()
         await self.database.close()
 
-    async def admit(self, caller: Caller, inference: int | InferenceRequest) -> RequestContext:
-        """Admit ``inference``, or one that may cost so much. Raises what ``QuotaService.admit`` raises."""
+    async def admit(self, caller: Caller, inference: int | InferenceRequest, *, user: str = "") -> RequestContext:
+        """Admit ``inference`` of an end user, or one that may cost so much. Raises the errors of ``admit``."""
         inference = call_for(inference) if isinstance(inference, int) else inference
         times: dict[str, Any] = {"started_ms": int(self.now * 1000), "started_at": 0.0}
         ctx = make_context(caller, inference, request_id=f"req_{next(_numbers)}", **times)
+        ctx.attribution = Attribution(end_user=user)
         target = option_of(NANO_A_TOKEN, model=inference.model)
         await self.quota.admit(ctx, [target])
         ctx.attempts.append(make_attempt(target))

@@ -45,7 +45,7 @@ SELECT b.*, credit_limit(b.owner, b.owner_id) AS cap, charged_since(b.owner, b.o
   held_by_jobs(b.owner, b.owner_id) AS held,
   coalesce(sum(l.granted), 0) AS granted, coalesce(sum(l.posted), 0) AS posted,
   coalesce(sum(greatest(l.posted - l.granted, 0)), 0) AS overrun
-FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id) GROUP BY b.owner, b.owner_id
+FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id) WHERE b.owner < 2 GROUP BY b.owner, b.owner_id
 """
 CHARGE = """
 INSERT INTO usage_days (day, account_id, key_id, model, requests, prompt_tokens, completion_tokens, cached_tokens,

@@ -8,8 +8,16 @@ from typing import Any
 import structlog
 
 from gateway.cluster.credit.grant_gate import CreditHeldBack, GrantGate
-from gateway.cluster.credit.rows import LIMITS_LOCK, Connection, end_leases, find_leases, return_credit, take_credit
-from gateway.domain.balance import Owner, UtcDay
+from gateway.cluster.credit.rows import (
+    LIMITS_LOCK,
+    Connection,
+    end_leases,
+    find_leases,
+    return_credit,
+    take_credit,
+    take_limit_credit,
+)
+from gateway.domain.balance import BalanceOwner, UtcDay
 from gateway.domain.credit import (
     BalanceId,
     CreditGrant,
@@ -36,9 +44,9 @@ SELECT pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE pid = $1 AND 
 """
 _BALANCES_PER_NOTIFICATION = 200
 """Balances per notification: PostgreSQL limits a notification to 8,000 bytes."""
-_OWNERS_BY_LETTER: dict[str, Owner] = {"a": "account", "k": "key"}
-OVERDRAFT_LOCKS: Mapping[Owner, int] = {"account": 7131, "key": 7132}
-"""The first keys of the advisory locks for overdrafts; the second key is the id of the account or key."""
+_OWNERS_BY_LETTER: dict[str, BalanceOwner] = {"a": "account", "k": "key", "l": "limit"}
+OVERDRAFT_LOCKS: Mapping[BalanceOwner, int] = {"account": 7131, "key": 7132, "limit": 7133}
+"""The first keys of the advisory locks for overdrafts; the second key is the id of the balance, or its remainder."""
 _LOCK_OVERDRAFT = "SELECT pg_try_advisory_lock($1, ($2::bigint % 2147483647)::integer)"
 _UNLOCK_OVERDRAFT = "SELECT pg_advisory_unlock($1, ($2::bigint % 2147483647)::integer)"
 
@@ -79,7 +87,14 @@ class PostgresCreditAuthority:
             if self._gate is not None and not self._is_granting:
                 await self._gate.check_granting(connection, self._generation)
                 self._is_granting = True
-            return await take_credit(connection, self._node, self._count_live(), day, credit_requests)
+            limit_requests = [request for request in credit_requests if request.terms is not None]
+            if not limit_requests:
+                return await take_credit(connection, self._node, self._count_live(), day, credit_requests)
+            other_requests = [request for request in credit_requests if request.terms is None]
+            grants = [*await take_limit_credit(connection, self._node, self._count_live(), limit_requests)]
+            if other_requests:
+                grants += await take_credit(connection, self._node, self._count_live(), day, other_requests)
+            return grants
 
     async def return_credit(
         self, amounts: Mapping[BalanceId, int], reported_balances: Collection[BalanceId] = ()

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from gateway.billing.balances import Balances
 from gateway.cluster.credit.keeper import CreditKeeper
@@ -12,7 +12,12 @@ from gateway.domain.leased_balance import LeasedBalance, is_low
 from gateway.errors import StoreUnavailable
 from gateway.request_context import RequestContext
 
+if TYPE_CHECKING:  # only if there are limits
+    from gateway.domain.leased_limit_balance import LeasedLimitBalance
+    from gateway.domain.limit_balance import LimitReservation
+
 BalancePair = tuple[LeasedBalance, LeasedBalance]
+_PAIR_SIZE = 2
 
 
 class LeasedBalances(Balances):
@@ -25,27 +30,40 @@ class LeasedBalances(Balances):
     def _knows(self, day: UtcDay) -> bool:  # noqa: ARG002 - the store knows every day
         return True
 
-    def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:  # noqa: ARG002 - no limits on nodes
+    def reserve_now(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation | None:
         now_s = self._clock()
         day = self._day
         if not day.start_s <= now_s < day.end_s:
             day = self._find_day(now_s)
-        return self._reserve_locally(self._find_pair(caller), nanos, day, now_s)
-
-    async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:  # noqa: ARG002 - no limits on nodes
-        """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``."""
         pair = self._find_pair(caller)
+        if self.limits is None or ctx is None:
+            return self._reserve_locally(pair, nanos, day, now_s)
+        limit_balances = self._list_limit_balances(ctx, now_s)
+        return self._reserve_locally((*pair, *limit_balances), nanos, day, now_s)
+
+    async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
+        """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``."""
+        balances: Sequence[LeasedBalance] = self._find_pair(caller)
+        if self.limits is not None and ctx is not None:
+            balances = (*balances, *self._list_limit_balances(ctx, self._clock()))
 
         def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one
             now_s = self._clock()
-            return self._reserve_locally(pair, nanos, self._find_day(now_s), now_s)
+            if len(balances) > _PAIR_SIZE:
+                _begin_windows(balances[_PAIR_SIZE:], now_s)
+            return self._reserve_locally(balances, nanos, self._find_day(now_s), now_s)
 
         reservation = None
         while reservation is None:
-            self._raise_if_refused(pair, nanos)
-            reservation = await self._credit_keeper.wait(pair, nanos, reserve, release=self.release)
-        reservation.left_nanos = _compute_room_nanos(pair)  # other requests were served meanwhile
+            self._raise_if_refused(balances, nanos)
+            reservation = await self._credit_keeper.wait(balances, nanos, reserve, release=self.release)
+        reservation.left_nanos = _compute_room_nanos(balances)  # other requests were served meanwhile
         return reservation
+
+    def _list_limit_balances(self, ctx: RequestContext, now_s: float) -> "Sequence[LeasedLimitBalance]":
+        """Return the balances of the subjects that the limits of a request name."""
+        balances = self.limits.list_balances(ctx, now_s) if self.limits is not None else ()
+        return [cast("LeasedLimitBalance", balance) for balance in balances if balance.leased]
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
         """Raise a reservation to ``nanos`` by credit of the store and idle credit of other nodes.
@@ -156,22 +174,49 @@ class LeasedBalances(Balances):
                     self._credit_keeper.reread_leases()
         self.reservations.discard(reservation)
         reservation.charge = Charge(0, 0)
+        reservation.end_use()
         if self._gone_balances:
             self._drop_idle(balances)
 
-    def _reserve_locally(self, pair: BalancePair, nanos: int, day: UtcDay, now_s: float) -> Reservation | None:
-        if nanos and not (pair[0].covers(nanos) and pair[1].covers(nanos)):
-            return None
-        reservation = reserve_all(pair, nanos, day, now_s)
+    def _reserve_locally(
+        self, balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float
+    ) -> Reservation | None:
+        """Reserve in the balances of a key, its account and subjects of limits, or in none if one lacks credit."""
+        if nanos:
+            for balance in balances:
+                if not balance.covers(nanos):
+                    return None
+        reservation: Reservation
+        if len(balances) > _PAIR_SIZE:
+            reservation = self._reserve_under_limits(balances, nanos, day, now_s)
+        else:
+            reservation = reserve_all(balances, nanos, day, now_s)
         self.reservations.add(reservation)
         if nanos:
-            self._record_demand(pair, nanos)
+            self._record_demand(balances, nanos)
         return reservation
 
-    def _raise_if_refused(self, pair: BalancePair, nanos: int) -> None:
+    @staticmethod
+    def _reserve_under_limits(
+        balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float
+    ) -> "LimitReservation":
+        from gateway.domain.limit_balance import LimitReservation  # noqa: PLC0415 - only with limits
+
+        limit_balances = cast("Sequence[LeasedLimitBalance]", balances[_PAIR_SIZE:])
+        reservation = cast("LimitReservation", reserve_all(balances, nanos, day, now_s, LimitReservation))
+        reservation.use(limit_balances)
+        known_balances = [balance for balance in limit_balances if balance.store_nanos is not None]
+        reservation.limit_left_nanos = min([balance.left_nanos for balance in known_balances], default=None)
+        soft_balances = [balance for balance in known_balances if balance.left_nanos <= balance.book.soft_left_nanos]
+        if soft_balances:
+            reservation.soft_limit = min(soft_balances, key=lambda balance: balance.left_nanos).book.limit.name
+        return reservation
+
+    def _raise_if_refused(self, balances: Sequence[LeasedBalance], nanos: int) -> None:
         now_s = self._clock()
         day = self._find_day(now_s)
-        reserve_all([balance.describe(day) for balance in self._list_refusing_balances(pair, nanos)], nanos, day, now_s)
+        refusing_balances = self._list_refusing_balances(balances, nanos)
+        reserve_all([balance.describe(day) for balance in refusing_balances], nanos, day, now_s)
 
     def _list_refusing_balances(self, balances: Iterable[LeasedBalance], nanos: int) -> list[LeasedBalance]:
         day, at_s = self._day, self._credit_keeper.now()
@@ -183,9 +228,9 @@ class LeasedBalances(Balances):
             and nanos >= refusal.min_nanos
         ]
 
-    def _record_demand(self, pair: BalancePair, nanos: int) -> None:
+    def _record_demand(self, balances: Sequence[LeasedBalance], nanos: int) -> None:
         at_s = self._credit_keeper.now()
-        for balance in pair:
+        for balance in balances:
             if balance.leased:
                 balance.demand.record(nanos, at_s)
                 if is_low(balance):
@@ -209,6 +254,13 @@ class LeasedBalances(Balances):
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
         return LeasedBalance(owner, owner_id=owner_id)
+
+
+def _begin_windows(limit_balances: Sequence[LeasedBalance], now_s: float) -> None:
+    """Move the limits of ``limit_balances`` to the windows of ``now_s``."""
+    from gateway.domain.limit_balance import begin_windows  # noqa: PLC0415 - only with limits
+
+    begin_windows((balance.book for balance in cast("Sequence[LeasedLimitBalance]", limit_balances)), now_s)
 
 
 def _extend(reservation: Reservation, nanos: int) -> None:

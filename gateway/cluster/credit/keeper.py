@@ -90,6 +90,7 @@ class CreditKeeper:
         self._low_balances: set[LeasedBalance] = set()
         self._recalled_balances: set[LeasedBalance] = set()
         self._returned_nanos: Counter[BalanceId] = Counter()
+        self._ended_subjects: list[BalanceId] = []
         self._balances_to_recall: set[BalanceId] = set()
         self._balances_to_announce: set[BalanceId] = set()
         self._overdraft_requests: list[tuple[Collection[BalanceId], asyncio.Future[bool]]] = []
@@ -168,6 +169,10 @@ class CreditKeeper:
     def end_overdrafts(self, balances: Iterable[BalanceId]) -> None:
         self._overdrafts_to_end.update(balances)
         self._wake.set()
+
+    def find(self, balance: BalanceId) -> LeasedBalance | None:
+        """Return the balance of this id, if the node has credit of it or has asked for some lately."""
+        return self._balances.get(balance)
 
     def ask_ahead(self, balance: LeasedBalance) -> None:
         if balance not in self._low_balances and self.now() >= max(
@@ -272,6 +277,7 @@ class CreditKeeper:
         self._advance_clock(max((grant.since_day for grant in grants), default=0) * DAY_S)
         for grant in grants:
             balance = self._balances[grant.balance]
+            balance.note_answer(grant)
             if not grant.limited:
                 balance.unlimited = quotas[grant.balance]
             elif grant.granted_nanos:
@@ -294,7 +300,7 @@ class CreditKeeper:
             missing_nanos = balance.demand.find_slice(now_s) - balance.room_nanos
             if balance.id not in requested_ids and balance.leased and not balance.lease_unknown and missing_nanos > 0:
                 balance.demand.ahead_s = now_s + _AHEAD_INTERVAL_S
-                credit_requests.append(CreditRequest(balance.id, 1, 1, missing_nanos))
+                credit_requests.append(balance.build_request(1, 1, missing_nanos))
         return credit_requests
 
     async def _apply_verdict(self, verdict: Verdict, answers: Mapping[BalanceId, CreditGrant]) -> None:
@@ -327,7 +333,7 @@ class CreditKeeper:
             self._next_sweep_s = now_s + SWEEP_INTERVAL_S
             self._sweep(now_s)
         amounts, self._returned_nanos = +self._returned_nanos, Counter()
-        balances = list(amounts)
+        balances, self._ended_subjects = [*amounts, *self._ended_subjects], []  # the latter with 0
         for start in range(0, len(balances), BALANCES_PER_STATEMENT):
             batch = balances[start : start + BALANCES_PER_STATEMENT]
             await self._authority.return_credit(
@@ -361,11 +367,14 @@ class CreditKeeper:
             if nanos := balance.return_credit(find_surplus(balance, now_s)):
                 self._returned_nanos[balance.id] += nanos
         used_balances = self._queue.find_balances() | self._low_balances | self._find_balances(self._returned_nanos)
-        self._balances = {
-            balance_id: balance
+        unused_ids = [
+            balance_id
             for balance_id, balance in self._balances.items()
-            if balance in used_balances or not is_unused(balance, now_s)
-        }
+            if balance not in used_balances and is_unused(balance, now_s)
+        ]
+        for balance_id in unused_ids:
+            del self._balances[balance_id]
+        self._ended_subjects += [balance_id for balance_id in unused_ids if balance_id[0] == "limit"]
         self._recalls.sweep(now_s)
 
     async def _read_leases(self) -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -24,6 +25,10 @@ from gateway.events import Events
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
+
+if TYPE_CHECKING:
+    from gateway.domain.limit import Limit
+    from gateway.domain.limit_balance import LimitBook
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -94,6 +99,12 @@ class NodeCredit:
         if self._queue:
             raise StoreUnavailable(f"{len(self._queue)} records are not stored")
         await self._authority.end_leases()
+
+    def make_limit_book(self, limit: "Limit", now_s: float) -> "LimitBook":
+        """Return the balances of a limit, which spend from leases."""
+        from gateway.domain.leased_limit_balance import LeasedLimitBook  # noqa: PLC0415 - only if there are limits
+
+        return LeasedLimitBook(self.keeper, limit, now_s)
 
     def _find_today(self) -> UtcDay:
         return parse_day(self._clock())

@@ -15,6 +15,11 @@ _LIST_OWN_LEASES = "SELECT owner, owner_id FROM credit_leases WHERE node = $1"
 _TURN_BALANCES = """
 SELECT turn_balance(a.owner, a.owner_id, $1, $2) FROM unnest($3::smallint[], $4::bigint[]) AS a(owner, owner_id)
 """
+_OPEN_LIMIT_BALANCES = """
+INSERT INTO credit_balances (owner, owner_id, period, start)
+SELECT owner, owner_id, 0, 0 FROM unnest($1::smallint[], $2::bigint[]) AS a(owner, owner_id) WHERE owner = 2
+ON CONFLICT DO NOTHING
+"""
 # ``room`` is what the limit leaves for this lease beside the others. An exceeded lease counts as its ``posted``.
 _SET_LEASES = """
 INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted)
@@ -66,6 +71,7 @@ async def set_leases(
     all_claims = {**dict.fromkeys(stored_balances, LeaseClaim(0, 0)), **claims}
     balances = sorted(all_claims, key=build_key)
     columns = build_arrays(balances)
+    await connection.execute(_OPEN_LIMIT_BALANCES, *columns)
     await connection.execute(_TURN_BALANCES, day.number, day.month_number, *columns)
     needed_nanos, idle_nanos = (
         [all_claims[balance].needed_nanos for balance in balances],

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from gateway.domain.balance import Owner, UtcDay
+from gateway.domain.balance import BalanceOwner, UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest, StoredLease
 
 LIMITS_LOCK = 7_130_001
@@ -13,13 +13,17 @@ SELECT e.id FROM (SELECT id FROM nodes WHERE state = 'live' UNION SELECT unnest(
 LEFT JOIN beats b ON b.node = e.id WHERE e.id <> $2 AND b.detail ->> 'store' IS DISTINCT FROM $3 ORDER BY 1
 """
 """The nodes that have not stored their last rows again on a server of this generation."""
-OWNER_NUMBERS: Mapping[Owner, int] = {"account": 0, "key": 1}
-OWNERS: Mapping[int, Owner] = {0: "account", 1: "key"}
+OWNER_NUMBERS: Mapping[BalanceOwner, int] = {"account": 0, "key": 1, "limit": 2}
+OWNERS: Mapping[int, BalanceOwner] = {number: owner for owner, number in OWNER_NUMBERS.items()}
 
 # Columns are listed by name: a newer version may return more, while nodes of this version continue.
 _TAKE_CREDIT = """
 SELECT o, i, limited, g, room, others, since, outstanding, holders
 FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)
+"""
+_TAKE_LIMIT_CREDIT = """
+SELECT i, g, room, others, outstanding, holders, first
+FROM take_limit_credit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 """
 # One statement, because the balance is locked until the commit: a slow node would hold the lock over round trips.
 _RETURN_CREDIT = """
@@ -51,6 +55,32 @@ async def take_credit(
         [request.desired_nanos for request in sorted_requests],
     )
     return [CreditGrant((OWNERS[owner], number), *answer) for owner, number, *answer in rows]
+
+
+async def take_limit_credit(
+    connection: Connection, node: str, live_nodes: int, credit_requests: Iterable[CreditRequest]
+) -> Sequence[CreditGrant]:
+    """As ``take_credit``, for subjects of limits: each of ``credit_requests`` has terms."""
+    sorted_requests = sorted(credit_requests, key=lambda request: build_key(request.balance))
+    terms = [request.terms for request in sorted_requests if request.terms is not None]
+    rows = await connection.fetch(
+        _TAKE_LIMIT_CREDIT,
+        node,
+        live_nodes,
+        [request.balance[1] for request in sorted_requests],
+        [request.min_nanos for request in sorted_requests],
+        [request.needed_nanos for request in sorted_requests],
+        [request.desired_nanos for request in sorted_requests],
+        [term.counter for term in terms],
+        [term.subject for term in terms],
+        [term.cap_nanos for term in terms],
+        [term.since_s for term in terms],
+        [term.is_rolling for term in terms],
+    )
+    return [
+        CreditGrant(("limit", number), True, granted, room, others, 0, outstanding, holders, first)
+        for number, granted, room, others, outstanding, holders, first in rows
+    ]
 
 
 async def return_credit(

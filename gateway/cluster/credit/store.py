@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import Executable, Row, select, text
 
 from gateway.cluster.credit.restored_leases import record_excess, set_leases
-from gateway.cluster.credit.rows import OWNER_NUMBERS, OWNERS, Connection, post_spending
+from gateway.cluster.credit.rows import OWNER_NUMBERS, OWNERS, Connection, build_arrays, build_key, post_spending
+from gateway.cluster.credit.unposted import list_charged_balances
 from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
 from gateway.domain.credit import BalanceId, CreditFigures, LeaseClaim
 from gateway.domain.ledger import LedgerEntry, day_of, describe_overrun
@@ -150,7 +151,7 @@ class PostgresCredit:
                 ("credited in the period", row.credit, "its entries say", row.credited),
                 ("reserved", row.reserved, "its open jobs say", row.held),
             )
-            if balance_nanos != sum_nanos
+            if balance_nanos != sum_nanos and (row.owner != OWNER_NUMBERS["limit"] or name == "set aside")
         ]
         problems += [
             f"{OWNERS[row.owner]} {row.owner_id}: its limit is not enforced, it has no balance" for row in missing_rows
@@ -158,7 +159,8 @@ class PostgresCredit:
         overruns = [
             describe_overrun(OWNERS[row.owner], row.owner_id, overrun_nanos)
             for row in balance_rows
-            if (overrun_nanos := row.settled + row.posted - row.credit - (row.cap or 0)) > 0
+            if row.owner != OWNER_NUMBERS["limit"]
+            and (overrun_nanos := row.settled + row.posted - row.credit - (row.cap or 0)) > 0
         ]
         return problems, overruns, more_rows
 
@@ -167,9 +169,7 @@ class PostgresCredit:
         days: defaultdict[int, Counter[BalanceId]] = defaultdict(Counter)
         for row in rows:
             if row.cost_nanos:
-                days[day_of(row)].update(
-                    {("account", row.account_id): row.cost_nanos, ("key", row.key_id): row.cost_nanos}
-                )
+                days[day_of(row)].update(dict.fromkeys(list_charged_balances(row), row.cost_nanos))
         driver = await _find_driver(connection)
         for number, amounts in sorted(days.items(), reverse=True):
             balances = chain.from_iterable(days.values()) if number == max(days) else ()
@@ -232,12 +232,12 @@ class PostgresCredit:
 
     async def reserve_job(self, connection: AsyncConnection, job: VideoJob) -> None:
         driver = await _find_driver(connection)
-        await driver.execute(_RESERVE_JOB, self._node, [0, 1], [job.account_id, job.key_id], job.held_nanos)
+        await driver.execute(_RESERVE_JOB, self._node, *_build_job_arrays(job), job.held_nanos)
 
     async def finish_job(self, connection: AsyncConnection, job: VideoJob, row: RequestRecord) -> None:
-        day, owners = parse_day(row.settled_ms / 1000), [job.account_id, job.key_id]
+        day, columns = parse_day(row.settled_ms / 1000), _build_job_arrays(job)
         driver = await _find_driver(connection)
-        await driver.execute(_FINISH_JOB, day.number, day.month_number, [0, 1], owners, job.held_nanos, row.cost_nanos)
+        await driver.execute(_FINISH_JOB, day.number, day.month_number, *columns, job.held_nanos, row.cost_nanos)
 
 
 async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
@@ -261,6 +261,11 @@ async def clear_credit(connection: AsyncConnection, dead_s: float) -> None:
 async def delete_leases(connection: AsyncConnection, node: str) -> None:
     """Delete the leases of a node whose journal is stored, as part of a write without balances."""
     await connection.execute(_DELETE_LEASES, {"node": node})
+
+
+def _build_job_arrays(job: VideoJob) -> tuple[Any, Any]:
+    """Return the columns of the balances that a job's reservation is in, in the order in which they are locked."""
+    return build_arrays(sorted(list_charged_balances(job.receipt), key=build_key))
 
 
 async def _find_driver(connection: AsyncConnection) -> Connection:

@@ -8,9 +8,12 @@ that an interrupted request may still spend stays set aside until its node regis
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import attrs
 from sqlalchemy import text
 
+from gateway.cluster.credit.rows import build_arrays
 from gateway.cluster.credit.store import PostgresCredit
+from gateway.cluster.credit.unposted import list_charged_balances
 from gateway.cluster.journal.request_notes import parse_note
 from gateway.domain.balance import UtcDay
 from gateway.domain.request_log import RequestRecord
@@ -32,11 +35,20 @@ _RECORD_JOURNAL = text("UPDATE nodes SET journal = :journal WHERE id = :node AND
 
 
 class EndedNodeNotes:
-    """The notes and leases of ended nodes. ``today``: returns the current day."""
+    """The notes and leases of ended nodes.
 
-    def __init__(self, database: Database, today: Callable[[], UtcDay]) -> None:
+    ``today``: returns the current day. ``list_charges``: returns the ``limit_charges`` of an interrupted row.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        today: Callable[[], UtcDay],
+        list_charges: Callable[[RequestRecord], str] = lambda _: "",
+    ) -> None:
         self._database = database
         self._today = today
+        self._list_charges = list_charges
 
     async def find_nodes(self) -> Sequence[str]:
         return [row.id for row in await self._database.read(_LIST_ENDED_NODES)]
@@ -47,7 +59,8 @@ class EndedNodeNotes:
         """Store the rows of the open requests of ``node``, and sign it off, in one transaction; return the new rows.
 
         Its leases end, except those that its requests may still spend: if a request was charged less than its
-        reservation, those of its account and key stay. A node that has registered again keeps everything.
+        reservation, those of its account, its key and the subjects of its limits stay. A node that has registered again
+        keeps everything.
         ``node`` is an id. ``interrupt`` returns the row of an interrupted request.
         """
         return await self._database.write(partial(self._interrupt_requests, node=node, interrupt=interrupt))
@@ -60,12 +73,12 @@ class EndedNodeNotes:
             return ()
         note_rows = await connection.execute(_DELETE_NOTES, {"node": node})
         rows = [interrupt(parse_note(bytes(note_row.note))) for note_row in note_rows]
+        rows = [attrs.evolve(row, limit_charges=self._list_charges(row)) for row in rows]
         credit = PostgresCredit(self._database, node, self._today)
         stored_rows = await LedgerRepository(self._database).insert_new(connection, rows, credit)
         if journal == "store":
-            kept_balances = {(0, row.account_id) for row in rows if row.cost_nanos < row.reserved_nanos}
-            kept_balances |= {(1, row.key_id) for row in rows if row.cost_nanos < row.reserved_nanos}
-            owners, ids = [owner for owner, _ in kept_balances], [owner_id for _, owner_id in kept_balances]
+            cheap_rows = (row for row in rows if row.cost_nanos < row.reserved_nanos)
+            owners, ids = build_arrays(list({balance for row in cheap_rows for balance in list_charged_balances(row)}))
             await connection.execute(_END_LEASES, {"node": node, "owners": owners, "ids": ids})
             await connection.execute(_MARK_NODE_GONE, {"node": node})
         return stored_rows

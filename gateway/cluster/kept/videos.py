@@ -6,6 +6,7 @@ from typing import Any
 import attrs
 from sqlalchemy import insert, select, text, update
 
+from gateway.cluster.credit.unposted import list_limit_balances
 from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import TRANSITIONS, UNACCEPTED_STATES, VideoJob
 from gateway.storage.async_engine import AsyncConnection
@@ -19,6 +20,11 @@ _STATE_ORDER = tuple(TRANSITIONS)
 _ADD_RESERVATION = text("""
 UPDATE credit_balances SET reserved = reserved + :held
 WHERE owner = 0 AND owner_id = :account_id OR owner = 1 AND owner_id = :key_id
+""")
+_ADD_LIMIT_RESERVATIONS = text("""
+INSERT INTO credit_balances AS b (owner, owner_id, period, start, reserved)
+SELECT 2, id, 0, 0, :held FROM unnest(CAST(:ids AS bigint[])) AS a(id) ORDER BY id
+ON CONFLICT (owner, owner_id) DO UPDATE SET reserved = b.reserved + excluded.reserved
 """)
 _PUT_PROMPT = text("""
 INSERT INTO video_prompts AS p (video_id, prompt) VALUES (:video_id, :prompt)
@@ -70,6 +76,9 @@ async def _put(connection: AsyncConnection, job: VideoJob) -> bool:
         await connection.execute(insert(videos), build_video_row(job))
         reservation = {"held": job.held_nanos, "account_id": job.account_id, "key_id": job.key_id}
         await connection.execute(_ADD_RESERVATION, reservation)
+        if limit_balances := list_limit_balances(job.receipt.limit_charges):
+            ids = [number for _, number in limit_balances]
+            await connection.execute(_ADD_LIMIT_RESERVATIONS, {"held": job.held_nanos, "ids": ids})
     elif (_STATE_ORDER.index(job.state), job.updated_ms) > (
         _STATE_ORDER.index(stored_row.state),
         stored_row.updated_ms,

@@ -1,15 +1,20 @@
 """The tables and functions of credit leases in PostgreSQL: how much of each spending limit every node may spend.
 
-``owner`` is 0 for an account and 1 for an API key; ``period`` is 0 for lifetime, 1 for daily, 2 for monthly; ``start``
-is 0, the number of a day (since 1970), or that of a month's first day. Amounts are nano-USD. A balance exists for every
-account and key with a limit. Its leases outlive the limit, until their owner is removed: a node that sees no request
-between two changes of a limit continues to spend its lease under the second one. Besides the invariants of a node in
-``gateway.domain.credit``, any snapshot satisfies:
+``owner`` is 0 for an account, 1 for an API key and 2 for a subject of a limit; ``period`` is 0 for lifetime, 1 for
+daily, 2 for monthly; ``start`` is 0, the number of a day (since 1970), or that of a month's first day. Amounts are
+nano-USD. A balance exists for every account and key with a limit. Its leases outlive the limit, until their owner is
+removed: a node that sees no request between two changes of a limit continues to spend its lease under the second one.
+Besides the invariants of a node in ``gateway.domain.credit``, any snapshot satisfies:
 
 - ``settled + leased + reserved <= limit + credit``, except for overruns; an overrun lease counts as its ``posted``;
 - ``leased`` is the sum of ``granted`` over the balance's leases;
 - ``settled`` and the sum of ``posted`` are the window's charges;
 - ``reserved`` is the sum of the reservations of its open jobs.
+
+A subject of a limit has a balance while nodes have leases of it. Its window, limit and spending are not there: a node
+that asks for credit tells what it asks under, and ``limit_counters`` has the spending. ``settled`` and ``credit`` mean
+nothing. The sum of every window that a node may spend in, ``reserved`` and the outstanding parts of all leases together
+stay within the limit, except for overruns.
 
 Locks are always taken in the order of owner and id, each balance before its leases. The functions expect their arrays
 in this order.
@@ -178,6 +183,57 @@ BEGIN
 END $$
 """
 
+# A row of ``limit_counters`` is written in the commit that posts its cost to a lease: one statement reads both. Windows
+# after that of a node whose clock is late count, too. Each window has one row, and each slice of a rolling one.
+_TAKE_LIMIT_CREDIT = """
+CREATE OR REPLACE FUNCTION take_limit_credit(_node text, _live integer, _id bigint[], _least bigint[], _need bigint[],
+  _want bigint[], _counter text[], _subject text[], _cap bigint[], _since bigint[], _rolling boolean[])
+RETURNS TABLE (i bigint, g bigint, room bigint, others bigint, outstanding bigint, holders integer, first bigint)
+LANGUAGE plpgsql AS $$
+DECLARE k integer; b credit_balances; mended bigint; spent bigint;
+BEGIN
+  FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    i := _id[k]; g := 0; mended := 0; holders := 0;
+    SELECT * INTO b FROM credit_balances x WHERE x.owner = 2 AND x.owner_id = i FOR UPDATE;
+    IF NOT FOUND THEN
+      INSERT INTO credit_balances AS x (owner, owner_id, period, start) VALUES (2, i, 0, 0)
+        ON CONFLICT (owner, owner_id) DO UPDATE SET start = 0 RETURNING * INTO b;
+    END IF;
+    SELECT greatest(0, l.posted + l.late - l.granted) INTO mended FROM credit_leases l
+      WHERE l.owner = 2 AND l.owner_id = i AND l.node = _node AND (l.late > 0 OR l.posted > l.granted);
+    IF FOUND THEN
+      UPDATE credit_leases l SET granted = greatest(l.granted - l.late, l.posted), late = 0
+        WHERE l.owner = 2 AND l.owner_id = i AND l.node = _node;
+    END IF;
+    SELECT s.nanos, s.first, l.own, l.others INTO spent, first, outstanding, others
+      FROM (SELECT coalesce(CASE WHEN _rolling[k] THEN sum(c.spent_nanos) ELSE max(c.spent_nanos) END, 0)::bigint nanos,
+          coalesce(min(c.start_s) FILTER (WHERE c.spent_nanos > 0), 0) AS first
+        FROM limit_counters c
+        WHERE c.counter = _counter[k] AND c.subject = _subject[k] AND c.start_s >= _since[k]) s,
+      (SELECT coalesce(sum(e.granted - e.posted - e.late) FILTER (WHERE e.node = _node), 0)::bigint AS own,
+          coalesce(sum(greatest(e.granted - e.posted - e.late, 0)) FILTER (WHERE e.node <> _node), 0)::bigint AS others
+        FROM credit_leases e WHERE e.owner = 2 AND e.owner_id = i) l;
+    room := _cap[k] - spent - b.reserved - greatest(outstanding, 0) - others;
+    IF _need[k] > 0 AND room >= _least[k] THEN
+      g := least(room, greatest(_need[k], least(_want[k], room / (2 * _live))));
+      INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted) VALUES (2, i, _node, 0, g)
+        ON CONFLICT (node, owner, owner_id) DO UPDATE SET granted = l.granted + excluded.granted;
+      room := room - g; outstanding := outstanding + g; others := 0;
+    ELSE
+      SELECT count(*) INTO holders FROM credit_leases l LEFT JOIN nodes n ON n.id = l.node
+        WHERE l.owner = 2 AND l.owner_id = i AND l.node <> _node AND l.granted > l.posted + l.late
+        AND coalesce(n.state, 'live') = 'live';
+    END IF;
+    UPDATE credit_balances x SET leased = coalesce(
+        (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = i), 0)
+      WHERE x.owner = 2 AND x.owner_id = i;
+    g := g + coalesce(mended, 0);
+    RETURN NEXT;
+  END LOOP;
+END $$
+"""
+
+# A lease of a limit's subject ends when nothing of it is outstanding, and the balance with the last lease.
 _GIVE_CREDIT = """
 CREATE OR REPLACE FUNCTION give_credit(_node text, _owner smallint[], _id bigint[], _amount bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
@@ -189,6 +245,13 @@ BEGIN
       WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
     CONTINUE WHEN NOT FOUND;  -- the owner was removed, and the lease with it
     UPDATE credit_balances SET leased = leased - _amount[k] WHERE owner = _owner[k] AND owner_id = _id[k];
+    CONTINUE WHEN _owner[k] <> 2;
+    DELETE FROM credit_leases WHERE owner = 2 AND owner_id = _id[k] AND node = _node AND granted = posted + late;
+    DELETE FROM credit_balances b WHERE b.owner = 2 AND b.owner_id = _id[k] AND b.reserved = 0
+      AND NOT EXISTS (SELECT 1 FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = _id[k]);
+    UPDATE credit_balances b SET leased = coalesce(
+        (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = _id[k]), 0)
+      WHERE b.owner = 2 AND b.owner_id = _id[k];
   END LOOP;
 END $$
 """
@@ -255,6 +318,9 @@ RETURNS void LANGUAGE plpgsql AS $$
 DECLARE k integer;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
+    IF _owner[k] = 2 THEN
+      INSERT INTO credit_balances (owner, owner_id, period, start) VALUES (2, _id[k], 0, 0) ON CONFLICT DO NOTHING;
+    END IF;
     UPDATE credit_balances SET reserved = reserved + _held WHERE owner = _owner[k] AND owner_id = _id[k];
     UPDATE credit_leases SET granted = granted - _held
       WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
@@ -271,9 +337,12 @@ DECLARE k integer;
 BEGIN
   FOR k IN 1 .. coalesce(array_length(_id, 1), 0) LOOP
     PERFORM turn_balance(_owner[k], _id[k], _day, _month);
-    UPDATE credit_balances SET reserved = reserved - _held,
+    UPDATE credit_balances SET
+        reserved = CASE owner WHEN 2 THEN greatest(reserved - _held, 0) ELSE reserved - _held END,
         settled = settled + CASE WHEN credit_start(period, _day, _month) = start THEN _cost ELSE 0 END
       WHERE owner = _owner[k] AND owner_id = _id[k];
+    DELETE FROM credit_balances b WHERE _owner[k] = 2 AND b.owner = 2 AND b.owner_id = _id[k] AND b.reserved = 0
+      AND NOT EXISTS (SELECT 1 FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = _id[k]);
   END LOOP;
 END $$
 """
@@ -296,6 +365,7 @@ FUNCTIONS: Mapping[str, str] = {
     "turn_balance": _TURN_BALANCE,
     "open_balance": _OPEN_BALANCE,
     "take_credit": _TAKE_CREDIT,
+    "take_limit_credit": _TAKE_LIMIT_CREDIT,
     "give_credit": _GIVE_CREDIT,
     "post_spending": _POST_SPENDING,
     "fold_other_leases": _FOLD_OTHER_LEASES,

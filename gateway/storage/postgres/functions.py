@@ -34,8 +34,8 @@ END $$
 # A plan made while the tables were empty would use sequential scans forever.
 _USE_INDEXES = "ALTER FUNCTION {} SET enable_seqscan = off"
 _INDEXED_FUNCTIONS = (
-    "turn_balance", "open_balance", "take_credit", "give_credit", "post_spending", "fold_other_leases",
-    "fold_leases", "reserve_job", "finish_job", "add_credit",
+    "turn_balance", "open_balance", "take_credit", "take_limit_credit", "give_credit", "post_spending",
+    "fold_other_leases", "fold_leases", "reserve_job", "finish_job", "add_credit",
 )  # fmt: skip
 
 

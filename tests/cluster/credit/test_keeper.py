@@ -6,16 +6,15 @@ import pytest
 
 from gateway.cluster.credit.keeper import RECALL_PAUSES_S, SWEEP_INTERVAL_S
 from gateway.cluster.credit.recalls import MIN_INTERVAL_S
-from gateway.domain.balance import DAY_S, Reservation, parse_day
-from gateway.domain.credit import BalanceId
+from gateway.domain.balance import DAY_S, OwnerId, Reservation, parse_day
 from gateway.domain.leased_balance import IDLE_S
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from tests.support.billing_services import NOON, caller_of, capped
 from tests.support.credit_cluster import MemoryNode
 from tests.support.credit_memory import MemoryCredit
 
-KEY: BalanceId = ("key", 7)
-ACCOUNT: BalanceId = ("account", 1)
+KEY: OwnerId = ("key", 7)
+ACCOUNT: OwnerId = ("account", 1)
 TODAY = parse_day(NOON)
 CAPPED = caller_of(key=capped(1_000))
 

@@ -5,14 +5,13 @@ import asyncio
 import pytest
 
 from gateway.cluster.credit.keeper import RECALL_PAUSES_S
-from gateway.domain.balance import parse_day
-from gateway.domain.credit import BalanceId
+from gateway.domain.balance import OwnerId, parse_day
 from gateway.errors import QuotaExceeded
 from tests.support.billing_services import NOON, caller_of, capped
 from tests.support.credit_cluster import MemoryNode
 from tests.support.credit_memory import MemoryCredit
 
-KEY: BalanceId = ("key", 7)
+KEY: OwnerId = ("key", 7)
 TODAY = parse_day(NOON)
 CAPPED = caller_of(key=capped(1_000))
 

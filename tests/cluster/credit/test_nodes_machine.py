@@ -14,16 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gateway.domain.account import Caller
-from gateway.domain.balance import DAY_S, UNLIMITED_QUOTA, QuotaPeriod, Reservation
-from gateway.domain.credit import BalanceId
+from gateway.domain.balance import DAY_S, UNLIMITED_QUOTA, OwnerId, QuotaPeriod, Reservation
 from gateway.errors import GatewayError, StoreUnavailable
 from tests.support.billing_services import ACCOUNT, KEY, capped
 from tests.support.credit_cluster import MemoryNode
 from tests.support.credit_memory import MemoryCredit
 
 NAMES = ("a", "b", "c")
-LIMITS: dict[BalanceId, int] = {("account", 1): 400, ("key", 7): 300, ("key", 8): 150}
-DAILY: tuple[BalanceId, ...] = (("account", 1), ("key", 8))
+LIMITS: dict[OwnerId, int] = {("account", 1): 400, ("key", 7): 300, ("key", 8): 150}
+DAILY: tuple[OwnerId, ...] = (("account", 1), ("key", 8))
 SHARED = attrs.evolve(ACCOUNT, quota=capped(400, "daily"))
 CALLERS = [
     Caller(SHARED, attrs.evolve(KEY, quota=capped(300))),
@@ -42,7 +41,7 @@ class Request:
     task: "asyncio.Task[Reservation]"
 
 
-def _list_balances(caller: Caller) -> tuple[BalanceId, BalanceId]:
+def _list_balances(caller: Caller) -> tuple[OwnerId, OwnerId]:
     return ("account", caller.account.id), ("key", caller.key.id)
 
 
@@ -57,9 +56,9 @@ class CreditMachine(RuleBasedStateMachine):
             self.credit.open(balance, limit, self.nodes[0].balances.today, period)  # type: ignore[arg-type]
         self.callers = list(CALLERS)
         self.ceilings = dict(LIMITS)
-        self.removed: set[BalanceId] = set()
+        self.removed: set[OwnerId] = set()
         self.requests: list[Request] = []
-        self.spent: dict[BalanceId, Counter[int]] = {balance: Counter() for balance in LIMITS}
+        self.spent: dict[OwnerId, Counter[int]] = {balance: Counter() for balance in LIMITS}
 
     @rule(node=NODES, caller=st.integers(0, 2), nanos=st.integers(1, 60))
     def begin(self, node: int, caller: int, nanos: int) -> None:
@@ -132,7 +131,7 @@ class CreditMachine(RuleBasedStateMachine):
             node.now += DAY_S
 
     @rule(balance=st.sampled_from(list(LIMITS)), nanos=st.integers(-100, 200), node=NODES)
-    def credit_some(self, balance: BalanceId, nanos: int, node: int) -> None:
+    def credit_some(self, balance: OwnerId, nanos: int, node: int) -> None:
         self.credit.add_credit(balance, nanos, self.nodes[0].balances.today)
         self.nodes[node].balances.note_credit(*balance, nanos)
         self._set_ceiling(balance)
@@ -142,7 +141,7 @@ class CreditMachine(RuleBasedStateMachine):
         limit=st.one_of(st.integers(0, 500), st.none()),
         period=st.sampled_from(["daily", "monthly", "lifetime"]),
     )
-    def change_limit(self, balance: BalanceId, limit: int | None, period: QuotaPeriod) -> None:
+    def change_limit(self, balance: OwnerId, limit: int | None, period: QuotaPeriod) -> None:
         """The nodes hear of it with the next request."""
         self.credit.change_limit(balance, limit, self.nodes[0].balances.today, period)
         self.removed |= {balance} if limit is None else set()
@@ -164,13 +163,13 @@ class CreditMachine(RuleBasedStateMachine):
             found.authority.fails = fails
             found.keeper.distrust_leases()
 
-    def _set_ceiling(self, balance: BalanceId) -> None:
+    def _set_ceiling(self, balance: OwnerId) -> None:
         """What was granted under a higher limit may still be spent, and what was admitted without one."""
         found = self.credit.balances[balance]
         if found.limit is not None:
             self.ceilings[balance] = max(found.limit + found.credit, found.counted) + self._sum_beside(balance)
 
-    def _sum_beside(self, balance: BalanceId) -> int:
+    def _sum_beside(self, balance: OwnerId) -> int:
         """Return what is in no lease: nodes admitted it without a limit, or will if they have not heard of one."""
         beside = 0
         for node in self.nodes:
@@ -196,8 +195,9 @@ class CreditMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_more_is_spent_than_the_limits_allow(self) -> None:
-        for balance, found in self.credit.balances.items():
-            if found.limit is None:
+        for balance in LIMITS:
+            found = self.credit.balances.get(balance)
+            if found is None or found.limit is None:
                 continue
             beside = self._sum_beside(balance)
             known, limit = found.counted + beside, found.limit + found.credit + beside

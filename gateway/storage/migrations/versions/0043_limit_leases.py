@@ -1,0 +1,14 @@
+"""The functions of credit leases are made anew, for subjects of limits; no table changes."""
+
+revision = "0043"
+down_revision = "0042"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Nothing: see ``storage/postgres/functions.py``."""
+
+
+def downgrade() -> None:
+    """Nothing: an earlier version makes its own functions with its next migration."""

@@ -1,0 +1,148 @@
+"""Several gateways on one PostgreSQL database spend a limit of end users: exactly what it covers for each of them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.billing.limit_spec import LimitSpec
+from gateway.domain.account import Caller
+from gateway.domain.credit import build_limit_id
+from gateway.errors import QuotaExceeded
+from gateway.request_context import RequestContext
+from tests.support.billing_services import capped
+from tests.support.credit_checks import add_caller, audit, spent
+from tests.support.credit_gateway import LeasedGateway
+from tests.support.credit_store import CreditStore, open_credit_store
+from tests.support.gateway_process import eventually
+from tests.support.postgres import SharedPostgres
+
+EACH_USER = LimitSpec("each user", of="user", usd=Decimal(0), window="day")
+_LIMIT_AUDIT = """
+SELECT b.owner_id, b.leased, b.reserved, coalesce(sum(l.granted), 0) AS granted,
+  coalesce(sum(greatest(l.granted - l.posted, 0)), 0) AS outstanding
+FROM credit_balances b LEFT JOIN credit_leases l USING (owner, owner_id) WHERE b.owner = 2 GROUP BY 1, 2, 3
+"""
+
+
+@pytest.fixture
+async def store(shared_postgres: SharedPostgres) -> AsyncIterator[CreditStore]:
+    async with open_credit_store(shared_postgres) as opened:
+        yield opened
+
+
+def build_spec(cap_nanos: int, window: str = "day") -> LimitSpec:
+    return attrs.evolve(EACH_USER, usd=Decimal(cap_nanos) / 10**9, window=window)
+
+
+async def start_gateways(store: CreditStore, path: Path, number: int, *specs: LimitSpec) -> list[LeasedGateway]:
+    gateways = [LeasedGateway(store.url, f"n{index}", path, number) for index in range(number)]
+    for gateway in gateways:
+        gateway.limits.replace(specs)
+        await gateway.start()
+    return gateways
+
+
+async def admit_all(
+    gateways: Sequence[LeasedGateway], caller: Caller, users: Sequence[str], number: int
+) -> tuple[list[tuple[LeasedGateway, RequestContext]], list[QuotaExceeded]]:
+    """Let ``number`` callers ask at once for 100 nano-USD, each for one of ``users``, in turn at each gateway."""
+    asked_gateways = [gateways[index % len(gateways)] for index in range(number)]
+    results = await asyncio.gather(
+        *[
+            gateway.admit(caller, 100, user=users[index // len(gateways) % len(users)])
+            for index, gateway in enumerate(asked_gateways)
+        ],
+        return_exceptions=True,
+    )
+    pairs = list(zip(asked_gateways, results, strict=True))
+    admitted = [(gateway, result) for gateway, result in pairs if isinstance(result, RequestContext)]
+    refused = [result for result in results if isinstance(result, QuotaExceeded)]
+    assert len(admitted) + len(refused) == number, results
+    return admitted, refused
+
+
+async def list_spent(store: CreditStore) -> dict[str, int]:
+    rows = await store.connection.fetch("SELECT subject, sum(spent_nanos)::bigint FROM limit_counters GROUP BY 1")
+    return {subject.partition(":")[2]: nanos for subject, nanos in rows}
+
+
+async def count_leases(store: CreditStore) -> int:
+    return int(await store.connection.fetchval("SELECT count(*) FROM credit_leases WHERE owner = 2"))
+
+
+async def audit_limits(store: CreditStore, cap_nanos: int) -> None:
+    """No subject has spent and set aside more than the cap, and what is set aside is the sum of the leases."""
+    await audit(store)
+    for row in await store.connection.fetch(_LIMIT_AUDIT):
+        assert row["leased"] == row["granted"], dict(row)
+        assert row["outstanding"] + row["reserved"] <= cap_nanos, dict(row)
+    assert max((await list_spent(store)).values(), default=0) <= cap_nanos
+
+
+@pytest.mark.parametrize("window", ["day", "lifetime", "rolling:1h"])
+@pytest.mark.parametrize("scene", [(4, 1, 37), (2, 1, 1), (4, 5, 7)])
+async def test_of_callers_at_all_nodes_exactly_as_many_are_admitted_as_the_limit_of_each_user_covers(
+    store: CreditStore, tmp_path: Path, window: str, scene: tuple[int, int, int]
+) -> None:
+    nodes, users, covered = scene
+    gateways = await start_gateways(store, tmp_path, nodes, build_spec(covered * 100 + 99, window))
+    caller = await add_caller(gateways[0], capped(10**6), capped(10**6))
+    names = [f"u-{number}" for number in range(users)]
+    admitted, refused = await admit_all(gateways, caller, names, 400)
+    assert Counter(ctx.attribution.end_user for _, ctx in admitted) == dict.fromkeys(names, covered)
+    assert {error.status for error in refused} == {403 if window == "lifetime" else 429}
+    assert all("limit 'each user' of the user 'u-" in error.message for error in refused)
+    await audit_limits(store, covered * 100 + 99)
+    for gateway, ctx in admitted:
+        gateway.settle(ctx, 100)
+    for gateway in gateways:
+        await gateway.stop()
+    assert await list_spent(store) == dict.fromkeys(names, covered * 100)
+    assert await spent(store) == users * covered * 100
+    assert await count_leases(store) == 0
+
+
+async def test_a_refusal_tells_what_a_single_process_tells(store: CreditStore, tmp_path: Path) -> None:
+    first, second = await start_gateways(store, tmp_path, 2, build_spec(250))
+    caller = await add_caller(first, capped(10**6), capped(10**6))
+    for gateway in (first, second):
+        gateway.settle(await gateway.admit(caller, 100, user="u-1"), 100)
+        await gateway.flusher.store_waiting()
+    with pytest.raises(QuotaExceeded) as caught:
+        await second.admit(caller, 100, user="u-1")
+    assert caught.value.message == (
+        "The limit 'each user' of the user 'u-1' ($0.00000025 per day) does not cover this request: it may cost up to "
+        "$0.0000001, and $0.00000005 is left; $0.0000002 is spent, and it resets at 2027-05-16T00:00:00Z"
+    )
+    assert caught.value.status == 429
+    assert caught.value.room_nanos == 50
+    for gateway in (first, second):
+        await gateway.stop()
+
+
+async def test_idle_credit_of_a_user_is_given_back_and_recalled(store: CreditStore, tmp_path: Path) -> None:
+    first, second = await start_gateways(store, tmp_path, 2, build_spec(1_000))
+    caller = await add_caller(first, capped(10**6), capped(10**6))
+    ctx = await first.admit(caller, 100, user="u-1")
+    balance = first.credit.keeper.find(build_limit_id("each user|user|day|UTC", f"{caller.account.id}:u-1"))
+    assert balance is not None
+    assert balance.granted_nanos > 100
+    admitted, _ = await admit_all([second], caller, ["u-1"], 20)
+    assert len(admitted) == 9  # the first node has given back what it had beyond its request
+    first.settle(ctx, 100)
+    for _, other in admitted:
+        second.settle(other, 50)
+
+    async def is_given_back() -> bool:
+        return await count_leases(store) == 0
+
+    await eventually(is_given_back, 30)
+    await audit_limits(store, 1_000)
+    for gateway in (first, second):
+        await gateway.stop()
+    assert await list_spent(store) == {"u-1": 100 + 9 * 50}
