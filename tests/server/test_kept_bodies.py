@@ -170,6 +170,21 @@ async def test_deleted_bodies_are_gone(gateway_with: StartGateway) -> None:
         assert actions[1][1]["request"] == second
 
 
+async def test_bodies_of_a_deleted_account_are_gone(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        office = AdminApi(gateway)
+        await office("POST", "/accounts", {"name": "guests"}, 201)
+        key = await office("POST", "/keys", {"name": "guest", "account": "guests"}, 201)
+        gone = await ask(gateway, say("words of a guest"), authorization=f"Bearer {key['secret']}")
+        kept = await ask(gateway)
+        await show(gateway, gone)
+        await office("DELETE", "/accounts/guests")
+        await show(gateway, gone, 404)
+        await show(gateway, kept)
+        assert (await office("GET", "/bodies"))["requests"] == 1
+
+
 async def test_a_switch_takes_effect_at_once(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream(*[[answer(COMPLETION)]] * 3) as up:
         gateway = await gateway_with({"channel": [channel(up.base_url)]})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 from cryptography.exceptions import InvalidTag
+from sqlalchemy import delete, insert
 
 from gateway.domain.keep_rule import BodyBounds
 from gateway.domain.kept_body import BodyOwner, BodyPart
@@ -16,6 +17,7 @@ from gateway.storage.bodies.framing import HEAD_BYTES
 from gateway.storage.bodies.index import BodyIndex
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.schema import accounts
 
 MASTER = SecretBox(bytes(range(32)))
 BOUNDS = BodyBounds(max_bytes=10**9, keep_ms=7 * 86_400_000, max_body_bytes=256 * 1024)
@@ -47,6 +49,14 @@ def open_bodies(
         clock=clock or Clock(),
         max_segment_bytes=max_segment_bytes,
     )
+
+
+async def add_accounts(database: Database, *account_ids: int) -> None:
+    """The accounts that pay for the requests: bodies of accounts that do not exist are erased."""
+    fields = {"status": "active", "quota_period": "none", "groups": [], "declared": False, "created_ms": 0}
+    for account_id in account_ids:
+        await database.change(delete(accounts).where(accounts.c.id == account_id))
+        await database.change(insert(accounts).values(id=account_id, name=f"payer-{account_id}", **fields))
 
 
 def make_owner(number: int, account_id: int = 1, key_id: int = 1, end_user: str = "", session: str = "") -> BodyOwner:

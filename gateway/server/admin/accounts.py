@@ -4,16 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import attrs
+import structlog
 
 from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.domain.account import Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.domain.loop_rule import LoopRule
+from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.server.admin.answer import DeletedInForce, InForceField
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_key_id, read_change, read_fields
 from gateway.server.openapi import schema as s
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 @frozen(kw_only=True)
@@ -145,9 +149,14 @@ async def edit_account(request: AdminRequest) -> AccountView:
 
 @admin_operation(query=(CONFIRM_QUERY,), change=True)
 async def delete_account(request: AdminRequest) -> DeletedInForce:
-    """Delete an account and its keys."""
-    name, confirm = request.match_info["name"], request.query.get("confirm")
-    await request.services.auth.accounts.delete_account(name, request.actor, confirm=confirm)
+    """Delete an account, its keys and its kept bodies."""
+    services, name, confirm = request.services, request.match_info["name"], request.query.get("confirm")
+    await services.auth.accounts.delete_account(name, request.actor, confirm=confirm)
+    if services.open_bodies.instance is not None:
+        try:
+            await services.open_bodies().sweep()
+        except (OSError, StoreUnavailable) as error:  # the account is deleted: a later sweep erases its bodies
+            log.warning("bodies_not_erased", account=name, error=str(error))
     return DeletedInForce(name)
 
 

@@ -178,15 +178,15 @@ class BodyStore:
         await self._write_waiting()
         async with self._lock:
             account_id = body_filter.account_id
+            requests = await self._index.mark_deleted(body_filter)  # first: what fails or ends here goes on in a sweep
             if account_id is not None and body_filter == BodyFilter(account_id=account_id):
                 await self._in_thread(self._data_keys.destroy, account_id)
-            requests = await self._index.mark_deleted(body_filter)
             await self._erase_deleted()
             await self._remove_unused()
             return DeletedBodies(requests, await self._index.count_pending())
 
     async def sweep(self) -> None:
-        """Remove expired bodies, those that were deleted on another node, and the oldest beyond the bound of bytes.
+        """Remove expired bodies, those deleted on another node or with their account, and the oldest beyond the bound.
 
         Raises ``StoreUnavailable``, ``OSError``.
         """
@@ -198,6 +198,7 @@ class BodyStore:
                 return
             await self._open()
             await self._store_rows()  # a segment whose rows are not stored would look unused
+            await self._index.mark_ownerless()  # also those of requests that ran when their account was deleted
             await self._erase_deleted()
             removed = await self._index.remove_expired(self._now_ms())
             await self._remove_unused()

@@ -11,6 +11,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bodies.segments import Location
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
+from gateway.storage.schema import accounts
 from gateway.storage.schema_bodies import bodies
 
 ERASED_PER_STEP = 500
@@ -73,6 +74,11 @@ class BodyIndex:
     async def mark_deleted(self, body_filter: BodyFilter) -> int:
         """Hide the bodies of matching requests from now on, on every node; return the number of requests."""
         statement = update(bodies).where(*_build_conditions(body_filter), _columns.expires_ms > 0)
+        return await self._database.change(statement.values(expires_ms=0))
+
+    async def mark_ownerless(self) -> int:
+        """Hide the bodies of deleted accounts from now on, on every node; return the number of requests."""
+        statement = update(bodies).where(_columns.account_id.not_in(select(accounts.c.id)), _columns.expires_ms > 0)
         return await self._database.change(statement.values(expires_ms=0))
 
     async def list_deleted(self) -> list[tuple[str, Location | None]]:

@@ -6,13 +6,24 @@ from pathlib import Path
 
 import attrs
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 
 from gateway.domain.kept_body import BodyFilter, BodyPart, DeletedBodies
-from gateway.storage.bodies.body_store import BodiesUnreadable, BodyStore
+from gateway.storage.bodies.body_store import KEYS_FOLDER, BodiesUnreadable, BodyStore
+from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.database import Database
+from gateway.storage.schema import accounts
 from gateway.storage.schema_bodies import bodies
-from tests.support.body_stores import BOUNDS, Clock, find_marker, keep, make_owner, make_parts, open_bodies
+from tests.support.body_stores import (
+    BOUNDS,
+    Clock,
+    add_accounts,
+    find_marker,
+    keep,
+    make_owner,
+    make_parts,
+    open_bodies,
+)
 from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.gateway_process import eventually
 
@@ -23,6 +34,11 @@ DAY_S = 86_400
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "bodies"
+
+
+@pytest.fixture(autouse=True)
+async def payers(database: Database) -> None:
+    await add_accounts(database, 1, 2, 3)
 
 
 async def read_texts(store: BodyStore, numbers: Sequence[int]) -> list[str | None]:
@@ -137,6 +153,44 @@ async def test_a_deletion_that_was_interrupted_goes_on(database: Database, folde
     assert find_marker(folder, MARKER.encode(), folder / "keys") == []
     assert await read_texts(again, [2]) == ["stays"]
     await again.close()
+
+
+async def test_a_sweep_erases_what_was_kept_of_deleted_accounts(database: Database, folder: Path) -> None:
+    """Also of a request that ran while its account was deleted, and that was kept afterwards."""
+    store = open_bodies(database, folder)
+    keep(store, make_owner(1), MARKER)
+    keep(store, make_owner(2, account_id=2), "stays")
+    await store.write_waiting()
+    await database.change(delete(accounts).where(accounts.c.id == 1))
+    await store.sweep()
+    assert await read_texts(store, [1, 2]) == [None, "stays"]
+    keep(store, make_owner(3), MARKER)
+    await store.write_waiting()
+    await store.sweep()
+    assert await read_texts(store, [3, 2]) == [None, "stays"]
+    await store.close()
+    assert find_marker(folder.parent, MARKER.encode()) == []
+    assert not (folder / KEYS_FOLDER / "1.key").exists()
+
+
+async def test_a_deletion_goes_on_after_a_data_key_that_could_not_be_destroyed(
+    database: Database, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_bodies(database, folder)
+    keep(store, make_owner(1), MARKER)
+
+    def fail(keys: DataKeys, account_id: int) -> bool:
+        raise OSError(f"no key of {account_id}: {keys}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataKeys, "destroy", fail)
+        with pytest.raises(OSError, match="no key of 1"):
+            await store.delete(BodyFilter(account_id=1))
+    assert await read_texts(store, [1]) == [None]
+    await store.sweep()
+    await store.close()
+    assert find_marker(folder.parent, MARKER.encode()) == []
+    assert not (folder / KEYS_FOLDER / "1.key").exists()
 
 
 async def test_another_node_deletes_its_own(database: Database, tmp_path: Path) -> None:
