@@ -13,8 +13,8 @@ TIMEOUT_S = 30.0
 _SUCCESS_KINDS = frozenset({"channel_recovered", "store_recovered", "test"})
 _WARNING_KINDS = frozenset(
     {
-        "budget_80", "budget_burning", "certificate_expiring", "key_expiring", "limit_soft", "model_unpriced",
-        "spending_anomaly",
+        "bodies_not_kept", "budget_80", "budget_burning", "certificate_expiring", "key_expiring", "limit_soft",
+        "model_unpriced", "spending_anomaly",
     }
 )  # fmt: skip
 

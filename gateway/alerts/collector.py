@@ -9,6 +9,7 @@ import attrs
 
 from gateway.alerts.conditions import (
     check_certificate,
+    find_bodies_problem,
     find_budgets,
     find_channels,
     find_expiring_keys,
@@ -42,6 +43,7 @@ class AlertConditions:
     Attributes:
         list_unpriced_models: returns the models without a price that were recently requested.
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
+        read_bodies_problem: returns why bodies of requests cannot be kept at the moment; empty if they can.
         read_replaced: returns the last replacement of the store; None for a single gateway.
         spending: compares the hourly sums with quotas and with earlier days.
         limits: compares what subjects of limits have spent with the limits.
@@ -57,6 +59,7 @@ class AlertConditions:
     clock: Callable[[], float]
     spending: SpendingWatch
     limits: LimitWatch
+    read_bodies_problem: Callable[[], str]
     read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
     leads: Callable[[], bool] = lambda: True
     _last_replacement: ReplacedStore = attrs.Factory(ReplacedStore)
@@ -69,7 +72,8 @@ class AlertConditions:
         now_s = self.clock()
         problem = await self._find_store_problem()
         certificate = None if self.certificate is None else self.certificate.current
-        own_conditions = (*find_store_problem(problem), *check_certificate(certificate, now_s))
+        bodies_conditions = find_bodies_problem(self.read_bodies_problem())
+        own_conditions = (*find_store_problem(problem), *check_certificate(certificate, now_s), *bodies_conditions)
         if not self.leads():
             return Findings(own_conditions, well=frozenset() if problem else frozenset({_STORE_SUBJECT}), own=True)
         if problem is None:

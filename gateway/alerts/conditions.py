@@ -133,6 +133,17 @@ def find_store_problem(problem: str | None) -> Iterator[Condition]:
         )
 
 
+def find_bodies_problem(problem: str) -> Iterator[Condition]:
+    """Yield the condition that bodies of requests cannot be kept. ``problem`` is the reason; empty if they can."""
+    if problem:
+        yield Condition(
+            "bodies_not_kept",
+            "",
+            f"Bodies of requests cannot be kept: {_end_sentence(problem)} Requests go on without. Check the disk of "
+            "the data folder, and run: gateway bodies status",
+        )
+
+
 def find_store_replacement(replacement: ReplacedStore, now_s: float) -> Iterator[Condition]:
     """Yield the condition that another server replaced the store within the last day."""
     if not replacement.found_ms or now_s - replacement.found_ms / 1000 > _DAY_S:

@@ -19,6 +19,7 @@ AlertKind = Literal[
     "store_not_writable",
     "store_recovered",
     "store_replaced",
+    "bodies_not_kept",
     "certificate_expiring",
     "key_expiring",
     "key_expired",
@@ -30,7 +31,7 @@ RECOVERIES: Mapping[AlertKind, AlertKind] = {
     "store_not_writable": "store_recovered",
 }
 """The alerts to send when a condition ends. The end of any other condition is not reported."""
-PROCESS_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring"})
+PROCESS_KINDS: frozenset[AlertKind] = frozenset({"store_not_writable", "certificate_expiring", "bodies_not_kept"})
 """The kinds that each cluster node reports about itself. The leader reports all others, so each is sent once."""
 REPEAT_AFTER_S = 3_600.0
 """A condition that ends and returns within this time is not sent again."""

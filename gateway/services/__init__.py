@@ -216,11 +216,11 @@ def _open_operations(
             base,
             jobs,
             stack,
-            accounting=billing.accounting,
+            billing=billing,
             load_balancer=routing.load_balancer,
             accounts=auth.accounts,
             metrics=metrics,
-            limits=billing.limits,
+            read_bodies_problem=lambda: "" if bodies.instance is None else bodies.instance.problem,
         )
     return _OperationServices(admin, sign_in, metrics, alerts, bodies)
 

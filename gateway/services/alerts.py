@@ -13,8 +13,6 @@ from gateway.alerts.watcher import AlertWatcher
 from gateway.alerts.webhook import AlertSender
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner
-from gateway.billing.accounting import AccountingService
-from gateway.billing.live_limits import LiveLimits
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.extras import describe_missing_extra
 from gateway.config.loader import ConfigError
@@ -22,6 +20,7 @@ from gateway.config.schema import BillingSection
 from gateway.domain.alert import REPEAT_AFTER_S
 from gateway.observability.request_metrics import RequestMetrics
 from gateway.routing.load_balancer import LoadBalancer
+from gateway.server.context import BillingServices
 from gateway.services.base import BaseServices
 from gateway.storage.alerts import AlertRepository
 from gateway.storage.limit_counters import LimitCounters
@@ -34,11 +33,11 @@ def open_alerts(
     jobs: JobRunner,
     stack: AsyncExitStack,
     *,
-    accounting: AccountingService,
     load_balancer: LoadBalancer,
     accounts: AccountService,
     metrics: RequestMetrics,
-    limits: LiveLimits,
+    billing: BillingServices,
+    read_bodies_problem: Callable[[], str],
 ) -> AlertWatcher:
     """Open the alert targets and start watching the conditions. Raises ``ConfigError``."""
     options, storage, clock = base.options, base.storage, base.options.clock
@@ -50,7 +49,7 @@ def open_alerts(
     ]
 
     conditions = AlertConditions(
-        accounting=accounting,
+        accounting=billing.accounting,
         load_balancer=load_balancer,
         accounts=accounts,
         certificate=options.certificate,
@@ -58,7 +57,8 @@ def open_alerts(
         check_store=storage.check_writable,
         clock=clock,
         spending=SpendingWatch(TrafficRepository(storage.database), lambda: _find_settings(base), clock),
-        limits=LimitWatch(limits, LimitCounters(storage.database), lambda: _find_settings(base), clock),
+        limits=LimitWatch(billing.limits, LimitCounters(storage.database), lambda: _find_settings(base), clock),
+        read_bodies_problem=read_bodies_problem,
         read_replaced=None if storage.node is None else LostChangeRepository(storage.database).read,
         leads=storage.deployment.leads,
     )

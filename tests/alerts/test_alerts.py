@@ -173,6 +173,26 @@ async def test_a_store_that_cannot_be_written_is_told_and_that_it_can_again(
         await look(gateway, receiver, ["store_recovered"])
 
 
+async def test_bodies_that_cannot_be_kept_are_told_once(gateway_with: StartGateway) -> None:
+    async with receiving() as receiver, ScriptedUpstream(*[[answer(COMPLETION)]] * 3) as up:
+        requests = {"keep_bodies": "all"}
+        gateway = await gateway_with(declare(receiver, channel=[channel(up.base_url)], requests=requests))
+        await look(gateway, receiver, [])
+        folder, store = gateway.folder.path / "bodies", gateway.app[SERVICES].open_bodies()
+        folder.write_text("not a folder")
+        assert await ask(gateway) == 200
+        await store.write_waiting()
+        await look(gateway, receiver, ["bodies_not_kept"])
+        assert "gateway bodies status" in reported(receiver, "bodies_not_kept")["message"]
+        assert await ask(gateway) == 200
+        await store.write_waiting()
+        await look(gateway, receiver, [])
+        folder.unlink()
+        assert await ask(gateway) == 200
+        await store.write_waiting()
+        assert not store.problem
+
+
 async def test_an_api_key_and_a_certificate_that_expire_are_told(gateway_with: StartGateway, tmp_path: Path) -> None:
     def at(days: float) -> datetime:
         return datetime.now(UTC) + timedelta(days=days)
