@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from gateway.cli import output
-from gateway.cli.admin_client import CliContext, call, run
+from gateway.cli.admin_client import call, run
 from gateway.cli.billing import add_credit_commands
+from gateway.cli.context import CliContext
 from gateway.cli.new_key import create_key
 from gateway.cli.objects import call_object, edit_object
 from gateway.cli.options import Command, ListByDefault, client_command

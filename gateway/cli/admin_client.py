@@ -9,7 +9,6 @@ locks the data folder like any gateway.
 import asyncio
 import logging
 import re
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -21,17 +20,14 @@ import attrs
 import click
 import orjson
 
-from gateway.frozen import frozen
+from gateway.cli.context import TOKEN_VARIABLE, CliContext, CliError, Json, StartupError, load_file_config, open_folder
 from gateway.storage.data_folder import DataFolder, DataFolderDamaged, DataFolderLocked, find_holder, is_used
 
 if TYPE_CHECKING:
     import aiohttp
     from yarl import URL
 
-    from gateway.config.merge import FileConfig
-
 T = TypeVar("T")
-Json = dict[str, Any]
 
 SYNC_WAIT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
@@ -42,44 +38,6 @@ TEST_TIMEOUT_S = 300.0
 FOLLOW_INTERVAL_S = 0.5
 _POLL_INTERVAL_S = 0.05
 _REQUEST_ID_PATTERN = re.compile(r" \(request id: \w+\)$")
-
-
-class CliError(click.ClickException):
-    """An error message for the operator, without a traceback; the command exits with 1."""
-
-    def show(self, file: Any = None) -> None:
-        click.echo(self.message, file=file or sys.stderr)
-
-
-class StartupError(CliError):
-    """A problem that prevents a gateway from starting; the command exits with 2."""
-
-    exit_code = 2
-
-
-URL_VARIABLE, TOKEN_VARIABLE = "GATEWAY_URL", "GATEWAY_ADMIN_TOKEN"
-
-
-@frozen
-class CliContext:
-    """The gateway that a command calls, and the format of its output.
-
-    Attributes:
-        config: the configuration file, if any. Like ``environ`` and ``discover``, used only if no gateway is running.
-        url: the URL of the gateway to call; None: the gateway that runs with the data folder.
-        scratch: whether the data folder is temporary.
-        busy_wait_s: how long to wait for a process that holds the folder without announcing an address: it is starting,
-            or it is another short command.
-    """
-
-    data: Path
-    config: Path | None
-    environ: Mapping[str, str]
-    discover: bool = True
-    as_json: bool = False
-    url: str | None = None
-    scratch: bool = False
-    busy_wait_s: float = 5.0
 
 
 class AdminClient:
@@ -332,14 +290,6 @@ def find_running_process(data: Path) -> Json | None:
         raise StartupError(f"The data folder {data} cannot be read: {error.strerror}") from None
 
 
-def open_folder(data: Path) -> DataFolder:
-    """Open and lock the data folder. Raises ``CliError``, or ``DataFolderLocked``."""
-    try:
-        return DataFolder(data)
-    except OSError as error:
-        raise StartupError(f"The data folder {data} cannot be used: {error.strerror}") from None
-
-
 def _find_token(context: CliContext) -> str:
     if not (context.url or "").startswith(("http://", "https://")):
         raise CliError(f"--url must begin with http:// or https://, not {context.url!r}")
@@ -383,13 +333,3 @@ async def _serve_here(context: CliContext, folder: DataFolder) -> AsyncIterator[
             raise StartupError(str(error)) from None
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-
-
-def load_file_config(path: Path | None, environ: Mapping[str, str]) -> "FileConfig":
-    """Read the configuration. Raises ``CliError`` with all problems, one per line."""
-    from gateway.config.loader import ConfigError, read_declared_config
-
-    try:
-        return read_declared_config(path, environ)
-    except ConfigError as error:
-        raise StartupError(str(error)) from None

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, Json, call, is_running
+from gateway.cli.admin_client import call, is_running
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.options import ListByDefault, exit_unless, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, Json, run
+from gateway.cli.admin_client import run
+from gateway.cli.context import CliContext, Json
 from gateway.cli.options import client_command, limit_option
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, Json, load_file_config, open_folder
+from gateway.cli.context import CliContext, CliError, Json, load_file_config, open_folder
 from gateway.cli.options import config_option, data_option, find_config, local_command
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.text import format_bytes

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, run
+from gateway.cli.admin_client import run
+from gateway.cli.context import CliContext
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_fields

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, run
+from gateway.cli.admin_client import AdminClient, run
+from gateway.cli.context import CliContext, Json
 from gateway.cli.objects import call_object, resolve_key_id
 from gateway.cli.options import Amount, Command, Day, client_command, limit_option
 from gateway.cli.output import print_answer

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, call, run
+from gateway.cli.admin_client import AdminClient, call, run
+from gateway.cli.context import CliContext, Json
 from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import client_command, confirm
 from gateway.cli.output import print_answer, print_fields

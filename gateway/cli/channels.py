@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 from gateway.cli import output_channels
-from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, CliContext, Json, run, run_with_channels
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, run, run_with_channels
+from gateway.cli.context import CliContext, Json
 from gateway.cli.objects import edit_object, get_with_models, resolve_key_id
 from gateway.cli.options import ListByDefault, channel_command, exit_unless
 from gateway.cli.output import print_answer

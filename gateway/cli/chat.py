@@ -11,16 +11,8 @@ from datetime import UTC, datetime
 import click
 import orjson
 
-from gateway.cli.admin_client import (
-    AdminClient,
-    CliContext,
-    CliError,
-    Json,
-    call,
-    find_running_process,
-    require_running,
-    run,
-)
+from gateway.cli.admin_client import AdminClient, call, find_running_process, require_running, run
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.new_key import create_key
 from gateway.cli.options import channel_command, running_command
 from gateway.cli.output import print_answer

@@ -7,6 +7,7 @@ import functools
 import click
 
 from gateway.cli import admin_client
+from gateway.cli.context import CliContext, CliError, Json, load_file_config
 from gateway.cli.options import channel_command, exit_unless, running_command
 from gateway.cli.output import list_unpriced_models, print_answer, print_reload
 from gateway.cli.output_channels import print_report
@@ -14,7 +15,7 @@ from gateway.cli.output_channels import print_report
 
 @click.command(short_help="Reload the configuration file.")
 @running_command
-def reload(context: admin_client.CliContext) -> None:
+def reload(context: CliContext) -> None:
     """Reload the configuration file of the running gateway, and print what changed.
 
     If the file has a problem, nothing is applied and the command exits with 1. Running requests are not affected.
@@ -33,7 +34,7 @@ def reload(context: admin_client.CliContext) -> None:
 
 @click.command(short_help="Check the configuration and test all channels.")
 @channel_command
-def check(context: admin_client.CliContext) -> None:
+def check(context: CliContext) -> None:
     """Check the configuration and test all active channels. Exits with 1 if there is a problem.
 
     Warns of settings with a former name, of models without a price, of routes that hide a model or have a step without
@@ -50,12 +51,12 @@ def check(context: admin_client.CliContext) -> None:
     from gateway.config.extras import list_missing_extras
 
     try:
-        file_config = admin_client.load_file_config(context.config, context.environ)
+        file_config = load_file_config(context.config, context.environ)
         problems, renamed = list_missing_extras(file_config.config), file_config.warnings
-    except admin_client.CliError as error:
+    except CliError as error:
         problems, renamed = error.message.splitlines(), ()
     if problems:
-        report: admin_client.Json = {"ok": False, "problems": problems, "channels": [], "unpriced": [], "warnings": []}
+        report: Json = {"ok": False, "problems": problems, "channels": [], "unpriced": [], "warnings": []}
     else:
         report = {"ok": True, "problems": [], **admin_client.run_without_trace(context, _test)}
         report["warnings"] = [*renamed, *report["warnings"]]
@@ -64,7 +65,7 @@ def check(context: admin_client.CliContext) -> None:
     exit_unless(report["ok"])
 
 
-async def _test(admin: admin_client.AdminClient) -> admin_client.Json:
+async def _test(admin: admin_client.AdminClient) -> Json:
     """Test all active channels; return the results, the models without a price, and warnings about routes."""
     from gateway.config.loader import read_shipped_prices
     from gateway.routing.route_warnings import list_map_warnings

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import attrs
 import click
 
-from gateway.cli.admin_client import CliContext, Json
+from gateway.cli.context import CliContext, Json
 from gateway.cli.options import exit_unless, local_command
 from gateway.cli.output import print_answer
 from gateway.cli.text import clean

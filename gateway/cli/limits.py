@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run
+from gateway.cli.admin_client import AdminClient, call, run
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.objects import print_edit
 from gateway.cli.options import Amount, Command, ListByDefault, NumberOrNone, client_command, confirm
 from gateway.cli.output import print_answer, print_fields

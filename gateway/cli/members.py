@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, load_file_config, run
+from gateway.cli.admin_client import AdminClient, run
+from gateway.cli.context import CliContext, Json, load_file_config
 from gateway.cli.objects import call_object, find_id, find_member, print_edit
 from gateway.cli.options import ListByDefault, client_command, confirm
 from gateway.cli.output import print_answer

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, Json
+from gateway.cli.context import CliContext, Json
 from gateway.cli.objects import get_with_models
 from gateway.cli.options import ListByDefault, channel_command
 from gateway.cli.output import print_answer, print_models

@@ -2,7 +2,8 @@
 
 import itertools
 
-from gateway.cli.admin_client import AdminClient, CliError, Json
+from gateway.cli.admin_client import AdminClient
+from gateway.cli.context import CliError, Json
 
 
 async def create_key(admin: AdminClient, account: str | None, fields: Json) -> Json:

@@ -6,8 +6,9 @@ from typing import Literal
 
 import click
 
-from gateway.cli.admin_client import CliContext, Json, call
+from gateway.cli.admin_client import call
 from gateway.cli.audit_log import format_detail
+from gateway.cli.context import CliContext, Json
 from gateway.cli.options import ListByDefault, running_command
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table

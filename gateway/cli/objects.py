@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, CliContext, CliError, Json, run, run_with_channels
+from gateway.cli.admin_client import ANSWER_TIMEOUT_S, AdminClient, run, run_with_channels
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.output import print_answer
 from gateway.cli.text import clean, format_change
 

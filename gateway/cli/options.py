@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import TOKEN_VARIABLE, URL_VARIABLE, CliContext
+from gateway.cli.context import TOKEN_VARIABLE, URL_VARIABLE, CliContext
 from gateway.cli.times import parse_day
 from gateway.cli.verbs import find_verb, replace_command
 

@@ -10,7 +10,7 @@ from gateway.cli.table import Column, print_table
 from gateway.cli.text import Json, clean, format_limits, format_quota, format_usd, format_value
 
 if TYPE_CHECKING:
-    from gateway.cli.admin_client import CliContext
+    from gateway.cli.context import CliContext
 
 _MAX_SHOWN_MODELS = 5
 _MONEY_COLUMNS = (

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import FOLLOW_INTERVAL_S, AdminClient, CliContext, Json, call, require_running, run
+from gateway.cli.admin_client import FOLLOW_INTERVAL_S, AdminClient, call, require_running, run
+from gateway.cli.context import CliContext, Json
 from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import Json
+from gateway.cli.context import Json
 from gateway.cli.options import NO_LIMIT, Command, NumberOrNone
 from gateway.cli.times import parse_future
 

@@ -9,16 +9,8 @@ from typing import Any
 import click
 
 from gateway.cli import output_routes
-from gateway.cli.admin_client import (
-    PROVIDER_TIMEOUT_S,
-    AdminClient,
-    CliContext,
-    CliError,
-    Json,
-    call,
-    run,
-    run_with_channels,
-)
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, AdminClient, call, run, run_with_channels
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.objects import get_with_models, print_edit
 from gateway.cli.options import (
     Command,

@@ -3,7 +3,7 @@
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, load_file_config
+from gateway.cli.context import CliContext, CliError, load_file_config
 from gateway.cli.options import local_command
 from gateway.cli.output import print_answer
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from gateway.cli.admin_client import Json, StartupError, load_file_config, open_folder
+from gateway.cli.context import Json, StartupError, load_file_config, open_folder
 from gateway.cli.options import config_option, data_option, find_config, may_discover
 from gateway.cli.startup_message import print_startup_message
 from gateway.storage.data_folder import DATABASE, SECRETS, DataFolder, DataFolderDamaged, DataFolderLocked

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, run
+from gateway.cli.admin_client import AdminClient, run
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import ListByDefault, client_command, confirm, limit_option
 from gateway.cli.output import print_answer, print_fields

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli.admin_client import AdminClient, CliContext, CliError, Json, call, run
+from gateway.cli.admin_client import AdminClient, call, run
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.objects import print_edit
 from gateway.cli.options import Amount, Command, ListByDefault, client_command
 from gateway.cli.output import print_answer

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from gateway.cli.admin_client import CliContext, CliError, Json, call, is_running
+from gateway.cli.admin_client import call, is_running
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, exit_unless, running_command
 from gateway.cli.output import print_answer, print_fields

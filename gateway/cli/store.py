@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
-from gateway.cli.admin_client import CliError, Json
+from gateway.cli.context import CliError, Json
 from gateway.cli.options import GlobalOptions
 from gateway.cli.output import print_json
 from gateway.cli.table import Column, print_table

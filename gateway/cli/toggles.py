@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import click
 
-from gateway.cli.admin_client import PROVIDER_TIMEOUT_S, CliContext, CliError
+from gateway.cli.admin_client import PROVIDER_TIMEOUT_S
+from gateway.cli.context import CliContext, CliError
 from gateway.cli.objects import call_object
 from gateway.cli.options import Command, client_command, confirm, require_terminal
 from gateway.cli.output import print_answer

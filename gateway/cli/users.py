@@ -3,7 +3,8 @@
 
 import click
 
-from gateway.cli.admin_client import AdminClient, CliContext, Json, run
+from gateway.cli.admin_client import AdminClient, run
+from gateway.cli.context import CliContext, Json
 from gateway.cli.options import client_command, confirm
 from gateway.cli.output import print_answer
 

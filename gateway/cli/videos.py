@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from gateway.cli import admin_client
+from gateway.cli.context import CliContext, CliError, Json
 from gateway.cli.objects import call_object
 from gateway.cli.options import ListByDefault, client_command, limit_option, running_command
 from gateway.cli.output import print_answer
@@ -43,7 +44,7 @@ def videos() -> None:
 @click.option("--live", is_flag=True, help="Only jobs in progress.")
 @click.option("--follow", "-f", is_flag=True, help="Watch jobs in progress, and new ones, until Ctrl-C.")
 @client_command
-def list_videos(context: admin_client.CliContext, *, follow: bool, live: bool, **query: Any) -> None:
+def list_videos(context: CliContext, *, follow: bool, live: bool, **query: Any) -> None:
     """List the last video jobs, newest last. HELD is reserved until the job ends; COST is its final cost."""
     if follow:
         if query["status"]:
@@ -58,7 +59,7 @@ def list_videos(context: admin_client.CliContext, *, follow: bool, live: bool, *
 @videos.command("show")
 @click.argument("video_id", metavar="ID")
 @client_command
-def show_video(context: admin_client.CliContext, video_id: str) -> None:
+def show_video(context: CliContext, video_id: str) -> None:
     """Show a video job."""
     print_answer(context, call_object(context, "GET", "videos", video_id), print_video)
 
@@ -67,7 +68,7 @@ def show_video(context: admin_client.CliContext, video_id: str) -> None:
 @click.argument("video_ids", metavar="[ID]...", nargs=-1)
 @click.option("--account", metavar="NAME", help="Only jobs of this account.")
 @running_command
-def follow_videos(context: admin_client.CliContext, video_ids: tuple[str, ...], account: str | None) -> None:
+def follow_videos(context: CliContext, video_ids: tuple[str, ...], account: str | None) -> None:
     """Watch video jobs until all have ended, or Ctrl-C.
 
     Without an ID all jobs in progress are watched, and new ones. A terminal shows progress bars; a pipe gets a line for
@@ -81,15 +82,13 @@ def follow_videos(context: admin_client.CliContext, video_ids: tuple[str, ...], 
 @videos.command("cancel")
 @click.argument("video_id", metavar="ID")
 @client_command
-def cancel_video(context: admin_client.CliContext, video_id: str) -> None:
+def cancel_video(context: CliContext, video_id: str) -> None:
     """Cancel the video job ID, free of charge, also at its provider if that can cancel jobs."""
     video = call_object(context, "POST", "videos", video_id, "cancel")
     print_answer(context, video, lambda _: click.echo(f"The video {video['id']} is cancelled."))
 
 
-def _follow(
-    context: admin_client.CliContext, video_ids: Sequence[str], account: str | None, *, endless: bool = False
-) -> None:
+def _follow(context: CliContext, video_ids: Sequence[str], account: str | None, *, endless: bool = False) -> None:
     admin_client.require_running(context, "follow")
     if endless:
         click.echo("Waiting for video jobs. Ctrl-C ends the command.", err=True)
@@ -114,17 +113,17 @@ async def watch_videos(
     interval_s: float = admin_client.FOLLOW_INTERVAL_S,
     *,
     endless: bool = False,
-) -> AsyncIterator[list[admin_client.Json]]:
+) -> AsyncIterator[list[Json]]:
     """Yield all videos, then repeatedly the changed videos, until all have ended.
 
     Without ``video_ids``, watch all jobs in progress and new jobs. With ``endless``, continue after all have ended. A
     video that was deleted, or that no provider accepted, gets the status ``DELETED_STATE``. Raises ``CliError``, also
     for an unknown id.
     """
-    last_seen: dict[str, admin_client.Json] = {}
+    last_seen: dict[str, Json] = {}
     followed_ids = list(dict.fromkeys(video_ids))
     while True:
-        found_videos: list[admin_client.Json] = []
+        found_videos: list[Json] = []
         if not video_ids:
             query = {"live": "true", "order": "asc", "limit": _MAX_LIVE_JOBS, "account": account}
             found_videos = (await admin.get("videos", query=query))["data"]
@@ -133,7 +132,7 @@ async def watch_videos(
         changed_videos = [video for video in found_videos if last_seen.get(video["id"]) != video]
         for video_id in _list_missing_ids(followed_ids, found_videos):
             if video_id not in last_seen:
-                raise admin_client.CliError(f"Video {video_id} not found")
+                raise CliError(f"Video {video_id} not found")
             changed_videos.append({**last_seen[video_id], "status": DELETED_STATE, "live": False})
         last_seen.update((video["id"], video) for video in changed_videos)
         yield changed_videos
@@ -144,13 +143,13 @@ async def watch_videos(
         await asyncio.sleep(interval_s)
 
 
-def _list_missing_ids(video_ids: Sequence[str], found_videos: Sequence[admin_client.Json]) -> list[str]:
+def _list_missing_ids(video_ids: Sequence[str], found_videos: Sequence[Json]) -> list[str]:
     known_ids = {video["id"] for video in found_videos}
     return [video_id for video_id in video_ids if video_id not in known_ids]
 
 
-async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[admin_client.Json]:
-    found_videos: list[admin_client.Json] = []
+async def _get_videos(admin: admin_client.AdminClient, video_ids: Sequence[str]) -> list[Json]:
+    found_videos: list[Json] = []
     for start in range(0, len(video_ids), _MAX_IDS):
         ids = ",".join(video_ids[start : start + _MAX_IDS])
         found_videos += (await admin.get("videos", query={"ids": ids}))["data"]

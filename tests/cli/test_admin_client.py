@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.cli import admin_client
+from gateway.cli.context import CliContext, CliError, StartupError
 from gateway.cli.new_key import create_key
 from gateway.cli.resource_options import build_changes, build_fields, build_new_fields
 from gateway.cli.startup_message import choose_model, print_startup_message
@@ -25,10 +26,10 @@ from tests.support.started_gateways import StartGateway
 from tests.support.table_rows import table_rows
 
 
-def place_of(gateway: RunningGateway, **more: Any) -> admin_client.CliContext:
+def place_of(gateway: RunningGateway, **more: Any) -> CliContext:
     """Where the command finds ``gateway``, which says where it answers as ``serve`` would."""
     gateway.folder.announce(gateway.url)
-    return admin_client.CliContext(gateway.folder.path, None, {}, **more)
+    return CliContext(gateway.folder.path, None, {}, **more)
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ async def test_a_name_with_any_sign_reaches_its_account(gateway_with: StartGatew
             await admin.call("POST", "accounts", body={"name": name})
             assert (await admin.get("accounts", name))["name"] == name
         for name in ("..", "a%2Fb", "a?b", "a#b", "é", "-"):
-            with pytest.raises(admin_client.CliError, match="No account is called"):
+            with pytest.raises(CliError, match="No account is called"):
                 await admin.get("accounts", name)
 
 
@@ -63,7 +64,7 @@ async def test_a_query_value_is_sent_as_it_is_and_none_is_left_out(gateway_with:
     async with admin_client.open_admin(place_of(gateway)) as admin:
         answer = await admin.get("requests", query={"model": "a&status=x", "status": None})
         assert answer["data"] == []
-        with pytest.raises(admin_client.CliError, match=r"'status' must be a number, 'error' or 'ok'"):
+        with pytest.raises(CliError, match=r"'status' must be a number, 'error' or 'ok'"):
             await admin.get("requests", query={"status": "x"})
 
 
@@ -74,7 +75,7 @@ async def test_a_new_key_gets_a_name_that_is_free_in_its_account(gateway_with: S
         names = [(await create_key(admin, "acme", {}))["name"] for _ in range(2)]  # one key there: the next is key-2
         assert names == ["key-3", "key-4"]
         assert (await create_key(admin, "other", {}))["name"] == "key-1"
-        with pytest.raises(admin_client.CliError, match="--account: acme, other"):
+        with pytest.raises(CliError, match="--account: acme, other"):
             await create_key(admin, None, {})
 
 
@@ -82,7 +83,7 @@ async def test_without_an_account_making_a_key_says_how_to_add_one(gateway_with:
     gateway = await gateway_with({"account": [], "key": []})
     async with admin_client.open_admin(place_of(gateway)) as admin:
         await admin.call("DELETE", "accounts", "local", query={"confirm": "local"})
-        with pytest.raises(admin_client.CliError, match="gateway accounts add NAME"):
+        with pytest.raises(CliError, match="gateway accounts add NAME"):
             await create_key(admin, None, {})
 
 
@@ -91,37 +92,37 @@ async def test_a_wrong_token_is_refused_with_the_gateways_own_words(gateway_with
     place = place_of(gateway)
     (place.data / "admin.token").write_text("another")
     async with admin_client.open_admin(place) as admin:
-        with pytest.raises(admin_client.CliError, match="needs the token in the data folder"):
+        with pytest.raises(CliError, match="needs the token in the data folder"):
             await admin.get("accounts")
 
 
 async def test_a_gateway_that_is_still_starting_is_waited_for(gateway_with: StartGateway) -> None:
     gateway = await gateway_with({})
-    place = admin_client.CliContext(gateway.folder.path, None, {}, busy_wait_s=3)
+    place = CliContext(gateway.folder.path, None, {}, busy_wait_s=3)
     asyncio.get_running_loop().call_later(0.1, gateway.folder.announce, gateway.url)
     async with admin_client.open_admin(place) as admin:
         assert (await admin.get("status"))["channels"] == 1
 
 
 async def test_a_folder_held_without_an_address_is_given_up_with_its_holder_named(held: DataFolder) -> None:
-    with pytest.raises(admin_client.CliError, match=r"in use by process \d+, which announces no address") as refused:
-        async with admin_client.open_admin(admin_client.CliContext(held.path, None, {}, busy_wait_s=0.1)):
+    with pytest.raises(CliError, match=r"in use by process \d+, which announces no address") as refused:
+        async with admin_client.open_admin(CliContext(held.path, None, {}, busy_wait_s=0.1)):
             pass
     assert refused.value.exit_code == 1
 
 
 async def test_an_address_where_nothing_answers_is_told(held: DataFolder) -> None:
     held.announce("http://127.0.0.1:9")
-    async with admin_client.open_admin(admin_client.CliContext(held.path, None, {})) as admin:
-        with pytest.raises(admin_client.CliError, match=r"http://127\.0\.0\.1:9 does not answer"):
+    async with admin_client.open_admin(CliContext(held.path, None, {})) as admin:
+        with pytest.raises(CliError, match=r"http://127\.0\.0\.1:9 does not answer"):
             await admin.get("accounts")
 
 
 async def test_a_missing_token_is_told(held: DataFolder) -> None:
     held.announce("http://127.0.0.1:9")
     (held.path / "admin.token").unlink()
-    with pytest.raises(admin_client.CliError, match=r"admin\.token cannot be read"):
-        async with admin_client.open_admin(admin_client.CliContext(held.path, None, {})):
+    with pytest.raises(CliError, match=r"admin\.token cannot be read"):
+        async with admin_client.open_admin(CliContext(held.path, None, {})):
             pass
 
 
@@ -135,8 +136,8 @@ async def test_something_else_at_the_address_is_told(held: DataFolder, body: byt
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         held.announce(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        async with admin_client.open_admin(admin_client.CliContext(held.path, None, {})) as admin:
-            with pytest.raises(admin_client.CliError, match="not this gateway's admin API"):
+        async with admin_client.open_admin(CliContext(held.path, None, {})) as admin:
+            with pytest.raises(CliError, match="not this gateway's admin API"):
                 await admin.get("accounts")
     finally:
         await runner.cleanup()
@@ -152,8 +153,8 @@ async def test_a_gateway_that_hangs_is_given_up_after_the_time_allowed(held: Dat
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         held.announce(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        async with admin_client.open_admin(admin_client.CliContext(held.path, None, {})) as admin:
-            with pytest.raises(admin_client.CliError, match="does not answer"):
+        async with admin_client.open_admin(CliContext(held.path, None, {})) as admin:
+            with pytest.raises(CliError, match="does not answer"):
                 await admin.call("GET", "accounts", timeout_s=0.05)
     finally:
         await runner.cleanup()
@@ -184,7 +185,7 @@ def test_only_a_channel_that_asks_for_its_models_and_has_heard_nothing_is_waited
 async def test_a_folder_that_cannot_be_read_is_the_operators_to_set_right(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch()
-    with pytest.raises(admin_client.StartupError, match=r"file cannot be read: Not a directory") as refused:
+    with pytest.raises(StartupError, match=r"file cannot be read: Not a directory") as refused:
         admin_client.find_running_process(path)
     assert refused.value.exit_code == 2
 
@@ -195,7 +196,7 @@ def test_a_probe_of_a_running_gateway_asks_it(held: DataFolder) -> None:
     async def work(admin: admin_client.AdminClient) -> bool:
         return admin.offline
 
-    assert admin_client.run_without_trace(admin_client.CliContext(held.path, None, {}), work) is False
+    assert admin_client.run_without_trace(CliContext(held.path, None, {}), work) is False
 
 
 def test_fields_are_what_was_given_and_none_takes_a_setting_back() -> None:

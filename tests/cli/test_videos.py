@@ -19,7 +19,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from gateway.cli.admin_client import CliContext, CliError, open_admin
+from gateway.cli.admin_client import open_admin
+from gateway.cli.context import CliContext, CliError
 from gateway.cli.main import main
 from gateway.cli.output_videos import VIDEOS_HINT, format_change, format_status, print_changes, print_videos
 from gateway.cli.progress import draw_bars, draw_table
