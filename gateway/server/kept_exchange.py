@@ -4,9 +4,9 @@ The bytes are those that the gateway holds anyway. They are redacted and written
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from gateway.domain.keep_rule import KEEP_HEADER, RedactedKind, find_share
 from gateway.domain.kept_body import BodyKind, BodyOwner, BodyPart, LossReason
@@ -20,6 +20,9 @@ from gateway.frozen import frozen
 from gateway.proxy.client_stream import ClientStream
 from gateway.request_context import RequestContext
 from gateway.server.context import Services
+
+if TYPE_CHECKING:
+    from multidict import CIMultiDictProxy
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The most of one body before redaction. Nothing is cut before: a secret at the border would be kept in part."""
@@ -49,13 +52,13 @@ class KeptExchange:
     """
 
     __slots__ = (
-        "_answer", "_ctx", "_is_unwanted", "_live_config", "_media_type", "_memory", "_only_failed", "_request",
+        "_answer", "_ctx", "_is_unwanted", "_media_type", "_memory", "_only_failed", "_request", "_services",
         "_size", "_started_at", "_store", "_times", "error", "loss",
     )  # fmt: skip
 
     def __init__(self, ctx: RequestContext, services: Services, *, only_failed: bool) -> None:
         self._ctx = ctx
-        self._live_config = services.live_config
+        self._services = services
         self._store = store = services.open_bodies()
         self._memory = store.memory
         self._only_failed = only_failed
@@ -69,10 +72,10 @@ class KeptExchange:
         self.error: GatewayError | None = None
         self.loss: LossReason | None = None
 
-    def note_request(self, body: bytes) -> None:
+    def note_request(self, body: bytes | bytearray) -> None:
         """Take the request's body."""
         if self._take(len(body)):
-            self._request = body
+            self._request = bytes(body)
 
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""
@@ -110,7 +113,7 @@ class KeptExchange:
         record, attempts = self._ctx.record, self._ctx.attempts
         failed = any(attempt.failure is not None for attempt in attempts)
         failed = failed or (record is not None and record.outcome not in NON_FAILURES)
-        if record is None or self._is_unwanted or (self._only_failed and not failed):
+        if record is None or self._is_unwanted or (self._only_failed and not failed) or not self._is_still_allowed():
             self._release()
             return
         owner = self._build_owner()
@@ -126,8 +129,15 @@ class KeptExchange:
         self._store.keep(owner, self._size + extra_bytes, self._make_builder(parts, secrets))
         self._size = 0
 
+    def _is_still_allowed(self) -> bool:
+        """Return whether key and gateway still keep bodies: the request may have run for minutes."""
+        key = self._ctx.caller.key
+        caller = self._services.auth.api_keys.find_caller(key.id)
+        rule = (key if caller is None else caller.key).keep_bodies or self._services.live_config.keep_bodies
+        return rule not in {None, "none"}
+
     def _make_builder(self, parts: Sequence[BodyPart], secrets: Sequence[str]) -> Callable[[], list[BodyPart]]:
-        section = self._live_config.config.bodies
+        section = self._services.live_config.config.bodies
         kinds: frozenset[RedactedKind] = frozenset(section.redact)
         max_bytes = section.bounds().max_body_bytes
         answer, keeps_media = SentAnswer(self._media_type, self._answer, self._times, self._started_at), section.media
@@ -255,15 +265,15 @@ def find_event_times(answer: SentAnswer, content: bytes) -> tuple[int, ...]:
 
 
 def open_exchange(
-    ctx: RequestContext, services: Services, headers: Mapping[str, str], rule: str
+    ctx: RequestContext, services: Services, headers: "CIMultiDictProxy[str]", rule: str
 ) -> KeptExchange | None:
     """Return what collects the bodies of a request under ``rule``; None if they are not kept.
 
     The client may refuse to have them kept. It may ask for them to be kept if its key has a rule of its own.
     """
-    header = headers.get(KEEP_HEADER)
-    wants = header is not None and header.strip().lower() == "yes"
-    if rule == "none" or (header is not None and not wants):
+    answers = {answer.strip().lower() for answer in headers.getall(KEEP_HEADER, ())}
+    wants = answers == {"yes"}
+    if rule == "none" or (answers and not wants):  # of several answers, any "no" wins
         return None
     only_failed = False
     if not (wants and ctx.caller.key.keep_bodies is not None):

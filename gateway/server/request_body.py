@@ -60,7 +60,7 @@ async def read_sized_json(
     if encoding in _COMPRESSED_ENCODINGS:
         body = await _unpack(bytes(body), encoding, limit, _open_loan(request))
     if exchange is not None:
-        exchange.note_request(bytes(body))
+        exchange.note_request(body)
     if len(body) <= MAX_ON_LOOP:
         return parse_json_object(bytes(body), exact=exact), len(body), mention in body
     fields, mentions = await run_in_thread(_read_large, body, mention, exact)

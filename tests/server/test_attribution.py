@@ -85,9 +85,10 @@ async def test_the_console_leads_from_a_request_to_all_of_its_user(standing_with
         first, second = await gateway.rows(2)
         ada = await make_administrator(gateway)
         _, page = await ada.open(f"/requests/{first.id}")
-        for link in ("end_user=%3Cu%261%3E", "session=s%201", "tag=team%3Dweb"):
-            assert f"/requests?{link}" in page
-            _, listing = await ada.open(f"/requests?{link}")
+        session = f"/sessions/{first.account_id}%3As%201"
+        for link in ("/requests?end_user=%3Cu%261%3E", session, "/requests?tag=team%3Dweb"):
+            assert link in page
+            _, listing = await ada.open(link)
             assert first.id in listing, link
             assert second.id not in listing, link
         assert "<u&1>" not in page

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from gateway.server.context import SERVICES
-from gateway.server.kept_exchange import SentAnswer, find_event_times
+from gateway.server.kept_exchange import KeptExchange, SentAnswer, find_event_times
 from gateway.storage.bodies.body_store import BodyStore
 from tests.support.admin_calls import AdminApi
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
@@ -168,6 +168,37 @@ async def test_deleted_bodies_are_gone(gateway_with: StartGateway) -> None:
         actions = [(action, detail) for action, _, detail in await office.list_trail("bodies") if "deleted" in action]
         assert actions[0] == ("bodies.deleted", {"requests": 1, "pending": 0})
         assert actions[1][1]["request"] == second
+
+
+async def test_of_two_answers_no_wins(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, key_rule="all"))
+        headers = [("x-gateway-keep", "yes"), ("x-gateway-keep", "no")]
+        async with gateway.post(HELLO, headers=headers) as response:
+            assert response.status == 200
+            await response.read()
+        assert find_store(gateway) is None
+
+
+async def test_a_request_that_ends_after_its_key_keeps_nothing_is_not_kept(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        kept = await ask(gateway)
+        store = find_store(gateway)
+        assert store is not None
+        close, closed = KeptExchange.close, []
+
+        def close_late(exchange: KeptExchange) -> None:
+            closed.append(exchange)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KeptExchange, "close", close_late)
+            late = await ask(gateway)
+        gateway.app[SERVICES].live_config.keep_bodies = None  # as an edit of the setting does
+        close(closed[0])
+        await show(gateway, late, 404)
+        await show(gateway, kept)
+        assert store.memory.used == 0
 
 
 async def test_bodies_of_a_deleted_account_are_gone(gateway_with: StartGateway) -> None:

@@ -1,7 +1,7 @@
 """A store of kept bodies over a database, and a search for what must not be found in its files."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,6 +38,7 @@ def open_bodies(
     *,
     clock: Clock | None = None,
     bounds: BodyBounds = BOUNDS,
+    find_bounds: Callable[[], BodyBounds] | None = None,
     node: str = "",
     max_segment_bytes: int = 64 * 1024 * 1024,
 ) -> BodyStore:
@@ -45,7 +46,7 @@ def open_bodies(
         folder,
         BodyIndex(database, node),
         MASTER,
-        find_bounds=lambda: bounds,
+        find_bounds=find_bounds or (lambda: bounds),
         clock=clock or Clock(),
         max_segment_bytes=max_segment_bytes,
     )

@@ -11,7 +11,7 @@ from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
 from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
-from gateway.errors import InvalidRequest, NotFound, StoreUnavailable
+from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
 from gateway.formats.redaction.event_texts import describe_texts
 from gateway.frozen import frozen
@@ -159,6 +159,8 @@ async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
     if not given:
         raise InvalidRequest(f"Name what to delete: {', '.join(attrs.fields_dict(DeleteBodiesSpec))}")
     accounts = services.auth.accounts
+    if spec.user is not None and services.live_config.attribution.users == "off":
+        raise Conflict("No user is stored (attribution.users is off): delete by key, session, account or time")
     account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
     body_filter = BodyFilter(
         request_id=spec.request,
@@ -186,11 +188,11 @@ def find_stored_names(services: Services, user: str) -> frozenset[str]:
 
 
 async def erase_bodies(services: Services, body_filter: BodyFilter) -> DeletedBodies:
-    """Delete bodies. Raises ``StoreUnavailable``, also if the disk fails; the deletion then goes on by itself."""
+    """Delete bodies. Raises ``StoreUnavailable``, also if the disk fails."""
     try:
         return await services.open_bodies().delete(body_filter)
     except OSError as error:
-        raise StoreUnavailable(f"The bodies are hidden, but cannot be erased yet: {error}") from error
+        raise StoreUnavailable(f"The disk failed during the deletion. Repeat it: {error}") from error
 
 
 def _find_ms(moment: datetime) -> int:

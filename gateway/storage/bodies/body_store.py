@@ -30,6 +30,7 @@ MAX_BATCH_REQUESTS = 200
 MAX_LOSS_ROWS = 1_000
 """Requests of which nothing is kept and whose rows wait to be stored. Further ones are only counted."""
 SWEEP_INTERVAL_S = 60.0
+CLOSE_TIMEOUT_S = 5.0
 RETRY_S = 5.0
 """The pause after a failed write; what comes meanwhile waits in memory."""
 KEYS_FOLDER = "keys"
@@ -99,6 +100,7 @@ class BodyStore:
         self._queue: deque[_Waiting] = deque()
         self._unstored: list[BodyEntry] = []
         self._is_open = self._is_closed = False
+        self._applied_keep_ms: float = float("inf")
         self.memory = WaitingMemory()
         self.problem = ""
 
@@ -118,10 +120,10 @@ class BodyStore:
         swept_at = float("-inf")
         while not self._is_closed:
             try:
+                await self.write_waiting()
                 if time.monotonic() - swept_at >= SWEEP_INTERVAL_S:
                     await self.sweep()
                     swept_at = time.monotonic()
-                await self.write_waiting()
             except StoreUnavailable:  # which has an alert of its own
                 await asyncio.sleep(RETRY_S)
                 continue
@@ -200,7 +202,7 @@ class BodyStore:
             await self._store_rows()  # a segment whose rows are not stored would look unused
             await self._index.mark_ownerless()  # also those of requests that ran when their account was deleted
             await self._erase_deleted()
-            removed = await self._index.remove_expired(self._now_ms())
+            removed = await self._remove_expired()
             await self._remove_unused()
             max_bytes = self._find_bounds().max_bytes
             while self._segments.total_bytes > max_bytes:
@@ -209,6 +211,13 @@ class BodyStore:
         if removed:
             log.info("bodies_swept", rows=removed)
 
+    async def _remove_expired(self) -> int:
+        keep_ms = self._find_bounds().keep_ms
+        if keep_ms < self._applied_keep_ms:
+            await self._index.shorten(keep_ms)
+        self._applied_keep_ms = keep_ms
+        return await self._index.remove_expired(self._now_ms())
+
     async def describe(self) -> StoredBodies:
         async with self._lock:
             await self._open()
@@ -216,9 +225,11 @@ class BodyStore:
         return StoredBodies(kept, lost, self._segments.total_bytes, oldest_ms, self.problem, self.memory.used)
 
     async def close(self) -> None:
-        """Write what waits, and stop."""
-        with suppress(StoreUnavailable, OSError):
-            await self.write_waiting()
+        """Write what waits, for some seconds at most, and stop. What is left then is lost."""
+        with suppress(StoreUnavailable, OSError, TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await asyncio.shield(asyncio.ensure_future(self.write_waiting()))
+        self._queue.clear()
         async with self._lock:
             self._is_closed = True
             self._thread.shutdown()
@@ -228,7 +239,11 @@ class BodyStore:
     async def _open(self) -> None:
         if self._is_open:
             return
-        missing = await self._in_thread(self._segments.open, await self._index.find_ends())
+        ends = await self._index.find_ends()
+        if self._index.node and not ends and await self._in_thread(self._segments.exist):
+            await self._index.adopt()
+            ends = await self._index.find_ends()
+        missing = await self._in_thread(self._segments.open, ends)
         if missing:
             rows = await self._index.remove_segments(missing)
             log.warning("bodies_missing", rows=rows, reason="segments of kept bodies do not exist any more")
@@ -291,6 +306,7 @@ class BodyStore:
         while deleted := await self._index.list_deleted():
             await self._in_thread(self._segments.erase, [place for _, place in deleted if place is not None])
             await self._index.remove(request_id for request_id, _ in deleted)
+        await self._in_thread(self._data_keys.remove_dead)
         used_accounts = await self._index.list_accounts()
         for account_id in await self._in_thread(self._data_keys.list_accounts):
             if account_id not in used_accounts:

@@ -12,6 +12,7 @@ from gateway.storage.data_folder import sync_folder, write_private
 from gateway.storage.encryption import ROOT_BYTES, SecretBox
 
 _PURPOSE = "bodies"
+_DEAD_SUFFIX = ".dead"
 
 
 class DataKeys:
@@ -49,19 +50,24 @@ class DataKeys:
         """Destroy the data key of an account, durably; return whether there was one. Raises ``OSError``."""
         self._boxes.pop(account_id, None)
         path = self._find_path(account_id)
-        try:
-            size = path.stat().st_size
+        try:  # renamed first: a key overwritten in part would be taken for one of another master key
+            path.rename(path.with_suffix(_DEAD_SUFFIX))
         except FileNotFoundError:
             return False
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.pwrite(descriptor, secrets.token_bytes(size), 0)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        path.unlink()
-        sync_folder(self._folder)
+        self.remove_dead()
         return True
+
+    def remove_dead(self) -> None:
+        """Overwrite and remove the keys whose destruction has begun, durably. Raises ``OSError``."""
+        for path in self._folder.glob(f"*{_DEAD_SUFFIX}"):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(descriptor, secrets.token_bytes(path.stat().st_size), 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            path.unlink()
+            sync_folder(self._folder)
 
     def list_accounts(self) -> list[int]:
         """Return the ids of the accounts that have a data key."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, delete, func, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, func, or_, select, update
 
 from gateway.domain.kept_body import BodyFilter, BodyOwner, LossReason
 from gateway.frozen import frozen
@@ -16,6 +16,9 @@ from gateway.storage.schema_bodies import bodies
 
 ERASED_PER_STEP = 500
 _columns = bodies.c
+_DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
+_ABSENT_NODE_MS = 7 * 86_400_000
+"""How long after their expiry the rows of another node are removed: that node has not done so by then."""
 _MINE_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
 
 
@@ -61,6 +64,10 @@ class BodyIndex:
         query = select(_columns.segment, end).where(*self._in_segments()).group_by(_columns.segment)
         return {int(row.segment): int(row.end) for row in await self._database.read(query)}
 
+    async def adopt(self) -> None:
+        """Take over the rows of the single gateway that this node was before."""
+        await self._database.change(update(bodies).where(_columns.node == "").values(node=self.node))
+
     async def list_segments(self) -> list[int]:
         """Return the segments of this node that have rows."""
         rows = await self._database.read(select(_columns.segment).where(*self._in_segments()).distinct())
@@ -74,12 +81,18 @@ class BodyIndex:
     async def mark_deleted(self, body_filter: BodyFilter) -> int:
         """Hide the bodies of matching requests from now on, on every node; return the number of requests."""
         statement = update(bodies).where(*_build_conditions(body_filter), _columns.expires_ms > 0)
-        return await self._database.change(statement.values(expires_ms=0))
+        return await self._database.change(statement.values(**_DELETED_VALUES))
 
     async def mark_ownerless(self) -> int:
         """Hide the bodies of deleted accounts from now on, on every node; return the number of requests."""
         statement = update(bodies).where(_columns.account_id.not_in(select(accounts.c.id)), _columns.expires_ms > 0)
-        return await self._database.change(statement.values(expires_ms=0))
+        return await self._database.change(statement.values(**_DELETED_VALUES))
+
+    async def shorten(self, keep_ms: float) -> None:
+        """Have the bodies of this node expire ``keep_ms`` after the start of their requests, unless they do earlier."""
+        expires_ms = _columns.started_ms + int(keep_ms)
+        statement = update(bodies).where(_columns.node == self.node, _columns.expires_ms > expires_ms)
+        await self._database.change(statement.values(expires_ms=expires_ms))
 
     async def list_deleted(self) -> list[tuple[str, Location | None]]:
         """Return some of the requests of this node whose bodies must be erased, with their frames."""
@@ -98,13 +111,15 @@ class BodyIndex:
     async def remove_expired(self, now_ms: int) -> int:
         """Remove the rows of the segments of this node in which everything has expired, and expired rows without one.
 
-        Return their number. Rows whose bytes must be erased are no reason to keep a segment.
+        Rows of other nodes that expired a week ago are removed, too. Return the number of rows. Rows whose bytes must
+        be erased are no reason to keep a segment.
         """
         query = select(_columns.segment).where(*self._in_segments()).group_by(_columns.segment)
         rows = await self._database.read(query.having(func.max(_columns.expires_ms) <= now_ms))
         removed = await self.remove_segments([int(row.segment) for row in rows]) if rows else 0
         is_expired = and_(_columns.node == self.node, _columns.segment.is_(None), _columns.expires_ms <= now_ms)
-        return removed + await self._database.change(delete(bodies).where(is_expired))
+        is_left = and_(_columns.node != self.node, _columns.expires_ms.between(1, now_ms - _ABSENT_NODE_MS))
+        return removed + await self._database.change(delete(bodies).where(or_(is_expired, is_left)))
 
     async def count_pending(self) -> int:
         """Return the number of requests whose bodies other nodes have yet to erase."""

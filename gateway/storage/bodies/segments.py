@@ -51,6 +51,10 @@ class Segments:
         """Return the numbers of all segments, the oldest first."""
         return sorted(self._sizes)
 
+    def exist(self) -> bool:
+        """Return whether an earlier process has left segments."""
+        return any(self._folder.glob(f"*{_SUFFIX}"))
+
     def open(self, ends: Mapping[int, int]) -> list[int]:
         """Cut off what the index does not know; ``ends`` are the ends of the last known frame of each segment.
 

@@ -193,6 +193,65 @@ async def test_a_deletion_goes_on_after_a_data_key_that_could_not_be_destroyed(
     assert not (folder / KEYS_FOLDER / "1.key").exists()
 
 
+async def test_a_key_whose_destruction_was_interrupted_is_removed(database: Database, folder: Path) -> None:
+    store = open_bodies(database, folder)
+    keep(store, make_owner(1), MARKER)
+    await store.write_waiting()
+    key = folder / KEYS_FOLDER / "1.key"
+    key.rename(key.with_suffix(".dead"))  # as a kill leaves it
+    await store.close()
+    again = open_bodies(database, folder)
+    keep(again, make_owner(2), "new")
+    assert await read_texts(again, [2]) == ["new"]
+    await again.sweep()
+    assert [path.name for path in (folder / KEYS_FOLDER).iterdir()] == ["1.key"]
+    with pytest.raises(BodiesUnreadable):
+        await again.read("req_0001")
+    await again.close()
+
+
+async def test_a_shorter_time_holds_for_what_is_kept_already(database: Database, folder: Path) -> None:
+    clock, bounds = Clock(), [BOUNDS]
+    store = open_bodies(database, folder, clock=clock, find_bounds=lambda: bounds[0])
+    keep(store, make_owner(1), MARKER)
+    await store.write_waiting()
+    await store.sweep()
+    clock.now_s += 2 * DAY_S
+    assert await read_texts(store, [1]) == [MARKER]
+    bounds[0] = attrs.evolve(BOUNDS, keep_ms=DAY_S * 1000)
+    await store.sweep()
+    assert await read_texts(store, [1]) == [None]
+    await store.close()
+    assert find_marker(folder.parent, MARKER.encode()) == []
+
+
+async def test_a_node_takes_over_what_it_kept_as_a_single_gateway(database: Database, folder: Path) -> None:
+    single = open_bodies(database, folder)
+    keep(single, make_owner(1), MARKER)
+    await single.close()
+    node = open_bodies(database, folder, node="a")
+    assert await read_texts(node, [1]) == [MARKER]
+    await node.close()
+
+
+async def test_deleted_rows_name_no_user_and_those_of_absent_nodes_end(database: Database, tmp_path: Path) -> None:
+    clock = Clock()
+    first, second = (
+        open_bodies(database, tmp_path / "a", node="a"),
+        open_bodies(database, tmp_path / "b", node="b", clock=clock),
+    )
+    keep(first, make_owner(1, end_user="ann", session="s"), MARKER)
+    keep(first, make_owner(2, end_user="ann", session="s"), "expires")
+    await first.close()  # and never comes back
+    await second.delete(BodyFilter(request_id="req_0001"))
+    rows = await database.read(select(bodies).order_by(bodies.c.request_id))
+    assert [(row.end_user, row.session) for row in rows] == [("", ""), ("ann", "s")]
+    clock.now_s += 15 * DAY_S
+    await second.sweep()
+    assert [row.request_id for row in await database.read(select(bodies))] == ["req_0001"]
+    await second.close()
+
+
 async def test_another_node_deletes_its_own(database: Database, tmp_path: Path) -> None:
     first = open_bodies(database, tmp_path / "1", node="a")
     second = open_bodies(database, tmp_path / "2", node="b")
@@ -219,7 +278,7 @@ async def test_expired_bodies_are_hidden_at_once_and_removed_with_their_segment(
     store.note_loss(make_owner(3), "memory")
     await store.write_waiting()
     clock.now_s += 6 * DAY_S
-    keep(store, make_owner(2), "new")
+    keep(store, attrs.evolve(make_owner(2), started_ms=int(clock.now_s * 1000)), "new")
     await store.write_waiting()
     await store.sweep()
     assert await read_texts(store, [1, 2]) == ["old", "new"]
