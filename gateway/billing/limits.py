@@ -113,7 +113,11 @@ class SpendingLimits:
         self._find_in_force(now_s)
 
     def _find_in_force(self, now_s: float) -> None:
-        counters = {limit.counter for limit in self.limits if limit.raises is None and not limit.has_ended(now_s)}
+        counters = {
+            limit.counter
+            for limit in self.limits
+            if limit.cap_nanos is not None and limit.raises is None and not limit.has_ended(now_s)
+        }
         self._in_force = [book for counter, book in self._books.items() if counter in counters]
         ends = [limit.until_s for limit in self.limits if limit.until_s is not None and limit.until_s > now_s]
         self._next_end_s = min(ends, default=NEVER_S)

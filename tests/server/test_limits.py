@@ -17,7 +17,7 @@ from tests.support.fault_scene import until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel, start_gateway
 from tests.support.gateway_process import write_toml
 from tests.support.openai_videos import OpenAiVideos, Play
-from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 from tests.support.video_gateway import ACCOUNTS, VIDEOS, Heard, VideoGateway
 
@@ -193,6 +193,26 @@ async def test_limits_change_while_requests_run(gateway_with: StartGateway) -> N
         assert await count_answers(gateway, 7, user="u1") == 7, "what is spent without the limit does not count"
         limits.replace([spec])
         assert await count_answers(gateway, 7, user="u1") == 1, "what was reserved under the limit does"
+        await gateway.check_books()
+
+
+async def test_a_limit_that_keeps_only_its_rates_refuses_no_money_while_a_request_runs(
+    gateway_with: StartGateway,
+) -> None:
+    released = asyncio.Event()
+
+    async def wait(_: Received) -> None:
+        await released.wait()
+
+    async with ScriptedUpstream([wait, answer(COMPLETION)], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(furnish(up, {**EACH_USER, "rpm": 1_000}))
+        running = asyncio.create_task(send(gateway, user="u1"))
+        await until(lambda: len(up.received) > 0)
+        rates = parse_spec({"name": EACH_USER["name"], "of": "user", "window": "lifetime", "rpm": 1_000}, LimitSpec)
+        gateway.app[SERVICES].billing.limits.replace([rates])
+        assert await count_answers(gateway, 7, user="u1") == 7
+        released.set()
+        assert (await running)[0] == 200
         await gateway.check_books()
 
 
