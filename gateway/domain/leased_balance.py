@@ -173,6 +173,10 @@ class LeasedBalance(Balance):
     def build_request(self, min_nanos: int, needed_nanos: int, desired_nanos: int) -> CreditRequest:
         return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos)
 
+    def is_outdated(self, request: CreditRequest) -> bool:  # noqa: ARG002 - the store has the limit
+        """Return whether the limit was lowered after ``request`` was made."""
+        return False
+
     def note_answer(self, answer: CreditGrant) -> None:
         """Note the store's figures of the whole balance."""
 

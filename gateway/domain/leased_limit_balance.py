@@ -46,6 +46,7 @@ class LeasedLimitBook(LimitBook):
         if not isinstance(known, LeasedLimitBalance) or (known.book.counter, known.subject) != (self.counter, subject):
             raise StoreUnavailable("Two subjects of limits have the same id", retry_after_s=5)
         known.book = self
+        known.recount_overrun()  # its idle credit may have been granted under another cap
         return known
 
     @property
@@ -116,6 +117,9 @@ class LeasedLimitBalance(LeasedBalance):
             book.counter, self.subject, book.cap_nanos or 0, book.start_s - book.rolling_s, book.rolling_s > 0
         )
         return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos, terms)
+
+    def is_outdated(self, request: CreditRequest) -> bool:
+        return request.terms is not None and request.terms.cap_nanos > (self.book.cap_nanos or 0)
 
     def note_answer(self, answer: CreditGrant) -> None:
         self.store_nanos, self.first_slice_s = answer.room_nanos or 0, answer.first_slice_s

@@ -22,6 +22,8 @@ from gateway.errors import QuotaExceeded
 
 _FORBIDDEN, _TOO_MANY_REQUESTS = 403, 429
 _NEVER_LEFT = -(2**63)
+_MAX_CAP_NANOS = 2**62
+"""The largest cap: a limit and its raises together must fit a column of 64 bits."""
 
 
 class SubjectBalance(AnyBalance, Protocol):
@@ -100,17 +102,18 @@ class LimitBook:
 
     def begin(self, now_s: float) -> None:
         """Begin the window that ``now_s`` is in, and find the cap. What exceeds a lowered cap becomes an overrun."""
-        former_start_s, former_cap = self.start_s, self.cap_nanos
+        former_cap = self.cap_nanos
         self.start_s, self.window_end_s = self.limit.window.find(now_s, self.zone)
         ends = [raise_.until_s for raise_ in self.raised_by if raise_.until_s is not None and raise_.until_s > now_s]
         self.end_s = min(self.window_end_s, *ends) if ends else self.window_end_s
         self.cap_nanos = self.limit.cap_nanos
         if self.cap_nanos is not None:
-            self.cap_nanos += sum(raise_.cap_nanos or 0 for raise_ in self.raised_by if not raise_.has_ended(now_s))
+            raised_nanos = sum(raise_.cap_nanos or 0 for raise_ in self.raised_by if not raise_.has_ended(now_s))
+            self.cap_nanos = min(self.cap_nanos + raised_nanos, _MAX_CAP_NANOS)
         self.soft_left_nanos = _NEVER_LEFT
         if self.cap_nanos is not None and self.limit.soft_share is not None:
             self.soft_left_nanos = self.cap_nanos - int(self.cap_nanos * self.limit.soft_share)
-        if self.start_s == former_start_s and self.cap_nanos != former_cap:
+        if self.cap_nanos != former_cap:  # also at the start of a window: a raise may end with the former one
             for balance in self.balances.values():
                 balance.recount_overrun()
 
@@ -234,7 +237,7 @@ class LimitBalance:
         self.spent_nanos += nanos
 
     def recount_overrun(self) -> None:
-        """Compute the overrun after the cap has changed."""
+        """Compute the overrun after the cap has changed, unless the balance has yet to move to the window."""
         if self.start_s == self.book.start_s:
             self.overrun_nanos = 0
             self._record_overrun()

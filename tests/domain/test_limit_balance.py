@@ -184,6 +184,22 @@ def test_a_raise_counts_until_it_ends() -> None:
     assert reservation.settle(140, DAY, NOW_S + 61).overrun_nanos == 0
 
 
+def test_a_limit_and_its_raises_fit_a_column_of_64_bits() -> None:
+    huge = 9 * 10**18
+    book = LimitBook(attrs.evolve(EACH_USER, cap_nanos=huge), NOW_S)
+    book.set_limit(book.limit, (Limit("more", cap_nanos=huge, raises="each user"),), NOW_S)
+    assert book.cap_nanos == 2**62
+
+
+def test_a_raise_that_ends_with_the_window_is_no_overrun_of_the_next_one() -> None:
+    book = LimitBook(attrs.evolve(EACH_USER, window=parse_window("day")), NOW_S)
+    balance = open_balance(book)
+    book.set_limit(book.limit, (Limit("more", cap_nanos=50, raises="each user", until_s=book.window_end_s),), NOW_S)
+    reserve((balance,), 140, NOW_S).settle(140, DAY, NOW_S)
+    book.begin(book.window_end_s)
+    assert (book.cap_nanos, balance.find_room(DAY), balance.overrun_nanos) == (100, 100, 0)
+
+
 def test_the_refusal_says_whose_limit_and_when_it_resets() -> None:
     book = LimitBook(attrs.evolve(EACH_USER, window=parse_window("day"), cap_nanos=10**9), NOW_S)
     balance = open_balance(book, spent={book.start_s: 10**9})

@@ -272,7 +272,8 @@ class CreditKeeper:
         await self._apply_verdict(self._queue.make_verdict(due_requests, answers, self.now()), answers)
 
     async def _take_credit(self, credit_requests: Sequence[CreditRequest]) -> dict[BalanceId, CreditGrant]:
-        quotas = {request.balance: self._balances[request.balance].quota for request in credit_requests}
+        requests = {request.balance: request for request in credit_requests}
+        quotas = {balance_id: self._balances[balance_id].quota for balance_id in requests}
         grants = await self._authority.take(credit_requests, self._today())
         self._advance_clock(max((grant.since_day for grant in grants), default=0) * DAY_S)
         for grant in grants:
@@ -283,6 +284,8 @@ class CreditKeeper:
             elif grant.granted_nanos:
                 balance.grant(grant.granted_nanos)
                 balance.refusal = None
+                if balance.is_outdated(requests[grant.balance]):
+                    self.return_idle(balance)
             else:
                 balance.demand.no_credit_until_s = self.now() + _NO_CREDIT_PAUSE_S
             if grant.limited and balance.exceeds(grant.outstanding_nanos):
@@ -373,8 +376,11 @@ class CreditKeeper:
             if balance not in used_balances and is_unused(balance, now_s)
         ]
         for balance_id in unused_ids:
-            del self._balances[balance_id]
-        self._ended_subjects += [balance_id for balance_id in unused_ids if balance_id[0] == "limit"]
+            balance = self._balances.pop(balance_id)
+            if balance_id[0] == "limit":
+                self._ended_subjects.append(balance_id)
+                if balance.room_nanos < 0:  # the store may end the lease: what is spent must not be asked for again
+                    balance.lease_unknown = True
         self._recalls.sweep(now_s)
 
     async def _read_leases(self) -> None:

@@ -227,13 +227,17 @@ BEGIN
     UPDATE credit_balances x SET leased = coalesce(
         (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = i), 0)
       WHERE x.owner = 2 AND x.owner_id = i;
+    -- A refused subject without leases leaves nothing, even if the node ends before it gives the balance up.
+    DELETE FROM credit_balances x WHERE x.owner = 2 AND x.owner_id = i AND x.reserved = 0
+      AND NOT EXISTS (SELECT 1 FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = i);
     g := g + coalesce(mended, 0);
     RETURN NEXT;
   END LOOP;
 END $$
 """
 
-# A lease of a limit's subject ends when nothing of it is outstanding, and the balance with the last lease.
+# A lease of a limit's subject ends when nothing of it is outstanding, and the balance with the last lease. A balance of
+# which a node was only refused credit has no lease.
 _GIVE_CREDIT = """
 CREATE OR REPLACE FUNCTION give_credit(_node text, _owner smallint[], _id bigint[], _amount bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
@@ -243,7 +247,7 @@ BEGIN
     PERFORM 1 FROM credit_balances WHERE owner = _owner[k] AND owner_id = _id[k] FOR UPDATE;
     UPDATE credit_leases SET granted = granted - _amount[k]
       WHERE owner = _owner[k] AND owner_id = _id[k] AND node = _node;
-    CONTINUE WHEN NOT FOUND;  -- the owner was removed, and the lease with it
+    CONTINUE WHEN NOT FOUND AND _owner[k] <> 2;  -- the owner was removed, and the lease with it
     UPDATE credit_balances SET leased = leased - _amount[k] WHERE owner = _owner[k] AND owner_id = _id[k];
     CONTINUE WHEN _owner[k] <> 2;
     DELETE FROM credit_leases WHERE owner = 2 AND owner_id = _id[k] AND node = _node AND granted = posted + late;
@@ -300,6 +304,8 @@ BEGIN
     DELETE FROM credit_leases WHERE owner = r.owner AND owner_id = r.owner_id AND node = _node RETURNING * INTO r;
     UPDATE credit_balances SET leased = leased - r.granted, settled = settled + r.posted
       WHERE owner = r.owner AND owner_id = r.owner_id;
+    DELETE FROM credit_balances b WHERE r.owner = 2 AND b.owner = 2 AND b.owner_id = r.owner_id AND b.reserved = 0
+      AND NOT EXISTS (SELECT 1 FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = r.owner_id);
   END LOOP;
 END $$
 """

@@ -146,3 +146,46 @@ async def test_idle_credit_of_a_user_is_given_back_and_recalled(store: CreditSto
     for gateway in (first, second):
         await gateway.stop()
     assert await list_spent(store) == {"u-1": 100 + 9 * 50}
+
+
+async def count_balances(store: CreditStore) -> int:
+    return int(await store.connection.fetchval("SELECT count(*) FROM credit_balances WHERE owner = 2"))
+
+
+async def test_users_who_are_refused_leave_nothing_in_the_database(store: CreditStore, tmp_path: Path) -> None:
+    """So a caller that makes up names of users cannot fill it, even if the node is killed."""
+    (gateway,) = await start_gateways(store, tmp_path, 1, build_spec(99))
+    caller = await add_caller(gateway, capped(10**6), capped(10**6))
+    _, refused = await admit_all([gateway], caller, [f"u-{number}" for number in range(20)], 20)
+    assert len(refused) == 20
+    assert await count_balances(store) == 0
+    await gateway.kill()
+
+
+async def test_a_balance_that_is_given_up_without_a_lease_is_deleted(store: CreditStore, tmp_path: Path) -> None:
+    (gateway,) = await start_gateways(store, tmp_path, 1, build_spec(1_000))
+    await store.connection.execute("INSERT INTO credit_balances (owner, owner_id, period, start) VALUES (2, 7, 0, 0)")
+    await store.connection.execute("SELECT give_credit('n0', '{2}', '{7}', '{0}')")
+    assert await count_balances(store) == 0
+    await gateway.stop()
+
+
+async def test_the_balances_of_an_ended_node_go_with_its_leases(store: CreditStore, tmp_path: Path) -> None:
+    (gateway,) = await start_gateways(store, tmp_path, 1, build_spec(1_000))
+    caller = await add_caller(gateway, capped(10**6), capped(10**6))
+    admitted, _ = await admit_all([gateway], caller, ["u-1", "u-2"], 2)
+    assert await count_balances(store) == 2
+    for node, ctx in admitted:
+        node.settle(ctx, 100)
+    await gateway.stop()
+    assert (await count_leases(store), await count_balances(store)) == (0, 0)
+
+
+async def test_caps_beyond_64_bits_together_are_granted(store: CreditStore, tmp_path: Path) -> None:
+    huge = Decimal(9 * 10**9)
+    specs = attrs.evolve(EACH_USER, usd=huge), LimitSpec("more", raises=EACH_USER.name, usd=huge)
+    (gateway,) = await start_gateways(store, tmp_path, 1, *specs)
+    caller = await add_caller(gateway, capped(10**6), capped(10**6))
+    gateway.settle(await gateway.admit(caller, 100, user="u-1"), 100)
+    await gateway.stop()
+    assert await list_spent(store) == {"u-1": 100}
