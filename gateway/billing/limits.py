@@ -194,7 +194,10 @@ class SpendingLimits:
     ) -> LimitReservation:
         """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
         balances = self.list_balances(request, now_s, must_count=True)
-        all_balances: tuple[AnyBalance, ...] = (*pair, *balances)
+        own = None
+        if self.budgets is not None and isinstance(request, RequestContext):
+            own = self.budgets.find_own(request)
+        all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
         reservation = LimitReservation(all_balances, nanos)
         reservation.use(balances)
         return reservation

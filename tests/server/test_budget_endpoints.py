@@ -52,6 +52,22 @@ async def test_responses_come_out_of_the_budget_of_a_realtime_session(
     await gateway.check_books()
 
 
+async def test_a_response_that_the_provider_begins_by_itself_comes_out_of_the_budget(
+    gateway_with: StartGateway, provider: RealtimeProvider
+) -> None:
+    gateway = await gateway_with({"channel": [provider.channel()], "price": [{"model": "m", **PRICES}]})
+    headers = {BUDGET: "0.000001"}
+    async with gateway.client.ws_connect(f"{gateway.url}/v1/realtime?model=m", headers=headers) as client:
+        connection = await provider.accept()
+        await connection.create()
+        await connection.finish()
+        while (await client.receive(timeout=10)).type is aiohttp.WSMsgType.TEXT:
+            pass
+    (charged,) = [row for row in await gateway.rows(2) if row.cost_nanos]
+    assert (charged.cost_nanos, charged.overrun_nanos) == (COST, COST - 1_000)
+    await gateway.check_books()
+
+
 async def test_a_realtime_session_with_a_malformed_budget_is_refused(
     gateway_with: StartGateway, provider: RealtimeProvider
 ) -> None:
