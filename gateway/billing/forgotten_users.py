@@ -1,12 +1,14 @@
 """Forgets end users in memory: running requests, open jobs and balances of limits get another name."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import attrs
 
 from gateway.billing.limits import SpendingLimits
+from gateway.domain.limit import parse_charges, rename_charge, rename_charges
 from gateway.domain.limit_balance import LimitBook, SubjectBalance
 from gateway.domain.request_log import RequestRecord
+from gateway.domain.video import VideoJob
 from gateway.errors import Conflict
 from gateway.frozen import frozen
 from gateway.request_context import RequestContext
@@ -21,12 +23,15 @@ class UserRenaming:
         new_name: the random name.
         account_id: the only account whose user is meant; None: the user of that name in all accounts.
         until_ms: only requests that have started until then are renamed, in Unix milliseconds.
+        is_on_node: whether this is a node of a cluster. What a job counts for keeps its name there: the database has
+            set money aside under that name.
     """
 
     names: frozenset[str]
     new_name: str
     account_id: int | None
     until_ms: int
+    is_on_node: bool = False
 
     def covers(self, account_id: int, end_user: str) -> bool:
         return end_user in self.names and self.account_id in {None, account_id}
@@ -35,7 +40,19 @@ class UserRenaming:
         """Return the row with the new name if it is of this user and has started before."""
         if row.started_ms > self.until_ms or not self.covers(row.account_id, row.end_user):
             return row
-        return attrs.evolve(row, end_user=self.new_name)
+        charges = row.limit_charges
+        if charges and not self.is_on_node:
+            charges = rename_charges(charges, self.names, self.new_name)
+        return attrs.evolve(row, end_user=self.new_name, limit_charges=charges)
+
+    def check_jobs(self, jobs: Iterable[VideoJob]) -> None:
+        """Raise ``Conflict`` if the money of an open job is set aside in the database under this user's name."""
+        for job in jobs:
+            charges = parse_charges(job.receipt.limit_charges)
+            if self.account_id in {None, job.account_id} and any(
+                rename_charge(charge, self.names, self.new_name) != charge for charge in charges
+            ):
+                raise Conflict("Videos of this user are under way under a limit: try again when they have ended")
 
     def rename_request(self, ctx: RequestContext) -> None:
         """Give a running request the new name if it is of this user."""

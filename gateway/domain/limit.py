@@ -5,7 +5,7 @@ the models of an account. Subjects are texts that begin with the id of an accoun
 ``u-17`` of account 3 is not the user ``u-17`` of account 4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -131,6 +131,19 @@ def move_charges(text: str, now_s: float) -> str:
     return build_charges(
         [(counter, subject, find_window_start(counter, now_s)) for counter, subject, _ in parse_charges(text)]
     )
+
+
+def rename_charge(charge: LimitCharge, names: Collection[str], new_name: str) -> LimitCharge:
+    """Return the charge under ``new_name`` if it counts for one of the end users ``names``, and otherwise as it is."""
+    counter, subject, start_s = charge
+    account, _, user = subject.partition(":")
+    is_user = counter.rsplit("|", 3)[1:2] == ["user"] and user in names
+    return (counter, f"{account}:{new_name}", start_s) if is_user else charge
+
+
+def rename_charges(text: str, names: Collection[str], new_name: str) -> str:
+    """Return the charges of ``build_charges`` with ``new_name`` for the end users ``names``."""
+    return build_charges([rename_charge(charge, names, new_name) for charge in parse_charges(text)])
 
 
 def find_window_start(counter: str, now_s: float) -> int:

@@ -6,8 +6,9 @@ from typing import Any
 import orjson
 from sqlalchemy import bindparam, delete, func, select, update
 
-from gateway.domain.limit import LimitCharge, build_charges, parse_charges
+from gateway.domain.limit import LimitCharge, build_charges, parse_charges, rename_charge, rename_charges
 from gateway.domain.traffic import SUMMED_FIELDS
+from gateway.domain.video import ENDED_STATES
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
@@ -75,19 +76,13 @@ class ForgottenUserRepository:
             query = query.where(requests.c.account_id == account_id)
         query = query.order_by(requests.c.sequence).limit(_ROWS_PER_STEP)
 
-        def rename(charge: LimitCharge) -> LimitCharge:
-            counter, subject, start_s = charge
-            account, _, user = subject.partition(":")
-            is_user = counter.rsplit("|", 3)[1:2] == ["user"] and user == name
-            return (counter, f"{account}:{new_name}", start_s) if is_user else charge
-
         async def work(connection: AsyncConnection) -> int:
             rows = (await connection.execute(query)).all()
             sums: dict[LimitCharge, int] = {}
             changes = []
             for row in rows:
                 charges = parse_charges(row.limit_charges)
-                new_charges = list(map(rename, charges))
+                new_charges = [rename_charge(charge, {name}, new_name) for charge in charges]
                 changes.append({"row": row.sequence, "new_name": new_name, "charges": build_charges(new_charges)})
                 for old_charge, new_charge in zip(charges, new_charges, strict=True):
                     if old_charge != new_charge:
@@ -102,8 +97,13 @@ class ForgottenUserRepository:
         return await self._database.write(work)
 
     async def rename_videos(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
-        """Rename the user in the receipts of video jobs; return their number."""
-        query = select(videos.c.id, videos.c.receipt).where(videos.c.receipt.contains('"end_user":"', autoescape=True))
+        """Rename the user in the receipts of video jobs; return their number.
+
+        In a cluster, the money of an open job is set aside under what its receipt counts for: that stays.
+        """
+        query = select(videos.c.id, videos.c.state, videos.c.receipt)
+        query = query.where(videos.c.receipt.contains('"end_user":"', autoescape=True))
+        is_shared = self._database.credit is not None
         if account_id is not None:
             query = query.where(videos.c.account_id == account_id)
 
@@ -112,7 +112,10 @@ class ForgottenUserRepository:
             for row in (await connection.execute(query)).all():
                 receipt = orjson.loads(row.receipt)
                 if receipt["end_user"] in names:
-                    new_receipt = orjson.dumps({**receipt, "end_user": new_name}).decode()
+                    receipt["end_user"] = new_name
+                    if receipt.get("limit_charges") and (row.state in ENDED_STATES or not is_shared):
+                        receipt["limit_charges"] = rename_charges(receipt["limit_charges"], names, new_name)
+                    new_receipt = orjson.dumps(receipt).decode()
                     changes.append({"job": row.id, "new_receipt": new_receipt})
             if changes:
                 await connection.execute(_UPDATE_RECEIPT, changes)

@@ -61,7 +61,10 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
     new_name, names = f"forgotten-{secrets.token_hex(8)}", find_stored_names(services, spec.user)
     now_ms = int(services.clock() * 1000)
-    renaming = UserRenaming(names, new_name, account_id, now_ms)
+    is_on_node = services.storage.node is not None
+    renaming = UserRenaming(names, new_name, account_id, now_ms, is_on_node=is_on_node)
+    if is_on_node:
+        renaming.check_jobs(await services.videos.jobs.reservations.store.list_open())
     rename_running(services, renaming)
     repository = ForgottenUserRepository(services.storage.database)
     keys = await accounts.rename_user(names, new_name, account_id)

@@ -7,7 +7,9 @@ import aiohttp
 import attrs
 import pytest
 
+from gateway.billing.forgotten_users import UserRenaming
 from gateway.domain.attribution import build_stored_user
+from gateway.errors import Conflict
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
 from gateway.videos.reservations import build_end
@@ -16,6 +18,7 @@ from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 from tests.support.video_gateway import ACCOUNTS, VIDEOS, VideoGateway
+from tests.support.video_records import make_job
 
 SECRETS = {"acme": "sk-test-key-of-the-first-account", "other": "sk-test-key-of-another-account"}
 LIMIT = {"name": "users", "of": "user", "usd": 100, "window": "day"}
@@ -161,8 +164,25 @@ async def test_a_forgotten_user_stays_in_no_video(gateway_with: StartGateway) ->
         await jobs.cancel(submitted[2])
         stored = [await reservations.store.find(video_id) for video_id in submitted]
         assert {job.receipt.end_user for job in stored} == {forgotten["name"]}
-        assert {row.end_user for row in await gateway.rows(3)} == {forgotten["name"]}
+        assert all(f':{forgotten["name"]}"' in job.receipt.limit_charges for job in stored)
+        rows = await gateway.rows(3)
+        assert {row.end_user for row in rows} == {forgotten["name"]}
+        assert not any(':ann"' in row.limit_charges for row in [*rows, *(job.receipt for job in stored)])
         await scenario.verify()
+
+
+async def test_a_user_with_an_open_video_under_a_limit_is_not_forgotten_on_a_node() -> None:
+    """The database has set money aside under the name in the receipt."""
+    job = make_job("film", account=1)
+    receipt = attrs.evolve(job.receipt, end_user="ann", limit_charges='[["films|user|day|UTC","1:ann",5]]')
+    job = attrs.evolve(job, receipt=receipt)
+    renaming = UserRenaming(frozenset({"ann"}), "x", None, receipt.started_ms, is_on_node=True)
+    with pytest.raises(Conflict, match="Videos of this user"):
+        renaming.check_jobs([job])
+    attrs.evolve(renaming, account_id=2).check_jobs([job])
+    attrs.evolve(renaming, names=frozenset({"bob"})).check_jobs([job])
+    renamed = renaming.rename_row(receipt)
+    assert (renamed.end_user, renamed.limit_charges) == ("x", receipt.limit_charges)
 
 
 async def film(videos: VideoGateway, prompt: str) -> str:
