@@ -55,6 +55,10 @@ class LiveLimits:
         """Delete the sums of windows that ended long ago; return their number. Raises ``StoreUnavailable``."""
         return 0 if self.spending is None else await self.spending.retire(now_s)
 
+    async def retire_sessions(self, before_ms: int) -> int:
+        """Delete old budgets of sessions without requests; return their number. Raises ``StoreUnavailable``."""
+        return 0 if self.budgets is None else await self.budgets.retire(before_ms)
+
     def attach(self, balances: Balances) -> None:
         """Let requests that reserve in ``balances`` reserve under the limits, too."""
         self._balances = balances
@@ -70,7 +74,9 @@ class LiveLimits:
         if self.budgets is None:
             spending = self._open_spending()
             states = load("storage.session_states:SessionStateRepository")(self._database)
-            self.budgets = spending.budgets = load("billing.request_budgets:RequestBudgets")(states, self._clock)
+            self.budgets = spending.budgets = load("billing.request_budgets:RequestBudgets")(
+                states, self._clock, is_on_node=self._make_book is not None
+            )
             self._apply()
         return self.budgets
 

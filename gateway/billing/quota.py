@@ -41,8 +41,9 @@ class QuotaService:
     ``write_queue`` has the records that wait for the database; while it is full, every request is refused. ``refresh``
     returns the current state of a caller whose request has waited for the database.
 
-    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable`` and, after a wait for
-    the database, the errors of ``_check_again``; nothing is reserved then.
+    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable``, ``InvalidRequest`` for
+    a session whose budget a node cannot hold and, after a wait for the database, the errors of ``_check_again``;
+    nothing is reserved then.
     """
 
     def __init__(

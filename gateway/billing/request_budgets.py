@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from gateway.domain.account import ApiKey
 from gateway.domain.attribution import BUDGET_HEADER
@@ -17,7 +17,7 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.limit_balance import LimitBalance, LimitBook
 from gateway.domain.price import usd
 from gateway.domain.request_budget import SESSION_BUDGET, OwnBalance, SessionBalance, SessionState
-from gateway.errors import BudgetExceeded, SessionEnded
+from gateway.errors import BudgetExceeded, InvalidRequest, SessionEnded
 from gateway.request_context import RequestContext
 from gateway.storage.session_states import SessionStateRepository
 
@@ -29,19 +29,29 @@ T = TypeVar("T")
 
 
 class RequestBudgets:
-    """The budgets that requests have brought along. ``clock``: Unix seconds."""
+    """The budgets that requests have brought along. ``clock``: Unix seconds.
+
+    ``is_on_node``: this is a node of a cluster, which refuses the requests of sessions with a budget.
+    """
 
     def __init__(
-        self, states: SessionStateRepository, clock: Callable[[], float], max_sessions: int = MAX_SESSIONS
+        self,
+        states: SessionStateRepository,
+        clock: Callable[[], float],
+        max_sessions: int = MAX_SESSIONS,
+        *,
+        is_on_node: bool = False,
     ) -> None:
         self.book = LimitBook(SESSION_BUDGET, clock())
         self.states = states
         self._clock = clock
         self._max_sessions = max_sessions
+        self._is_on_node = is_on_node
         self._ended: dict[str, bool] = {}
         """Whether each session in memory was ended, the least recently used first. Others have to be looked up."""
         self._own: WeakKeyDictionary[RequestContext, OwnBalance] = WeakKeyDictionary()
-        self._changing = asyncio.Lock()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One for each session that is looked up or changed."""
         self._running: set[asyncio.Task[Any]] = set()
 
     def set_own(self, ctx: RequestContext, limit_nanos: int) -> None:
@@ -74,7 +84,7 @@ class RequestBudgets:
             await self._run(self._change(subject, limit_nanos, key))
 
     async def _change(self, subject: str, limit_nanos: int, key: ApiKey) -> None:
-        async with self._changing:
+        async with self._lock(subject):
             await self._look_up(subject)
             self._check(subject)
             balance = self._find(subject)
@@ -89,20 +99,24 @@ class RequestBudgets:
 
     async def end(self, account_id: int, session: str, audit: AuditRow) -> SessionState:
         """End a session: from now on its requests are refused. Return its state. Raises ``StoreUnavailable``."""
+        subject = _build_subject(account_id, session)
 
         async def work() -> SessionState:
-            async with self._changing:
-                state = await self.states.end(_build_subject(account_id, session), int(self._clock() * 1000), audit)
+            async with self._lock(subject):
+                state = await self.states.end(subject, int(self._clock() * 1000), audit)
                 self._adopt(state)
                 return state
 
         return await self._run(work())
 
     async def check(self, account_id: int, session: str) -> None:
-        """Raise ``SessionEnded`` if the session was ended. Looks the session up if need be: ``StoreUnavailable``."""
+        """Raise ``SessionEnded`` if the session was ended, ``InvalidRequest`` if a node cannot serve its requests.
+
+        Looks the session up if need be: ``StoreUnavailable``.
+        """
         subject = _build_subject(account_id, session)
         if subject not in self._ended:
-            async with self._changing:
+            async with self._lock(subject):
                 await self._look_up(subject)
         self._check(subject)
 
@@ -111,10 +125,31 @@ class RequestBudgets:
 
         Raises ``StoreUnavailable``.
         """
-        async with self._changing:
+        async with self._lock(subject):
             self._ended.pop(subject, None)
             await self._look_up(subject)
             return self._ended[subject]
+
+    async def retire(self, before_ms: int) -> int:
+        """Delete the budgets of sessions without stored requests that were set before ``before_ms``.
+
+        Those that running requests use stay, and so do ended sessions. Return the number. Raises ``StoreUnavailable``.
+        """
+        total, is_done = 0, False
+        while not is_done:
+            subjects = await self.states.list_unused(before_ms)
+            retired = [subject for subject in subjects if await self._retire(subject, before_ms)]
+            total, is_done = total + len(retired), not retired
+        return total
+
+    async def _retire(self, subject: str, before_ms: int) -> bool:
+        async with self._lock(subject):
+            balance = self._find(subject)
+            if balance is not None and balance.users:
+                return False
+            self._ended.pop(subject, None)  # first: its next request waits for the lock, and looks the session up
+            self.book.balances.pop(subject, None)
+            return await self.states.delete_unused(subject, before_ms)
 
     def forget(self) -> None:
         """Look up every session anew."""
@@ -127,9 +162,10 @@ class RequestBudgets:
     def list_balances(self, account_id: int, session: str, *, must_count: bool = False) -> tuple[LimitBalance, ...]:
         """Return the balance of a request's session, if the session has a budget.
 
-        ``must_count``: the costs of a session that is not in memory are counted, because it may have one.
+        ``must_count``: the costs of a session that is not in memory are counted, because it may have one. A node has
+        such costs only of requests that an earlier process has begun.
         """
-        if not session:
+        if not session or (self._is_on_node and not must_count):
             return ()
         subject = _build_subject(account_id, session)
         balance = self._find(subject)
@@ -153,10 +189,23 @@ class RequestBudgets:
         return balance if isinstance(balance, SessionBalance) else None
 
     def _check(self, subject: str) -> None:
-        """Note that a session in memory is used. Raises ``SessionEnded``."""
+        """Note that a session in memory is used. Raises ``SessionEnded``, ``InvalidRequest``."""
         is_ended = self._ended[subject] = self._ended.pop(subject)
         if is_ended:
             raise SessionEnded(subject.partition(":")[2])
+        if self._is_on_node and (balance := self._find(subject)) is not None and balance.limit_nanos is not None:
+            raise InvalidRequest(
+                f"{BUDGET_HEADER}: the session {subject.partition(':')[2]!r} has a budget of "
+                f"${usd(balance.limit_nanos)}, and a cluster of several nodes cannot hold it; name another session",
+                param=BUDGET_HEADER,
+            )
+
+    def _lock(self, subject: str) -> asyncio.Lock:
+        """Return the lock of a session; it exists while tasks hold it or wait for it."""
+        lock = self._locks.get(subject)
+        if lock is None:
+            lock = self._locks[subject] = asyncio.Lock()
+        return lock
 
     async def _look_up(self, subject: str) -> None:
         if subject not in self._ended:
@@ -168,10 +217,12 @@ class RequestBudgets:
         self._ended.pop(subject, None)
         self._make_room()
         self._ended[subject] = state.ended_ms is not None
+        balance = self._find(subject)
         if state.limit_nanos is not None:
-            balance = self._find(subject) or SessionBalance(self.book, subject)
-            balances[subject] = balance
+            balance = balances[subject] = balance or SessionBalance(self.book, subject)
             balance.set_limit(state.limit_nanos, state.status)
+        elif balance is not None and not balance.users:  # its row was deleted, or it only counted
+            del balances[subject]
 
     def _make_room(self) -> None:
         """Drop the sessions used the longest ago until there is room for another, except for those in use."""

@@ -17,6 +17,8 @@ PAUSE_S = 0.1
 MAX_ROWS = 500
 """The maximum number of rows per commit, which then takes about 15 ms."""
 RETENTION_HOURS = 400 * 24
+SESSION_DAYS = 30
+"""How long the budget of a session without stored requests is kept if requests are kept forever."""
 _DAY_MS = 86_400_000
 
 log = structlog.stdlib.get_logger(__name__)
@@ -30,6 +32,8 @@ class RetentionWorker:
             confirmed is written again, which must find the stored one.
         keep_days: returns how long rows are kept; 0: forever.
         retire_limits: deletes sums of limits that are old at a time in Unix seconds; returns their number.
+        retire_sessions: deletes budgets of sessions without requests that were set before a time in Unix milliseconds;
+            returns their number.
         clock: returns Unix seconds. If the newest record is older, age is counted from that record.
     """
 
@@ -42,6 +46,7 @@ class RetentionWorker:
         *,
         pause_s: float = PAUSE_S,
         retire_limits: Callable[[float], Awaitable[int]] | None = None,
+        retire_sessions: Callable[[int], Awaitable[int]] | None = None,
     ) -> None:
         self._retirement = retirement
         self._write_queue = write_queue
@@ -49,6 +54,7 @@ class RetentionWorker:
         self._clock = clock
         self._pause_s = pause_s
         self._retire_limits = retire_limits
+        self._retire_sessions = retire_sessions
 
     async def run(self) -> None:
         await asyncio.sleep(FIRST_DELAY_S)
@@ -66,6 +72,8 @@ class RetentionWorker:
             rows += await self._retire_hours(now_ms // HOUR_MS - RETENTION_HOURS)
             if self._retire_limits is not None:
                 rows += await self._retire_limits(now_ms / 1000)
+            if self._retire_sessions is not None:
+                rows += await self._retire_sessions(now_ms - (keep_days or SESSION_DAYS) * _DAY_MS)
         except StoreUnavailable as error:
             log.warning("requests_not_retired", error=error.message)
             return

@@ -405,9 +405,9 @@ async def quota(
         owners = services.routing.response_owners
         ctx.inference = inference = await owners.prepare(inference, caller.account.id, ctx.id, ctx)
     has_rare_headers = active.has_rare_headers
+    ctx.target_list = targets = services.routing.router.route(caller, inference)
     if admit is None and (caller.key.loops is not None or (has_rare_headers and BUDGET_HEADER in request.headers)):
         await load(_CHECK_FUNCTION)(active)
-    ctx.target_list = targets = services.routing.router.route(caller, inference)
     if targets.has_choice and OPERATIONS[ctx.operation].conversation:
         services.routing.router.keep_conversation(
             targets, inference, request.headers if has_rare_headers else NO_HEADERS

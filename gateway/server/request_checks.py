@@ -1,5 +1,7 @@
 """Checks that few requests need: budgets in ``x-gateway-budget``, and rules of keys against loops."""
 
+from functools import partial
+
 from gateway.domain.attribution import BUDGET_HEADER, clean_name
 from gateway.domain.price import usd
 from gateway.domain.request_budget import parse_budget
@@ -25,9 +27,10 @@ def make_budget_refusal(reason: str) -> InvalidRequest:
 
 
 async def apply_budget(active: ActiveInference) -> None:
-    """Put the budget in a request's header into force.
+    """Put the budget in a request's header into force. A request that would be refused anyway stores no budget.
 
-    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded`` and ``StoreUnavailable``.
+    Raises ``InvalidRequest``, ``BudgetExceeded``, ``SessionEnded``, ``StoreUnavailable``, ``QuotaExceeded`` and
+    ``RateLimited``.
     """
     ctx, services, headers = active.context, active.services, active.request.headers
     budget = parse_budget(headers[BUDGET_HEADER])
@@ -39,6 +42,8 @@ async def apply_budget(active: ActiveInference) -> None:
         ctx.attribution = ctx.attribution._replace(session=clean_name(budget.session))
     budgets, session = services.billing.limits.open_budgets(), ctx.attribution.session
     if session:
+        caller = ctx.caller
+        await services.billing.quota.precheck(caller, partial(services.routing.router.may_be_free, caller))
         await budgets.open(ctx.caller.account.id, session, budget.limit_nanos, ctx.caller.key)
     else:
         budgets.set_own(ctx, budget.limit_nanos)

@@ -414,6 +414,7 @@ def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> 
         keep_days,
         storage.retention_clock.now,
         retire_limits=services.billing.limits.retire,
+        retire_sessions=services.billing.limits.retire_sessions,
     )
     if (options.folder.path / _BODIES_FOLDER).exists():
         services.open_bodies()  # an earlier process has kept bodies, which expire

@@ -14,7 +14,7 @@ from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.merging import merge_change
 from gateway.storage.row_mapping import build_account_row, parse_account
-from gateway.storage.schema import accounts
+from gateway.storage.schema import accounts, session_states
 
 _LIST_ACCOUNTS = select(accounts).order_by(accounts.c.id)
 
@@ -77,11 +77,14 @@ class AccountRepository:
             raise Conflict(f"An account called {account.name!r} exists already", param="name") from None
 
     async def delete_account(self, account_id: int, audit: AuditRow | None = None) -> None:
+        """Delete an account and the budgets of its sessions. Raises ``NotFound``."""
+
         async def work(connection: AsyncConnection) -> None:
             if self._database.credit is not None:
                 await self._database.credit.end_balances(connection, ("account", account_id))
             if not (await connection.execute(delete(accounts).where(accounts.c.id == account_id))).rowcount:
                 raise NotFound(f"No account has the id {account_id}")
+            await connection.execute(delete(session_states).where(session_states.c.account_id == account_id))
 
         await self._database.write(work, audit)
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 import attrs
-from sqlalchemy import Row, Select, select
+from sqlalchemy import ColumnElement, Row, Select, Text, cast, delete, exists, func, select
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.request_budget import SessionState
@@ -12,7 +12,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
-from gateway.storage.schema import session_states
+from gateway.storage.schema import IS_NAMED, requests, session_states
 
 _MAX_LOOKED_UP = 500
 """Sessions per statement."""
@@ -52,6 +52,19 @@ class SessionStateRepository:
 
         await self._database.write_shared(work)
 
+    async def list_unused(self, before_ms: int) -> list[str]:
+        """Return the sessions that were changed before, have not ended, and have no stored requests, oldest first.
+
+        After a full list, more may follow.
+        """
+        query = select(_COLUMNS.subject).where(*_write_unused(before_ms)).order_by(_COLUMNS.changed_ms)
+        return [row.subject for row in await self._database.read_long(query.limit(_MAX_LOOKED_UP))]
+
+    async def delete_unused(self, subject: str, before_ms: int) -> bool:
+        """Delete a session if ``list_unused`` still has it; return whether it did."""
+        statement = delete(session_states).where(_COLUMNS.subject == subject, *_write_unused(before_ms))
+        return bool(await self._database.change(statement))
+
     async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
         """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""
 
@@ -64,6 +77,14 @@ class SessionStateRepository:
             return attrs.evolve(state, ended_ms=state.ended_ms or now_ms)
 
         return await self._database.write(work)
+
+
+def _write_unused(before_ms: int) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of ``list_unused``. Requests are read through the index of their sessions."""
+    name = func.substr(_COLUMNS.subject, func.length(cast(_COLUMNS.account_id, Text)) + 2)
+    is_of_session = requests.c.session == name, requests.c.account_id + 0 == _COLUMNS.account_id
+    has_requests = exists().where(IS_NAMED["session"], *is_of_session)
+    return _COLUMNS.ended_ms.is_(None), _COLUMNS.changed_ms < before_ms, ~has_requests
 
 
 async def _put(connection: AsyncConnection, state: SessionState, changes: dict[str, Any], now_ms: int) -> None:

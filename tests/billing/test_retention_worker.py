@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from itertools import pairwise
 
+import pytest
 from structlog.testing import capture_logs
 
 from gateway.billing.retention_worker import (
@@ -71,6 +72,28 @@ async def test_rows_are_kept_for_so_many_days_and_not_a_moment_longer() -> None:
         await scenario.job.retire()
     assert await scenario.list_left() == [2 * DAY_MS, 0]
     assert lines == [{"event": "requests_retired", "log_level": "info", "rows": 2}], "and says so where something went"
+
+
+@pytest.mark.parametrize(("keep_days", "session_days"), [(2, 2), (0, 30)])
+async def test_budgets_of_sessions_are_kept_as_long_as_requests_and_thirty_days_otherwise(
+    keep_days: int, session_days: int
+) -> None:
+    scenario, asked = RetentionScenario(), list[int]()
+
+    async def retire_sessions(before_ms: int) -> int:
+        asked.append(before_ms)
+        return 0
+
+    worker = RetentionWorker(
+        scenario.store,
+        scenario.write_queue,
+        lambda: keep_days,
+        lambda: NOW_S,
+        pause_s=0,
+        retire_sessions=retire_sessions,
+    )
+    await worker.retire()
+    assert asked == [NOW_MS - session_days * DAY_MS]
 
 
 async def test_age_is_counted_from_the_newest_row_where_the_clock_is_ahead_of_it() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from gateway.billing.request_budgets import RequestBudgets
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_budget import BudgetHeader, SessionState, parse_budget
 from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.server.context import SERVICES
+from gateway.storage.database import Database
 from gateway.storage.session_states import SessionStateRepository
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import ScriptedUpstream, answer
@@ -188,6 +190,101 @@ async def test_a_budget_that_cannot_be_stored_sends_nothing(gateway_with: StartG
         budgets.states = stored_states
         _, _, headers = await ask(gateway, {"x-gateway-session": "a"})
         assert float(headers[LEFT]) > 0.005, "the budget is still the former one"
+
+
+@pytest.mark.parametrize("hold_s", [0, 10])
+async def test_a_node_refuses_the_requests_of_a_session_with_a_budget(gateway_with: StartGateway, hold_s: int) -> None:
+    """A single gateway has stored the budget, and a node of a cluster uses the database afterwards."""
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        assert (await ask(gateway, {BUDGET: "0.01; session=old"}))[0] == 200
+        make_node(gateway)
+        path = f"/v1/quote?hold_s={hold_s}" if hold_s else CHAT
+        async with gateway.post(REQUEST, path, headers={"x-gateway-session": "old"}) as response:
+            error = (await response.json())["error"]
+            assert (response.status, error["param"]) == (400, BUDGET)
+        assert "the session 'old' has a budget of $0.01" in error["message"]
+        async with gateway.post(REQUEST, path, headers={"x-gateway-session": "new"}) as response:
+            assert response.status == 200
+        assert len(up.received) == (1 if hold_s else 2)
+
+
+def make_node(gateway: RunningGateway) -> None:
+    """Give the gateway the budgets that a node has."""
+    services = gateway.app[SERVICES]
+    limits = services.billing.limits
+    states = SessionStateRepository(services.storage.database)
+    limits.budgets = RequestBudgets(states, services.clock, is_on_node=True)
+    assert limits.spending is not None
+    limits.spending.budgets = limits.budgets
+
+
+@pytest.mark.parametrize(
+    ("settings", "body", "expected"),
+    [({"rpm": 1}, {}, 429), ({"models": ["m"]}, {"model": "other"}, 403), ({"quota_usd": 0}, {}, 403)],
+)
+async def test_a_request_that_is_refused_anyway_stores_no_budget(
+    gateway_with: StartGateway, settings: dict[str, Any], body: dict[str, Any], expected: int
+) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up, **settings))
+        if "rpm" in settings:
+            assert (await ask(gateway, {}))[0] == 200
+        for number in range(3):
+            headers = {BUDGET: f"0.000000001; session=random{number}"}
+            async with gateway.post({**REQUEST, **body}, CHAT, headers=headers) as response:
+                assert response.status == expected
+        states = SessionStateRepository(gateway.app[SERVICES].storage.database)
+        assert await states.list_newest(10) == []
+
+
+async def test_old_budgets_of_sessions_without_requests_are_deleted(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        for number in range(3):
+            assert (await ask(gateway, {BUDGET: f"0.000000001; session=random{number}"}))[0] == 403
+        assert (await ask(gateway, {BUDGET: "0.01; session=used"}))[0] == 200
+        await gateway.rows(4)
+        await restart(gateway)
+        services = gateway.app[SERVICES]
+        limits, now_ms = services.billing.limits, int(services.clock() * 1000)
+        states = SessionStateRepository(services.storage.database)
+        assert await limits.retire_sessions(now_ms - 60_000) == 0
+        assert len(await states.list_newest(10)) == 4
+        await states.put_budget(SessionState("1:unused", 10), now_ms)
+        assert await limits.retire_sessions(now_ms + 60_000) == 1
+        assert "unused" not in [state.session for state in await states.list_newest(10)]
+
+
+async def test_a_slow_look_up_delays_no_other_session(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        assert (await ask(gateway, {BUDGET: "0.01; session=a"}))[0] == 200
+        budgets, may_answer = gateway.app[SERVICES].billing.limits.open_budgets(), asyncio.Event()
+        budgets.states = SlowStates(gateway.app[SERVICES].storage.database, may_answer)
+        slow = [asyncio.create_task(ask(gateway, {"x-gateway-session": "slow"})) for _ in range(2)]
+        await asyncio.wait_for(ask(gateway, {"x-gateway-session": "fast"}), 10)
+        assert not any(task.done() for task in slow)
+        may_answer.set()
+        assert [(await task)[0] for task in slow] == [200, 200]
+        assert budgets.states.looked_up.count("slow") == 1
+
+
+class SlowStates(SessionStateRepository):
+    """Sessions whose row of the session ``slow`` is read late."""
+
+    def __init__(self, database: Database, may_answer: asyncio.Event) -> None:
+        super().__init__(database)
+        self._may_answer = may_answer
+        self.looked_up: list[str] = []
+
+    @override
+    async def find(self, subject: str) -> SessionState:
+        session = subject.partition(":")[2]
+        self.looked_up.append(session)
+        if session == "slow":
+            await self._may_answer.wait()
+        return await super().find(subject)
 
 
 class UnwritableStates(SessionStateRepository):

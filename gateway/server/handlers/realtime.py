@@ -31,10 +31,10 @@ async def open_session(request: web.Request) -> web.StreamResponse:
     ctx, (model, settings) = active.context, find_session(request)
     ctx.inference = inference = build_session_inference(model)
     active.note_parsed()
-    if BUDGET_HEADER in request.headers:
-        await load("server.request_checks:apply_budget")(active)
     router = services.routing.router
     ctx.target_list = router.route(ctx.caller, inference)
+    if BUDGET_HEADER in request.headers:
+        await load("server.request_checks:apply_budget")(active)
     await services.billing.quota.precheck(ctx.caller, partial(router.may_be_free, ctx.caller), ctx)
     beta, account = find_beta(request), ctx.caller.account.id
 

@@ -99,11 +99,11 @@ async def submit(request: web.Request) -> web.StreamResponse:
     problem = find_webhook_problem(url, services.live_config.find_webhook_hosts()) if url else None
     if problem is not None:
         raise InvalidRequest(problem, param="webhook_url")
-    if BUDGET_HEADER in request.headers:
-        await load("server.request_checks:apply_budget")(active)
     router = services.routing.router
     ctx.route = router.find_route_name(ctx.inference.model)
     ctx.target_list = router.route(ctx.caller, ctx.inference)
+    if BUDGET_HEADER in request.headers:
+        await load("server.request_checks:apply_budget")(active)
     # The submission must survive a disconnect of the client, which ends this handler. Its task therefore takes over the
     # objects that the request would release at its end: the idempotency key, which keeps the answer for a repeated
     # request, and the uploaded files, which the provider may still be reading.

@@ -1,0 +1,40 @@
+"""Old budgets of sessions are deleted unless something needs them, on both databases."""
+
+from unittest.mock import ANY
+
+import attrs
+
+from gateway.domain.account import Account
+from gateway.domain.audit_log import AuditRow
+from gateway.domain.request_budget import SessionState
+from gateway.storage.accounts import AccountRepository
+from gateway.storage.database import Database
+from gateway.storage.ledger import LedgerRepository
+from gateway.storage.session_states import SessionStateRepository
+from tests.support.request_records import charge
+
+ACCOUNT = 1
+"""Of the key 11."""
+SUBJECTS = tuple(f"{ACCOUNT}:{name}" for name in ("unused:1", "used", "ended", "new"))
+
+
+async def test_only_old_sessions_without_requests_and_end_are_unused(database: Database) -> None:
+    states = SessionStateRepository(database)
+    for subject in (*SUBJECTS, "2:used"):
+        await states.put_budget(SessionState(subject, 5), 2_000 if subject == SUBJECTS[3] else 1_000)
+    audit = AuditRow(0, 1_000, "token", "op", None, "", "request.session_ended", ACCOUNT, "ended")
+    await states.end(SUBJECTS[2], 1_000, audit)
+    await LedgerRepository(database).post([attrs.evolve(charge(1, 3), session="used")])
+    assert await states.list_unused(2_000) == [SUBJECTS[0], "2:used"]
+    assert [await states.delete_unused(subject, 2_000) for subject in SUBJECTS] == [True, False, False, False]
+    assert set(await states.list_states(SUBJECTS)) == set(SUBJECTS[1:])
+
+
+async def test_the_sessions_of_a_deleted_account_are_deleted(database: Database) -> None:
+    accounts, states = AccountRepository(database), SessionStateRepository(database)
+    account = await accounts.add_account(Account(0, "acme"))
+    mine, other = f"{account.id}:run1", f"{account.id + 1}:run1"
+    for subject in (mine, other):
+        await states.put_budget(SessionState(subject, 5), 1_000)
+    await accounts.delete_account(account.id)
+    assert await states.list_states([mine, other]) == {other: ANY}
