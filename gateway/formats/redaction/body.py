@@ -14,19 +14,24 @@ from gateway.domain import exact_json
 from gateway.domain.kept_body import BodyPart
 from gateway.formats.redaction.event_texts import StreamedEvent, join_texts, parse_event, redact_text, split_events
 from gateway.formats.redaction.redactor import Redactor
+from gateway.formats.redaction.work import Work
 
 EVENT_STREAM = "text/event-stream"
 _MIN_MEDIA_CHARS = 1_024
 """Base64 of at least this length is media, not a name or an id."""
 _CHUNK_CHARS = 64 * 1024
 _BASE64_START = re.compile(r"[A-Za-z0-9+/_-]{256}")
-_DATA_URL = re.compile(r"data:([\w/+.-]{1,100})(?:;[\w=.-]{1,100})*;base64,")
+_DATA_URL = re.compile(r"data:([\w/+.-]{1,100})(?:;[\w=.-]{1,100}){0,8};base64,")
 _NAMED_FOR_SECRET = re.compile(rb"(?:pass|secret|key|token|credential)[a-z_]*\"[ ]*:", re.IGNORECASE)
 _BASE64_RUN = re.compile(r"[A-Za-z0-9+/_=-]*")
 
 
 def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_media: bool = False) -> BodyPart:
-    """Return a body as it may be kept: redacted, without media, and cut to ``max_bytes``."""
+    """Return a body as it may be kept: redacted, without media, and cut to ``max_bytes``.
+
+    Raises ``TooMuchWorkError`` if the body may not be kept, since its redaction would take too long.
+    """
+    redactor.work = Work()
     if part.media_type.startswith(EVENT_STREAM):
         content = redact_stream(part.content, redactor, keeps_media=keeps_media)
     else:
@@ -121,7 +126,7 @@ def _redact_value(key: Any, value: Any, redactor: Redactor, *, keeps_media: bool
         redacted = redactor.redact_field(key, text) if isinstance(key, str) else redactor.redact(text)
         return value if redacted == value else redacted
     if isinstance(value, int) and not isinstance(value, bool):
-        return redactor.redact_number(value) or value
+        return redactor.redact_number(key if isinstance(key, str) else "", str(value)) or value
     return value
 
 

@@ -11,13 +11,16 @@ Span = tuple[int, int]
 _WINDOW_CHARS = 32 * 1024
 """A search is one call into C, which holds the interpreter's lock: a long text is searched in windows."""
 _OVERLAP_CHARS = 128
-_CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,18}(?![\d])")
+_CARD = re.compile(r"(?<!\d)(?<!\d\.)(?=([2-6](?:[ -]?\d){12,18}))")
+_CARD_LENGTHS = range(13, 20)
+_MAX_CARD_GROUPS = 8
+"""In a longer list of numbers, what consists of more groups is no card number."""
 _CARD_ISSUERS = re.compile(
     r"(?:4(?:\d{12}|\d{15}|\d{18})|5[1-5]\d{14}|2[2-7]\d{14}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}|35\d{14}"
     r"|6(?:011|5\d\d|4[4-9]\d|2\d\d)\d{12,15})\Z"
 )
 """The lengths of card numbers by their issuers' digits (ISO/IEC 7812)."""
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,30}))")
 _IBANS = (
     "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20 EG29 ES24 "
     "FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 "
@@ -27,7 +30,8 @@ _IBANS = (
 _IBAN_LENGTHS = {entry[:2]: int(entry[2:]) for entry in _IBANS.split()}
 """The lengths of IBANs by country (SWIFT's IBAN registry)."""
 _IBAN_MODULUS = 97
-_MAIL = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+_MAIL_LOCAL = re.compile(r"(?<![\w.%+-])[\w.%+-]{1,64}\Z")
+_MAIL_DOMAIN = re.compile(r"@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 _PHONE = re.compile(r"(?<![\w+])\+[1-9]\d{0,3}(?:[ ().-]{0,2}\d){6,12}(?!\d)")
 _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d]|\.\d)")
 _IPV6 = re.compile(r"(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])")
@@ -36,11 +40,36 @@ _NINE = 9
 
 
 def find_cards(text: str) -> Iterator[Span]:
-    """Yield the card numbers in ``text``."""
+    """Yield the card numbers in ``text``. Other numbers may stand beside them: ``4111 1111 1111 1111 12/29``."""
+    found_to = 0
     for match in _search(_CARD, text):
-        digits = match[0].replace(" ", "").replace("-", "")
-        if is_card(digits):
-            yield match.span()
+        if match.start() >= found_to:
+            end = _find_card_end(text, match.start(), match.end(1))
+            if end:
+                yield match.start(), end
+                found_to = end
+
+
+def _find_card_end(text: str, start: int, stop: int) -> int:
+    """Return the end of the longest card number from ``start`` on that ends with a group of digits; 0 if none."""
+    is_whole = not text[stop : stop + 1].isdigit() and not (
+        text[stop : stop + 1] in (" ", "-") and _is_digit(text, stop + 1)
+    )
+    for end in range(stop, start, -1):
+        if not _is_digit(text, end - 1) or _is_digit(text, end):
+            continue
+        digits = text[start:end].replace(" ", "").replace("-", "")
+        if len(digits) < _CARD_LENGTHS.start:
+            return 0
+        groups = end - start - len(digits) + 1
+        is_single = is_whole and end == stop and not _is_digit(text, start - 2)
+        if (groups <= _MAX_CARD_GROUPS or is_single) and is_card(digits):
+            return end
+    return 0
+
+
+def _is_digit(text: str, position: int) -> bool:
+    return position >= 0 and text[position : position + 1].isdigit()
 
 
 def is_card(digits: str) -> bool:
@@ -54,15 +83,26 @@ def is_card(digits: str) -> bool:
 
 def find_ibans(text: str) -> Iterator[Span]:
     """Yield the IBANs in ``text``, whose check digits are right (ISO 13616)."""
+    found_to = 0
     for match in _search(_IBAN, text):
-        length, start, end = _IBAN_LENGTHS.get(match[0][:2], 0), match.start(), match.start()
-        while end < match.end() and length:
-            length -= text[end] != " "
-            end += 1
-        iban = text[start:end].replace(" ", "")
-        number = "".join(str(int(char, 36)) for char in iban[4:] + iban[:4])
-        if not length and int(number) % _IBAN_MODULUS == 1:
-            yield start, end
+        if match.start() >= found_to:
+            end = _find_iban_end(text, match.start(), match.end(1))
+            if end:
+                yield match.start(), end
+                found_to = end
+
+
+def _find_iban_end(text: str, start: int, stop: int) -> int:
+    """Return the end of the IBAN that begins at ``start``; 0 if there is none, as in a country without IBANs."""
+    missing, end = _IBAN_LENGTHS.get(text[start : start + 2], 0), start
+    if not missing:
+        return 0
+    while end < stop and missing:
+        missing -= text[end] != " "
+        end += 1
+    iban = text[start:end].replace(" ", "")
+    number = "".join(str(int(char, 36)) for char in iban[4:] + iban[:4])
+    return end if not missing and int(number) % _IBAN_MODULUS == 1 else 0
 
 
 def find_mails(text: str) -> Iterator[Span]:
@@ -70,11 +110,11 @@ def find_mails(text: str) -> Iterator[Span]:
     at = text.find("@")
     while at >= 0:
         end = at + 1
-        for match in _MAIL.finditer(text, max(0, at - 64), min(len(text), at + 700)):
-            if match.start() < at < match.end():
-                yield match.span()
-                end = match.end()
-                break
+        domain = _MAIL_DOMAIN.match(text, at)
+        local = None if domain is None else _MAIL_LOCAL.search(text, max(0, at - 64), at)
+        if domain is not None and local is not None:
+            yield local.start(), domain.end()
+            end = domain.end()
         at = text.find("@", end)
 
 

@@ -1,13 +1,16 @@
 """Finds what must not be kept in texts, and replaces it by numbered marks: ``[card 1]``, ``[secret 2]``."""
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from gateway.domain.keep_rule import RedactedKind
+from gateway.formats.redaction.escapes import resolve_fully, resolve_levels
 from gateway.formats.redaction.personal_shapes import FINDERS, is_card
 from gateway.formats.redaction.secret_shapes import MIN_NAMED_SECRET_CHARS, SECRET_NAME, SHAPES, SecretShape
+from gateway.formats.redaction.work import STEPS_PER_TRY, Work
 from gateway.frozen import frozen
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ _SECRET = "secret"  # noqa: S105 - what stands in place of one
 _MIN_CARD_DIGITS, _MAX_CARD_DIGITS = 13, 19
 _TAIL_CHARS = 32 * 1024
 """How far a secret may reach beyond its anchor."""
+_WINDOW_CHARS = 32 * 1024
+"""Anchors are listed window by window: a text of many anchors would have a list of gigabytes."""
+_MARK = re.compile(r"\[[a-z]+ \d+\]")
 
 
 @frozen
@@ -31,12 +37,18 @@ class Redaction:
 class Redactor:
     """Redacts the texts of one request. Equal values get equal marks.
 
+    Attributes:
+        work: what the redaction of the present body has taken.
+        is_active: whether anything is replaced.
+
     Args:
         kinds: what is replaced.
         own_secrets: the keys of the channels that were used.
     """
 
     def __init__(self, kinds: frozenset[RedactedKind], own_secrets: Iterable[str] = ()) -> None:
+        self.work = Work()
+        self.is_active = bool(kinds)
         self._finds_secrets = "secrets" in kinds
         self._finders = [finder for kind, finder in FINDERS.items() if kind in kinds]
         self._finds_cards = "cards" in kinds
@@ -48,7 +60,8 @@ class Redactor:
 
     def find(self, text: str) -> list[Redaction]:
         """Return the parts of ``text`` to replace, in order; they do not overlap."""
-        spans = sorted(self._list_spans(text), key=lambda span: (span[0], -span[1]))
+        found = chain(self._list_spans(text), self._list_escaped_spans(text))
+        spans = sorted(found, key=lambda span: (span[0], -span[1]))
         joined: list[tuple[int, int, str]] = []
         for start, end, name in spans:
             if joined and start < joined[-1][1]:
@@ -70,18 +83,27 @@ class Redactor:
 
     def redact_field(self, name: str, text: str) -> str:
         """Return the text of the JSON field ``name``, redacted. All of a password is a secret."""
-        if self._finds_secrets and len(text) >= MIN_NAMED_SECRET_CHARS and SECRET_NAME.search(name) and " " not in text:
-            return self._mark(_SECRET, text)
-        return self.redact(text)
+        return self._mark(_SECRET, text) if self.is_secret_field(name, text) else self.redact(text)
 
-    def redact_number(self, number: int) -> str | None:
-        """Return the mark of a card number; None if ``number`` is none."""
-        digits = str(number)
+    def is_secret_field(self, name: str, text: str) -> bool:
+        """Return whether the JSON field ``name`` is named for a secret, and ``text`` may be one."""
+        return (
+            self._finds_secrets
+            and len(text) >= MIN_NAMED_SECRET_CHARS
+            and SECRET_NAME.search(name) is not None
+            and _MARK.fullmatch(text) is None
+        )
+
+    def redact_number(self, name: str, digits: str) -> str | None:
+        """Return the mark of a number in the JSON field ``name``: a card or a secret; None if the number is none."""
+        if self.is_secret_field(name, digits):
+            return self._mark(_SECRET, digits)
         if not self._finds_cards or not _MIN_CARD_DIGITS <= len(digits) <= _MAX_CARD_DIGITS or not is_card(digits):
             return None
         return self._mark("card", digits)
 
     def _mark(self, name: str, value: str) -> str:
+        value = resolve_fully(value)
         number = self._numbers.get((name, value))
         if number is None:
             number = self._counts[name] = self._counts.get(name, 0) + 1
@@ -89,38 +111,76 @@ class Redactor:
         return f"[{name} {number}]"
 
     def _list_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        self.work.add(len(text))
         if self._finds_secrets:
-            for start, end in chain(_find_shapes(text), _find_texts(text, self._own_secrets)):
+            for start, end in chain(_find_shapes(text, self.work), _find_texts(text, self._own_secrets)):
                 yield start, end, _SECRET
         for name, finder in self._finders:
             for start, end in finder(text):
                 yield start, end, name
 
+    def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``."""
+        for levels in resolve_levels(text):
+            for start, end, name in self._list_spans(levels[-1].text):
+                for level in reversed(levels):
+                    start, end = level.locate(start), level.locate(end)  # noqa: PLW2901
+                yield start, end, name
 
-def _find_shapes(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the secrets of known shapes in ``text``."""
-    search, shapes = _open_search()
-    for number, start, _ in search.find_matches_as_indexes(text, overlapping=True):
+
+def _find_shapes(text: str, work: Work) -> Iterator[tuple[int, int]]:
+    """Yield the secrets of known shapes in ``text``. No shape is tried twice at the same characters."""
+    _, shapes, _ = _open_search()
+    tried_to: dict[int, int] = {}
+    for number, start in _find_anchors(text):
         shape = shapes[number]
-        if not shape.lead:
-            match = shape.pattern.match(text, start, start + _TAIL_CHARS)
-            if match is not None:
-                yield match.span(match.lastindex or 0)
+        if start < tried_to.get(id(shape), 0):
             continue
-        for match in shape.pattern.finditer(text, max(0, start - shape.lead), start + _TAIL_CHARS):
-            if match.start() > start:
-                break
-            if match.end() > start:
-                yield match.span(match.lastindex or 0)
+        work.add(STEPS_PER_TRY)
+        span = _try_shape(shape, text, start)
+        if span is not None:
+            tried_to[id(shape)] = span[1]
+            work.add(span[1] - start)
+            yield span
+        elif shape.run is not None:
+            match = shape.run.match(text, start, start + _TAIL_CHARS)
+            end = start if match is None else match.end()
+            work.add(end - start)
+            tried_to[id(shape)] = end if end - start <= shape.max_run else end - shape.max_run
+
+
+def _find_anchors(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the number and the position of each anchor in ``text``."""
+    search, _, max_chars = _open_search()
+    for first in range(0, len(text), _WINDOW_CHARS):
+        window = text[first : first + _WINDOW_CHARS + max_chars]
+        for number, start, _ in search.find_matches_as_indexes(window, overlapping=True):
+            if start < _WINDOW_CHARS:
+                yield number, first + start
+
+
+def _try_shape(shape: SecretShape, text: str, start: int) -> tuple[int, int] | None:
+    """Return the secret of ``shape`` at the anchor at ``start``."""
+    head_start = start
+    if shape.head is not None:
+        head = shape.head.search(text, max(0, start - shape.lead), start)
+        if head is None:
+            return None
+        head_start = head.start()
+    match = shape.pattern.match(text, start, start + _TAIL_CHARS)
+    if match is None:
+        return None
+    return match.span(match.lastindex) if match.lastindex else (head_start, match.end())
 
 
 @cache
-def _open_search() -> "tuple[AhoCorasick, list[SecretShape]]":
-    """Return the search for the anchors of all shapes, and the shape of each anchor."""
+def _open_search() -> "tuple[AhoCorasick, list[SecretShape], int]":
+    """Return the search for the anchors of all shapes, the shape of each anchor, and the longest anchor's length."""
     from ahocorasick_rs import AhoCorasick  # noqa: PLC0415 - only a gateway that keeps bodies needs it
 
     pairs = [(anchor, shape) for shape in SHAPES for anchor in shape.anchors]
-    return AhoCorasick([anchor for anchor, _ in pairs]), [shape for _, shape in pairs]
+    anchors = [anchor for anchor, _ in pairs]
+    return AhoCorasick(anchors), [shape for _, shape in pairs], max(map(len, anchors))
 
 
 def _find_texts(text: str, parts: Iterable[str]) -> Iterator[tuple[int, int]]:

@@ -10,35 +10,53 @@ import re
 from gateway.frozen import frozen
 
 _MAX_SECRET_CHARS = 16_384
-_START = r"(?<![A-Za-z0-9])"
+_MAX_TOKEN_PART_CHARS = 4_096
+_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\x1b\[\dm)|(?<=\x1b\[\d\dm))"
+"""Before a secret is no part of a word; the end of an escape of JSON, of an address or of a terminal is none."""
 
 
 @frozen
 class SecretShape:
-    """A shape of secrets.
+    """A shape of secrets. Its pattern fails after few characters, or ``run`` says where a next try makes sense.
 
     Attributes:
         anchors: fixed texts, one of which the secret or its beginning contains.
-        pattern: the secret; with a group, only the group is secret.
-        lead: how many characters before an anchor the pattern may begin.
+        pattern: what begins at an anchor; with a group, only the group is secret.
+        head: what must end at the anchor, and is part of the secret.
+        lead: how many characters ``head`` takes at most.
+        run: characters that a failed try passes; no try between them and the last ``max_run`` of them would succeed.
+        max_run: how many of these the pattern passes at most.
     """
 
     anchors: tuple[str, ...]
     pattern: re.Pattern[str]
+    head: re.Pattern[str] | None = None
     lead: int = 0
+    run: re.Pattern[str] | None = None
+    max_run: int = 0
 
 
-def _shape(anchors: str, rest: str, lead: int = 0) -> SecretShape:
-    """Return the shape of secrets that begin with one of ``anchors``, or with ``lead`` contain one of them."""
+def _shape(anchors: str, rest: str, head: str = "", lead: int = 0) -> SecretShape:
+    """Return the shape of secrets that begin with one of ``anchors``, or with ``head`` before one of them."""
     names = tuple(anchors.split())
-    start = "" if lead else f"{_START}(?:{'|'.join(map(re.escape, names))})"
-    return SecretShape(names, re.compile(start + rest), lead)
+    start = ("" if head else _START) + f"(?:{'|'.join(map(re.escape, names))})"
+    return SecretShape(names, re.compile(start + rest), re.compile(head + r"\Z") if head else None, lead)
 
 
 _WORD = r"[A-Za-z0-9_-]"
-_NAMED = "password passwd secret api_key apikey api-key access_token auth_token access_key AccountKey"
+_NAMED = (
+    "password passwd passphrase secret api_key apikey api-key access_token auth_token access_key access-token "
+    "auth-token access-key accesstoken authtoken refresh_token refresh-token refreshtoken bearer_token private_key "
+    "private-key credential AccountKey"
+)
 _NAMED_ANCHORS = tuple(
     {form for name in _NAMED.split() for form in (name, name.upper(), name.title(), name.capitalize())}
+    | {"apiKey", "ApiKey", "accessToken", "authToken", "accessKey", "refreshToken", "privateKey"}
+    | {"AccessToken", "AuthToken", "AccessKey", "RefreshToken"}
+)
+_NAMED_FIELD = (
+    r"(?:pass(?:word|wd|phrase)|secret(?:[_-]?key)?|api[_-]?key"
+    r"|(?:access|auth|refresh|bearer|private)[_-]?(?:token|key)|credentials?)"
 )
 
 SHAPES: tuple[SecretShape, ...] = (
@@ -73,7 +91,7 @@ SHAPES: tuple[SecretShape, ...] = (
     _shape("NRAK-", r"[A-Z0-9]{27}"),
     _shape("glc_ glsa_", r"[A-Za-z0-9+/=_]{32,}"),
     _shape("hvs. hvb. hvr.", rf"{_WORD}{{24,}}"),
-    _shape(".atlasv1.", rf"(?<![A-Za-z0-9])[A-Za-z0-9]{{14}}\.atlasv1\.{_WORD}{{60,}}", lead=14),
+    _shape(".atlasv1.", rf"{_WORD}{{60,}}", r"(?<![A-Za-z0-9])[A-Za-z0-9]{14}", lead=14),
     _shape("pul-", r"[0-9a-f]{40}"),
     _shape("pscale_tkn_ pscale_pw_ pscale_oauth_", rf"[A-Za-z0-9_.-]{{31,}}{_WORD}"),
     _shape("sbp_ sb_secret_", rf"{_WORD}{{20,}}"),
@@ -84,11 +102,11 @@ SHAPES: tuple[SecretShape, ...] = (
     _shape("xoxa- xoxb- xoxe- xoxo- xoxp- xoxr- xoxs- xoxe.xoxp- xapp-", r"[A-Za-z0-9-]{10,}"),
     _shape("hooks.slack.com/services/", r"([A-Za-z0-9/]{20,})"),
     _shape("discord.com/api/webhooks/ discordapp.com/api/webhooks/", rf"(\d+/{_WORD}{{60,}})"),
-    _shape(":AA", rf"(?<!\d)\d{{8,10}}:AA{_WORD}{{33}}", lead=10),  # Telegram
+    _shape(":AA", rf"{_WORD}{{33}}", r"(?<!\d)\d{8,10}", lead=10),  # Telegram
     _shape("SK AC", r"[0-9a-f]{32}(?![A-Za-z0-9])"),  # Twilio
     _shape("SG.", rf"{_WORD}{{16,}}\.{_WORD}{{16,}}"),
     _shape("key-", r"[0-9a-f]{32}(?![A-Za-z0-9])"),
-    _shape("-us", r"(?<![A-Za-z0-9])[0-9a-f]{32}-us\d{1,2}(?![0-9])", lead=32),  # Mailchimp
+    _shape("-us", r"\d{1,2}(?![0-9])", r"(?<![A-Za-z0-9])[0-9a-f]{32}", lead=32),  # Mailchimp
     # Shops and offices
     _shape("sk_live_ sk_test_ rk_live_ rk_test_ whsec_", r"[A-Za-z0-9+/=]{16,}"),
     _shape("shpat_ shpca_ shppa_ shpss_", r"[0-9a-fA-F]{32}"),
@@ -98,34 +116,52 @@ SHAPES: tuple[SecretShape, ...] = (
     _shape("pat", r"[A-Za-z0-9]{14}\.[0-9a-f]{64}"),  # Airtable
     _shape("figd_", rf"{_WORD}{{30,}}"),
     # Of no one service
-    _shape("eyJ", rf"{_WORD}{{8,}}\.{_WORD}{{8,}}(?:\.{_WORD}+)?"),  # JWT (RFC 7519), JWE
+    SecretShape(  # JWT (RFC 7519), JWE
+        ("eyJ",),
+        re.compile(
+            _START + rf"eyJ{_WORD}{{8,{_MAX_TOKEN_PART_CHARS}}}\.{_WORD}{{8,{_MAX_TOKEN_PART_CHARS}}}"
+            rf"(?:\.{_WORD}{{1,{_MAX_TOKEN_PART_CHARS}}}){{0,3}}"
+        ),
+        run=re.compile(f"{_WORD}*"),
+        max_run=_MAX_TOKEN_PART_CHARS,
+    ),
     _shape("Bearer bearer BEARER", r"[ \t]{1,4}([A-Za-z0-9._~+/=-]{16,})"),
-    _shape("Basic basic BASIC", r"[ \t]{1,4}((?=[A-Za-z+/]*[0-9=])[A-Za-z0-9+/]{16,}={0,2})"),
+    _shape("Basic basic BASIC", r"[ \t]{1,4}((?=[A-Za-z+/]{0,512}[0-9=])[A-Za-z0-9+/]{16,}={0,2})"),
     SecretShape(
         ("PRIVATE KEY",),
         re.compile(
-            rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----.{{0,{_MAX_SECRET_CHARS}}}?"
-            r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            rf"PRIVATE KEY(?: BLOCK)?-----.{{0,{_MAX_SECRET_CHARS}}}?"
+            r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            rf"|PRIVATE KEY(?: BLOCK)?-----.{{0,{_MAX_SECRET_CHARS}}}",
             re.DOTALL,
         ),
-        lead=52,
+        head=re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}\Z"),
+        lead=51,
     ),
     SecretShape(
-        ("://",), re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s:/@'\"\\]{0,128}:([^\s@/'\"\\]{1,256})@"), lead=31
+        ("://",),
+        re.compile(r"://[^\s:/@'\"\\]{0,128}:([^\s/'\"\\]{1,256})@"),
+        head=re.compile(r"[A-Za-z0-9+.-]\Z"),
+        lead=1,
     ),
     SecretShape(
         _NAMED_ANCHORS,
         re.compile(
-            r"(?:password|passwd|secret|api[_-]?key|a(?:ccess|uth)[_-](?:token|key)|AccountKey)"
-            r"[a-z_-]{0,12}\\?[\"']?\s{0,3}(?:[:=]|=>)\s{0,3}\\?[\"']?((?=[^\s\"',;\\]*\d)[^\s\"',;\\]{12,})",
+            r"(?:password|passwd|secret|api[_-]?key|a(?:ccess|uth)[_-]?(?:token|key)|refresh[_-]?token|AccountKey)"
+            r"[a-z_-]{0,12}\\?[\"']?\s{0,3}(?:[:=]|=>)\s{0,3}\\?[\"']?"
+            r"((?=[^\s\"',;\\\d]{0,512}+\d)[^\s\"',;\\]{12,})",
             re.IGNORECASE,
+        ),
+    ),
+    SecretShape(  # a field of JSON that is cut, or occurs twice
+        _NAMED_ANCHORS,
+        re.compile(
+            _NAMED_FIELD + r"\"\s{0,3}:\s{0,3}\"(?!\[[a-z]+ \d+\]\")((?:[^\"\\]|\\.){8,4096})",
+            re.IGNORECASE | re.DOTALL,
         ),
     ),
 )
 """The shapes that are looked for. A secret that begins in the middle of a word is none."""
-SECRET_NAME = re.compile(
-    r"(?:pass(?:word|wd|phrase)|secret|api[_-]?key|(?:access|auth|refresh|bearer|private)[_-]?(?:token|key)|credentials?)\Z",
-    re.IGNORECASE,
-)
+SECRET_NAME = re.compile(_NAMED_FIELD + r"\Z", re.IGNORECASE)
 """The end of a JSON field's name whose text is a secret."""
 MIN_NAMED_SECRET_CHARS = 8

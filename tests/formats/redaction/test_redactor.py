@@ -79,3 +79,75 @@ def test_a_value_on_the_border_of_two_searches_is_found(offset: int, value: str)
     redacted = Redactor(ALL).redact(text)
     assert value not in redacted
     assert redacted.endswith(" 1] end")
+
+
+CARD = "4111 1111 1111 1111"
+IBAN = "DE89 3704 0044 0532 0130 00"
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("4111111111111111 12/29 123", "[card 1] 12/29 123"),
+        (f"card {CARD} 12/29", "card [card 1] 12/29"),
+        (f"{CARD} 123", "[card 1] 123"),
+        (f"2 {CARD}", "2 [card 1]"),
+        ("x 5 4111111111111111", "x 5 [card 1]"),
+        (f"No.{CARD}, 5555-5555-5555-4444 378282246310005", "No.[card 1], [card 2] [card 3]"),
+        (" ".join("4111111111111111"), "[card 1]"),
+        ("4 5 3 2 1 0 " * 20, "4 5 3 2 1 0 " * 20),
+    ],
+)
+def test_cards_are_found_beside_other_numbers(text: str, redacted: str) -> None:
+    assert Redactor(frozenset({"cards"})).redact(text) == redacted
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        ("id US12ABCDEFGHIJKLMNOPQ", None),
+        ("AA00BBCCDDEEFF11223344", None),
+        (f"RE24 {IBAN}", "RE24 [iban 1]"),
+        (f"{IBAN} {IBAN}", "[iban 1] [iban 1]"),
+        (f"DE12 {IBAN} GB00", "DE12 [iban 1] GB00"),
+    ],
+)
+def test_letters_of_no_country_are_no_iban(text: str, redacted: str | None) -> None:
+    assert Redactor(frozenset({"ibans"})).redact(text) == (text if redacted is None else redacted)
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        (r"line\n%s", r"line\n[secret 1]"),
+        (r"{\"a\": \"x\\n%s\"}", r"{\"a\": \"x\\n[secret 1]\"}"),
+        (
+            r"https:\/\/hooks.slack.com\/services\/T0AB2CD3E\/B0AB2CD3E\/x",
+            r"https:\/\/hooks.slack.com\/services\/[secret 1]",
+        ),
+        (r"postgres:\/\/u:pw@db", r"postgres:\/\/u:[secret 1]@db"),
+        ("postgres://u:p@ss1word@db:5432/x", "postgres://u:[secret 1]@db:5432/x"),
+        ("key%%20%s", "key%%20[secret 1]"),
+        ("\x1b[1m%s\x1b[32m%s", "\x1b[1m[secret 1]\x1b[32m[secret 1]"),
+        ("access-token: 0123456789abcdef", "access-token: [secret 1]"),
+        ("apiKey=0123456789abcdef", "apiKey=[secret 1]"),
+        (r"{\"password\": \"correct horse", r"{\"password\": \"[secret 1]"),
+        (r"{\"password\": \"a b\\\"c d e\", \"b\": 1", r"{\"password\": \"[secret 1]\", \"b\": 1"),
+    ],
+)
+def test_secrets_are_found_in_and_after_escapes(text: str, redacted: str) -> None:
+    secret = SECRETS["github"]
+    redactor = Redactor(frozenset({"secrets"}))
+    assert redactor.redact(text.replace("%s", secret).replace("%%", "%")) == redacted.replace("%%", "%")
+
+
+def test_keys_of_channels_are_found_in_escapes() -> None:
+    redactor = Redactor(frozenset({"secrets"}), ["Ge&heim-wort"])
+    assert redactor.redact(r"Ge\u0026heim-wort, Ge&heim-wort") == "[secret 1], [secret 1]"
+
+
+def test_a_private_key_without_its_end_is_replaced_up_to_a_bound() -> None:
+    text = SECRETS["pem"].partition("-----END")[0] + "x " * 20_000
+    redacted = Redactor(ALL).redact(text)
+    assert redacted.startswith("[secret 1]")
+    assert SECRETS["pem"][40:100] not in redacted

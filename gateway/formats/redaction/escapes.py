@@ -1,0 +1,71 @@
+r"""Texts with escapes of JSON in them, ``\n`` or ``\u0026``: a secret may begin after one, or contain some.
+
+Tool arguments are JSON in a text of JSON, and a stream may end before such a text is complete. Therefore a text with
+escapes is searched once more with its escapes resolved, and what is found there is located in the text as it is.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from gateway.frozen import frozen
+
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([\"\\/bfnrt]))")
+_MEANINGS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SURROGATES = range(0xD800, 0xE000)
+_MAX_LEVELS = 3
+"""JSON in a text of JSON in a text of JSON."""
+
+
+@frozen
+class ResolvedText:
+    """A text whose escapes are resolved, and where its parts stand in the text with escapes."""
+
+    text: str
+    _positions: list[int]
+    _origins: list[int]
+
+    def locate(self, position: int) -> int:
+        """Return the position in the text with escapes."""
+        number = bisect_right(self._positions, position) - 1
+        return self._origins[number] + position - self._positions[number]
+
+
+def resolve_levels(text: str) -> Iterator[list[ResolvedText]]:
+    """Yield ``text`` resolved once, twice, and so on as long as there are escapes, each with the levels before."""
+    levels: list[ResolvedText] = []
+    while "\\" in text and len(levels) < _MAX_LEVELS:
+        level = _resolve(text)
+        if level.text == text:
+            return
+        levels = [*levels, level]
+        text = level.text
+        yield levels
+
+
+def resolve_fully(text: str) -> str:
+    """Return ``text`` without escapes."""
+    for levels in resolve_levels(text):
+        text = levels[-1].text
+    return text
+
+
+def _resolve(text: str) -> ResolvedText:
+    pieces: list[str] = []
+    positions, origins = [0], [0]
+    copied_to = length = 0
+    for match in _ESCAPE.finditer(text):
+        pieces += [text[copied_to : match.start()], _read(match)]
+        length += match.start() - copied_to
+        copied_to = match.end()
+        positions += [length, length + 1]
+        origins += [match.start(), copied_to]
+        length += 1
+    return ResolvedText("".join([*pieces, text[copied_to:]]), positions, origins)
+
+
+def _read(escape: re.Match[str]) -> str:
+    if escape[1] is None:
+        return _MEANINGS.get(escape[2], escape[2])
+    code = int(escape[1], 16)
+    return "\ufffd" if code in _SURROGATES else chr(code)
