@@ -5,8 +5,10 @@ escapes is searched once more with its escapes resolved, and what is found there
 """
 
 import re
+from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from io import StringIO
 
 from gateway.frozen import frozen
 
@@ -22,8 +24,8 @@ class ResolvedText:
     """A text whose escapes are resolved, and where its parts stand in the text with escapes."""
 
     text: str
-    _positions: list[int]
-    _origins: list[int]
+    _positions: Sequence[int]
+    _origins: Sequence[int]
 
     def locate(self, position: int) -> int:
         """Return the position in the text with escapes."""
@@ -51,17 +53,17 @@ def resolve_fully(text: str) -> str:
 
 
 def _resolve(text: str) -> ResolvedText:
-    pieces: list[str] = []
-    positions, origins = [0], [0]
+    resolved = StringIO(newline="")
+    positions, origins = array("q", [0]), array("q", [0])
     copied_to = length = 0
     for match in _ESCAPE.finditer(text):
-        pieces += [text[copied_to : match.start()], _read(match)]
-        length += match.start() - copied_to
+        length += resolved.write(text[copied_to : match.start()])
         copied_to = match.end()
-        positions += [length, length + 1]
-        origins += [match.start(), copied_to]
-        length += 1
-    return ResolvedText("".join([*pieces, text[copied_to:]]), positions, origins)
+        positions.extend((length, length + 1))
+        origins.extend((match.start(), copied_to))
+        length += resolved.write(_read(match))
+    resolved.write(text[copied_to:])
+    return ResolvedText(resolved.getvalue(), positions, origins)
 
 
 def _read(escape: re.Match[str]) -> str:

@@ -12,7 +12,9 @@ import attrs
 import orjson
 
 from gateway.domain import exact_json
-from gateway.formats.redaction.redactor import Redaction, Redactor
+from gateway.formats.redaction.pieces import redact_pieces
+from gateway.formats.redaction.redactor import Redactor
+from gateway.formats.redaction.values import redact_nested
 from gateway.frozen import frozen
 
 _EVENT_END = re.compile(rb"(?:\r\n|\n|\r)(?:\r\n|\n|\r)")
@@ -24,6 +26,7 @@ _REPEATED_FIELDS = frozenset(
 )  # fmt: skip
 """Fields with whole values, which events repeat. Joined, they would look like long numbers."""
 _PLACE_FIELDS = ("type", "index", "output_index", "content_index", "summary_index", "item_id")
+_INNER_PLACE_FIELDS = ("output_index", "content_index", "summary_index", "item_id")
 """Fields of an object that say to which text its other fields belong."""
 _DATA = b"data:"
 
@@ -109,30 +112,17 @@ def describe_texts(stream: bytes) -> list[tuple[str, str]]:
 
 
 def redact_text(text: StreamText, redactor: Redactor) -> None:
-    """Redact a text in its pieces."""
+    """Redact a text in its pieces. JSON in which more is found value by value moves into the first piece."""
     values = [piece.holder[piece.key] for piece in text.pieces]
-    redactions = redactor.find("".join(values))
-    if not redactions:
-        return
-    position = 0
-    for piece, value in zip(text.pieces, values, strict=True):
-        redacted = _replace(value, position, redactions)
-        position += len(value)
-        if redacted != value:
-            piece.holder[piece.key] = redacted
+    redacted = redact_pieces(values, redactor)
+    joined = "".join(redacted)
+    whole = redact_nested(joined, redactor, keeps_media=True)
+    if whole != joined:
+        redacted = [whole, *[""] * (len(values) - 1)]
+    for piece, value, new_value in zip(text.pieces, values, redacted, strict=True):
+        if new_value != value:
+            piece.holder[piece.key] = new_value
             piece.event.changed = True
-
-
-def _replace(value: str, position: int, redactions: list[Redaction]) -> str:
-    """Return the piece ``value``, which begins at ``position`` of its text, with the marks that begin in it."""
-    end, copied_to, parts = position + len(value), position, []
-    for redaction in redactions:
-        if redaction.end <= position or redaction.start >= end:
-            continue
-        if redaction.start >= position:
-            parts += [value[copied_to - position : redaction.start - position], redaction.mark]
-        copied_to = min(redaction.end, end)
-    return "".join([*parts, value[copied_to - position :]])
 
 
 def _list_strings(data: Any) -> Iterator[tuple[Place, Any, Any]]:
@@ -140,21 +130,31 @@ def _list_strings(data: Any) -> Iterator[tuple[Place, Any, Any]]:
     stack: list[tuple[Place, Any]] = [((), data)]
     while stack:
         place, holder = stack.pop()
+        items: list[tuple[Any, Any, Any]]
         if isinstance(holder, dict):
-            marks = tuple((name, holder[name]) for name in _PLACE_FIELDS if isinstance(holder.get(name), int | str))
-            place = (*place, *marks)
-            # An object in a list says by its index where it belongs, wherever in the list it is.
-            items = [(key, value) for key, value in holder.items() if key not in _REPEATED_FIELDS]
+            place = (*place, *_list_marks(holder, is_root=not place))
+            items = [(key, key, value) for key, value in holder.items() if key not in _REPEATED_FIELDS]
         elif isinstance(holder, list):
-            items = [(0 if _has_index(value) else number, value) for number, value in enumerate(holder)]
+            items = [(_get_index(value, number), number, value) for number, value in enumerate(holder)]
         else:
             continue
-        for number, (key, value) in enumerate(items):
+        for name, key, value in items:
             if isinstance(value, str):
-                yield (*place, key), holder, number if isinstance(holder, list) else key
+                yield (*place, name), holder, key
             else:
-                stack.append(((*place, key), value))
+                stack.append(((*place, name), value))
 
 
-def _has_index(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("index"), int)
+def _list_marks(holder: dict[str, Any], *, is_root: bool) -> list[tuple[str, Any]]:
+    """Return the fields of ``holder`` that say to which text its other fields belong.
+
+    Below the root ``type`` is none: only the first piece of a tool call has one. An ``index`` there is part of the way.
+    """
+    names = _PLACE_FIELDS if is_root else _INNER_PLACE_FIELDS
+    return [(name, holder[name]) for name in names if isinstance(holder.get(name), int | str)]
+
+
+def _get_index(value: Any, position: int) -> int:
+    """Return the index of an object in a list, wherever in the list it is; without one, its position."""
+    index = value.get("index") if isinstance(value, dict) else None
+    return index if isinstance(index, int) else position

@@ -5,12 +5,15 @@ from collections.abc import Callable, Iterator
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 
 from gateway.domain.keep_rule import RedactedKind
+from gateway.formats.redaction.work import STEPS_PER_TRY, Work
 
 Span = tuple[int, int]
 
 _WINDOW_CHARS = 32 * 1024
 """A search is one call into C, which holds the interpreter's lock: a long text is searched in windows."""
 _OVERLAP_CHARS = 128
+_STEPS_PER_CANDIDATE = 4 * STEPS_PER_TRY
+"""Check digits are computed in Python."""
 _CARD = re.compile(r"(?<!\d)(?<!\d\.)(?=([2-6](?:[ -]?\d){12,18}))")
 _CARD_LENGTHS = range(13, 20)
 _MAX_CARD_GROUPS = 8
@@ -39,10 +42,10 @@ _MIN_IPV6_DIGITS = 4
 _NINE = 9
 
 
-def find_cards(text: str) -> Iterator[Span]:
+def find_cards(text: str, work: Work) -> Iterator[Span]:
     """Yield the card numbers in ``text``. Other numbers may stand beside them: ``4111 1111 1111 1111 12/29``."""
     found_to = 0
-    for match in _search(_CARD, text):
+    for match in _search(_CARD, text, work):
         if match.start() >= found_to:
             end = _find_card_end(text, match.start(), match.end(1))
             if end:
@@ -81,10 +84,10 @@ def is_card(digits: str) -> bool:
     return total % 10 == 0
 
 
-def find_ibans(text: str) -> Iterator[Span]:
+def find_ibans(text: str, work: Work) -> Iterator[Span]:
     """Yield the IBANs in ``text``, whose check digits are right (ISO 13616)."""
     found_to = 0
-    for match in _search(_IBAN, text):
+    for match in _search(_IBAN, text, work):
         if match.start() >= found_to:
             end = _find_iban_end(text, match.start(), match.end(1))
             if end:
@@ -105,11 +108,12 @@ def _find_iban_end(text: str, start: int, stop: int) -> int:
     return end if not missing and int(number) % _IBAN_MODULUS == 1 else 0
 
 
-def find_mails(text: str) -> Iterator[Span]:
+def find_mails(text: str, work: Work) -> Iterator[Span]:
     """Yield the mail addresses in ``text``."""
     at = text.find("@")
     while at >= 0:
         end = at + 1
+        work.add(STEPS_PER_TRY)
         domain = _MAIL_DOMAIN.match(text, at)
         local = None if domain is None else _MAIL_LOCAL.search(text, max(0, at - 64), at)
         if domain is not None and local is not None:
@@ -118,23 +122,23 @@ def find_mails(text: str) -> Iterator[Span]:
         at = text.find("@", end)
 
 
-def find_phones(text: str) -> Iterator[Span]:
+def find_phones(text: str, work: Work) -> Iterator[Span]:
     """Yield the phone numbers in ``text`` that begin with '+' and a country code (E.164)."""
-    return (match.span() for match in _search(_PHONE, text))
+    return (match.span() for match in _search(_PHONE, text, work))
 
 
-def find_ips(text: str) -> Iterator[Span]:
+def find_ips(text: str, work: Work) -> Iterator[Span]:
     """Yield the IP addresses in ``text``."""
-    for match in _search(_IPV4, text):
+    for match in _search(_IPV4, text, work):
         if _is_address(IPv4Address, match[0]):
             yield match.span()
-    for match in _search(_IPV6, text):
+    for match in _search(_IPV6, text, work):
         digits = sum(char != ":" for char in match[0])
         if digits >= _MIN_IPV6_DIGITS and _is_address(IPv6Address, match[0]):  # not 12:34:56
             yield match.span()
 
 
-FINDERS: dict[RedactedKind, tuple[str, Callable[[str], Iterator[Span]]]] = {
+FINDERS: dict[RedactedKind, tuple[str, Callable[[str, Work], Iterator[Span]]]] = {
     "cards": ("card", find_cards),
     "ibans": ("iban", find_ibans),
     "mails": ("mail", find_mails),
@@ -144,7 +148,7 @@ FINDERS: dict[RedactedKind, tuple[str, Callable[[str], Iterator[Span]]]] = {
 """By the switch: what stands in place of a value, and what finds it."""
 
 
-def _search(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def _search(pattern: re.Pattern[str], text: str, work: Work) -> Iterator[re.Match[str]]:
     """Yield the matches of ``pattern``, which are at most ``_OVERLAP_CHARS`` long, in order."""
     searched_to = 0
     for start in range(0, len(text), _WINDOW_CHARS):
@@ -153,6 +157,7 @@ def _search(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
             if match.start() >= window_end:
                 break
             searched_to = match.end()
+            work.add(_STEPS_PER_CANDIDATE)
             yield match
 
 

@@ -60,8 +60,7 @@ class Redactor:
 
     def find(self, text: str) -> list[Redaction]:
         """Return the parts of ``text`` to replace, in order; they do not overlap."""
-        found = chain(self._list_spans(text), self._list_escaped_spans(text))
-        spans = sorted(found, key=lambda span: (span[0], -span[1]))
+        spans = sorted(self._list_all_spans(text), key=lambda span: (span[0], -span[1]))
         joined: list[tuple[int, int, str]] = []
         for start, end, name in spans:
             if joined and start < joined[-1][1]:
@@ -69,6 +68,10 @@ class Redactor:
             else:
                 joined.append((start, end, name))
         return [Redaction(start, end, self._mark(name, text[start:end])) for start, end, name in joined]
+
+    def finds_any(self, text: str) -> bool:
+        """Return whether there is anything to replace; unlike ``find``, without numbering it."""
+        return next(self._list_all_spans(text), None) is not None
 
     def redact(self, text: str) -> str:
         """Return ``text`` with everything replaced."""
@@ -110,13 +113,16 @@ class Redactor:
             self._numbers[name, value] = number
         return f"[{name} {number}]"
 
+    def _list_all_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        return chain(self._list_spans(text), self._list_escaped_spans(text))
+
     def _list_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         self.work.add(len(text))
         if self._finds_secrets:
             for start, end in chain(_find_shapes(text, self.work), _find_texts(text, self._own_secrets)):
                 yield start, end, _SECRET
         for name, finder in self._finders:
-            for start, end in finder(text):
+            for start, end in finder(text, self.work):
                 yield start, end, name
 
     def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:

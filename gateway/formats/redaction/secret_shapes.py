@@ -156,7 +156,7 @@ SHAPES: tuple[SecretShape, ...] = (
     SecretShape(  # a field of JSON that is cut, or occurs twice
         _NAMED_ANCHORS,
         re.compile(
-            _NAMED_FIELD + r"\"\s{0,3}:\s{0,3}\"(?!\[[a-z]+ \d+\]\")((?:[^\"\\]|\\.){8,4096})",
+            _NAMED_FIELD + r"\"\s{0,3}:\s{0,3}\"(?!\[[a-z]+ \d+\](?:[\"\\]|\Z))((?:[^\"\\]|\\.){8,4096})",
             re.IGNORECASE | re.DOTALL,
         ),
     ),

@@ -241,3 +241,106 @@ def test_nothing_survives_in_any_json_or_stream(values: Sequence[Any]) -> None:
     stream = b"".join(b"data: " + value + b"\n\n" for value in encoded)
     for kept in (redact_stream(stream, redactor()), *(redact_content(value, redactor()) for value in encoded)):
         assert not [secret for secret in SAMPLES.values() if orjson.dumps(secret)[1:-1] in kept]
+
+
+def keep_json(value: Any) -> Any:
+    return orjson.loads(redact_content(orjson.dumps(value), redactor()))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"password": "Tr0ub4dor&3"},
+        {"password": "correct horse battery 42"},
+        {"password": 'with "quotes" in it'},
+        {"password": 12345678},
+        {"secret_key": "abcdefghijklmnop"},
+        {"apiKey": "abcdefghijkl"},
+        {"accessToken": "abcdefghijkl"},
+        {"refresh_token": "abcdefghijkl"},
+        {"name": "API_KEY", "value": "0123456789ab"},
+        {"text": f"line\n{SECRETS['github']}"},
+        {"text": f"https://hooks.slack.com/services/T{'A' * 30}"},
+    ],
+    ids="-".join,
+)
+def test_values_named_for_secrets_are_redacted_at_every_depth(fields: dict[str, Any]) -> None:
+    value: Any = fields
+    for _ in range(4):
+        kept = redact_content(orjson.dumps({"a": value}), redactor()).decode()
+        assert "[secret 1]" in kept
+        secret = str(list(fields.values())[-1]).partition("\n")[2] or str(list(fields.values())[-1])
+        assert secret.replace("https://hooks.slack.com/services/", "") not in kept.replace("\\", "")
+        assert "[secret 2]" not in kept
+        value = orjson.dumps(value).decode().replace("/", "\\/")
+
+
+@pytest.mark.parametrize("cut", range(1, 40, 4))
+def test_json_in_a_stream_is_redacted_value_by_value(cut: int) -> None:
+    text = '{"user":"ann","password":"Tr0ub4dor&3","pin_secret":12345678,"n":1}'
+    pieces = [text[:cut], text[cut : cut + 9], text[cut + 9 :]]
+    kept = redact_stream(b"".join(map(tool_event, pieces)), redactor())
+    assert orjson.loads(join_stream(kept)) == {
+        "user": "ann",
+        "password": "[secret 1]",
+        "pin_secret": "[secret 2]",
+        "n": 1,
+    }
+
+
+def test_incomplete_json_in_a_stream_is_redacted() -> None:
+    pieces = ['{"a":"x\\', "n" + SECRETS["github"][:20], SECRETS["github"][20:] + '","password":"Tr0ub', "4dor&3"]
+    kept = join_stream(redact_stream(b"".join(map(tool_event, pieces)), redactor()))
+    assert kept == '{"a":"x\\n[secret 1]","password":"[secret 2]'
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_the_first_piece_of_a_tool_call_is_joined_with_the_next(has_index: bool) -> None:
+    secret = SECRETS["github"]
+    index = {"index": 0} if has_index else {}
+    calls = [
+        {**index, "id": "c1", "type": "function", "function": {"name": "run", "arguments": f"A {secret[:15]}"}},
+        {"index": 0, "function": {"arguments": f"{secret[15:]} B"}},
+    ]
+    stream = b"".join(
+        b"data: " + orjson.dumps({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}) + b"\n\n"
+        for call in calls
+    )
+    kept = redact_stream(stream, redactor())
+    assert b"A [secret 1]" in kept
+    assert secret[15:].encode() not in kept
+
+
+def test_probabilities_of_tokens_are_left_out() -> None:
+    logprobs = {"content": [{"token": "ghp", "bytes": [103, 104, 112], "logprob": -0.1}]}
+    choice = {"index": 0, "logprobs": logprobs, "delta": {"content": "ghp"}}
+    body = orjson.dumps({"choices": [choice]})
+    for kept in (redact_content(body, redactor()), redact_stream(b"data: " + body + b"\n\n", redactor())):
+        assert b'"logprobs":"[logprobs left out]"' in kept
+        assert b"103" not in kept
+    assert keep_json({"logprobs": True, "a": {"logprobs": None}}) == {"logprobs": True, "a": {"logprobs": None}}
+    assert redact_content(body, Redactor(frozenset())) == body
+
+
+def test_a_private_key_in_a_list_of_lines_is_redacted() -> None:
+    lines = SECRETS["pem"].split("\n")
+    kept = keep_json({"key": ["before", *lines, "after"]})
+    assert kept["key"] == ["before", "[secret 1]", *[""] * (len(lines) - 2), "", "after"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"a":"x\\n%s","a":1}',
+        '{"a":"\\u0067%t","a":1}',
+        '{"cut":"\\u0067%t',
+        '{"password":"abc\\u0064efghi","password":""}',
+        '{"a":"https:\\/\\/u:abcdefghi@x","a":1}',
+    ],
+)
+def test_secrets_in_fields_that_are_not_read_are_redacted(content: str) -> None:
+    secret = SECRETS["github"]
+    kept = redact_content(content.replace("%s", secret).replace("%t", secret[1:]).encode(), redactor())
+    assert b"[secret 1]" in kept
+    assert secret[1:].encode() not in kept
+    assert b"efghi" not in kept
