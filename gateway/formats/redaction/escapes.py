@@ -10,11 +10,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from io import StringIO
 
+from gateway.formats.redaction.work import Work
 from gateway.frozen import frozen
 
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|([\"\\/bfnrt]))")
 _MEANINGS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _SURROGATES = range(0xD800, 0xE000)
+_STEPS_PER_ESCAPE = 16
 _MAX_LEVELS = 3
 """JSON in a text of JSON in a text of JSON."""
 
@@ -33,11 +35,11 @@ class ResolvedText:
         return self._origins[number] + position - self._positions[number]
 
 
-def resolve_levels(text: str) -> Iterator[list[ResolvedText]]:
+def resolve_levels(text: str, work: Work) -> Iterator[list[ResolvedText]]:
     """Yield ``text`` resolved once, twice, and so on as long as there are escapes, each with the levels before."""
     levels: list[ResolvedText] = []
     while "\\" in text and len(levels) < _MAX_LEVELS:
-        level = _resolve(text)
+        level = _resolve(text, work)
         if level.text == text:
             return
         levels = [*levels, level]
@@ -45,18 +47,19 @@ def resolve_levels(text: str) -> Iterator[list[ResolvedText]]:
         yield levels
 
 
-def resolve_fully(text: str) -> str:
+def resolve_fully(text: str, work: Work) -> str:
     """Return ``text`` without escapes."""
-    for levels in resolve_levels(text):
+    for levels in resolve_levels(text, work):
         text = levels[-1].text
     return text
 
 
-def _resolve(text: str) -> ResolvedText:
+def _resolve(text: str, work: Work) -> ResolvedText:
     resolved = StringIO(newline="")
     positions, origins = array("q", [0]), array("q", [0])
     copied_to = length = 0
     for match in _ESCAPE.finditer(text):
+        work.add(_STEPS_PER_ESCAPE)
         length += resolved.write(text[copied_to : match.start()])
         copied_to = match.end()
         positions.extend((length, length + 1))

@@ -106,7 +106,7 @@ class Redactor:
         return self._mark("card", digits)
 
     def _mark(self, name: str, value: str) -> str:
-        value = resolve_fully(value)
+        value = resolve_fully(value, self.work)
         number = self._numbers.get((name, value))
         if number is None:
             number = self._counts[name] = self._counts.get(name, 0) + 1
@@ -127,7 +127,7 @@ class Redactor:
 
     def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``."""
-        for levels in resolve_levels(text):
+        for levels in resolve_levels(text, self.work):
             for start, end, name in self._list_spans(levels[-1].text):
                 for level in reversed(levels):
                     start, end = level.locate(start), level.locate(end)  # noqa: PLW2901

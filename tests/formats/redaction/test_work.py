@@ -6,6 +6,7 @@ from gateway.domain.kept_body import BodyPart
 from gateway.formats.redaction import redactor as redactor_module
 from gateway.formats.redaction.body import redact_part
 from gateway.formats.redaction.media import replace_media
+from gateway.formats.redaction.pieces import redact_pieces
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.secret_shapes import SecretShape
 from gateway.formats.redaction.work import TooMuchWorkError, Work
@@ -26,6 +27,8 @@ REPEATED = (
     "AB12 ",
     "Bearer ",
     'password":"',
+    "\\n",
+    "\\\\\\u0041",
 )
 
 
@@ -86,3 +89,9 @@ def test_a_body_that_takes_too_much_work_is_refused(monkeypatch: pytest.MonkeyPa
     with pytest.raises(TooMuchWorkError):
         redact_part(part, redactor, 10**6)
     assert redact_part(BodyPart("request", b"short", "text/plain", 5), redactor, 10**6).content == b"short"
+
+
+def test_many_pieces_with_many_marks_are_redacted() -> None:
+    values = ["a@b.i", "o ", "x "] * 3_000
+    redacted = redact_pieces(values, Redactor(frozenset({"mails"})))
+    assert redacted == ["[mail 1]", " ", "x "] * 3_000
