@@ -14,7 +14,7 @@ _WINDOW_CHARS = 32 * 1024
 _OVERLAP_CHARS = 128
 _STEPS_PER_CANDIDATE = 4 * STEPS_PER_TRY
 """Check digits are computed in Python."""
-_CARD = re.compile(r"(?<!\d)(?<!\d\.)(?=([2-6](?:[ -]?\d){12,18}))")
+_CARD = re.compile(r"[2-6](?<!\d[2-6])(?<!\d\.[2-6])(?=((?:[ -]?\d){12,18}))")
 _CARD_LENGTHS = range(13, 20)
 _MAX_CARD_GROUPS = 8
 """In a longer list of numbers, what consists of more groups is no card number."""
@@ -23,7 +23,7 @@ _CARD_ISSUERS = re.compile(
     r"|6(?:011|5\d\d|4[4-9]\d|2\d\d)\d{12,15})\Z"
 )
 """The lengths of card numbers by their issuers' digits (ISO/IEC 7812)."""
-_IBAN = re.compile(r"(?<![A-Za-z0-9])(?=([A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){11,30}))")
+_IBAN = re.compile(r"[A-Z](?<![A-Za-z0-9][A-Z])(?=([A-Z][0-9]{2}(?: ?[A-Z0-9]){11,30}))")
 _IBANS = (
     "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DK18 DO28 EE20 EG29 ES24 "
     "FI18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HR21 HU28 IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 "
