@@ -89,7 +89,7 @@ def print_keys(keys: Sequence[Json]) -> None:
 
 
 def print_models(models: Sequence[Json], *, is_filtered: bool = False) -> None:
-    """Print a table of models. ``is_filtered``: whether models were left out, so that none may be left."""
+    """Print a table of models. ``is_filtered``, whether a filter was used, changes only the line for an empty table."""
     hint = "No model is known to fit." if is_filtered else "No models. Check your channels: gateway channels test"
     print_table(MODELS, models, hint)
 

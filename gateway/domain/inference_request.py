@@ -96,8 +96,8 @@ class InferenceRequest:
     def digest(self) -> int:
         """A hash of the prompt. Only the length of a very long prompt and the sizes of files count."""
         body = exact_json.dumps(self.body) if self.max_prompt_tokens < MAX_DIGEST_TOKENS else b""
-        files = tuple(file.spooled.size for file in self.files)
-        return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, files, body))
+        file_sizes = tuple(file.spooled.size for file in self.files)
+        return hash((self.operation, self.prompt_chars, self.max_prompt_tokens, self.sound_ms, file_sizes, body))
 
     @property
     def makes_media(self) -> bool:

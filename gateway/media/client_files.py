@@ -133,7 +133,7 @@ class ClientFiles:
         now_ms = int(self._expiry_clock() * _SECOND_MS)
         try:
             rows = await self.store.sweep_files(now_ms, now_ms - _UPLOAD_LIFETIME_MS)
-            result = await self.folder.sweep(await self.store.list_kept_ids())
+            result = await self.folder.sweep(await self.store.list_used_ids())
         except (StoreUnavailable, OSError) as error:
             log.warning("files_not_swept", error=str(error))
             return

@@ -363,7 +363,11 @@ class OpenStream:
         self._timeouts.set_timer()
 
     async def _push(self) -> PumpResult:
-        """Relay up to the end mark or the end of the provider's response, no faster than the client reads."""
+        """Relay the response, no faster than the client reads.
+
+        Return ``ENDED`` if the provider ended the response, ``PAUSED`` after the end mark. Raises the error of the
+        transform.
+        """
         provider = self._provider
         while not self._transform.closed:
             if provider.share is not None and not provider.large_bytes:  # no large event is in memory
@@ -390,7 +394,11 @@ class OpenStream:
         self._timeouts.set_timer()
 
     def _pass(self, data: bytes, raw_chunks: bytes | None) -> bool:
-        """The sink of the hot path: each function call in here is paid for every event."""
+        """A sink: transform received data, and write them to the client.
+
+        Return whether to pause: at the end mark, for a large event, or if the client is slow. This runs for every
+        event: each function call in here counts.
+        """
         transform, timeouts = self._transform, self._timeouts
         before = transform.events
         out = transform.feed(data)

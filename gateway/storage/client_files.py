@@ -134,7 +134,8 @@ class ClientFileRepository:
             delete(uploads).where(uploads.c.expires_ms < uploads_before_ms)
         )
 
-    async def list_kept_ids(self) -> set[str]:
+    async def list_used_ids(self) -> set[str]:
+        """Return the ids of all files, parts of uploads, and running batches: what has a name in the folder."""
         running_batches = select(batches.c.id).where(batches.c.status.not_in(sorted(ENDED_STATES)))
         ids = union_all(select(files.c.id), select(upload_parts.c.id), running_batches)
         return {row[0] for row in await self._database.read(ids)}

@@ -263,9 +263,9 @@ class PooledHttpClient:
                 written_s = written_s if remaining_body is None else await _send_content(connection, remaining_body)
                 if http_request.on_written is not None and connection.sent and not connection.gone:
                     http_request.on_written()
-                while not (framing.headed or connection.gone):
+                while not (framing.head_complete or connection.gone):
                     await connection.wait()
-                if framing.headed and connection.error is None:
+                if framing.head_complete and connection.error is None:
                     return PooledHttpResponse(connection)
             except BaseException:
                 connection.abort()

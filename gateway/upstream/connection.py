@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def refused(self) -> bool:
-        return self.framing.headed and self.framing.status >= _MIN_ERROR_STATUS
+        return self.framing.head_complete and self.framing.status >= _MIN_ERROR_STATUS
 
     def send_request(self, data: bytes) -> None:
         self.framing.begin()
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
     def expire(self, now_s: float) -> None:  # noqa: ARG002 - the signature of ``Deadline``
         self.due_at = NEVER
         if self.busy and not self._ending:
-            phase = "body" if self.framing.headed else "headers"
+            phase = "body" if self.framing.head_complete else "headers"
             self.fail(ProviderTimeout("The provider took too long to answer", phase=phase))
         else:
             self.abort()
@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol):
 
     def _break(self, message: str, cause: Exception | None) -> None:
         if self.broken is None:
-            self.broken = ProviderBadResponse(message, phase="body" if self.framing.headed else "headers")
+            self.broken = ProviderBadResponse(message, phase="body" if self.framing.head_complete else "headers")
             self.broken.__cause__ = cause
         self._close()
 

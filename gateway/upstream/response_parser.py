@@ -102,7 +102,8 @@ class ResponseParser:
     """Parses the responses of one connection. Call ``begin`` before each one, then ``feed`` for received data.
 
     Attributes:
-        headed: the head is complete, and ``status``, ``head``, ``encoding``, ``length`` and ``chunked`` are set.
+        head_complete: whether the head has arrived, and with it ``status``, ``head``, ``encoding``, ``length`` and
+            ``chunked``.
         encoding: the Content-Encoding in lower case; empty for none, None if the head has two.
         length: the Content-Length; None if there is none.
         keep_alive: the provider leaves the connection open after the complete response.
@@ -127,7 +128,7 @@ class ResponseParser:
         "encoding",
         "excess",
         "head",
-        "headed",
+        "head_complete",
         "keep_alive",
         "length",
         "on_body",
@@ -150,7 +151,7 @@ class ResponseParser:
 
     def begin(self) -> None:
         self._dry_bytes = self._interim_count = self.status = 0
-        self.headed = self.complete = self.keep_alive = False
+        self.head_complete = self.complete = self.keep_alive = False
 
     def release_parser(self) -> None:
         """Drop llhttp's object, which references this one: reference counting can then free both."""
@@ -160,7 +161,7 @@ class ResponseParser:
         """Parse the next received bytes and return the part of the body in them. Errors are stored in ``broken``."""
         rest = data
         try:
-            while rest and not self.headed:
+            while rest and not self.head_complete:
                 rest = self._take_head(rest)
             if rest:
                 self._take_body(rest)
@@ -181,12 +182,12 @@ class ResponseParser:
 
     def end(self) -> None:
         """Handle the end of the connection, which ends a body of unknown length."""
-        if self.headed and self.length is None and not self.chunked and self.broken is None:
+        if self.head_complete and self.length is None and not self.chunked and self.broken is None:
             self.complete = True
 
     def _fail(self, error: Exception) -> None:
         self.at_chunk = False
-        if self.headed and self.complete:
+        if self.head_complete and self.complete:
             self.excess = True
         else:  # a response without a body is complete before its head has been checked
             self.complete = False
@@ -234,7 +235,7 @@ class ResponseParser:
             self._tail = b""
             self.at_chunk = self.encoding == "" and not self.complete
         self.head = head
-        self.headed = True
+        self.head_complete = True
 
     def _skip_interim(self) -> None:
         self._interim_count += 1

@@ -38,7 +38,7 @@ async def test_results_stay_while_their_batch_runs(tmp_path: Path) -> None:
         await store.add_batch(batch)
         ResultFiles(later, batch.id).append([build_unsent_line(batch.id, 1, "a", "interrupted", "It was.")])
     files = ClientFileRepository(books.database)
-    assert (await later.sweep(await files.list_kept_ids())).files == 1
+    assert (await later.sweep(await files.list_used_ids())).files == 1
     kept = ResultFiles(later, running.id)
     assert list(later.path.iterdir()) == [kept.errors.path]  # type: ignore[attr-defined]
     assert kept.recover()[0] == {"a"}

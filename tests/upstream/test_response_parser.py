@@ -45,7 +45,7 @@ def read_all(pieces: list[bytes], *, fast: bool = False) -> tuple[Seen, Response
         else:
             seen.framed.append((piece, payload))
         seen.payloads.append(payload)
-        seen.states.append((framing.headed, framing.complete, framing.excess, framing.broken is not None))
+        seen.states.append((framing.head_complete, framing.complete, framing.excess, framing.broken is not None))
         if framing.broken is not None:
             break
     return seen, framing
@@ -84,7 +84,7 @@ class Reference:
     def __init__(self, data: bytes) -> None:
         self.body = b""
         self.fields: list[tuple[bytes, bytes]] = []
-        self.headed = self.complete = self.broken = False
+        self.head_complete = self.complete = self.broken = False
         try:
             parser = HttpResponseParser(self)
             parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
@@ -96,7 +96,7 @@ class Reference:
         self.fields.append((name.lower(), value.strip(b" \t")))
 
     def on_headers_complete(self) -> None:
-        self.headed = True
+        self.head_complete = True
 
     def on_body(self, data: bytes) -> None:
         if not self.complete:
@@ -304,7 +304,7 @@ def test_whether_the_connection_stays_open_is_the_providers_word(head: bytes, ke
 def test_a_head_that_is_not_to_be_trusted_breaks(raw: bytes, step: int) -> None:
     _, framing = read_all([raw[start : start + step] for start in range(0, len(raw), step)])
     assert framing.broken is not None
-    assert not framing.headed
+    assert not framing.head_complete
 
 
 @table_rows("head", [OK + b"X: ", SSE_HEAD + b"5;", SSE_HEAD + b"0\r\nX: "], ids=["head", "extension", "trailer"])
@@ -353,10 +353,10 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
 ) -> None:
     head = (start + "".join("".join(line) for line in lines) + "\r\n").encode("latin-1")
     alone, (_, framing) = Reference(head), read_all(cut(head, at))
-    if framing.headed:
+    if framing.head_complete:
         fields = Reference(head[: head.index(b"\r\n\r\n") + 4]).fields
         reported = dict(reversed(fields))
-        assert alone.headed
+        assert alone.head_complete
         assert dict(Headers(framing.head)) == {
             name.decode("latin-1"): raw.decode("latin-1") for name, raw in reported.items()
         }
@@ -364,7 +364,7 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
         assert framing.chunked == (b"transfer-encoding" in reported)
         codings = [raw for name, raw in fields if name == b"content-encoding"]
         assert framing.encoding == (None if len(codings) > 1 else b"".join(codings).strip().lower().decode("latin-1"))
-    elif alone.headed:
+    elif alone.head_complete:
         assert framing.broken is not None
 
 
@@ -385,7 +385,7 @@ def test_the_fields_of_a_head_are_those_that_llhttp_would_tell(
 def test_how_much_a_head_may_be_is_known_to_the_byte(lines: bytes, taken: bool, interim: bool) -> None:
     head = b"HTTP/1.1 103 Early\r\n" + lines + b"\r\n" if interim else OK + lines + b"\r\n"
     _, framing = read_all([head + (answer(b"hello") if interim else b"x")])
-    assert (framing.headed, framing.broken is None) == (taken, taken)
+    assert (framing.head_complete, framing.broken is None) == (taken, taken)
 
 
 @table_rows(

@@ -68,9 +68,10 @@ def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = Fals
 
 
 def _redact_bytes(content: bytes, redactor: Redactor) -> bytes:
-    """Redact bytes as one text, unchanged if nothing is found.
+    """Redact bytes as one text; return ``content`` itself if nothing is found.
 
-    JSON needs that, too: a field may occur twice, and a secret may be recognized by the name of its field.
+    JSON whose values have been redacted one by one needs this, too: parsing hides a field that occurs twice, and some
+    secrets are recognized only by the name of their field.
     """
     text = content.decode(errors="replace")
     redacted = redactor.redact(text)

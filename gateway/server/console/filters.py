@@ -16,7 +16,7 @@ _SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
 
 
 def format_usd(amount: float | None) -> str:
-    """Format dollars with as many decimals as needed: ``$12.40``, ``$0.50``, ``$0.0031``."""
+    """Format dollars: ``$12.40``; below ten cents with two to four decimals, ``$0.0031``; a dash for None."""
     if amount is None:
         return _DASH
     if amount == 0:

@@ -200,7 +200,7 @@ class BodyStore:
                 return
             await self._open()
             await self._store_rows()  # a segment whose rows are not stored would look unused
-            await self._index.mark_ownerless()  # also those of requests that ran when their account was deleted
+            await self._index.mark_ownerless_deleted()  # also those of requests that ran when their account was deleted
             await self._erase_deleted()
             removed = await self._remove_expired()
             await self._remove_unused()

@@ -83,7 +83,7 @@ class BodyIndex:
         statement = update(bodies).where(*_build_conditions(body_filter), _columns.expires_ms > 0)
         return await self._database.change(statement.values(**_DELETED_VALUES))
 
-    async def mark_ownerless(self) -> int:
+    async def mark_ownerless_deleted(self) -> int:
         """Hide the bodies of deleted accounts from now on, on every node; return the number of requests."""
         statement = update(bodies).where(_columns.account_id.not_in(select(accounts.c.id)), _columns.expires_ms > 0)
         return await self._database.change(statement.values(**_DELETED_VALUES))
