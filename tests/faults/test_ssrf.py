@@ -405,24 +405,27 @@ def test_a_name_that_turns_private_is_judged_again(runner: asyncio.Runner) -> No
 
     async def turn() -> None:
         victim, entry = Listener(), Listener(GOOD)
-        async with listen(entry, ENTRY) as port:
-            names = {"turning.test": [ENTRY]}
-            resolver = Resolver(names)
-            fetcher = SafeFetcher(find_allowed_networks=lambda: ENTRY_ONLY, resolver=resolver)
-            with bind(ENTRY) as (_,):
-                url = f"http://turning.test:{port}/"
-                limits = {"limit_bytes": 100, "timeout_s": 5}
+        names = {"turning.test": [ENTRY]}
+        resolver = Resolver(names)
+        fetcher = SafeFetcher(find_allowed_networks=lambda: ENTRY_ONLY, resolver=resolver)
+        with bind(ENTRY, "127.0.0.1") as bound:
+            servers = [
+                await asyncio.start_server(listener.serve, sock=sock.dup())
+                for listener, sock in zip((entry, victim), bound, strict=True)
+            ]
+            url = f"http://turning.test:{bound[0].getsockname()[1]}/"
+            limits = {"limit_bytes": 100, "timeout_s": 5}
+            try:
                 assert await fetcher.fetch(url, trusted_origin=None, proxy=None, **limits) == b"secret"
                 assert resolver.asked == ["turning.test"]
                 names["turning.test"] = ["127.0.0.1"]
-                victim_server = await asyncio.start_server(victim.serve, "127.0.0.1", port)
-                try:
-                    with pytest.raises(ProviderBadResponse, match="fetches nothing from"):
-                        await fetcher.fetch(url, trusted_origin=None, proxy=None, **limits)
-                finally:
-                    victim_server.close()
-                    await victim_server.wait_closed()
-            await fetcher.close()
+                with pytest.raises(ProviderBadResponse, match="fetches nothing from"):
+                    await fetcher.fetch(url, trusted_origin=None, proxy=None, **limits)
+            finally:
+                await fetcher.close()
+                for server in servers:
+                    server.close()
+                    await server.wait_closed()
         assert (victim.connections, entry.connections) == (0, 1)
 
     runner.run(turn())
