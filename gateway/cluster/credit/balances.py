@@ -171,7 +171,7 @@ class LeasedBalances(Balances):
                 if not is_stored:
                     for balance in balances:
                         balance.hold(reservation.nanos)
-                        balance.lease_unknown = True  # also one that the keeper has let go of since
+                        balance.lease_unknown = True  # also one that the keeper has dropped since
                     self._credit_keeper.reread_leases()
         self.reservations.discard(reservation)
         reservation.charge = Charge(0, 0)

@@ -41,10 +41,7 @@ class EndedNodeNotes:
     """
 
     def __init__(
-        self,
-        database: Database,
-        today: Callable[[], UtcDay],
-        list_charges: Callable[[RequestRecord], str] = lambda _: "",
+        self, database: Database, today: Callable[[], UtcDay], list_charges: Callable[[RequestRecord], str]
     ) -> None:
         self._database = database
         self._today = today

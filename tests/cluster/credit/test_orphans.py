@@ -267,7 +267,11 @@ async def test_a_frozen_node_without_a_disk_stays_within_the_limit_when_it_wakes
         frozen.settle(ctx, 100)  # in memory only
     await set_state(store, "a", "dead")
     collector = NoteCollector(
-        EndedNodeNotes(left.database, lambda: parse_day(left.now)), lambda: True, "release", time.time, 0.0
+        EndedNodeNotes(left.database, lambda: parse_day(left.now), lambda _: ""),
+        lambda: True,
+        "release",
+        time.time,
+        0.0,
     )
     await collector.step()
     await audit(store)

@@ -57,7 +57,7 @@ class Cluster:
 
     def __init__(self, store: CreditStore, database: Database) -> None:
         self.store, self.database = store, database
-        self.left = EndedNodeNotes(database, lambda: TODAY)
+        self.left = EndedNodeNotes(database, lambda: TODAY, lambda _: "")
         self.log = RequestLogRepository(database)
         database.credit = PostgresCredit(database, B, lambda: TODAY)
         self.ledger = self.make_ledger()
