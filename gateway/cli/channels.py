@@ -236,12 +236,19 @@ add_toggles(channels, "channels", click.argument("name_or_id", metavar="NAME"), 
 @click.option("--images", is_flag=True, help="The request has images, for a route's steps.")
 @click.option("--tools", is_flag=True, help="The request has tools, for a route's steps.")
 @click.option("--stream", is_flag=True, help="The request is a stream, for a route's steps.")
+@click.option(
+    "--prefer",
+    metavar="BALANCE",
+    type=click.Choice(("latency", "throughput", "cost")),
+    help="The caller's wish, as in the header x-gateway-prefer.",
+)
 @channel_command
 def explain(context: CliContext, model: str | None, same_model: str | None, **query: Any) -> None:
     """Explain how MODEL, or a route, would be routed: channels, price, and remaining quota.
 
     RANK: the order in which channels are tried; CHANCE: the share among equal priorities. PRICE: per million tokens,
-    input/output; '-' if unknown. Nothing is sent or changed. Exits with 1 if no channel can serve the model.
+    input/output; '-' if unknown. SCORE: what a balance by measurement compares; lower is better. Nothing is sent or
+    changed. Exits with 1 if no channel can serve the model.
 
     For a route, the steps come first. VERDICT: first for the step that gets the request, next for one that gets it if
     the step before fails with a cause in ON, skipped for one that does not get it. RESERVED: the most that the request

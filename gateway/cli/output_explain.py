@@ -53,6 +53,21 @@ def _format_queue(row: Json) -> str:
     return f"{text}, {queue['loaded_model']}" if queue["loaded_model"] else text
 
 
+def _format_score(row: Json) -> str:
+    """Format what a balance compares: ``0.42 s, 97 % ok``. The share of successes only if some attempts failed."""
+    score = row.get("score")
+    if score is None:
+        return ABSENT
+    amount, unit = score["amount"], score["unit"]
+    if amount is None:
+        text = "not measured"
+    elif unit == "usd_per_million_tokens":
+        text = f"{format_usd(amount)}/M"
+    else:
+        text = f"{amount:.3g} {'s' if unit == 'seconds' else 's/token'}"
+    return text if score["success_share"] == 1 else f"{text}, {score['success_share'] * 100:.0f} % ok"
+
+
 def _format_places(row: Json) -> str:
     """Format the places of a channel with a queue: ``1/2`` in use."""
     queue = row.get("queue")
@@ -72,6 +87,7 @@ ROUTE_COLUMNS = (
         shrinks=True,
         width=16,
     ),
+    Column("SCORE", _format_score, hidden_value=ABSENT, align_right=True),
     Column("PLACES", _format_places, hidden_value=ABSENT, align_right=True),
     Column("QUEUE", _format_queue, hidden_value=ABSENT, shrinks=True, width=12),
     Column("FORMAT", lambda row: format_value(row.get("api_format")), drop=1),
@@ -145,4 +161,7 @@ def _format_subject(explanation: Json) -> str:
 def _format_verdict(explanation: Json) -> str:
     if explanation["refused"]:
         return f"no route. {explanation['refused']['message']}"
-    return "routed as follows." if explanation["served"] else "no route. No channel can serve it now."
+    if not explanation["served"]:
+        return "no route. No channel can serve it now."
+    balance = explanation["balance"]
+    return "routed as follows." if balance == "weight" else f"routed as follows, balanced by measured {balance}."

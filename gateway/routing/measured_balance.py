@@ -8,6 +8,7 @@ that got the last request gets the next one, too, unless the other is clearly be
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import permutations
 from typing import TypeVar
 
 from gateway.domain.price import NANOS_PER_USD
@@ -77,20 +78,26 @@ class MeasuredBalance:
         """Choose a target by ``balance``; None without candidates. ``rng`` has two random numbers from 0 to below 1."""
         if not candidates:
             return None
-        place = balance, candidates[0].what.endpoint_key[1]
+        last_key = balance, candidates[0].what.endpoint_key[1]
         pick = partial(
-            pick_by_measurements, partial(_score, balance=balance, now_s=now_s, streams=streams), self._last.get(place)
+            pick_by_measurements,
+            partial(find_score, balance=balance, now_s=now_s, streams=streams),
+            self._last.get(last_key),
         )
         target = choose(candidates, None, rng, pick=pick)
         if target is not None:
-            self._last[place] = target.channel.name
+            self._last[last_key] = target.channel.name
             if len(self._last) > MAX_MODELS:
                 del self._last[next(iter(self._last))]
         return target
 
+    def find_last(self, balance: BalanceStrategy, target: Target) -> str | None:
+        """Return the channel that got the last request for the model of ``target``; None if that is not known."""
+        return self._last.get((balance, target.endpoint_key[1]))
+
 
 def pick_by_measurements(
-    find_score: Callable[[Candidate[T]], Score],
+    get_score: Callable[[Candidate[T]], Score],
     last: str | None,
     candidates: Sequence[Candidate[T]],
     rng: tuple[float, float],
@@ -102,10 +109,33 @@ def pick_by_measurements(
     if rng[0] < EXPLORED_SHARE:
         return draw_by_weight(candidates, rng[0] / EXPLORED_SHARE)
     first = draw_by_weight(candidates, (rng[0] - EXPLORED_SHARE) / (1 - EXPLORED_SHARE))
-    lower_candidate = draw_by_weight([candidate for candidate in candidates if candidate is not first], rng[1])
-    if lower_candidate.name == last:
-        first, lower_candidate = lower_candidate, first
-    scores = find_score(first), find_score(lower_candidate)
+    second = draw_by_weight([candidate for candidate in candidates if candidate is not first], rng[1])
+    return _pick_better((first, second), (get_score(first), get_score(second)), last)
+
+
+def compute_chances(candidates: Sequence[Candidate[T]], scores: Sequence[Score], last: str | None) -> list[float]:
+    """Return the probability of each candidate to be picked by ``pick_by_measurements``. ``scores`` are in order."""
+    total = sum(candidate.weight for candidate in candidates)
+    if len(candidates) <= 1 or total <= 0:
+        return [1.0 / len(candidates)] * len(candidates)
+    chances = [EXPLORED_SHARE * candidate.weight / total for candidate in candidates]
+    for (i, first), (j, second) in permutations(enumerate(candidates), 2):
+        if total <= first.weight:
+            continue  # the others have no weight, and are not drawn
+        chance_of_pair = first.weight / total * second.weight / (total - first.weight)
+        better = _pick_better((first, second), (scores[i], scores[j]), last)
+        chances[i if better is first else j] += (1 - EXPLORED_SHARE) * chance_of_pair
+    return chances
+
+
+def _pick_better(
+    pair: tuple[Candidate[T], Candidate[T]], scores: tuple[Score, Score], last: str | None
+) -> Candidate[T]:
+    """Return the better of two candidates. The one that got the last request must be clearly worse to lose."""
+    first, second = pair
+    if second.name == last:
+        first, second = second, first
+        scores = scores[1], scores[0]
     known_amounts = [score.amount for score in scores if score.amount is not None]
     assumed_amount = known_amounts[0] * UNKNOWN_FACTOR if known_amounts else 1.0
     first_cost, second_cost = (
@@ -113,9 +143,9 @@ def pick_by_measurements(
         / score.success_share
         * (candidate.running + 1)
         / max(candidate.share, MIN_SUCCESS_SHARE)
-        for score, candidate in zip(scores, (first, lower_candidate), strict=True)
+        for score, candidate in zip(scores, (first, second), strict=True)
     )
-    return lower_candidate if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
+    return second if second_cost < first_cost * (1 - HYSTERESIS if first.name == last else 1) else first
 
 
 def compute_score(
@@ -146,7 +176,8 @@ def _merge(ratios: Sequence[DecayingRatio], now_s: float) -> float | None:
     return sum(ratio * weight for ratio, weight in weighted_ratios) / total if weighted_ratios else None
 
 
-def _score(candidate: Candidate[Target], balance: BalanceStrategy, now_s: float, *, streams: bool) -> Score:
+def find_score(candidate: Candidate[Target], balance: BalanceStrategy, now_s: float, *, streams: bool) -> Score:
+    """Return the score of a candidate's channel for its model."""
     target = candidate.what
     keys = target.state.keys
     performances = [key.measured[target.model] for key in keys if target.model in key.measured]

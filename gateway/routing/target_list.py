@@ -400,7 +400,7 @@ class TargetList:
         if affinity is not None and (home := affinity.find_target(targets)) is not None:
             return home
         candidates = [
-            _build_candidate(target, target.state.find_share(target.endpoint_key, account_id, now_s, rules))
+            build_candidate(target, target.state.find_share(target.endpoint_key, account_id, now_s, rules))
             for target in targets
         ]
         balance = self.preferred or self.balance or balancer.settings.balance
@@ -528,7 +528,8 @@ def _shorten(timeouts: Timeouts, failover_after_s: float) -> Timeouts:
     return attrs.evolve(timeouts, first_byte_s=min(timeouts.first_byte_s, failover_after_s))
 
 
-def _build_candidate(target: Target, share: float) -> Candidate[Target]:
+def build_candidate(target: Target, share: float) -> Candidate[Target]:
+    """Return a target as a candidate that gets ``share`` of its usual requests."""
     channel = target.channel
     return Candidate(
         target,

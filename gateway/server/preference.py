@@ -8,9 +8,10 @@ from gateway.errors import InvalidRequest
 from gateway.routing.target_list import TargetList
 
 HEADER = "x-gateway-prefer"
-_PREFERENCES: Mapping[str, BalanceStrategy] = {
+PREFERENCES: Mapping[str, BalanceStrategy] = {
     balance: balance for balance in get_args(BalanceStrategy) if balance != "weight"
 }
+"""The wishes that a caller may have, by the header's value."""
 _MAX_SHOWN_CHARS = 40
 
 
@@ -24,8 +25,8 @@ def apply_preference(targets: TargetList, headers: Mapping[str, str]) -> None:
     value = headers.get(HEADER)
     if value is None:
         return
-    preferred_balance = _PREFERENCES.get(value)
+    preferred_balance = PREFERENCES.get(value)
     if preferred_balance is None:
-        message = f"The header {HEADER!r} must be {', '.join(_PREFERENCES)}, not {value[:_MAX_SHOWN_CHARS]!r}"
+        message = f"The header {HEADER!r} must be {', '.join(PREFERENCES)}, not {value[:_MAX_SHOWN_CHARS]!r}"
         raise InvalidRequest(message, param=HEADER)
     targets.preferred = preferred_balance

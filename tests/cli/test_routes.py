@@ -130,7 +130,8 @@ async def test_a_test_shows_each_step_and_fails_if_one_does(gateway_with: StartG
 
 
 EXPLAINED: dict[str, Any] = {
-    "model": "fast", "operation": "chat", "key": None, "refused": None, "served": True, "room": None, "channels": [],
+    "model": "fast", "operation": "chat", "key": None, "refused": None, "served": True, "balance": "weight",
+    "room": None, "channels": [],
     "steps": [
         {
             "step": 1, "verdict": "first", "reserved_usd": 0.5, "balance": None, "on": ["unavailable"], "reason": None,

@@ -15,7 +15,14 @@ from gateway.domain.route import BalanceStrategy, ModelShare, Route, RouteStep
 from gateway.domain.usage import Usage
 from gateway.errors import ProviderTimeout
 from gateway.routing.load_balancer import RetrySettings
-from gateway.routing.measured_balance import EXPLORED_SHARE, HYSTERESIS, Score, compute_score, pick_by_measurements
+from gateway.routing.measured_balance import (
+    EXPLORED_SHARE,
+    HYSTERESIS,
+    Score,
+    compute_chances,
+    compute_score,
+    pick_by_measurements,
+)
 from gateway.routing.performance import Performance
 from gateway.routing.selection import Candidate
 from gateway.routing.target import Attempt
@@ -79,6 +86,29 @@ def test_a_channel_that_warms_up_gets_less() -> None:
     scores = {"warming": Score(1.0, 1.0), "usual": Score(2.0, 1.0)}
     assert pick(scores, [make("warming", share=0.2), make("usual")], BEST) == "usual"
     assert pick(scores, [make("warming", share=0.9), make("usual")], BEST) == "warming"
+
+
+SCORES = st.builds(Score, st.none() | st.floats(0.01, 100), st.sampled_from([1.0, 0.5, 0.02]))
+NAMES = ("one", "two", "three", "four")
+
+
+@given(
+    st.lists(st.tuples(SCORES, st.sampled_from([1.0, 2.0, 5.0]), st.integers(0, 3)), min_size=1, max_size=4),
+    st.sampled_from([*NAMES, None]),
+)
+def test_the_chances_are_the_shares_that_are_picked(channels: list[tuple[Score, float, int]], last: str | None) -> None:
+    named = list(zip(NAMES, channels, strict=False))
+    candidates = [make(name, running, weight=weight) for name, (_, weight, running) in named]
+    scores = {name: score for name, (score, _, _) in named}
+    chances = compute_chances(candidates, [scores[candidate.name] for candidate in candidates], last)
+    assert sum(chances) == pytest.approx(1.0)
+    if len(candidates) == 1:
+        return
+    steps = 200
+    grid = [((x + 0.5) / steps, (y + 0.5) / 40) for x in range(steps) for y in range(40)]
+    got = Counter(pick(scores, candidates, rng, last) for rng in grid)
+    for candidate, chance in zip(candidates, chances, strict=True):
+        assert got[candidate.name] / len(grid) == pytest.approx(chance, abs=0.04)
 
 
 # Scores

@@ -73,6 +73,36 @@ async def test_the_caller_chooses_if_that_is_allowed(standing_with: StartGateway
         assert len(cheap.received) > 40
 
 
+async def test_a_dry_run_tells_what_is_compared(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as cheap, ScriptedUpstream([answer(COMPLETION)]) as dear:
+        gateway = await standing_with(site(cheap, dear, allow_prefer=True))
+        forget_measurements(gateway)
+        _, found = await ask_office(gateway, "GET", "/explain?model=m&prefer=cost")
+        assert found["balance"] == "cost"
+        assert [line["score"]["amount"] for line in found["channels"]] == [None, None]
+        for _ in range(60):
+            assert (await ask(gateway, {"x-gateway-prefer": "cost"})).status == 200
+        _, found = await ask_office(gateway, "GET", "/explain?model=m&prefer=cost")
+        lines = {line["channel"]: line for line in found["channels"]}
+        assert lines["cheap"]["score"]["amount"] == 3.0
+        assert lines["dear"]["score"] == {
+            "amount": 9.0, "unit": "usd_per_million_tokens", "success_share": 1, "is_last": False,
+        }  # fmt: skip
+        assert (lines["cheap"]["chance"], lines["dear"]["chance"]) == (0.975, 0.025)
+        _, found = await ask_office(gateway, "GET", "/explain?model=m")
+        assert (found["balance"], found["prefers"]) == ("weight", True)
+        assert [(line["chance"], line["score"]) for line in found["channels"]] == [(0.5, None)] * 2
+        status, found = await ask_office(gateway, "GET", "/explain?model=m&prefer=price")
+        assert (status, found["error"]["param"]) == (400, "prefer")
+
+
+async def test_a_dry_run_with_a_wish_that_is_not_allowed_is_refused(standing_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as cheap, ScriptedUpstream([answer(COMPLETION)]) as dear:
+        gateway = await standing_with(site(cheap, dear))
+        status, found = await ask_office(gateway, "GET", "/explain?model=m&prefer=cost")
+        assert (status, found["error"]["param"]) == (400, "prefer")
+
+
 @pytest.mark.parametrize("value", ["price", "weight", "", "Latency"])
 async def test_an_unknown_wish_is_refused_before_any_provider_is_asked(standing_with: StartGateway, value: str) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as cheap, ScriptedUpstream([answer(COMPLETION)]) as dear:

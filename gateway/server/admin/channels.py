@@ -1,13 +1,13 @@
 """Admin API: create, change, test and explain channels, and reload the configuration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 import attrs
 
 from gateway.domain.channel import Channel
 from gateway.domain.operation import Operation
-from gateway.domain.route import RequestTraits
+from gateway.domain.route import BalanceStrategy, RequestTraits
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.wire.fields import MAX_MODEL_CHARS
 from gateway.frozen import frozen
@@ -15,6 +15,7 @@ from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import ChannelTestResult
 from gateway.routing.channels import Check
+from gateway.routing.load_balancer import RetrySettings
 from gateway.server.admin.answer import Deleted
 from gateway.server.admin.asked import NODE_QUERY, ask_named_node
 from gateway.server.admin.channel_view import ChannelDetails, ChannelView, build_channel_view
@@ -24,6 +25,7 @@ from gateway.server.admin.io import read_change
 from gateway.server.admin.route_explain import RouteExplainer
 from gateway.server.context import Services
 from gateway.server.openapi import schema as s
+from gateway.server.preference import PREFERENCES
 from gateway.server.query import parse_flag, parse_number
 
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
@@ -35,6 +37,11 @@ _EXPLAIN_QUERY = (
     Query("operation", "The operation, by default `chat`.", s.one_of(*_OPERATIONS)),
     Query("prompt_tokens", "The length of the prompt, for the steps of a route.", s.COUNT),
     *(Query(name, f"`true`: the request {what}, for the steps of a route.", s.FLAG) for name, what in _TRAITS),
+    Query(
+        "prefer",
+        "The caller's wish, as in the header `x-gateway-prefer`, if callers may have one.",
+        s.one_of(*PREFERENCES),
+    ),
 )
 
 
@@ -180,12 +187,29 @@ async def explain(request: AdminRequest) -> Explanation:
         await services.billing.accounting.refresh(caller.key, caller.account)
     routing = services.routing
     explainer = RouteExplainer(
-        routing.catalog, routing.load_balancer, routing.router, services.billing.accounting, services.clock
+        routing.catalog,
+        routing.load_balancer,
+        routing.router,
+        services.billing.accounting,
+        services.clock,
+        RequestTraits(
+            parse_number(query, "prompt_tokens") or 0, **{name: parse_flag(query, name) for name, _ in _TRAITS}
+        ),
+        _parse_preference(query, routing.load_balancer.settings),
     )
-    flags = {name: parse_flag(query, name) for name, _ in _TRAITS}
-    return explainer.explain(
-        caller, model, operation, RequestTraits(parse_number(query, "prompt_tokens") or 0, **flags)
-    )
+    return explainer.explain(caller, model, operation)
+
+
+def _parse_preference(query: Mapping[str, str], settings: RetrySettings) -> BalanceStrategy | None:
+    """Return the wish that the request would have; None without one. Raises ``InvalidRequest``."""
+    value = query.get("prefer")
+    if not value:
+        return None
+    if not settings.allow_prefer:
+        raise InvalidRequest("Callers cannot choose the balance: routing.allow_prefer is false", param="prefer")
+    if value not in PREFERENCES:
+        raise InvalidRequest(f"'prefer' must be one of {', '.join(PREFERENCES)}", param="prefer")
+    return PREFERENCES[value]
 
 
 @admin_operation()

@@ -63,12 +63,31 @@ class ExplainedQueue:
     loaded_model: str | None
 
 
+ScoreUnit = Literal["seconds", "seconds_per_token", "usd_per_million_tokens"]
+
+
+@frozen
+class ExplainedScore:
+    """What a balance by measurement compares; lower is better.
+
+    ``amount`` is null if it is not measured yet: the channel is tried. Of two channels, the one with the lower
+    ``amount / success_share * (running + 1) / share`` gets the request. ``is_last`` is true for the channel with the
+    last request, which keeps the next ones until another is clearly better.
+    """
+
+    amount: float | None
+    unit: ScoreUnit
+    success_share: float
+    is_last: bool
+
+
 @frozen(kw_only=True)
 class ChannelOption(UnusedChannel):
     """A channel that serves the model. ``language`` is the name of ``api_format`` until 0.8.
 
     ``queue`` is null if requests do not wait for a place of the channel. ``measured`` has what was measured of the
-    model at each of the channel's keys. It is empty unless something balances by measurement.
+    model at each of the channel's keys. It is empty unless something balances by measurement. ``score`` is null unless
+    the channel is one of those that the balance chooses from by measurement.
     """
 
     wait_s: float | None
@@ -84,6 +103,7 @@ class ChannelOption(UnusedChannel):
     price_multiplier: float
     queue: ExplainedQueue | None
     measured: Sequence[PerformanceView] = ()
+    score: ExplainedScore | None = None
 
 
 @frozen(kw_only=True)
@@ -170,13 +190,19 @@ class ExplainedStep:
 
 @frozen(kw_only=True)
 class Explanation:
-    """Where a request would be sent. ``steps`` is null unless ``model`` is a route; then ``channels`` is empty."""
+    """Where a request would be sent. ``steps`` is null unless ``model`` is a route; then ``channels`` is empty.
+
+    ``balance`` is how one of several equal channels is chosen, where a step has no balance of its own. ``prefers`` is
+    whether callers may choose another one.
+    """
 
     model: str
     operation: Operation
     key: KeyName | None
     served: bool
     refused: Refusal | None
+    balance: BalanceStrategy
+    prefers: bool
     channels: Sequence[ChannelOption | UnusedChannel]
     steps: Sequence[ExplainedStep] | None
     affinity: ExplainedAffinity

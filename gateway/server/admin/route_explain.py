@@ -17,7 +17,7 @@ from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.route import RequestTraits, RouteStep
+from gateway.domain.route import BalanceStrategy, RequestTraits, RouteStep
 from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealthyChannel
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
@@ -27,8 +27,11 @@ from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.priced_fields import find_refused_variant
 from gateway.routing.router import Router
+from gateway.routing.selection import Candidate
 from gateway.routing.target import Target
+from gateway.routing.target_list import build_candidate
 from gateway.server.admin.answer import build_view
+from gateway.server.admin.balance_explain import NO_PROSPECT, Prospect, find_prospects
 from gateway.server.admin.explanation import (
     NO_LINES,
     ChannelLines,
@@ -69,21 +72,22 @@ _SMALLEST_IMAGE_REQUESTS: Mapping[str, ImageRequest] = {
 
 @frozen
 class RouteExplainer:
-    """Explains routing decisions, based on the router's live state."""
+    """Explains routing decisions, based on the router's live state.
+
+    ``traits`` are what the steps of a route may depend on, and the length of the prompt. ``preferred_balance`` is the
+    caller's wish, which precedes the balance of the settings and of steps; None without one.
+    """
 
     catalog: ModelCatalog
     load_balancer: LoadBalancer
     router: Router
     accounting: AccountingService
     clock: Callable[[], float]
+    traits: RequestTraits = NO_PROMPT
+    preferred_balance: BalanceStrategy | None = None
 
-    def explain(
-        self, caller: Caller | None, model: str, operation: Operation, traits: RequestTraits = NO_PROMPT
-    ) -> Explanation:
-        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions.
-
-        ``traits``: what the steps of a route may depend on, and the length of its prompt.
-        """
+    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Explanation:
+        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions."""
         asking_caller = caller or UNRESTRICTED_CALLER
         route = self.router.routes.get(model)
         channel_lines = NO_LINES if route is not None else self.list_channels(asking_caller, model, operation)
@@ -91,7 +95,7 @@ class RouteExplainer:
         steps = None
         if route is not None:
             list_channels = partial(self.list_channels, asking_caller, operation=operation)
-            steps = StepWalk(list_channels, operation, traits, _find_left(room)).explain(route)
+            steps = StepWalk(list_channels, operation, self.traits, _find_left(room)).explain(route)
         refusal = self._find_refusal(
             asking_caller, InferenceRequest(operation, model, {}, image=_SMALLEST_IMAGE_REQUESTS.get(operation))
         )
@@ -104,6 +108,8 @@ class RouteExplainer:
             key=None if caller is None else KeyName(caller.key.id, caller.key.name, caller.account.name),
             served=refusal is None and served,
             refused=None if refusal is None else Refusal(refusal.code, refusal.message),
+            balance=self._find_balance(None),
+            prefers=self.load_balancer.settings.allow_prefer,
             channels=channel_lines.lines,
             steps=steps,
             affinity=self._explain_affinity(asking_caller, [model] if route is None else route.models, operation),
@@ -117,6 +123,13 @@ class RouteExplainer:
             len(targets) > 1 or any(len(target.state.keys) > 1 for target in targets)
         )
         return ExplainedAffinity(settings.affinity, settings.affinity_s, has_choice)
+
+    def _find_balance(self, step: RouteStep | None) -> BalanceStrategy:
+        own_balance = None if step is None else step.balance
+        return self.preferred_balance or own_balance or self.load_balancer.settings.balance
+
+    def _find_prospects(self, candidates: Sequence[Candidate[Target]], step: RouteStep | None) -> list[Prospect]:
+        return find_prospects(self.load_balancer, candidates, self._find_balance(step), streams=self.traits.stream)
 
     def list_channels(
         self, caller: Caller, model: str, operation: Operation, step: RouteStep | None = None
@@ -137,16 +150,17 @@ class RouteExplainer:
         statuses = [_ChannelStatus.of(target, caller.account.id, self.load_balancer) for target in targets]
         usable_statuses = sorted((status for status in statuses if status.obstacle is None), key=_ChannelStatus.order)
         equal_statuses = [status for status in usable_statuses if status.order()[:2] == usable_statuses[0].order()[:2]]
-        total = sum(status.weight for status in equal_statuses)
+        candidates = [build_candidate(status.target, status.share) for status in equal_statuses]
+        prospects = self._find_prospects(candidates, step)
         lines: list[ChannelOption | UnusedChannel] = [
-            self._describe(status, operation, rank, status.weight / total if status in equal_statuses else 0.0)
+            self._describe(status, operation, rank, prospects[rank - 1] if rank <= len(prospects) else NO_PROSPECT)
             for rank, status in enumerate(usable_statuses, 1)
         ]
         stuck_statuses = [status for status in statuses if status.obstacle is not None]
         waits_s = [status.obstacle[1] for status in stuck_statuses if status.obstacle is not None and status.may_wait]
         is_served = bool(usable_statuses or waits_s)
         is_tried = not is_served and any(status.may_insist for status in stuck_statuses)
-        lines += [self._describe(status, operation, None, 0.0, tried=is_tried) for status in stuck_statuses]
+        lines += [self._describe(status, operation, None, NO_PROSPECT, tried=is_tried) for status in stuck_statuses]
         used_names = {target.channel.name for target in targets}
         lines += [
             _refuse(channel, unused_reasons.get(channel.name) or self._find_reason(channel, caller, model, operation))
@@ -166,7 +180,13 @@ class RouteExplainer:
         return None
 
     def _describe(
-        self, status: "_ChannelStatus", operation: Operation, rank: int | None, chance: float, *, tried: bool = False
+        self,
+        status: "_ChannelStatus",
+        operation: Operation,
+        rank: int | None,
+        prospect: Prospect,
+        *,
+        tried: bool = False,
     ) -> ChannelOption:
         target, obstacle = status.target, status.obstacle
         channel, reason = target.channel, status.find_reason()
@@ -177,7 +197,8 @@ class RouteExplainer:
             channel,
             channel=channel.name,
             rank=rank,
-            chance=round(chance, 3),
+            chance=round(prospect.chance, 3),
+            score=prospect.score,
             reason=reason if target.is_certain or reason else "untested: its list of models is not known yet",
             wait_s=None if obstacle is None else round(obstacle[1], 1),
             upstream_model=target.model,

@@ -12,7 +12,7 @@ from gateway.server.admin.explanation import Explanation
 from gateway.server.console.page import ask_admin_api
 
 TRAITS = ("images", "tools", "stream")
-_FIELDS = ("key", "prompt_tokens", *TRAITS)
+_FIELDS = ("key", "prompt_tokens", "prefer", *TRAITS)
 
 
 @frozen
