@@ -14,7 +14,7 @@ from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Caller
 from gateway.domain.balance import Charge, Reservation
-from gateway.domain.inference_request import MAY_LIMIT, InferenceRequest
+from gateway.domain.inference_request import OUTPUT_LIMIT_FIELDS, InferenceRequest
 from gateway.domain.model_limits import find_limits
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import compute_cost_nanos, usd
@@ -119,7 +119,7 @@ class QuotaService:
         whole = is_plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT  # the client's own limit
         reads = NO_READS if is_plain else await self._find_reads(caller, inference)
         buys_more = not is_plain and _buys_more(inference)
-        longer = not (whole or (reads is NO_READS and MAY_LIMIT.isdisjoint(body)))
+        longer = not (whole or (reads is NO_READS and OUTPUT_LIMIT_FIELDS.isdisjoint(body)))
         for target in targets:
             price, bound = target.price, target.bound(inference) if varies else inference.need
             if buys_more or (price is not None and price.modal):
@@ -340,7 +340,11 @@ def _count_tokens(inference: InferenceRequest) -> int:
     # ``max_output_tokens`` is then the client's own limit. ``allowed_output`` would take two more calls.
     if inference.plain and inference.max_output_tokens < MAX_RESERVED_OUTPUT:
         return tokens + inference.max_output_tokens * inference.choices
-    return tokens if MAY_LIMIT.isdisjoint(inference.body) else tokens + inference.allowed_output * inference.choices
+    return (
+        tokens
+        if OUTPUT_LIMIT_FIELDS.isdisjoint(inference.body)
+        else tokens + inference.allowed_output * inference.choices
+    )
 
 
 def _makes_visual_media(inference: InferenceRequest) -> bool:
@@ -403,7 +407,7 @@ def find_highest(inference: InferenceRequest, target: Target, reads: ProviderRea
     limits_by_model = {target.model: target.limits}
     for model in target.named:
         limits_by_model[model] = find_limits(model)
-    longest = 0 if MAY_LIMIT.isdisjoint(inference.body) else inference.allowed_output
+    longest = 0 if OUTPUT_LIMIT_FIELDS.isdisjoint(inference.body) else inference.allowed_output
     if not longest and OPERATIONS[inference.operation].output_limit:
         far = reads is not NO_READS or searches(target.model)
         longest = max(

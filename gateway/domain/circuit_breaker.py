@@ -118,7 +118,7 @@ class CircuitBreaker:
         trips: the number of trips since the breaker last stayed closed for ``ramp_s``.
         generation: the number of trips ever. The result of a request that started in an earlier generation is ignored.
         failures: the number of failures in a row.
-        tries: the number of trials in progress.
+        trial_count: the number of trials in progress.
         reason: a description of the last failure, for people.
         up_since: when the breaker last recovered; minus infinity if never.
         next_try_at: when another trial may start next to those in progress.
@@ -132,13 +132,13 @@ class CircuitBreaker:
     failures: int = 0
     reason: str | None = None
     up_since: float = _FOREVER_AGO
-    tries: int = 0
+    trial_count: int = 0
     next_try_at: float = 0.0
     tripped_at: float = _FOREVER_AGO
     provider_pause_until: float = _FOREVER_AGO
     _counts: _Counts = attrs.field(factory=_Counts, init=False)
 
-    def wait_s(self, now_s: float) -> float | None:
+    def find_wait_s(self, now_s: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
         if self.state == "closed":
             return 0.0
@@ -152,12 +152,12 @@ class CircuitBreaker:
         return 1.0 if age >= rules.ramp_s else max(MIN_SHARE, age / rules.ramp_s)
 
     def start_attempt(self, now_s: float) -> int:
-        """Start a request after ``wait_s`` returned 0. Return the generation, to be passed back with the result."""
+        """Start a request after ``find_wait_s`` returned 0. Return the generation, to be passed with the result."""
         if self.state == "open":
             self._move("rested")
-            self.tries = 0
+            self.trial_count = 0
         if self.state == "half_open":
-            self.tries += 1
+            self.trial_count += 1
             self.next_try_at = now_s + TRIAL_S
         return self.generation
 
@@ -232,8 +232,8 @@ class CircuitBreaker:
         """End a request of ``generation`` without a result: its client disconnected. Another trial may then start."""
         if generation != self.generation or self.state != "half_open":
             return
-        self.tries -= 1
-        if not self.tries:
+        self.trial_count -= 1
+        if not self.trial_count:
             self._move("abandoned")
 
     def recover(self, now_s: float) -> None:

@@ -177,13 +177,13 @@ class Circuits(dict[EndpointKey, Circuit]):
             breakers.append(own_breaker)
         return breakers
 
-    def wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
+    def find_wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
         """Return the seconds until a request may pass: 0 for now, None while a trial runs."""
         if not self.has_breaker(endpoint_key):
             return 0.0
         max_pause_s = 0.0
         for breaker in self.list_breakers(endpoint_key, account_id):
-            wait = breaker.wait_s(now_s)
+            wait = breaker.find_wait_s(now_s)
             if wait is None:
                 return None
             max_pause_s = max(max_pause_s, wait)

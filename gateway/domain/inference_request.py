@@ -20,7 +20,7 @@ STORED_RESPONSES = "responses"
 """The affinity key of requests whose response is stored at a provider, or that use a stored one."""
 OUTPUT_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens"})
 """Fields with which a client limits the tokens of one answer."""
-MAY_LIMIT = OUTPUT_LIMITS | {GENERATION_CONFIG}
+OUTPUT_LIMIT_FIELDS = OUTPUT_LIMITS | {GENERATION_CONFIG}
 """Fields of a body with which a client may limit the tokens of one answer."""
 
 

@@ -102,7 +102,11 @@ def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
 def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: AccountNames) -> Fields:
     """Return the live state of a channel and its keys as fields of an answer. ``names`` are account names."""
     now_s, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
-    wait, reason, circuits = breaker.wait_s(now_s), breaker.reason, _build_circuits(state.list_tripped(), now_s, names)
+    wait, reason, circuits = (
+        breaker.find_wait_s(now_s),
+        breaker.reason,
+        _build_circuits(state.list_tripped(), now_s, names),
+    )
     if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
         wait = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0].reason
@@ -178,7 +182,7 @@ def _build_key(key: KeyState, number: int, now_s: float, names: AccountNames, er
     ``error``: why its last test failed, or why the channel has been held since before the start.
     """
     tripped_circuits = _build_circuits(key.circuits.list_tripped(), now_s, names)
-    state, wait, reason = key.breaker.state, key.breaker.wait_s(now_s), key.breaker.reason
+    state, wait, reason = key.breaker.state, key.breaker.find_wait_s(now_s), key.breaker.reason
     if error and state == "closed":
         state, reason = "open", error
     if state == "closed" and tripped_circuits and not key.circuits.no_failure_since_success:
@@ -230,7 +234,7 @@ def _build_circuits(tripped_circuits: Sequence[Tripped], now_s: float, names: Ac
             account=account,
             account_name=None if account is None else names.get(account),
             state=breaker.state,
-            cooldown_s=None if (wait := breaker.wait_s(now_s)) is None else round(wait, 1),
+            cooldown_s=None if (wait := breaker.find_wait_s(now_s)) is None else round(wait, 1),
             trips=breaker.trips,
             reason=breaker.reason,
         )

@@ -108,12 +108,12 @@ class KeyState:
             self.templates.clear()
         self.templates[kind] = template
 
-    def wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
+    def find_wait_s(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> float | None:
         """Return the seconds until the key may be used, ignoring rate limits. None while a trial runs."""
-        wait = self.breaker.wait_s(now_s)
+        wait = self.breaker.find_wait_s(now_s)
         if wait is None or not self.circuits:
             return wait
-        kind_s = self.circuits.wait_s(endpoint_key, account_id, now_s)
+        kind_s = self.circuits.find_wait_s(endpoint_key, account_id, now_s)
         return None if kind_s is None else max(wait, kind_s)
 
     def find_limit_s(self, model: str, account_id: int, now_s: float) -> float:
@@ -266,7 +266,7 @@ class ChannelState:
 
     def find_obstacle(self, endpoint_key: EndpointKey, account_id: int, now_s: float) -> tuple[Obstacle, float] | None:
         """Return why the channel is unavailable, and for how many seconds; None if it is available."""
-        for wait in (self.breaker.wait_s(now_s), self.circuits.wait_s(endpoint_key, account_id, now_s)):
+        for wait in (self.breaker.find_wait_s(now_s), self.circuits.find_wait_s(endpoint_key, account_id, now_s)):
             if wait is None:
                 return "recovering", TRIAL_WAIT_S
             if wait > 0:
@@ -303,7 +303,7 @@ class ChannelState:
         nearest = math.inf
         for key in self.keys:
             limit_s = key.find_limit_s(endpoint_key[1], account_id, now_s)
-            wait = key.wait_s(endpoint_key, account_id, now_s)
+            wait = key.find_wait_s(endpoint_key, account_id, now_s)
             if not limit_s:
                 if wait == 0.0:
                     return None
@@ -353,7 +353,7 @@ class ChannelState:
         if (
             preferred_key is not None
             and preferred_key in self.keys
-            and preferred_key.wait_s(endpoint_key, account_id, now_s) == 0.0
+            and preferred_key.find_wait_s(endpoint_key, account_id, now_s) == 0.0
         ):
             is_free = not preferred_key.find_limit_s(endpoint_key[1], account_id, now_s)
             if is_free:
@@ -363,7 +363,7 @@ class ChannelState:
         for step in range(count):
             number = (turn + step) % count
             key = self.keys[number]
-            wait = key.wait_s(endpoint_key, account_id, now_s)
+            wait = key.find_wait_s(endpoint_key, account_id, now_s)
             wait = max(TRIAL_WAIT_S if wait is None else wait, key.find_limit_s(endpoint_key[1], account_id, now_s))
             if wait < nearest:
                 nearest, best_index = wait, number
@@ -396,7 +396,7 @@ class ChannelState:
     def may_be_healthy(self, now_s: float) -> bool:
         """Return whether its circuit breakers allow any request."""
         if self.breaker.state != "closed":
-            return not self.breaker.wait_s(now_s)
+            return not self.breaker.find_wait_s(now_s)
         return self.state != "open" or any(breaker.until <= now_s for *_, breaker in self.list_tripped())
 
     def is_probe_due(self, now_s: float, interval_s: float) -> bool:

@@ -78,7 +78,7 @@ class MeasuredBalance:
         """Choose a target by ``balance``; None without candidates. ``rng`` has two random numbers from 0 to below 1."""
         if not candidates:
             return None
-        last_key = balance, candidates[0].what.endpoint_key[1]
+        last_key = balance, candidates[0].item.endpoint_key[1]
         pick = partial(
             pick_by_measurements,
             partial(find_score, balance=balance, now_s=now_s, streams=streams),
@@ -178,7 +178,7 @@ def _merge(ratios: Sequence[DecayingRatio], now_s: float) -> float | None:
 
 def find_score(candidate: Candidate[Target], balance: BalanceStrategy, now_s: float, *, streams: bool) -> Score:
     """Return the score of a candidate's channel for its model."""
-    target = candidate.what
+    target = candidate.item
     keys = target.state.keys
     performances = [key.measured[target.model] for key in keys if target.model in key.measured]
     return compute_score(performances, balance, now_s, streams=streams)

@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 @frozen
 class Candidate(Generic[T]):
-    """A candidate for ``choose``, which returns ``what``. ``is_certain`` is False if its model list is unknown.
+    """A candidate for ``choose``, which returns ``item``. ``is_certain`` is False if its model list is unknown.
 
     ``share`` is the part of its usual requests that it gets: below 1 while it warms up after a failure. ``weight`` is
     multiplied by ``share`` already.
     """
 
-    what: T
+    item: T
     name: str
     is_certain: bool = True
     priority: int = 0
@@ -40,7 +40,7 @@ def choose(
     *,
     pick: Callable[[Sequence[Candidate[T]], tuple[float, float]], Candidate[T]] | None = None,
 ) -> T | None:
-    """Choose a candidate and return its ``what``; None without candidates.
+    """Choose a candidate and return its ``item``; None without candidates.
 
     ``candidates`` are all available channels; their order only breaks ties. Requests with the same ``affinity_key`` get
     the same channel. Without a key ``pick`` decides among several equals, or else weight and load. ``rng`` are two
@@ -54,17 +54,17 @@ def choose(
             return choose(lower, affinity_key, (rng[0], (rng[1] - warm) / (1 - warm)), pick=pick)
         rng = rng[0], rng[1] / warm
     if len(equals) <= 1:
-        return equals[0].what if equals else None
+        return equals[0].item if equals else None
     if affinity_key is not None:
-        return max(equals, key=lambda candidate: _score(candidate, affinity_key)).what
+        return max(equals, key=lambda candidate: _score(candidate, affinity_key)).item
     if pick is not None:
-        return pick(equals, rng).what
+        return pick(equals, rng).item
     first = draw_by_weight(equals, rng[0])
     second = draw_by_weight([candidate for candidate in equals if candidate is not first], rng[1])
     # Take the second only if it would be, with this request, no busier than the first is without it. With few requests,
     # other comparisons would leave a channel of low weight idle, or flood it.
     moves = (second.running + 1) * first.weight <= first.running * second.weight
-    return (second if moves else first).what
+    return (second if moves else first).item
 
 
 def _list_best(candidates: Sequence[Candidate[T]]) -> list[Candidate[T]]:

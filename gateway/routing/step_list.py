@@ -527,9 +527,9 @@ def draw_models(targets: Sequence[Target], affinity_key: str | None, rng: float)
     for number, step in enumerate(route.steps):
         candidates = [Candidate(share.model, share.model, weight=share.weight) for share in step.models]
         while candidates:
-            first = choose(candidates, affinity_key, (rng, 0.0)) or candidates[0].what
+            first = choose(candidates, affinity_key, (rng, 0.0)) or candidates[0].item
             ranks[number, first] = len(ranks)
-            candidates = [candidate for candidate in candidates if candidate.what != first]
+            candidates = [candidate for candidate in candidates if candidate.item != first]
     return [
         target
         if ranks[place.step, place.model] == place.rank

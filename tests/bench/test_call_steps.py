@@ -113,7 +113,7 @@ def lean_on() -> Callable[[], Any]:
     breaker = CircuitBreaker()
 
     def lean() -> None:
-        breaker.wait_s(NOW_S)
+        breaker.find_wait_s(NOW_S)
         breaker.record_success(breaker.start_attempt(NOW_S), NOW_S, DEFAULT_RULES)
         breaker.abandon(0)
 

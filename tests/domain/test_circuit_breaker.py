@@ -79,7 +79,7 @@ def test_every_state_can_be_reached_and_left() -> None:
 def test_up_answered_up() -> None:
     breaker = well()
     breaker.record_success(breaker.start_attempt(NOW), NOW, STEADY)
-    assert (breaker.state, breaker.wait_s(NOW)) == ("closed", 0.0)
+    assert (breaker.state, breaker.find_wait_s(NOW)) == ("closed", 0.0)
 
 
 def test_up_failed_up() -> None:
@@ -91,7 +91,7 @@ def test_up_failed_up() -> None:
 def test_up_tripped_down_at_one_failure_too_many() -> None:
     breaker = well()
     assert [fail(breaker, breaker.start_attempt(NOW)) for _ in range(3)] == [False, False, True]
-    assert (breaker.state, breaker.trips, breaker.generation, breaker.wait_s(NOW)) == ("open", 1, 1, 8.0)
+    assert (breaker.state, breaker.trips, breaker.generation, breaker.find_wait_s(NOW)) == ("open", 1, 1, 8.0)
 
 
 def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
@@ -106,22 +106,22 @@ def test_a_call_answered_well_in_between_begins_the_count_anew() -> None:
 def test_down_tripped_down_for_longer() -> None:
     breaker = tripped()
     breaker.trip(NOW + 2, STEADY, reason="still ill", rng=EVEN)
-    assert (breaker.state, breaker.wait_s(NOW + 2), breaker.reason) == ("open", 16.0, "still ill")
+    assert (breaker.state, breaker.find_wait_s(NOW + 2), breaker.reason) == ("open", 16.0, "still ill")
 
 
 def test_down_rested_trial_and_nobody_knows_how_long() -> None:
     breaker = tripped()
-    assert breaker.wait_s(NOW + 7.5) == 0.5
-    assert breaker.wait_s(NOW + 8) == 0.0
+    assert breaker.find_wait_s(NOW + 7.5) == 0.5
+    assert breaker.find_wait_s(NOW + 8) == 0.0
     assert breaker.state == "open"
     breaker.start_attempt(NOW)
-    assert (breaker.state, breaker.wait_s(NOW + 8)) == ("half_open", None)
+    assert (breaker.state, breaker.find_wait_s(NOW + 8)) == ("half_open", None)
 
 
 def test_down_recovered_up_carefully() -> None:
     breaker = tripped()
     breaker.recover(NOW + 1)
-    assert (breaker.state, breaker.wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("closed", 0.0, MIN_SHARE)
+    assert (breaker.state, breaker.find_wait_s(NOW + 1), breaker.share(NOW + 1, STEADY)) == ("closed", 0.0, MIN_SHARE)
     assert breaker.trips == 1
     assert fail(breaker, breaker.start_attempt(NOW), NOW + 1)  # one failure is enough now
     assert (breaker.state, breaker.trips) == ("open", 2)
@@ -136,25 +136,25 @@ def test_trial_answered_up() -> None:
 def test_trial_tripped_down_by_one_failure() -> None:
     breaker, generation = on_trial()
     assert fail(breaker, generation, NOW + 9)
-    assert (breaker.state, breaker.trips, breaker.wait_s(NOW + 9)) == ("open", 2, 16.0)
+    assert (breaker.state, breaker.trips, breaker.find_wait_s(NOW + 9)) == ("open", 2, 16.0)
 
 
 def test_trial_abandoned_down_and_open_to_the_next() -> None:
     breaker, generation = on_trial()
     breaker.abandon(generation)
-    assert (breaker.state, breaker.wait_s(NOW + 9)) == ("open", 0.0)
+    assert (breaker.state, breaker.find_wait_s(NOW + 9)) == ("open", 0.0)
     assert breaker.start_attempt(NOW) == generation
     assert breaker.state == "half_open"
 
 
 def test_a_trial_that_takes_long_lets_another_try_beside_it() -> None:
     breaker, generation = on_trial()
-    assert breaker.wait_s(NOW + TRIAL_S - 0.1) is None
-    assert breaker.wait_s(NOW + TRIAL_S) == 0.0
+    assert breaker.find_wait_s(NOW + TRIAL_S - 0.1) is None
+    assert breaker.find_wait_s(NOW + TRIAL_S) == 0.0
     assert breaker.start_attempt(NOW + TRIAL_S) == generation
-    assert breaker.wait_s(NOW + TRIAL_S) is None
+    assert breaker.find_wait_s(NOW + TRIAL_S) is None
     breaker.record_success(generation, NOW + TRIAL_S + 1, STEADY)
-    assert (breaker.state, breaker.wait_s(NOW + TRIAL_S + 1)) == ("closed", 0.0)
+    assert (breaker.state, breaker.find_wait_s(NOW + TRIAL_S + 1)) == ("closed", 0.0)
 
 
 def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
@@ -163,7 +163,7 @@ def test_of_two_trials_the_last_that_is_left_opens_it_to_the_next() -> None:
     breaker.abandon(generation)
     between = breaker.state
     breaker.abandon(generation)
-    assert (between, breaker.state, breaker.wait_s(NOW + TRIAL_S)) == ("half_open", "open", 0.0)
+    assert (between, breaker.state, breaker.find_wait_s(NOW + TRIAL_S)) == ("half_open", "open", 0.0)
     breaker.start_attempt(NOW + TRIAL_S)
     breaker.abandon(generation)
     assert breaker.state == "open"
@@ -192,7 +192,7 @@ def test_the_cooldown_doubles_up_to_the_cap() -> None:
     breaker, waits = well(), []
     for _ in range(70):
         breaker.trip(NOW, STEADY, reason="broke", rng=EVEN)
-        waits.append(breaker.wait_s(NOW))
+        waits.append(breaker.find_wait_s(NOW))
     assert waits == [8, 16, 32, 64, *[100] * 66]
 
 
@@ -221,7 +221,7 @@ def test_the_dice_decide_how_long() -> None:
 
 @table_rows(("asked", "waits"), [(0.0, 8.0), (3.0, 8.0), (50.0, 50.0), (86_400.0, 100.0), (1e300, 100.0)])
 def test_a_provider_that_asks_for_longer_is_obeyed_up_to_the_cap(asked: float, waits: float) -> None:
-    assert tripped(provider_retry_after_s=asked).wait_s(NOW) == waits
+    assert tripped(provider_retry_after_s=asked).find_wait_s(NOW) == waits
 
 
 # The ratio
@@ -305,7 +305,7 @@ def test_a_success_after_the_ramp_forgets_the_trips_and_one_before_it_does_not()
     breaker.record_success(generation, NOW + 19, STEADY)
     assert (breaker.trips, breaker.reason) == (0, None)
     assert [fail(breaker, generation, NOW + 20) for _ in range(3)] == [False, False, True]
-    assert breaker.wait_s(NOW + 20) == 8.0  # the first cooldown again
+    assert breaker.find_wait_s(NOW + 20) == 8.0  # the first cooldown again
 
 
 # What is late
@@ -332,7 +332,7 @@ def test_failures_of_calls_that_were_under_way_together_trip_it_once() -> None:
     breaker = well()
     generations = [breaker.start_attempt(NOW) for _ in range(10)]
     assert [fail(breaker, generation) for generation in generations].count(True) == 1
-    assert (breaker.trips, breaker.wait_s(NOW)) == (1, 8.0)
+    assert (breaker.trips, breaker.find_wait_s(NOW)) == (1, 8.0)
 
 
 # Anything, in any order
@@ -371,7 +371,7 @@ class BreakerMachine(RuleBasedStateMachine):
         breaker, rules = self.breaker, self.settings
         assert (breaker.state, breaker.trips, breaker.generation) == ("open", trips + 1, next(self.generations))
         plain = min(rules.cooldown_s * 2**trips, rules.max_cooldown_s)
-        wait = breaker.wait_s(self.now) or 0.0
+        wait = breaker.find_wait_s(self.now) or 0.0
         assert min(max(plain * (1 - JITTER), asked), rules.max_cooldown_s) <= wait + 1e-6
         assert wait <= min(max(plain * (1 + JITTER), asked), rules.max_cooldown_s) + 1e-6
 
@@ -379,7 +379,7 @@ class BreakerMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    @precondition(lambda self: self.breaker.wait_s(self.now) == 0)
+    @precondition(lambda self: self.breaker.find_wait_s(self.now) == 0)
     @rule()
     def begin(self) -> None:
         tries = self.breaker.state != "closed"
@@ -428,7 +428,7 @@ class BreakerMachine(RuleBasedStateMachine):
         self.breaker.abandon(call[0])
         if tries:
             state = "half_open" if self.trials else "open"
-            before |= {"state": state, "tries": before["tries"] - 1}
+            before |= {"state": state, "trial_count": before["trial_count"] - 1}
         assert look(self.breaker) == before
 
     @precondition(lambda self: self.breaker.state != "open")
@@ -453,11 +453,11 @@ class BreakerMachine(RuleBasedStateMachine):
     @invariant()
     def on_trial_as_long_as_there_are_trials(self) -> None:
         assert bool(self.trials) == (self.breaker.state == "half_open")
-        assert self.breaker.state != "half_open" or self.breaker.tries == len(self.trials)
+        assert self.breaker.state != "half_open" or self.breaker.trial_count == len(self.trials)
 
     @invariant()
     def never_down_for_longer_than_the_cap(self) -> None:
-        wait = self.breaker.wait_s(self.now)
+        wait = self.breaker.find_wait_s(self.now)
         if self.breaker.state == "open" and hasattr(self, "rules"):
             assert wait is not None
             assert 0 <= wait <= self.settings.max_cooldown_s + 1e-6
@@ -465,7 +465,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @invariant()
     def open_while_up_and_closed_on_trial_for_its_time(self) -> None:
         expected = {"closed": 0.0, "half_open": None if self.now - self.tried_at < TRIAL_S else 0.0}
-        assert self.breaker.state == "open" or self.breaker.wait_s(self.now) == expected[self.breaker.state]
+        assert self.breaker.state == "open" or self.breaker.find_wait_s(self.now) == expected[self.breaker.state]
 
     @invariant()
     def a_share_is_a_share(self) -> None:

@@ -53,19 +53,19 @@ class CircuitScenario:
         begun = begun or self.begin(endpoint_key, account)
         self.circuits.record_success(endpoint_key, account, begun, self.now, RULES)
 
-    def wait_s(self, endpoint_key: circuits.EndpointKey = M, account: int = A) -> float | None:
-        return self.circuits.wait_s(endpoint_key, account, self.now)
+    def find_wait_s(self, endpoint_key: circuits.EndpointKey = M, account: int = A) -> float | None:
+        return self.circuits.find_wait_s(endpoint_key, account, self.now)
 
     def open_to(self, endpoint_key: circuits.EndpointKey = M) -> list[int]:
         """The accounts whose calls pass."""
-        return [account for account in (A, B, C) if self.wait_s(endpoint_key, account) == 0.0]
+        return [account for account in (A, B, C) if self.find_wait_s(endpoint_key, account) == 0.0]
 
 
 def test_one_account_that_fails_at_a_model_is_kept_away_from_that_model_alone() -> None:
     scene = CircuitScenario()
     scene.fail(3)
-    assert scene.wait_s() == 8.0
-    assert scene.wait_s(("chat", "n")) == scene.wait_s(("embeddings", "m")) == 0.0
+    assert scene.find_wait_s() == 8.0
+    assert scene.find_wait_s(("chat", "n")) == scene.find_wait_s(("embeddings", "m")) == 0.0
     assert scene.open_to() == [B, C]
     assert scene.whole.state == "closed"
 
@@ -108,7 +108,7 @@ def test_an_answer_to_anybody_ends_the_row_of_accounts() -> None:
 def test_one_account_that_alternates_good_and_bad_calls_shuts_nobody_else_out() -> None:
     scene = CircuitScenario()
     for number in range(200):
-        if scene.wait_s() == 0.0:
+        if scene.find_wait_s() == 0.0:
             (scene.answer if number % 3 == 0 else scene.fail)()
         scene.now += 0.05
     assert scene.circuits[M].accounts[A].generation > 0, "it trips for that account"
@@ -132,7 +132,7 @@ def test_an_account_that_takes_every_trial_does_not_make_the_others_wait_for_lon
 def test_a_provider_that_asks_for_rest_has_it_from_that_account_at_the_first_word() -> None:
     scene = CircuitScenario()
     scene.hear(scene.begin(), provider_retry_after_s=42.0)
-    assert (scene.wait_s(), scene.open_to()) == (42.0, [B, C])
+    assert (scene.find_wait_s(), scene.open_to()) == (42.0, [B, C])
 
 
 def test_the_same_prompt_again_says_little() -> None:
@@ -166,9 +166,9 @@ def test_several_models_that_fail_and_none_that_answers_trip_the_whole_for_that_
     scene = CircuitScenario()
     for model in ("m", "n"):
         scene.fail(3, ("chat", model))
-    assert scene.wait_s(("chat", "other")) == 0.0
+    assert scene.find_wait_s(("chat", "other")) == 0.0
     scene.fail(3, ("embeddings", "o"))
-    assert scene.wait_s(("chat", "other")) == 8.0
+    assert scene.find_wait_s(("chat", "other")) == 8.0
     assert scene.open_to(("chat", "other")) == [B, C]
     assert scene.whole.state == "closed"
 
@@ -195,16 +195,16 @@ def test_one_model_that_fails_in_several_languages_is_one_model() -> None:
     scene = CircuitScenario()
     for wire in "abcde":
         scene.fail(3, (wire, "m"))
-    assert scene.wait_s(("f", "other")) == 0.0
+    assert scene.find_wait_s(("f", "other")) == 0.0
 
 
 def test_what_is_told_apart_by_language_is() -> None:
     scene = CircuitScenario(several=2, part=0)
     for model in "mno":
         scene.fail(3, ("a", model))
-    assert scene.wait_s(("c", "m")) == 0.0
+    assert scene.find_wait_s(("c", "m")) == 0.0
     scene.fail(3, ("b", "m"))
-    assert scene.wait_s(("c", "m")) == 8.0
+    assert scene.find_wait_s(("c", "m")) == 8.0
 
 
 # Trials, and calls in spite of a cooldown
@@ -215,9 +215,9 @@ def test_after_its_cooldown_one_call_tries_and_an_answer_opens_it() -> None:
     scene.fail(3)
     scene.now += 8
     trial = scene.begin()
-    assert scene.wait_s() is None
+    assert scene.find_wait_s() is None
     scene.answer(begun=trial)
-    assert scene.wait_s() == 0.0
+    assert scene.find_wait_s() == 0.0
 
 
 def test_a_trial_that_ends_without_a_verdict_is_open_to_the_next() -> None:
@@ -225,23 +225,23 @@ def test_a_trial_that_ends_without_a_verdict_is_open_to_the_next() -> None:
     scene.fail(3)
     scene.now += 8
     scene.circuits.abandon(scene.begin())
-    assert scene.wait_s() == 0.0
+    assert scene.find_wait_s() == 0.0
 
 
 def test_an_answer_to_a_call_made_in_spite_of_a_cooldown_ends_it() -> None:
     scene = CircuitScenario()
     scene.fail(3)
     begun = scene.begin(tries=False)
-    assert scene.wait_s() == 8.0
+    assert scene.find_wait_s() == 8.0
     scene.answer(begun=begun)
-    assert scene.wait_s() == 0.0
+    assert scene.find_wait_s() == 0.0
 
 
 def test_a_failure_of_such_a_call_changes_nothing() -> None:
     scene = CircuitScenario()
     scene.fail(3)
     assert scene.hear(scene.begin(tries=False)) is None
-    assert scene.wait_s() == 8.0
+    assert scene.find_wait_s() == 8.0
 
 
 def test_a_call_begun_before_the_trip_says_nothing() -> None:
@@ -249,18 +249,18 @@ def test_a_call_begun_before_the_trip_says_nothing() -> None:
     early = [scene.begin() for _ in range(9)]
     for begun in early:
         scene.hear(begun)
-    assert (scene.wait_s(), scene.circuits[M].accounts[A].trips) == (8.0, 1)
+    assert (scene.find_wait_s(), scene.circuits[M].accounts[A].trips) == (8.0, 1)
     scene.answer(begun=early[0])
-    assert scene.wait_s() == 8.0
+    assert scene.find_wait_s() == 8.0
 
 
 def test_after_news_of_the_provider_whatever_cools_down_may_be_tried() -> None:
     scene = CircuitScenario()
     scene.fail(3)
     scene.circuits.end_cooldowns(scene.now)
-    assert scene.wait_s() == 0.0
+    assert scene.find_wait_s() == 0.0
     scene.begin()
-    assert scene.wait_s() is None
+    assert scene.find_wait_s() is None
 
 
 # Memory
@@ -285,7 +285,7 @@ def test_what_has_tripped_is_remembered_before_what_has_not() -> None:
     scene.fail(3)
     for number in range(2 * circuits.MAX_CIRCUITS):
         scene.fail(1, ("chat", f"made-up-{number}"))
-    assert scene.wait_s() == 8.0
+    assert scene.find_wait_s() == 8.0
 
 
 @table_rows(("failures", "after_s"), [(1, 31.0), (3, 9 + circuits.FORGET_S)])
@@ -311,7 +311,7 @@ def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str
         place = ("chat", model)
         if deed == "wait":
             scene.now += 7.0
-        elif scene.wait_s(place) == 0.0:
+        elif scene.find_wait_s(place) == 0.0:
             begun = scene.begin(place)
             if deed == "fail":
                 scene.hear(begun, place)
@@ -320,7 +320,7 @@ def test_whatever_one_account_does_nobody_else_notices(deeds: Sequence[tuple[str
             scene.circuits.abandon(begun)
         assert scene.whole.state == "closed"
         for other in MODELS:
-            assert scene.wait_s(("chat", other), B) == 0.0
+            assert scene.find_wait_s(("chat", other), B) == 0.0
 
 
 @settings(max_examples=60)
@@ -334,7 +334,7 @@ def test_every_wait_ends_and_nobody_is_kept_away_for_ever(deeds: Sequence[tuple[
     scene = CircuitScenario()
     for account, model, deed in deeds:
         place = ("chat", model)
-        if scene.wait_s(place, account) == 0.0:
+        if scene.find_wait_s(place, account) == 0.0:
             begun = scene.begin(place, account)
             if deed == "fail":
                 scene.hear(begun, place, account)
@@ -345,5 +345,5 @@ def test_every_wait_ends_and_nobody_is_kept_away_for_ever(deeds: Sequence[tuple[
     scene.now += RULES.max_cooldown_s * 1.2
     for account in (A, B, C):
         for model in MODELS:
-            assert scene.wait_s(("chat", model), account) == 0.0
+            assert scene.find_wait_s(("chat", model), account) == 0.0
     assert all(endpoint_key == circuits.ALL_ENDPOINTS or endpoint_key[0] == "chat" for endpoint_key in scene.circuits)

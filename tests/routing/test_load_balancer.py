@@ -430,7 +430,10 @@ def test_a_channel_that_stays_keeps_how_it_stands() -> None:
     board.set_channels([channel("up", "a", "b", weight=7, max_concurrency=9), channel("new")])
     assert board.channels["up"] is line
     assert (line.channel.weight, line.breaker.trips, board.obstacle()) == (7, 1, ("cooling_down", 10.0))
-    assert (line.keys[0].wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (1, 60)
+    assert (line.keys[0].find_wait_s((CHAT, "m"), 1, board.time), line.keys[1].find_limit_s("m", 1, board.time)) == (
+        1,
+        60,
+    )
     assert line.keys[1].find_limit_s("x", 1, board.time) == 0
 
 
@@ -720,7 +723,7 @@ class Exchange(RuleBasedStateMachine):
         for line in self.board.channels.values():
             for circuits in (line.circuits, *(key.circuits for key in line.keys)):
                 for *_, breaker in circuits.list_tripped():
-                    assert breaker.tries >= (breaker.state == "half_open")
+                    assert breaker.trial_count >= (breaker.state == "half_open")
 
     def teardown(self) -> None:
         for slot in self.slots:

@@ -25,7 +25,7 @@ def make(name: str, **more: float) -> Candidate[str]:
 CANDIDATES = st.lists(
     st.builds(
         Candidate,
-        what=st.uuids().map(str),
+        item=st.uuids().map(str),
         name=st.sampled_from("abcdef"),
         is_certain=st.booleans(),
         priority=st.integers(-2, 2),
@@ -56,7 +56,7 @@ def test_a_sure_one_goes_before_any_other_and_then_the_highest_priority(
     if not candidates:
         assert taken is None
         return
-    (chosen,) = [candidate for candidate in candidates if candidate.what == taken]
+    (chosen,) = [candidate for candidate in candidates if candidate.item == taken]
     assert chosen.is_certain == any(candidate.is_certain for candidate in candidates)
     peers = [candidate.priority for candidate in candidates if candidate.is_certain == chosen.is_certain]
     assert chosen.priority == max(peers)
@@ -140,7 +140,7 @@ def test_the_order_of_the_list_and_the_dice_decide_nothing_for_a_caller_that_sta
     if affinity_key is not None:
         assert choose(candidates, affinity_key, rng) == choose(candidates[::-1], affinity_key, (0.0, 0.0))
     elif len(candidates) == 1:
-        assert choose(candidates, None, rng) == candidates[0].what
+        assert choose(candidates, None, rng) == candidates[0].item
 
 
 # Callers that stay
@@ -166,7 +166,7 @@ def test_only_the_callers_of_a_removed_channel_move(candidates: list[Candidate[s
         left = [candidate for candidate in candidates if candidate is not gone]
         for caller in callers:
             before = home(candidates, caller)
-            assert before == gone.what or home(left, caller) == before
+            assert before == gone.item or home(left, caller) == before
 
 
 @given(CANDIDATES, st.lists(st.text(max_size=5), max_size=10), st.data())
@@ -178,7 +178,7 @@ def test_callers_move_only_towards_the_channel_whose_weight_grows(
     heavier = data.draw(st.sampled_from(candidates))
     after = [attrs.evolve(one, weight=one.weight * 2) if one is heavier else one for one in candidates]
     for caller in callers:
-        assert home(after, caller) in {home(candidates, caller), heavier.what}
+        assert home(after, caller) in {home(candidates, caller), heavier.item}
 
 
 @table_rows("weights", [(1, 1, 1), (5, 3, 2), (9, 1), (1, 0.1)])

@@ -41,7 +41,7 @@ def find_prospects(
     from gateway.routing.measured_balance import compute_chances, find_score  # noqa: PLC0415 - only if measured
 
     measured, now_s = load_balancer.measured_balance, load_balancer.now
-    last = None if measured is None else measured.find_last(balance, candidates[0].what)
+    last = None if measured is None else measured.find_last(balance, candidates[0].item)
     scores = [find_score(candidate, balance, now_s, streams=streams) for candidate in candidates]
     factor = _USD_PER_MILLION if balance == "cost" else 1.0
     return [
