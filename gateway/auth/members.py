@@ -20,7 +20,7 @@ from gateway.storage.members import MemberRepository
 
 Fields = dict[str, Any]
 _HOUR_MS = 3_600 * 1000
-_SHOWN_FIELDS = ("name", "role", "status")
+_SHOWN_FIELDS = ("name", "role", "status", "may_read_bodies")
 """Fields whose old and new values appear in the audit log."""
 
 
@@ -108,6 +108,7 @@ class MemberService:
             name=current_member.name if spec.name is None else parse_member_name(spec.name),
             role=spec.role or current_member.role,
             status=spec.status or current_member.status,
+            may_read_bodies=(current_member.may_read_bodies if spec.may_read_bodies is None else spec.may_read_bodies),
         )
         if spec.second_factor is False:
             changed_member = attrs.evolve(changed_member, totp=None, recovery=(), passkeys=0)

@@ -54,7 +54,9 @@ class CurrentUser:
     def act(self, address: str) -> Actor:
         member = self.member
         scope = None if member.role == "administrator" else member.account_id
-        return Actor("member", member.name, member.id, member.account_id, scope, address)
+        return Actor(
+            "member", member.name, member.id, member.account_id, scope, address, may_read_bodies=member.may_read_bodies
+        )
 
 
 @frozen

@@ -4,6 +4,7 @@
 # ruff: noqa: PLC0415 - the server is imported only if no gateway runs.
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -47,6 +48,7 @@ def members() -> None:
       gateway members invite local --role administrator
       gateway members reset ann
       gateway members show ann
+      gateway members edit ann --may-read-bodies
       gateway members disable ann
     """
 
@@ -103,14 +105,19 @@ def reset(context: CliContext, name: str) -> None:
 @click.option("--role", type=click.Choice(_ROLES), help="New role; the member must sign in again.")
 @click.option("--no-second-factor", is_flag=True, help="Remove authenticator and passkeys of a member who lost them.")
 @click.option("--no-passkeys", is_flag=True, help="Remove the passkeys.")
+@click.option(
+    "--may-read-bodies/--may-not-read-bodies",
+    default=None,
+    help="Whether the member may read kept prompts and answers of its account.",
+)
 @client_command
 def edit(
-    context: CliContext, name: str, new_name: str | None, role: str | None, *, no_second_factor: bool, no_passkeys: bool
+    context: CliContext, name: str, new_name: str | None, *, no_second_factor: bool, no_passkeys: bool, **options: Any
 ) -> None:
     """Edit the member NAME."""
     fields: Json = {
+        **options,
         "name": new_name,
-        "role": role,
         "second_factor": False if no_second_factor else None,
         "passkeys": False if no_passkeys else None,
     }
@@ -187,6 +194,7 @@ def print_member(member: Json) -> None:
         "role": member["role"],
         "status": member["status"],
         "second factor": " or ".join(factors) or "none",
+        "reads bodies": "yes" if member["may_read_bodies"] or member["role"] == "administrator" else "no",
         "signed in": format_moment(member["signed_in_at"]),
     }
     click.echo(member["name"])

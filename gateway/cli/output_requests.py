@@ -84,16 +84,24 @@ def _find_reason(row: Json) -> str:
 
 
 def print_bodies(answer: Json) -> None:
-    """Print the kept bodies of a request; of a stream its texts, put together."""
+    """Print the kept bodies of a request, put together where their form is known."""
     if answer["loss"]:
         click.echo(f"Nothing was kept: {_LOSSES[answer['loss']]}.")
     for body in answer["bodies"]:
         source = f" of {body['channel']}, status {body['status']}" if body["channel"] else ""
-        size = f"{body['media_type']}, {body['received_bytes']:,} bytes"
-        click.echo(f"--- {body['kind'].replace('_', ' ')}{source}: {size}")
-        if body["texts"]:
-            for text in body["texts"]:
-                click.echo(clean_lines(f"{text['place']}: {text['text']}"))
-        else:
-            click.echo(clean_lines(body["content"]))
+        notes = [body["media_type"], f"{body['received_bytes']:,} bytes"]
+        notes += [note for name, note in (("redacted", "redacted"), ("cut", "cut")) if body[name]]
+        click.echo(f"--- {body['kind'].replace('_', ' ')}{source}: {', '.join(notes)}")
+        for line in _list_lines(body) or [body["content"]]:
+            click.echo(clean_lines(line))
     click.echo(f"--- kept until {answer['expires_at']}")
+
+
+def _list_lines(body: Json) -> list[str]:
+    """Return what a body says; of a stream in an unknown form its texts; empty for another body in such a form."""
+    lines = [f"{message['role']}: {message['text']}" for message in body["messages"] if message["text"]]
+    for item in (*body["messages"], *body["answers"]):
+        lines += [f"reasoning: {item['reasoning']}"] if item.get("reasoning") else []
+        lines += [item["text"]] if "reasoning" in item and item["text"] else []
+        lines += [f"tool call: {call['name']}({call['arguments']})" for call in item["tool_calls"]]
+    return lines or [f"{text['place']}: {text['text']}" for text in body["texts"]]

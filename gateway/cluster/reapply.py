@@ -184,6 +184,8 @@ class Reapplication:
         role = edits.get("role", ("", member.role))[1]
         if role != member.role and includes_rights(member.role, role):
             restrictions["role"] = role
+        if member.may_read_bodies and edits.get("may_read_bodies", (False, True))[1] is False:
+            restrictions["may_read_bodies"] = False
         if not restrictions:
             return {}
         applied_edits = {name: [getattr(member, name), value] for name, value in restrictions.items()}

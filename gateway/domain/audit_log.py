@@ -26,6 +26,7 @@ class Actor:
 
     Attributes:
         scope: the only account that the actor may see and change; None for administrators, who may change all.
+        may_read_bodies: whether the actor may read the kept bodies of that account. Administrators need no such right.
     """
 
     kind: ActorKind
@@ -34,6 +35,7 @@ class Actor:
     account_id: int | None = None
     scope: int | None = None
     address: str = ""
+    may_read_bodies: bool = False
 
     def may_see(self, account_id: int) -> bool:
         return self.scope is None or self.scope == account_id

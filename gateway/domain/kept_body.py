@@ -21,6 +21,8 @@ class BodyPart:
         channel: the channel of the failed attempt; empty for other kinds.
         status: the HTTP status of the provider's error; 0 for other kinds.
         event_times_ms: for a stream of events, when each event was sent, in milliseconds after the request began.
+        redacted: whether something was replaced or left out by redaction.
+        cut: whether the middle was left out.
     """
 
     kind: BodyKind
@@ -30,6 +32,8 @@ class BodyPart:
     channel: str = ""
     status: int = 0
     event_times_ms: tuple[int, ...] = ()
+    redacted: bool = False
+    cut: bool = False
 
 
 @frozen

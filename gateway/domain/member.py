@@ -121,6 +121,8 @@ class Member:
         totp_step: the newest time step of a used code: no code is valid twice.
         recovery: digests of the recovery codes; each is valid once.
         passkeys: the number of the member's passkeys.
+        may_read_bodies: whether the member may read the kept bodies of its account's requests. An administrator may
+            read those of every account without it.
     """
 
     id: int
@@ -135,6 +137,7 @@ class Member:
     created_ms: int = 0
     signed_in_ms: int | None = None
     passkeys: int = 0
+    may_read_bodies: bool = False
 
     @property
     def has_second_factor(self) -> bool:

@@ -104,6 +104,7 @@ class MemberSpec:
     Attributes:
         second_factor: False removes the authenticator, its recovery codes and all passkeys.
         passkeys: False removes all passkeys.
+        may_read_bodies: whether the member may read the kept bodies of its account's requests.
     """
 
     name: str | None = attrs.field(default=None, metadata=_TYPED_TEXT)
@@ -111,6 +112,7 @@ class MemberSpec:
     status: Status | None = None
     second_factor: bool | None = attrs.field(default=None, metadata=_FALSE_ONLY)
     passkeys: bool | None = attrs.field(default=None, metadata=_FALSE_ONLY)
+    may_read_bodies: bool | None = None
 
 
 def build_member_fields(member: Member) -> dict[str, Any]:
@@ -124,6 +126,7 @@ def build_member_fields(member: Member) -> dict[str, Any]:
         "authenticator": member.totp is not None,
         "recovery_left": len(member.recovery),
         "passkeys": member.passkeys,
+        "may_read_bodies": member.may_read_bodies,
         "created_at": build_time(member.created_ms // 1000),
         "signed_in_at": None if signed_in_ms is None else build_time(signed_in_ms // 1000),
     }

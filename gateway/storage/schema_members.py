@@ -1,6 +1,6 @@
 """Tables of members: their sessions, links, passkeys, and identities at sign-in providers."""
 
-from sqlalchemy import JSON, BigInteger, Column, ForeignKey, Index, LargeBinary, String, Table, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table, Text, false
 
 from gateway.storage.schema_base import BIG_INTEGER, metadata
 
@@ -18,6 +18,7 @@ members = Table(
     Column("recovery", JSON, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("signed_in_ms", BigInteger),
+    Column("may_read_bodies", Boolean, nullable=False, server_default=false()),
     sqlite_autoincrement=True,
 )
 

@@ -232,7 +232,7 @@ def test_every_route_is_in_the_table(tmp_path: Path) -> None:
 
 def test_what_is_not_for_administrators_alone_is_chosen_one_by_one() -> None:
     """A viewer changes nothing but what is its own: its session, its passphrase, its second factor."""
-    for access in ("anyone", "viewer", "member"):
+    for access in ("anyone", "viewer", "member", "body_reader"):
         assert {f"{door.method} {door.path}" for door in list_admin_operations() if door.access == access} == ACCESS[
             access
         ]

@@ -29,7 +29,8 @@ def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_med
         content = redact_stream(part.content, redactor, keeps_media=keeps_media)
     else:
         content = redact_content(part.content, redactor, keeps_media=keeps_media)
-    return attrs.evolve(part, content=cut_middle(content, max_bytes))
+    is_redacted, is_cut = content != part.content, len(content) > max_bytes
+    return attrs.evolve(part, content=cut_middle(content, max_bytes), redacted=is_redacted, cut=is_cut)
 
 
 def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:

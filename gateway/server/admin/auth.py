@@ -8,11 +8,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.domain.audit_log import Actor
-from gateway.domain.member import Forbidden, SignedOut, includes_rights
+from gateway.domain.member import Forbidden, SignedOut
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.actor_header import parse_actor
 from gateway.server.admin.asked import is_asked_alone, may_nodes_ask
-from gateway.server.admin.operation import OPERATIONS, AdminOperation
+from gateway.server.admin.operation import BODIES_UNREAD, OPERATIONS, Access, AdminOperation, check_access
 from gateway.server.client_ip import find_client_ip
 from gateway.server.context import ACTOR, SERVICES, USER
 from gateway.server.middlewares import delay_unknown_key
@@ -35,7 +35,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
     resource = request.match_info.route.resource
     operation = None if resource is None else request.app[OPERATIONS].get((request.method, resource.canonical))
     address = find_client_ip(request) or ""
-    access = "viewer" if operation is None else operation.access
+    access: Access = "viewer" if operation is None else operation.access
     peers = request.app[SERVICES].admin.peers
     if "Authorization" in request.headers:
         try:
@@ -52,8 +52,7 @@ async def require_access(request: web.Request, handler: Handler) -> web.StreamRe
         user = await find_signed_in_user(request)
         if user is None:
             raise SignedOut("Sign in first, or send the token in the data folder's admin.token", should_retry=False)
-        if not includes_rights(user.member.role, access):
-            raise Forbidden(f"This needs the role {access!r}; yours is {user.member.role!r}", should_retry=False)
+        check_access(user.member, access)
         request[USER] = user
         request[ACTOR] = user.act(address)
     return await handler(request)
@@ -68,6 +67,8 @@ def _find_asking_actor(request: web.Request, peers: "Peers", operation: AdminOpe
     actor = parse_actor(text)
     if actor.scope is not None and operation.access == "administrator":
         raise Forbidden("This needs the role 'administrator'", should_retry=False)
+    if actor.scope is not None and operation.access == "body_reader" and not actor.may_read_bodies:
+        raise Forbidden(BODIES_UNREAD, should_retry=False)
     return actor
 
 

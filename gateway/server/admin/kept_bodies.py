@@ -8,12 +8,15 @@ import attrs
 import orjson
 
 from gateway.answer_fields import Count, Moment
+from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
 from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
-from gateway.formats.redaction.event_texts import describe_texts
+from gateway.formats.redaction.event_texts import describe_texts, parse_event, split_events
+from gateway.formats.transcript.answers import ShownAnswer, read_answers
+from gateway.formats.transcript.messages import ShownMessage, read_messages
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
 from gateway.parsing import parse_spec
@@ -32,11 +35,40 @@ class StreamTextView:
 
 
 @frozen(kw_only=True)
-class BodyView:
-    """A kept body, redacted.
+class ToolCallView:
+    """A call of a tool. ``arguments`` is JSON as a text, incomplete if the answer was cut off."""
 
-    ``received_bytes`` is its size before. For a stream, ``texts`` are put together, and ``event_times_ms`` are when
-    each event was sent, in milliseconds after the request began.
+    name: str
+    arguments: str
+
+
+@frozen(kw_only=True)
+class MessageView:
+    """A message of a request. ``role`` is the word of the client's format."""
+
+    role: str
+    text: str
+    tool_calls: Sequence[ToolCallView]
+
+
+@frozen(kw_only=True)
+class AnswerView:
+    """An answer. ``finish_reason`` is the word of the client's format, empty without one."""
+
+    text: str
+    reasoning: str
+    tool_calls: Sequence[ToolCallView]
+    finish_reason: str
+
+
+@frozen(kw_only=True)
+class BodyView:
+    """A kept body.
+
+    ``received_bytes`` is its size before ``redacted`` values were replaced and its middle was ``cut``. ``messages`` are
+    what a request asked. ``answers`` are what an answer says, of a stream its pieces put together, with the tokens that
+    the client was sent. They are empty if the body has another form, or was cut. For a stream, ``texts`` are all of its
+    texts, and ``event_times_ms`` are when each event was sent, in milliseconds after the request began.
     """
 
     kind: BodyKind
@@ -45,6 +77,12 @@ class BodyView:
     received_bytes: Count
     channel: str | None
     status: Count | None
+    redacted: bool
+    cut: bool
+    messages: Sequence[MessageView]
+    answers: Sequence[AnswerView]
+    prompt_tokens: Count | None
+    completion_tokens: Count | None
     texts: Sequence[StreamTextView]
     event_times_ms: Sequence[int]
 
@@ -105,8 +143,8 @@ class DeletedBodiesView:
 async def get_bodies(request: AdminRequest) -> KeptBodiesView:
     """Get what a request asked, what its client was sent, and what providers answered to its failed attempts.
 
-    The answer is 404 if nothing of the request is kept, and while its bodies are being deleted. Each call is in the
-    audit log.
+    Members need the right `may_read_bodies`; they see no answers of providers to failed attempts. The answer is 404 if
+    nothing of the request is kept, and while its bodies are being deleted. Each call is in the audit log.
     """
     services, actor = request.services, request.actor
     await services.billing.flusher.store_waiting()
@@ -119,6 +157,8 @@ async def get_bodies(request: AdminRequest) -> KeptBodiesView:
     if found is None:
         raise NotFound("No bodies of this request are kept")
     entry, parts = found
+    # Members see no channels, and so not what these answered.
+    visible_parts = [part for part in parts if actor.scope is None or part.kind != "provider_error"]
     now_ms = int(services.clock() * 1000)
     await services.admin.audit_log.add_audit(
         actor.build_audit_row("bodies.read", request_id, now_ms, account_id=account_id)
@@ -128,7 +168,7 @@ async def get_bodies(request: AdminRequest) -> KeptBodiesView:
         started_at=build_time(entry.owner.started_ms // 1000),
         expires_at=build_time(entry.expires_ms // 1000),
         loss=entry.loss,
-        bodies=await run_in_thread(_build_bodies, parts),
+        bodies=await run_in_thread(_build_bodies, visible_parts),
     )
 
 
@@ -201,20 +241,53 @@ def _find_ms(moment: datetime) -> int:
 
 
 def _build_bodies(parts: Sequence[BodyPart]) -> list[BodyView]:
-    return [
-        BodyView(
-            kind=part.kind,
-            media_type=part.media_type,
-            content=part.content.decode(errors="replace"),
-            received_bytes=part.received_bytes,
-            channel=part.channel or None,
-            status=part.status or None,
-            texts=[StreamTextView(place=place, text=text) for place, text in _list_texts(part)],
-            event_times_ms=part.event_times_ms,
-        )
-        for part in parts
-    ]
+    return [_build_body(part) for part in parts]
 
 
-def _list_texts(part: BodyPart) -> list[tuple[str, str]]:
-    return describe_texts(part.content) if part.media_type.startswith(EVENT_STREAM) else []
+def _build_body(part: BodyPart) -> BodyView:
+    is_stream = part.media_type.startswith(EVENT_STREAM)
+    values = _parse_values(part, is_stream=is_stream)
+    shown_answers = read_answers(values if part.kind == "answer" else ())
+    messages = read_messages(values[0]) if part.kind == "request" and values else []
+    return BodyView(
+        kind=part.kind,
+        media_type=part.media_type,
+        content=part.content.decode(errors="replace"),
+        received_bytes=part.received_bytes,
+        channel=part.channel or None,
+        status=part.status or None,
+        redacted=part.redacted,
+        cut=part.cut,
+        messages=[MessageView(role=one.role, text=one.text, tool_calls=_build_calls(one)) for one in messages],
+        answers=[_build_answer(answer) for answer in shown_answers.answers],
+        prompt_tokens=shown_answers.prompt_tokens,
+        completion_tokens=shown_answers.completion_tokens,
+        texts=[
+            StreamTextView(place=place, text=text)
+            for place, text in (describe_texts(part.content) if is_stream else ())
+        ],
+        event_times_ms=part.event_times_ms,
+    )
+
+
+def _parse_values(part: BodyPart, *, is_stream: bool) -> list[Any]:
+    """Return the data of a stream's events, or the one JSON value of another body; empty if it is none."""
+    if is_stream:
+        return [parse_event(raw).data for raw in split_events(part.content)]
+    try:
+        return [exact_json.loads(part.content)]
+    except orjson.JSONDecodeError:
+        return []
+
+
+def _build_answer(answer: ShownAnswer) -> AnswerView:
+    return AnswerView(
+        text=answer.text,
+        reasoning=answer.reasoning,
+        tool_calls=_build_calls(answer),
+        finish_reason=answer.finish_reason,
+    )
+
+
+def _build_calls(holder: ShownMessage | ShownAnswer) -> list[ToolCallView]:
+    return [ToolCallView(name=call.name, arguments=call.arguments) for call in holder.tool_calls]

@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Literal
 
 from aiohttp import web
 
+from gateway.domain.member import Forbidden, Member, includes_rights
 from gateway.frozen import frozen
 from gateway.server.admin.prefix import PREFIX
 
 if TYPE_CHECKING:  # routes are registered at start without importing handlers
     from gateway.server.admin.handler import AdminHandler
 
-Access = Literal["anyone", "viewer", "member", "administrator"]
-"""The minimum role to call an operation, or anyone. A bearer of the admin token is an administrator."""
+Access = Literal["anyone", "viewer", "member", "body_reader", "administrator"]
+"""The minimum role to call an operation, or anyone. A bearer of the admin token is an administrator.
+
+A body reader is an administrator, or a member of any role with the right to read its account's kept bodies.
+"""
+BODIES_UNREAD = "This needs the right to read kept bodies, which an administrator gives"
 
 
 @frozen
@@ -36,6 +41,15 @@ class AdminOperation:
     @property
     def handler(self) -> "AdminHandler":
         return self.find_handler()
+
+
+def check_access(member: Member, access: Access) -> None:
+    """Raise ``Forbidden`` if the member may not call an operation with that ``access``."""
+    if access == "body_reader":
+        if member.role != "administrator" and not member.may_read_bodies:
+            raise Forbidden(BODIES_UNREAD, should_retry=False)
+    elif access != "anyone" and not includes_rights(member.role, access):
+        raise Forbidden(f"This needs the role {access!r}; yours is {member.role!r}", should_retry=False)
 
 
 Operations = Mapping[tuple[str, str], AdminOperation]

@@ -45,6 +45,7 @@ class MemberView:
     authenticator: bool
     recovery_left: Count
     passkeys: Count
+    may_read_bodies: bool
     created_at: Moment
     signed_in_at: Moment | None
 
@@ -77,11 +78,15 @@ class ListedSessionView(SessionView):
 
 @frozen(kw_only=True)
 class OwnSessionView:
-    """The member who is signed in, and its session."""
+    """The member who is signed in, and its session.
+
+    ``keep_bodies`` is the rule by which the gateway keeps prompts and answers of keys that have no rule of their own.
+    """
 
     member: MemberView
     account: OwnAccountView
     session: SessionView
+    keep_bodies: str
 
 
 @frozen(kw_only=True)
@@ -176,7 +181,8 @@ async def sign_in(request: AdminRequest) -> SignedInView:
 async def get_session(request: AdminRequest) -> OwnSessionView:
     """Get the member who is signed in."""
     user = request.user
-    return OwnSessionView(**_build_user(user), session=build_view(SessionView, user.session))
+    rule = request.services.live_config.keep_bodies or "none"
+    return OwnSessionView(**_build_user(user), session=build_view(SessionView, user.session), keep_bodies=rule)
 
 
 @admin_operation()

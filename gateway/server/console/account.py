@@ -40,9 +40,11 @@ async def load_account(request: web.Request) -> Data:
     """Load the member and the member's sessions."""
     account_session = await ask_admin_api(request, "/session")
     sessions = await ask_admin_api(request, "/sessions")
+    keys = await ask_admin_api(request, "/keys", account=account_session.account.name)
     changed_item = request.query.get("changed")
     return {
         "own": account_session,
+        "keys_with_rule": [key for key in keys if key.keep_bodies is not None],
         "passkeys": await ask_admin_api(request, "/session/passkeys"),
         "install": format_install_command("sso"),
         "obstacle": request.app[SERVICES].auth.passkeys.find_obstacle(find_site(request)),

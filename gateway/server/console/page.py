@@ -19,7 +19,7 @@ from gateway.domain.member import Forbidden, Role, includes_rights
 from gateway.errors import GatewayError, NotFound
 from gateway.server.admin.handler import AdminRequest
 from gateway.server.admin.nodes import NodeView
-from gateway.server.admin.operation import OPERATIONS
+from gateway.server.admin.operation import OPERATIONS, check_access
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.client_ip import find_client_ip
 from gateway.server.console.headers import HEADERS
@@ -74,8 +74,7 @@ async def ask_admin_api(request: web.Request, path: str, **query: Any) -> Any:
     """
     operation = request.app[OPERATIONS]["GET", PREFIX + path]
     user = request[USER]
-    if operation.access != "anyone" and not includes_rights(user.member.role, operation.access):
-        raise Forbidden(f"This needs the role {operation.access!r}; yours is {user.member.role!r}")
+    check_access(user.member, operation.access)
     values = {name: str(value) for name, value in query.items() if value not in {None, ""}}
     answer = await operation.handler.function(AdminRequest(request, values))
     if isinstance(answer, web.StreamResponse):

@@ -27,6 +27,7 @@ _RIGHTS_TEXTS: Mapping[str, str] = {
     "anyone": "open to anyone",
     "viewer": "any member",
     "member": "members, not viewers",
+    "body_reader": "administrators, and members who may read kept bodies",
     "administrator": "administrators",
 }
 _TOKEN_VARIABLES: Mapping[str, str] = {"key": "GATEWAY_KEY", "anyone": ""}

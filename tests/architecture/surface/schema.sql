@@ -200,7 +200,7 @@ CREATE TABLE members (
 	totp_step BIGINT NOT NULL, 
 	recovery JSON NOT NULL, 
 	created_ms BIGINT NOT NULL, 
-	signed_in_ms BIGINT, 
+	signed_in_ms BIGINT, may_read_bodies BOOLEAN DEFAULT 0 NOT NULL, 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (name)
 );

@@ -18,6 +18,12 @@ const RATES = {
   tpm: t("Tokens per minute"),
   max_concurrency: t("Concurrent requests"),
 };
+const KEEP_RULES = {
+  none: t("of no request"),
+  on_request: t("only where a request asks for it"),
+  errors: t("of failed requests"),
+  all: t("of all requests"),
+};
 const byId = (id) => document.getElementById(id);
 const form = byId("own-key");
 const field = byId("f-secret");
@@ -65,10 +71,17 @@ function showLimits(limits) {
   byId("own-limits").replaceChildren(...(limits.length ? limits.flatMap(showLimit) : [none]));
 }
 
+// Of which requests prompts and answers are kept.
+function tellKeepRule(rule) {
+  if (rule.startsWith("sampled:")) return t("of {share} percent of the requests", { share: tellCount(Number(rule.slice(8)) * 100) });
+  return KEEP_RULES[rule] ?? rule;
+}
+
 function showFacts(key) {
   const facts = [
     [t("Key"), make("code", {}, key.key)],
     [t("Expires"), key.expires_at ? makeTime(key.expires_at) : t("never")],
+    [t("Kept prompts and answers"), tellKeepRule(key.keep_bodies)],
   ];
   for (const rate of key.rate_limits) {
     const words = t("{remaining} of {limit} left", { remaining: tellCount(rate.remaining), limit: tellCount(rate.limit) });

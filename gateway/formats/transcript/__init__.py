@@ -1,0 +1,5 @@
+"""Requests and answers as people read them, from bodies of any client format.
+
+``messages`` reads what was asked, ``answers`` what was answered, in JSON or in a stream. Both read kept bodies, which
+are redacted and may be incomplete: what they do not know is left out, and nothing raises an error.
+"""

@@ -1,0 +1,104 @@
+// The kept bodies of a request (kept_body.html): what was asked and answered, put together, and raw with times.
+// Sections may come later, in a drawer: clicks are taken from the whole page.
+import { call, Fault } from "./api.js";
+import { language, t } from "./language.js";
+
+const LOSSES = {
+  memory: t("Nothing was kept: too much waited to be written."),
+  size: t("Nothing was kept: a body was too large."),
+  disk: t("Nothing was kept: the disk could not be written."),
+  fault: t("Nothing was kept: there is a fault in the gateway, see its log."),
+};
+const KINDS = { request: t("Request"), answer: t("Answer"), provider_error: t("Error of the provider") };
+const ROLES = { system: t("System"), user: t("User"), assistant: t("Assistant"), model: t("Assistant"), tool: t("Tool") };
+
+function make(tag, fields = {}, ...children) {
+  const element = Object.assign(document.createElement(tag), fields);
+  element.append(...children.filter((child) => child !== null));
+  return element;
+}
+
+const tellCount = (count) => count.toLocaleString(language);
+
+function makePre(text, label) {
+  const pre = make("pre", { tabIndex: 0, className: "inert-text" }, make("code", {}, text));
+  pre.setAttribute("role", "group");
+  pre.setAttribute("aria-label", label);
+  return make("div", { className: "code" }, pre);
+}
+
+function makeText(title, text) {
+  return [make("h4", {}, title), makePre(text, title)];
+}
+
+function makeCalls(calls) {
+  return calls.flatMap((one) => makeText(t("Tool call: {name}", { name: one.name }), one.arguments));
+}
+
+function showMessage(message) {
+  const title = ROLES[message.role] ?? message.role;
+  return [...(message.text ? makeText(title, message.text) : []), ...makeCalls(message.tool_calls)];
+}
+
+function makeFold(title, ...children) {
+  return make("details", {}, make("summary", {}, title), ...children);
+}
+
+function showAnswer(answer, index, count) {
+  const title = count > 1 ? t("Answer {number}", { number: index + 1 }) : t("Text");
+  return [
+    ...(answer.reasoning ? [makeFold(t("Reasoning"), makePre(answer.reasoning, t("Reasoning")))] : []),
+    ...(answer.text ? makeText(title, answer.text) : []),
+    ...makeCalls(answer.tool_calls),
+    ...(answer.finish_reason ? [make("p", {}, make("small", {}, t("Ended with: {reason}", { reason: answer.finish_reason })))] : []),
+  ];
+}
+
+// The events of a stream, each after the time at which it was sent.
+function writeEvents(body) {
+  const events = body.content.split(/(?:\r\n|\n|\r){2}/).filter(Boolean);
+  return events.map((event, number) => `${body.event_times_ms[number] ?? "?"} ms\n${event}`).join("\n\n");
+}
+
+function noteBody(body) {
+  const notes = [body.media_type, t("{count} bytes", { count: tellCount(body.received_bytes) })];
+  if (body.channel) notes.push(t("channel {name}, status {status}", { name: body.channel, status: body.status ?? "–" }));
+  if (body.prompt_tokens !== null || body.completion_tokens !== null) {
+    const counts = { input: tellCount(body.prompt_tokens ?? 0), output: tellCount(body.completion_tokens ?? 0) };
+    notes.push(t("{input} tokens in, {output} out", counts));
+  }
+  if (body.redacted) notes.push(t("values were replaced"));
+  if (body.cut) notes.push(t("the middle was left out"));
+  return make("p", {}, make("small", {}, notes.join(" · ")));
+}
+
+function showBody(body) {
+  const title = KINDS[body.kind] ?? body.kind;
+  const isStream = body.event_times_ms.length > 0;
+  const raw = makePre(isStream ? writeEvents(body) : body.content, t("Raw"));
+  const fold = makeFold(isStream ? t("Raw, with times") : t("Raw"), raw);
+  const read = [...body.messages.flatMap(showMessage), ...body.answers.flatMap((one, index) => showAnswer(one, index, body.answers.length))];
+  if (!read.length) fold.open = true;
+  return [make("h3", {}, title), noteBody(body), ...read, fold];
+}
+
+async function show(section, button) {
+  const note = section.querySelector("[data-body-note]");
+  button.disabled = true;
+  try {
+    const kept = await call("GET", `/admin/v1/requests/${encodeURIComponent(section.dataset.keptBody)}/body`);
+    section.querySelector("[data-body-parts]").replaceChildren(...kept.bodies.flatMap(showBody));
+    note.textContent = kept.loss ? LOSSES[kept.loss] ?? kept.loss : "";
+    section.dispatchEvent(new CustomEvent("bodyshown", { bubbles: true, detail: kept }));
+  } catch (fault) {
+    if (!(fault instanceof Fault)) throw fault;
+    note.textContent = fault.message;
+  } finally {
+    button.disabled = false;
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-show-body]");
+  if (button) show(button.closest("[data-kept-body]"), button);
+});
