@@ -3,9 +3,9 @@
     python scripts/rows_load.py [--rows 5000000] [--keep FILE]
 
 Makes a store of that many rows over 180 days: 40 accounts, 400 keys, 60 models, 12 channels, some asked for far more
-often than others, 2 % of failures. Then asks for what the console asks for, and for what is hardest to find. Printed:
-CPU milliseconds of the process, the database's thread included, the best of three. Exit code 1 where a list or a
-facet took more than 100.
+often than others, 2 % of failures, a route, users, sessions and tags. Then asks for what the console asks for, and for
+what is hardest to find. Printed: CPU milliseconds of the process, the database's thread included, the best of three.
+Exit code 1 where a list or a facet took more than 100.
 """
 
 import argparse
@@ -54,6 +54,8 @@ MODELS = [
 ]
 FAILING = 0.02
 LEFT = 0.01
+ROUTE, ROUTED_MODELS = "fast", 3
+USERS, TEAMS, SESSION_ROWS = 30_000, 40, 12
 CHUNK = 50_000
 EXPORTED = 20_000
 FAULTS: list[tuple[int, str, str | None, str, bool]] = [
@@ -147,6 +149,11 @@ class World:
             first_byte_ms=total_ms // 3 if asked else None,
             total_ms=total_ms,
             error=message,
+            route=ROUTE if asked and model < ROUTED_MODELS else "",
+            served_model=f"{MODELS[model]}-2026" if asked and model < ROUTED_MODELS else "",
+            end_user=f"user-{int(USERS * throw() ** 2)}" if key.id % 2 else "",
+            session=f"run-{number // SESSION_ROWS}",
+            tags=f"feature=f{number % 7},team=t{number % TEAMS}",
         )
 
 
@@ -204,6 +211,17 @@ def list_questions(newest: str | int) -> dict[str, RequestFilter]:
         "until the last day": {"until_ms": START_MS + DAYS * DAY_MS, **nothing},
         "before all": {"until_ms": START_MS - DAY_MS},
         "after all": {"since_ms": START_MS + 2 * DAYS * DAY_MS},
+        "a route": {"route": ROUTE},
+        "no such route": {"route": "zebra"},
+        "a tag": {"tag": "team=t7"},
+        "no such tag": {"tag": "team=zebra"},
+        "a busy user": {"end_user": "user-0"},
+        "no such user": {"end_user": "zebra"},
+        "a session": {"session": f"run-{int(newest) // SESSION_ROWS // 2}"},
+        "a served model": {"served_model": f"{MODELS[0]}-2026"},
+        "no such served model": {"served_model": "zebra"},
+        "a day of no such tag": {"since_ms": since, "until_ms": until, "tag": "team=zebra"},
+        "a busy key, no such tag": {"key_id": 1, "tag": "team=zebra"},
         "a busy key, no channel": {"key_id": 1, **nothing},
         "a busy key, a strange model": {"key_id": 1, "model": MODELS[-1]},
         "a busy key, no text": {"key_id": 1, **no_text},
@@ -310,8 +328,7 @@ async def run(path: Path, count: int) -> int:
     """Make the store where there is none, and ask."""
     url = f"sqlite:///{path}"
     database = await open_database(url)
-    newest = (await RequestLogRepository(database).list_requests(RequestFilter(), 1)).newest
-    if not newest:
+    if not len(await RequestLogRepository(database).list_requests(RequestFilter(), 1)):
         await database.close()
         fill(path, count)
         database = await open_database(url)

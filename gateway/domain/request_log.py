@@ -267,6 +267,7 @@ class RequestFilter:
         after: a cursor, ``next`` or ``newest`` of a page. Only rows after it are returned, the oldest first.
         before: the sequence of a row. Only earlier rows are returned.
         tag: one of the row's tags, with its value: ``team=web``.
+        served_model: the name of the model that answered, as its provider has it.
     """
 
     key_id: int | None = None
@@ -287,6 +288,7 @@ class RequestFilter:
     end_user: str | None = None
     session: str | None = None
     tag: str | None = None
+    served_model: str | None = None
 
     @property
     def request_id(self) -> str | None:
@@ -323,6 +325,7 @@ class RequestFilter:
             and self.end_user in {None, row.end_user}
             and self.session in {None, row.session}
             and (self.tag is None or self.tag in row.tags.split(","))
+            and self.served_model in {None, row.served_model or row.model}
             and (self.text is None or self._matches_text(row))
         )
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
+import attrs
+
 from gateway.frozen import frozen
 
 Cause = Literal[
@@ -159,6 +161,13 @@ class Route:
     def models(self) -> tuple[str, ...]:
         """The models of all steps, each once."""
         return tuple(dict.fromkeys(share.model for step in self.steps for share in step.models))
+
+
+def add_fallback(route: Route | None, name: str, model: str) -> Route:
+    """Return ``route`` with a last step for ``model``. Without a route, the model ``name`` becomes its first step."""
+    steps = (RouteStep((ModelShare(name),)),) if route is None else route.steps
+    base = Route(name, steps) if route is None else route
+    return attrs.evolve(base, steps=(*steps, RouteStep((ModelShare(model),))))
 
 
 @frozen

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from functools import partial, reduce
 from typing import Any
 
+import attrs
 from sqlalchemy import ColumnElement, Row, Select, case, exists, func, literal, or_, select, union_all
 
 from gateway.domain.balance import DAY_S
@@ -20,6 +21,7 @@ _SUM_COLUMNS = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for 
 
 _DAY_MS = DAY_S * 1000
 _AMOUNTS = ("usage", "users", "user_rows", "unattributed")
+_MAX_SOUGHT_DAYS = 400
 _NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMMED_FIELDS))
 
 
@@ -41,7 +43,8 @@ class SubjectUsageRepository:
         )
         lines_query = lines_query.group_by(_COLUMNS.value).order_by(*by_cost).limit(max_lines)
         days = range(subject_filter.since, subject_filter.until + 1)
-        other_query = select(*_SUM_COLUMNS).where(*conditions, _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days))
+        every_value = _write_conditions(attrs.evolve(subject_filter, values=()))
+        other_query = select(*_SUM_COLUMNS).where(*every_value, _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days))
         rows, (other_sums,) = await self._database.read_snapshot([lines_query, other_query])
         end = 1 + len(SUMMED_FIELDS)
         lines = tuple(TrafficLine(row[0], *map(int, row[1:end])) for row in rows)
@@ -57,11 +60,12 @@ class SubjectUsageRepository:
 
 
 def _write_conditions(subject_filter: SubjectFilter) -> list[ColumnElement[bool]]:
-    conditions = [
-        _COLUMNS.kind == subject_filter.kind,
-        _COLUMNS.name == subject_filter.name,
-        _COLUMNS.day.between(subject_filter.since, subject_filter.until),
-    ]
+    conditions = [_COLUMNS.kind == subject_filter.kind, _COLUMNS.name == subject_filter.name]
+    days = range(subject_filter.since, subject_filter.until + 1)
+    if subject_filter.values and len(days) <= _MAX_SOUGHT_DAYS:
+        conditions.append(_COLUMNS.day.in_(days))  # a search for each day and value, past the other values
+    else:
+        conditions.append(_COLUMNS.day.between(subject_filter.since, subject_filter.until))
     if subject_filter.account_id is not None:
         conditions.append(_COLUMNS.account_id == subject_filter.account_id)
     if subject_filter.key_id is not None:

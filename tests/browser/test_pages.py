@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,6 +19,7 @@ from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway
 from tests.browser.seed import open_used_gateway
 from tests.browser.user import DESK, PHONE, Enter, Visitor
+from tests.support.gateway import CHAT
 
 pytestmark = BROWSER
 
@@ -34,6 +36,9 @@ SHOWN: Mapping[str, str] = {
     "requests": "/requests",
     "request": "/requests/{answered}",
     "request-failed": "/requests/{failed}",
+    "requests-drawer": "/requests?request={failed}",
+    "requests-sums": "/requests?last=7d&status=200",
+    "fallback": "/requests/{failed}/fallback",
     "sessions": "/sessions",
     "session": "/sessions/{session}",
     "live": "/live",
@@ -85,6 +90,20 @@ OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/healt
 ALL = os.environ.get("CI") == "true" or bool(os.environ.get("SCREENSHOTS"))
 HEADERS = {"If-None-Match"}
 """Names that pages may show, although they look like a value of Python's."""
+WIDTHS = (1024, 1280, 1440, 1920, 2560, 390)
+WIDTH_PARTS = 4
+_WIDE_TABLES = """
+() => [...document.querySelectorAll("main table")].filter((table) => table.checkVisibility()).map((table) => {
+  const card = table.closest(".table, .card, dialog, main");
+  return [Math.ceil(table.getBoundingClientRect().width), card.clientWidth, table.id || table.className];
+}).filter(([width, room]) => width > room + 1)
+"""
+_CUT_CELLS = """
+() => [...document.querySelectorAll(".rows tr > .number, .rows tr > .time")].filter((cell) =>
+  cell.checkVisibility()
+  && cell.getBoundingClientRect().right > cell.closest(".table").getBoundingClientRect().right + 1
+).map((cell) => cell.textContent)
+"""
 _OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
 
 
@@ -129,6 +148,34 @@ async def test_every_page_can_be_seen_read_and_worked_by_anybody(site: VisitedGa
     for name, path in pages:
         wrong += await look(site, ada, name, path.format_map(site.known), "html" if name == "keys" else "main")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("part", range(WIDTH_PARTS))
+async def test_no_table_is_wider_than_its_card(site: VisitedGateway, enter: Enter, part: int) -> None:
+    """On every page, at every width; and of the requests no number is outside of the card."""
+    ada = await enter("ada", "administrator")
+    await add_long_names(site)
+    wide: list[Any] = []
+    for name, path in list(SHOWN.items())[part::WIDTH_PARTS]:
+        await ada.go(path.format_map(site.known))
+        for width in WIDTHS:
+            await ada.page.set_viewport_size({"width": width, "height": 800})
+            wide += [(name, width, *one) for one in await ada.page.evaluate(_WIDE_TABLES)]
+            if name.startswith("requests"):
+                wide += [(name, width, text) for text in await ada.page.evaluate(_CUT_CELLS)]
+    assert not wide, "\n".join(map(str, wide))
+
+
+async def add_long_names(site: VisitedGateway) -> None:
+    """A request with a long model, by a key with a long name."""
+    if "long" in site.known:
+        return
+    key = "a-key-with-a-name-much-longer-than-any-column-of-the-list-is"
+    secret = site.known["long"] = (await site.operate("POST", "/keys", {"name": key, "account": "acme"}))["secret"]
+    before = len(await site.wait_for_rows(0))
+    body = {"model": f"vendor/{'a-long-name-' * 8}", "messages": []}
+    await site.call(CHAT, body, secret)
+    await site.wait_for_rows(before + 1)
 
 
 async def test_what_pages_look_like_in_another_state(site: VisitedGateway, enter: Enter) -> None:
@@ -235,7 +282,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
 
 
 MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Sessions", "Live", "Videos", "Batches", "Models")
-VIEWERS = {"15 min", "1 hour", "24 hours", "7 days", "Apply", "Show", "Change passphrase", "Set up second factor"}
+VIEWERS = {"Follow", "Columns", "Apply", "Show", "Change passphrase", "Set up second factor"}
 """What a viewer can press: to find something, and what is its own."""
 
 

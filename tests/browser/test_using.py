@@ -158,7 +158,7 @@ async def test_requests_are_found_walked_looked_into_and_taken_away(site: Visite
     await expect(page.get_by_role("cell", name="nobodys")).to_have_count(0)
     await ben.press("Newest", "link")
 
-    await ben.choose("HTTP status", "With an error")
+    await ben.choose("HTTP status", "With an error", within=page.get_by_role("form", name="Filter requests"))
     await page.wait_for_url(re.compile(r"/requests\?status=error$"))
     await ben.write("Search errors or request ID", "on fire")
     await page.keyboard.press("Enter")
@@ -215,7 +215,10 @@ async def browse_requests_in_the_drawer(ben: Visitor) -> None:
     await page.unroute("**/requests/*")
     await expect(drawer).to_be_hidden()
     await expect(links.first).to_be_focused()
-    await ben.find("button", "15 min").click()
+    await ben.choose("Period", "Last 15 minutes")
+    await page.wait_for_url(re.compile(r"/requests\?last=15m$"))
+    await ben.unfold("More filters")
+    await ben.write("From", "2026-01-31T12:00")
     await page.wait_for_url(re.compile(r"/requests\?since=[^&]*Z$"))
     await expect(page.get_by_label("From", exact=True)).not_to_have_value("")
 

@@ -40,6 +40,7 @@ def make_history() -> list[Any]:
         settled_ms = NOON_MS + number * STEP_MS + jitter
         named: dict[str, Any] = {"end_user": f"u{number % 5}", "tags": f"env=e_{number % 2},team=t"}
         row = attrs.evolve(row, route=f"r{number % 2}", session=f"s{number % 7}", **(named if number % 4 else {}))
+        row = attrs.evolve(row, served_model="m3" if number % 6 == 1 else "")
         rows.append(attrs.evolve(row, id=request_id, settled_ms=settled_ms, cost_nanos=0, **wrong))
     return rows
 
@@ -107,6 +108,7 @@ WISHES = st.builds(
     route=seldom("r1", "r2"),
     end_user=seldom("u1", "u4", "u9", ""),
     session=seldom("s0", "s6", "S0"),
+    served_model=seldom("m3", "m1", "M3", ""),
     tag=seldom("env=e_1", "team=t", "env=e", "env", "e_1,team=t"),
     before=st.none() | st.integers(0, ROWS + 9),
 )

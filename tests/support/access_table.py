@@ -437,6 +437,7 @@ ADMIN: Mapping[str, Row] = {
 PAGES: Mapping[str, Row] = {
     "/keys/{id}": Row(make=KEY, foreign=404),
     "/requests/{id}": Row(make=Site.find_request, foreign=404),
+    "/requests/{id}/fallback": Row(make=Site.find_request),
     "/sessions/{id}": Row(make=Site.make_session, foreign=404),
     "/videos/{id}": Row(make=Site.find_video, foreign=404),
     "/batches/{id}": Row(make=Site.make_batch, foreign=404),

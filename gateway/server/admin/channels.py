@@ -36,6 +36,7 @@ _EXPLAIN_QUERY = (
     Query("key", "The API key (an id); without it, a caller without restrictions.", s.COUNT),
     Query("operation", "The operation, by default `chat`.", s.one_of(*_OPERATIONS)),
     Query("prompt_tokens", "The length of the prompt, for the steps of a route.", s.COUNT),
+    Query("fallback", "Explain as if this model were tried last, after all others."),
     *(Query(name, f"`true`: the request {what}, for the steps of a route.", s.FLAG) for name, what in _TRAITS),
     Query(
         "prefer",
@@ -174,8 +175,10 @@ async def explain(request: AdminRequest) -> Explanation:
     """
     query, services = request.query, request.services
     model = query.get("model", "")
-    if not 0 < len(model) <= MAX_MODEL_CHARS:
-        raise InvalidRequest("'model' must be the name of a model", param="model")
+    fallback = query.get("fallback")
+    for name, value in (("model", model), ("fallback", fallback)):
+        if value is not None and not 0 < len(value) <= MAX_MODEL_CHARS:
+            raise InvalidRequest(f"'{name}' must be the name of a model", param=name)
     operation = next((name for name in _OPERATIONS if name == query.get("operation", "chat")), None)
     if operation is None:
         raise InvalidRequest(f"'operation' must be one of {', '.join(_OPERATIONS)}", param="operation")
@@ -197,7 +200,7 @@ async def explain(request: AdminRequest) -> Explanation:
         ),
         _parse_preference(query, routing.load_balancer.settings),
     )
-    return explainer.explain(caller, model, operation)
+    return explainer.explain(caller, model, operation, fallback=fallback)
 
 
 def _parse_preference(query: Mapping[str, str], settings: RetrySettings) -> BalanceStrategy | None:

@@ -105,6 +105,7 @@ FILTER_QUERIES = (
     Query("session", "Only requests of this session."),
     Query("tag", "Only requests with this tag: `team=web`."),
     Query("channel", "Only this channel. For administrators."),
+    Query("served_model", "Only requests that this model answered, by its provider's name. For administrators."),
     STATUS_QUERY,
     Query("outcome", "Only requests with this outcome.", s.one_of(*_OUTCOMES)),
     Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
@@ -194,6 +195,7 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
         session=query.get("session"),
         tag=query.get("tag"),
         channel=parse_channel(request),
+        served_model=_parse_operator_filter(request, "served_model"),
         status=int(status) if status is not None and status not in _VERDICTS else None,
         verdict=status if status in _VERDICTS else None,
         outcome=cast(Outcome, query["outcome"]) if "outcome" in query else None,
@@ -212,9 +214,13 @@ def _parse_flag(query: Mapping[str, str], name: str) -> bool | None:
 
 def parse_channel(request: AdminRequest) -> str | None:
     """Return the requested channel, or None. Raises ``Forbidden`` for a member: only operators see the channels."""
-    if "channel" in request.query and request.actor.scope is not None:
-        raise Forbidden("Only administrators choose by channel", param="channel", should_retry=False)
-    return request.query.get("channel")
+    return _parse_operator_filter(request, "channel")
+
+
+def _parse_operator_filter(request: AdminRequest, name: str) -> str | None:
+    if name in request.query and request.actor.scope is not None:
+        raise Forbidden(f"Only administrators choose by {name}", param=name, should_retry=False)
+    return request.query.get(name)
 
 
 def build_row(stored_request: StoredRequest, actor: Actor, kind: type[R], **extra_fields: Any) -> R:

@@ -17,8 +17,8 @@ from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.route import BalanceStrategy, RequestTraits, RouteStep
-from gateway.errors import GatewayError, InvalidRequest, ModelNotPriced, NoHealthyChannel
+from gateway.domain.route import BalanceStrategy, RequestTraits, RouteStep, add_fallback
+from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, ModelNotPriced, NoHealthyChannel
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
 from gateway.routing.channel_health import list_measured_models
@@ -62,6 +62,9 @@ _REASONS_BY_OBSTACLE = {
     "refused": "failing: the provider refused its keys",
 }
 _EDITS_REFUSED = "does not edit images"
+_REFUSALS_OF_STEPS = (InvalidRequest, NoHealthyChannel)
+_REFUSALS_BEFORE_FALLBACK = (*_REFUSALS_OF_STEPS, ModelNotFound, ModelNotPriced)
+"""Errors of a model that do not refuse a request which has a fallback: the steps have their own reasons."""
 _NOT_IN_STEP = "not a channel of the step"
 _SMALLEST_IMAGE_REQUESTS: Mapping[str, ImageRequest] = {
     "images": ImageRequest(""),
@@ -86,10 +89,16 @@ class RouteExplainer:
     traits: RequestTraits = NO_PROMPT
     preferred_balance: BalanceStrategy | None = None
 
-    def explain(self, caller: Caller | None, model: str, operation: Operation) -> Explanation:
-        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions."""
+    def explain(
+        self, caller: Caller | None, model: str, operation: Operation, *, fallback: str | None = None
+    ) -> Explanation:
+        """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions.
+
+        ``fallback``: a model that is taken for a last step after those of ``model``.
+        """
         asking_caller = caller or UNRESTRICTED_CALLER
         route = self.router.routes.get(model)
+        route = route if fallback is None else add_fallback(route, model, fallback)
         channel_lines = NO_LINES if route is not None else self.list_channels(asking_caller, model, operation)
         room = None if caller is None else self._find_room(caller)
         steps = None
@@ -99,7 +108,7 @@ class RouteExplainer:
         refusal = self._find_refusal(
             asking_caller, InferenceRequest(operation, model, {}, image=_SMALLEST_IMAGE_REQUESTS.get(operation))
         )
-        if steps is not None and isinstance(refusal, InvalidRequest | NoHealthyChannel):
+        if steps is not None and isinstance(refusal, _REFUSALS_BEFORE_FALLBACK if fallback else _REFUSALS_OF_STEPS):
             refusal = None  # the request without content, or now: the steps have their reasons
         served = channel_lines.served if steps is None else any(step.verdict == "first" for step in steps)
         return Explanation(

@@ -99,7 +99,8 @@ class UsageReport:
     """The usage by one axis.
 
     By user, session or tag the `total` has more than the lines: `unlisted` is the sum of those beyond `limit`, `other`
-    of those that have no sums of their own because a day had too many, and `unattributed` of requests without any.
+    of those that have no sums of their own because a day had too many, and `unattributed` of requests without any. With
+    `value` the `total` is the sum of that one, without what `other` may have of it.
     """
 
     object: Literal["list"] = "list"
@@ -156,6 +157,7 @@ _USAGE_QUERIES = (
     Query("by", f"{', '.join(_ALL_AXES)}, user, session, or tag:NAME for the values of a tag. The default is day."),
     *_FILTERS,
     Query("status", "Only this status (429).", s.COUNT),
+    Query("value", "By user, session or tag: only this one."),
     Query(
         "limit",
         f"By user, session or tag: the number of lines, {_SUBJECTS_LISTED:,} by default, at most "
@@ -206,6 +208,8 @@ async def build_report(request: AdminRequest) -> UsageReport:
     for subject_kind in _SUBJECT_KINDS:
         if kind == subject_kind:
             return await _report_subjects(request, subject_kind, tag)
+    if "value" in request.query:
+        raise InvalidRequest("'value' is for usage by user, session or tag", param="value")
     default: TrafficAxis = "channel"  # a provider's usage is the sum of its channels
     axis = next((axis for axis in _AXES if axis == axis_name), default)
     traffic_filter = await _parse_filter(request, by_hour=axis == "hour")
@@ -235,10 +239,13 @@ async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -
     since, until = traffic_filter.since // DAY_HOURS, -(-traffic_filter.until // DAY_HOURS)
     traffic_filter = attrs.evolve(traffic_filter, since=since * DAY_HOURS, until=until * DAY_HOURS)
     history = request.services.admin.history
+    value = request.query.get("value")
+    values = () if value is None else (value,)
     usage = await history.subjects.find_usage(
-        SubjectFilter(kind, tag, since, until - 1, traffic_filter.account_id, traffic_filter.key_id), limit
+        SubjectFilter(kind, tag, since, until - 1, traffic_filter.account_id, traffic_filter.key_id, values), limit
     )
-    total = reduce(add_lines, await history.traffic.list_traffic("account", traffic_filter), _EMPTY_LINE)
+    all_lines = await history.traffic.list_traffic("account", traffic_filter) if value is None else usage.lines
+    total = reduce(add_lines, all_lines, _EMPTY_LINE)
     attributed = (*usage.lines, usage.unlisted, usage.other)
     since_text, until_text = _format_times(traffic_filter, "day")
     return UsageReport(
@@ -247,9 +254,11 @@ async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -
         until=until_text,
         data=[build_view(UsageLine, line, **{kind: line.label}) for line in usage.lines],
         total=build_view(UsageSums, total),
-        unlisted=build_view(UsageSums, usage.unlisted),
+        unlisted=build_view(UsageSums, usage.unlisted) if value is None else None,
         other=build_view(UsageSums, usage.other),
-        unattributed=build_view(UsageSums, reduce(partial(add_lines, sign=-1), attributed, total)),
+        unattributed=(
+            build_view(UsageSums, reduce(partial(add_lines, sign=-1), attributed, total)) if value is None else None
+        ),
     )
 
 

@@ -96,6 +96,11 @@ def format_moment(moment: str | None) -> Markup:
     return Markup('<time datetime="{}">{}</time>').format(moment, text)
 
 
+def format_short_moment(moment: str) -> Markup:
+    """Format a time of the API for a column: without its year. A script shortens it further."""
+    return Markup('<time datetime="{}" data-short>{}</time>').format(moment, moment[5:19].replace("T", " "))
+
+
 def format_segment(name: object) -> str:
     """Quote a name, including its slashes, as one segment of a URL's path or query."""
     return quote(str(name), safe="")
@@ -110,6 +115,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "duration": format_duration,
     "percent": format_percent,
     "moment": format_moment,
+    "short_moment": format_short_moment,
     "urlencode": format_segment,
     "value": write_value,
 }

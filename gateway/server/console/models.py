@@ -31,8 +31,11 @@ _OPERATIONS: Mapping[ModelKind, Operation] = {
     "realtime": "realtime",
 }
 """The operation of each kind of model; of any other kind it is a chat."""
-_SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
+SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "Hello"}]},
+    "messages": {"max_tokens": 256, "messages": [{"role": "user", "content": "Hello"}]},
+    "responses": {"input": "Hello"},
+    "generate_content": {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]},
     "completions": {"prompt": "Once upon a time"},
     "embeddings": {"input": "Hello"},
     "rerank": {"query": "weather", "documents": ["It rains.", "Two and two are four."]},
@@ -116,9 +119,9 @@ def write_curl(origin: str, operation: Operation, model: str) -> str:
     url, key = f"{origin}{OPERATIONS[operation].path}", '-H "Authorization: Bearer $GATEWAY_KEY"'
     if operation == "transcriptions":
         return f"curl {url} \\\n  {key} \\\n  -F file=@speech.wav \\\n  --form-string {shlex.quote(f'model={model}')}"
-    if operation not in _SAMPLES:
+    if operation not in SAMPLES:
         return ""
-    body = {"model": model, **_SAMPLES[operation], **({"stream": True} if operation == "chat" else {})}
+    body = {"model": model, **SAMPLES[operation], **({"stream": True} if operation == "chat" else {})}
     flags = {"chat": "-N ", "speech": "-o speech.wav "}.get(operation, "")
     json_type = '-H "Content-Type: application/json"'
     return f"curl {flags}{url} \\\n  {key} \\\n  {json_type} \\\n  -d {shlex.quote(orjson.dumps(body).decode())}"

@@ -50,6 +50,13 @@ _PAGES = (
     Page("/keys/{id}", "key.html", mark("Key"), "server.console.keys:load_key"),
     Page("/requests", "requests.html", mark("Requests"), "server.console.requests:load_requests"),
     Page("/requests/{id}", "request.html", mark("Request"), "server.console.requests:load_request"),
+    Page(
+        "/requests/{id}/fallback",
+        "fallback.html",
+        mark("Fallback"),
+        "server.console.fallback:load_fallback",
+        "administrator",
+    ),
     Page("/sessions", "sessions.html", mark("Sessions"), "server.console.sessions:load_sessions"),
     Page("/sessions/{id}", "session.html", mark("Session"), "server.console.sessions:load_session"),
     Page("/videos", "videos.html", mark("Videos"), "server.console.videos:load_videos"),

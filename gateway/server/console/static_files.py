@@ -3,7 +3,9 @@
 Browsers may cache them forever: an upgrade changes all URLs, including those of imported scripts.
 """
 
+import gzip
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -22,13 +24,15 @@ _MEDIA_TYPES_BY_SUFFIX: Mapping[str, str] = {
     "png": "image/png",
 }
 _DIGEST_CHARS = 20
+_GZIP = re.compile(r"(?:^|[,\s])gzip(?:\s*;\s*q=(?:1|0?\.0*[1-9])\S*)?\s*(?:,|$)")
 
 
 @frozen
 class StaticFile:
-    """A file with its media type and entity tag."""
+    """A file with its media type and entity tag. ``compressed_body`` is ``body`` in the coding gzip."""
 
     body: bytes
+    compressed_body: bytes
     media_type: str
     etag: str
 
@@ -43,10 +47,13 @@ async def get_file(request: web.Request) -> web.Response:
     if file is None:
         raise web.HTTPNotFound
     cache_control = "public, max-age=31536000, immutable" if build == find_build() else "no-cache"
-    headers = {**HEADERS, "ETag": file.etag, "Cache-Control": cache_control}
+    headers = {**HEADERS, "ETag": file.etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding"}
     if file.etag in request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
-    return web.Response(body=file.body, headers=headers, content_type=file.media_type, charset="utf-8")
+    body = file.body
+    if _GZIP.search(request.headers.get("Accept-Encoding", "")):
+        headers["Content-Encoding"], body = "gzip", file.compressed_body
+    return web.Response(body=body, headers=headers, content_type=file.media_type, charset="utf-8")
 
 
 @cache
@@ -68,7 +75,8 @@ def read_messages(name: str) -> StaticFile | None:
 
 
 def _build_file(body: bytes, media_type: str) -> StaticFile:
-    return StaticFile(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:_DIGEST_CHARS]}"')
+    etag = f'W/"{hashlib.sha256(body).hexdigest()[:_DIGEST_CHARS]}"'  # weak: both codings have it
+    return StaticFile(body, gzip.compress(body, mtime=0), media_type, etag)
 
 
 @cache

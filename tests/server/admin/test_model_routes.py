@@ -164,6 +164,21 @@ async def test_explain_walks_the_steps_and_sends_nothing(admin: AdminApi) -> Non
     await admin.gateway.rows(0)
 
 
+async def test_explain_adds_a_fallback_that_is_not_saved(admin: AdminApi) -> None:
+    """To a model, to a route, and to a name that nobody serves yet."""
+    found = await admin("GET", "/explain?model=dear&fallback=cheap")
+    assert (found["refused"], list_verdicts(found)) == (None, ["first", "next"])
+    assert [step["models"][0]["model"] for step in found["steps"]] == ["dear", "cheap"]
+    await admin("PUT", "/routes/fast", FAST)
+    found = await admin("GET", "/explain?model=fast&fallback=gone")
+    assert list_verdicts(found) == ["first", "next", "skipped"]
+    found = await admin("GET", "/explain?model=gone&fallback=cheap")
+    assert (found["refused"], found["served"], list_verdicts(found)) == (None, True, ["skipped", "first"])
+    assert (await admin("GET", "/explain?model=gone"))["refused"]["code"] == "model_not_found"
+    assert [route["name"] for route in (await admin("GET", "/routes"))["data"]] == ["fast", "filed"]
+    await admin.gateway.rows(0)
+
+
 async def test_explain_says_what_the_key_cannot_afford_and_which_step_takes_that(admin: AdminApi) -> None:
     last = {"models": ["cheap"], "on": ["budget"]}
     await admin("PUT", "/routes/fast", {"step": [*STEPS, last]})

@@ -37,7 +37,7 @@ from tests.support.table_rows import table_rows
 
 ROWS = [
     make(0, "14 23:59"),
-    make(1, "15 00:00", channel="up2", attempts=2, tried="up=upstream_timeout:120,up2=ok:85"),
+    make(1, "15 00:00", channel="up2", served_model="m-2026", attempts=2, tried="up=upstream_timeout:120,up2=ok:85"),
     make(2, "15 10:10", status=502, outcome="failed", error_code="upstream_error", error="It broke OFF"),
     refuse(make(3, "15 11:00", error_code="model_not_found", error="No channel serves 'x'", model="x", **THEIRS)),
     make(4, "15 12:00", outcome="client_closed", status=499, **THEIRS),
@@ -83,6 +83,8 @@ FOUND = [
     ("account=other&key=1", []),
     ("model=x", [3]),
     ("channel=up2", [1]),
+    ("served_model=m-2026", [1]),
+    ("served_model=m", [4, 2, 0]),
     ("status=499", [4]),
     ("status=error", [3, 2]),
     ("status=ok", [5, 4, 1, 0]),
@@ -152,7 +154,14 @@ async def test_members_see_their_accounts_and_not_who_stands_behind_the_gateway(
             (None, "upstream_timeout"),
             (None, None),
         ]
-        for path in ("/requests?channel=up", "/usage?by=channel", "/usage?by=account", "/usage?channel=up"):
+        for path in (
+            "/requests?channel=up",
+            "/usage?by=channel",
+            "/usage?by=account",
+            "/usage?channel=up",
+            "/requests?served_model=m",
+            "/requests/export?served_model=m",
+        ):
             assert (await member.ask(path))[0] == 403, path
         assert (await member.ask("/requests/facets?channel=up"))[0] == 403
         places = [f"/{path}?account={name}" for name in ("other", "none") for path in ("requests", "usage")]

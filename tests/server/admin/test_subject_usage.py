@@ -6,8 +6,14 @@ from typing import Any
 
 import attrs
 import pytest
+from sqlalchemy import insert
 
+from gateway.domain.ledger import day_of
 from gateway.domain.request_log import RequestRecord
+from gateway.domain.subject_usage import OTHER_VALUES, SubjectKey
+from gateway.domain.traffic import SUMMED_FIELDS
+from gateway.server.context import SERVICES
+from gateway.storage.schema import subject_usage
 from tests.support.request_asker import THEIRS, Asker, make, sign_in, start
 from tests.support.request_records import refuse
 from tests.support.started_gateways import StartGateway
@@ -38,7 +44,11 @@ async def operator(gateway_with: StartGateway) -> Asker:
 def read_costs(report: dict[str, Any]) -> dict[str, int]:
     kind = report["by"].partition(":")[0]
     lines = {line[kind]: line["cost_nanos"] for line in report["data"]}
-    others = {f"({name})": report[name]["cost_nanos"] for name in ("unlisted", "other", "unattributed", "total")}
+    others = {
+        f"({name})": report[name]["cost_nanos"]
+        for name in ("unlisted", "other", "unattributed", "total")
+        if name in report
+    }
     return lines | {name: cost for name, cost in others.items() if cost}
 
 
@@ -54,6 +64,12 @@ CASES: list[tuple[str, dict[str, int]]] = [
     ("by=user&account=acme", {"=cmd": 30, "ann": 21, "(unattributed)": 5_000, "(total)": 5_051}),
     ("by=session", {"run-1": 420, "(unattributed)": 5_031, "(total)": 5_451}),
     ("by=tag:team", {"app": 30, "web": 20, "(unattributed)": 5_401, "(total)": 5_451}),
+    ("by=user&value=ann", {"ann": 21, "(total)": 21}),
+    (f"by=user&value=ann&{TODAY}", {"ann": 20, "(total)": 20}),
+    ("by=user&value=ann&key=2", {}),
+    ("by=session&value=run-1&key=2", {"run-1": 400, "(total)": 400}),
+    ("by=tag:team&value=web", {"web": 20, "(total)": 20}),
+    ("by=user&value=nobody", {}),
     ("by=tag:nothing", {"(unattributed)": 5_451, "(total)": 5_451}),
 ]  # fmt: skip
 
@@ -72,8 +88,18 @@ async def test_a_line_has_every_sum(operator: Asker) -> None:
     assert (report["since"], report["until"]) == ("2026-03-15", "2026-03-15")
 
 
+async def test_what_a_day_has_too_many_of_is_told_beside_one_of_them(operator: Asker) -> None:
+    database = operator.gateway.app[SERVICES].admin.history.log._database
+    other = SubjectKey("user", "", day_of(ROWS[1]), OTHER_VALUES, 1, 1)
+    await database.change(insert(subject_usage).values(**other._asdict(), **dict.fromkeys(SUMMED_FIELDS, 7)))
+    _, report = await operator.ask("/usage?by=user&value=ann")
+    assert (report["total"]["cost_nanos"], report["other"]["cost_nanos"]) == (21, 7)
+
+
 async def test_members_see_the_users_of_their_account(operator: Asker) -> None:
     member = await sign_in(operator.gateway, "viewer", 1)
+    _, report = await member.ask("/usage?by=user&value=bob")
+    assert read_costs(report) == {}
     _, report = await member.ask("/usage?by=user")
     assert read_costs(report) == {"=cmd": 30, "ann": 21, "(unattributed)": 5_000, "(total)": 5_051}
 
@@ -81,7 +107,7 @@ async def test_members_see_the_users_of_their_account(operator: Asker) -> None:
 @pytest.mark.parametrize(
     ("query", "param"),
     [("by=tag:", "by"), ("by=tag:a b", "by"), ("by=users", "by"), ("by=user&model=m", "model"),
-     ("by=tag:team&channel=up", "channel"), ("by=session&status=200", "status")],
+     ("by=model&value=m", "value"), ("by=tag:team&channel=up", "channel"), ("by=session&status=200", "status")],
 )  # fmt: skip
 async def test_what_cannot_be_summed_is_refused(operator: Asker, query: str, param: str) -> None:
     status, body = await operator.ask(f"/usage?{query}")

@@ -1,6 +1,6 @@
 // What every page has: forms that call the API, dialogs, copying, the reader's own time, the menu, and the theme.
 import "./forms.js";
-import { formatMoment, language, t } from "./language.js";
+import { formatMoment, formatShort, language, t } from "./language.js";
 import { toast } from "./toast.js";
 
 const THEMES = { system: t("system"), light: t("light"), dark: t("dark") };
@@ -16,7 +16,8 @@ export function tellTimes(root = document) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const moment = new Date(time.dateTime);
     if (Number.isNaN(moment.getTime())) continue;
-    time.replaceChildren(...formatMoment(moment).split(" ").flatMap((part) => [keepWhole(part), " "]).slice(0, -1));
+    const text = time.dataset.short === undefined ? formatMoment(moment) : formatShort(moment);
+    time.replaceChildren(...text.split(" ").flatMap((part) => [keepWhole(part), " "]).slice(0, -1));
     time.title = whole.format(moment);
   }
 }

@@ -26,3 +26,10 @@ export function formatMoment(moment) {
   const clock = [two(moment.getHours()), two(moment.getMinutes()), two(moment.getSeconds())].join(":");
   return `${day} ${clock}`;
 }
+
+// The same for a column: 12:05:09 today, 01-30 12:05 this year, 2026-12-31 before.
+export function formatShort(moment, now = new Date()) {
+  const text = formatMoment(moment);
+  if (text.slice(0, 10) === formatMoment(now).slice(0, 10)) return text.slice(11);
+  return moment.getFullYear() === now.getFullYear() ? text.slice(5, 16) : text.slice(0, 10);
+}

@@ -1,0 +1,90 @@
+"""The sums above the request list: those of all rows that its filters match, where stored sums have them."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+
+from gateway.domain.attribution import find_tag_problem
+from gateway.domain.traffic import DAY_HOURS, HOUR_MS
+from gateway.server.admin.usage import UsageReport
+from gateway.server.console.overview import SPANS, list_bucket_starts
+from gateway.server.console.page import ask_admin_api
+from gateway.server.console.routes import mark
+from gateway.server.query import is_number, parse_moment
+
+PERIODS: Mapping[str, str] = {
+    "15m": mark("Last 15 minutes"),
+    "1h": mark("Last hour"),
+    **{name: span.name for name, span in SPANS.items()},
+}
+"""The English name of each value of the list's filter ``last``."""
+_MINUTES = {"15m": 15, "1h": 60}
+_SUBJECTS = {"end_user": "user", "session": "session", "tag": "tag"}
+"""The filters by what requests are for, and what usage by it is called."""
+_SUMMED_FILTERS = frozenset({"account", "key", "model", "channel", "status"})
+_DAY_MS = DAY_HOURS * HOUR_MS
+
+
+def find_since(period: str, now_s: float) -> str | None:
+    """Return the beginning of a period of ``PERIODS`` that ends now, as a filter has it; None for another word.
+
+    From 24 hours on it is the beginning of an hour or a day, as on the overview, so that both have the same requests.
+    """
+    if period in SPANS:
+        start = list_bucket_starts(SPANS[period], now_s)[0]
+    elif period in _MINUTES:
+        start = datetime.fromtimestamp(now_s, UTC) - timedelta(minutes=_MINUTES[period])
+    else:
+        return None
+    return start.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def load_sums(request: web.Request, filters: Mapping[str, str]) -> UsageReport | None:
+    """Return the sums of all requests that the filters match; None if no stored sums have exactly these.
+
+    Sums are stored for whole hours, and for whole days of end users, sessions and tags. Without a period the page does
+    not wait for sums of all times.
+    """
+    times = {name: filters[name] for name in ("since", "until") if name in filters}
+    others = {name: value for name, value in filters.items() if name not in times}
+    subjects = [name for name in _SUBJECTS if name in others]
+    if "since" not in times or not _are_aligned(times, _DAY_MS if subjects else HOUR_MS):
+        return None
+    query = _write_subject_query(subjects, others) if subjects else _write_traffic_query(others)
+    if query is None:
+        return None
+    report: UsageReport = await ask_admin_api(request, "/usage", **query, **times)
+    return report
+
+
+def _are_aligned(times: Mapping[str, str], unit_ms: int) -> bool:
+    moments = (parse_moment(times, "since"), parse_moment(times, "until", is_end=True))
+    return all(moment is None or moment % unit_ms == 0 for moment in moments)
+
+
+def _write_traffic_query(filters: Mapping[str, str]) -> dict[str, Any] | None:
+    if not filters.keys() <= _SUMMED_FILTERS:
+        return None
+    status = filters.get("status", "")
+    known = {name: value for name, value in filters.items() if name != "status"}
+    if is_number(status):
+        known["status"] = status
+    elif status not in {"", "error"}:
+        return None
+    return {"by": "day", **known}
+
+
+def _write_subject_query(subjects: list[str], filters: Mapping[str, str]) -> dict[str, Any] | None:
+    others = {name: value for name, value in filters.items() if name not in _SUBJECTS}
+    if len(subjects) > 1 or not others.keys() <= {"account", "key"}:
+        return None
+    (name,) = subjects
+    value = filters[name]
+    if name != "tag":
+        return {"by": _SUBJECTS[name], "value": value, **others}
+    tag, _, tag_value = value.partition("=")
+    if find_tag_problem(tag, tag_value) is not None:
+        return None  # no request has it
+    return {"by": f"tag:{tag}", "value": tag_value, **others}
