@@ -69,6 +69,22 @@ class BatchShare:
 NO_BATCH = BatchShare()
 
 
+@frozen
+class CopyOrigin:
+    """Of what a request is a copy; both are empty for a caller's own request.
+
+    Attributes:
+        shadow_route: the name of the route of whose request this is a copy for a shadow model.
+        replay_of: the id of the kept request that is sent again.
+    """
+
+    shadow_route: str = ""
+    replay_of: str = ""
+
+
+NO_COPY = CopyOrigin()
+
+
 @attrs.define(eq=False)
 class RequestContext:
     """Everything that is known about one request. Each field has one writer.
@@ -98,7 +114,7 @@ class RequestContext:
     ``batch``              ``LineRequest``
     ``loan``               ``MemoryBudget``
     ``route``              as ``attribution``; for a video job, its handler
-    ``shadow_route``       ``ShadowRequest``
+    ``copied_from``        ``ShadowRequest``, ``ReplayedRequest``
     =====================  ===================================================================================
 
     Attributes:
@@ -119,7 +135,7 @@ class RequestContext:
         batch: the batch that contains the request; ``NO_BATCH`` if there is none.
         loan: the memory borrowed for data loaded on behalf of the request; None before.
         route: the name of the route that the request names; empty: it names a model.
-        shadow_route: the name of the route of whose request this is a copy; empty: the request is a caller's own.
+        copied_from: of what the request is a copy; ``NO_COPY`` for a caller's own request.
     """
 
     id: str
@@ -146,7 +162,7 @@ class RequestContext:
     batch: BatchShare = NO_BATCH
     loan: Loan | None = None
     route: str = ""
-    shadow_route: str = ""
+    copied_from: CopyOrigin = NO_COPY
 
     @property
     def parsed(self) -> InferenceRequest | None:

@@ -429,7 +429,7 @@ def find_highest(inference: InferenceRequest, target: Target, reads: ProviderRea
 
 def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -> RequestStart:
     """Build the journal entry of a request about to be sent to ``channel``: all that remains after a crash."""
-    account, key, inference = ctx.caller.account, ctx.caller.key, ctx.inference
+    account, key, inference, copied_from = ctx.caller.account, ctx.caller.key, ctx.inference, ctx.copied_from
     return RequestStart(
         ctx.id,
         ctx.started_ms,
@@ -445,7 +445,8 @@ def build_start(ctx: RequestContext, channel: str | None, reserved_nanos: int) -
         ctx.client_request_id,
         ctx.batch.id,
         ctx.batch.multiplier_ppm,
-        ctx.shadow_route or ctx.route,
-        ctx.shadow_route != "",
+        copied_from.shadow_route or ctx.route,
+        copied_from.shadow_route != "",
         *ctx.attribution,
+        copied_from.replay_of,
     )

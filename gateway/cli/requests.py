@@ -15,6 +15,7 @@ from gateway.cli.objects import resolve_key_id
 from gateway.cli.options import ListByDefault, client_command, limit_option
 from gateway.cli.output import print_answer, print_json
 from gateway.cli.output_requests import print_bodies, print_request
+from gateway.cli.replays import replay
 from gateway.cli.table import Column, format_line, print_table
 from gateway.cli.text import format_moment, format_outcome, format_usd, format_value
 from gateway.cli.times import parse_past
@@ -77,6 +78,7 @@ def requests() -> None:
     Examples:
       gateway requests --follow
       gateway requests show 01993ac4d5e6
+      gateway requests replay 01993ac4d5e6 --model gpt-5-mini --key lab
       gateway requests --limit 100 --model demo-chat
       gateway requests --channel openai
       gateway requests --user u-17 --since 24h
@@ -140,6 +142,9 @@ def show_request(context: CliContext, request_id: str, *, body: bool) -> None:
         print_answer(context, call(context, "GET", "requests", request_id, "body"), print_bodies)
     else:
         print_answer(context, call(context, "GET", "requests", request_id), print_request)
+
+
+requests.add_command(replay)
 
 
 async def _list(admin: AdminClient, query: Json) -> Json:

@@ -147,6 +147,7 @@ class RequestRecord:
         saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
             cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
         limit_charges: what the cost counts for beside key and account (``domain/limit.py``); empty for nothing.
+        replay_of: the id of the kept request that was sent again; empty for every other request.
     """
 
     id: str
@@ -193,6 +194,7 @@ class RequestRecord:
     session: str = ""
     tags: str = ""
     limit_charges: str = ""
+    replay_of: str = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:
@@ -228,6 +230,7 @@ class RequestStart(NamedTuple):
     end_user: str = ""
     session: str = ""
     tags: str = ""
+    replay_of: str = ""
 
     def interrupt(self) -> RequestRecord:
         """Return the request's row if a stop or a crash interrupted its first attempt."""

@@ -8,52 +8,26 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
 
 import attrs
 import structlog
 
-from gateway.billing.settlement import find_outcome
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
-from gateway.domain.request_log import Outcome
 from gateway.domain.route import StepPlace
 from gateway.errors import Conflict, GatewayError, InternalError
-from gateway.memory_budget import close_loan
 from gateway.proxy import forward
-from gateway.request_context import RequestContext, make_request_id
+from gateway.request_context import CopyOrigin, RequestContext
 from gateway.routing.router import Router
 from gateway.server.context import Services
+from gateway.server.internal_request import DiscardedStream, InternalRequest
 
 KEY_NAME = "shadow"
 """The name of the key that is made for the account which pays for copies."""
 _RESPONSES = "responses"
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class DiscardedStream:
-    """Implements ``proxy.client_stream.ClientStream`` without a client."""
-
-    full = False
-
-    def open(self, media_type: str, data: bytes) -> None: ...
-
-    def write(self, data: bytes, framed: bytes | None = None) -> bool:  # noqa: ARG002 - the interface's
-        return False
-
-    async def drain(self) -> None: ...
-
-    def add_doc_url(self, error: GatewayError) -> None: ...
-
-    def wake(self) -> None: ...
-
-    def discard_writes(self, max_bytes: int, give_up: Callable[[], None]) -> None: ...
-
-    async def finish(self, data: bytes) -> None: ...
-
-    def abort(self) -> None: ...
 
 
 class ShadowRequests:
@@ -127,45 +101,14 @@ class ShadowRequests:
         return services.auth.api_keys.find_callers(name)
 
 
-class ShadowRequest:
-    """One copy; implements ``proxy.active_requests.ActiveRequest``. ``route``: the name of the route."""
-
-    address = None
+class ShadowRequest(InternalRequest):
+    """One copy. ``route``: the name of the route."""
 
     def __init__(self, services: Services, caller: Caller, inference: InferenceRequest, route: str) -> None:
-        self._services = services
-        self._loop = asyncio.get_running_loop()
-        self.context = context = RequestContext(make_request_id())
-        context.caller = caller
-        context.operation = inference.operation
-        context.inference = inference
-        context.shadow_route = route
-        context.started_ms = int(services.clock() * 1000)
-        context.started_at = self._loop.time()
-        context.read_at = monotonic()
+        super().__init__(services, caller, inference, CopyOrigin(shadow_route=route))
 
-    def handle_disconnect(self) -> bool:
-        return False
-
-    def cancel(self) -> bool:
-        return self._services.proxy.cancel(self.context)
-
-    async def run(self) -> None:
-        """Send the copy and settle it, however it ends."""
-        self._services.active_requests.calls[self.context.id] = self
-        try:
-            await self._send()
-        except GatewayError as fault:
-            self._settle(find_outcome(fault), fault)
-        except asyncio.CancelledError:
-            self._settle("interrupted")
-            raise
-        except Exception:
-            log.exception("request_failed", request_id=self.context.id)
-            self._settle("failed", InternalError("Unexpected gateway error"))
-
-    async def _send(self) -> None:
-        context, services = self.context, self._services
+    async def send(self) -> None:
+        context, services = self.context, self.services
         current = services.routing.router
         parts = current.catalog, current.load_balancer, current.pricing
         plain_router = Router(*parts, models=current.models, routes={})  # a shadow model may have the name of a route
@@ -175,21 +118,10 @@ class ShadowRequest:
         targets.end_wait()  # a copy waits in no queue
         await services.billing.quota.admit(context, targets.rank())
         if context.inference.stream:
-            await forward.stream(services.proxy, context, DiscardedStream(), settle=self._settle_stream)
+            await forward.stream(services.proxy, context, DiscardedStream(), settle=self.settle_stream)
             return
         await forward.fetch(services.proxy, context)
-        context.first_byte_at = self._loop.time()
-        self._settle("completed")
-
-    def _settle_stream(self, error: GatewayError | None) -> None:
-        self._settle("completed" if error is None else find_outcome(error), error)
-
-    def _settle(self, outcome: Outcome, error: GatewayError | None = None) -> None:
-        context, services = self.context, self._services
-        services.active_requests.calls.pop(context.id, None)
-        now, now_ms = self._loop.time(), int(services.clock() * 1000)
-        services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms)
-        close_loan(context)
+        self.settle_answered()
 
 
 def _may_copy(ctx: RequestContext) -> bool:

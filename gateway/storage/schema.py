@@ -37,7 +37,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0044"
+REVISION = "0045"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -160,6 +160,7 @@ requests = Table(
     Column("tags", Text, nullable=False, server_default=text("''")),
     Column("queued_ms", INT, nullable=False, server_default=text("0")),
     Column("limit_charges", Text, nullable=False, server_default=text("''")),
+    Column("replay_of", String(64), nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

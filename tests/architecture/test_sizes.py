@@ -14,6 +14,7 @@ MAX_POSITIONAL = 5
 MEDIAN_FUNCTION_LINES = 12
 _LAST_WALLS = {
     "background.py", "batches/line_request.py", "server/background_responses.py", "server/middlewares.py",
+    "server/internal_request.py",
     "server/shadow_requests.py",
 }  # fmt: skip
 _DATABASE_SESSIONS = {

@@ -36,7 +36,7 @@ from gateway.errors import (
 )
 from gateway.formats.errors.openai import parse_provider_error
 from gateway.proxy.failover import mark_failed
-from gateway.request_context import RequestContext
+from gateway.request_context import CopyOrigin, RequestContext
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.routing.pricing_policy import PricingPolicy
@@ -280,6 +280,6 @@ def test_a_call_that_is_about_to_be_made_is_one_attempt_without_a_trail() -> Non
 
 def test_a_call_that_is_about_to_be_made_has_its_route_and_tells_a_copy_for_a_shadow() -> None:
     asked, copy = begun(), begun()
-    asked.route, copy.shadow_route = "fast", "fast"
+    asked.route, copy.copied_from = "fast", CopyOrigin(shadow_route="fast")
     rows = [build_start(ctx, "up", 70).interrupt() for ctx in (begun(), asked, copy)]
     assert [(row.route, row.shadow) for row in rows] == [("", False), ("fast", False), ("fast", True)]

@@ -42,6 +42,7 @@ OPTIONS = {
     ("members", "edit"): ["--role", "viewer"],
     ("nodes", "forget"): ["--release"],
     ("prices", "set"): ["--input", "1"],
+    ("requests", "replay"): ["--key", "1"],
     ("routes", "add"): ["--step", "m"],
     ("routes", "edit"): ["--step", "m"],
     ("store", "copy"): ["--from", "missing", "--to", "postgresql://127.0.0.1:1/missing"],

@@ -12,6 +12,7 @@ from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
 from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
+from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
 from gateway.formats.redaction.event_texts import describe_texts, parse_event, split_events
@@ -24,6 +25,7 @@ from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.context import Services
 from gateway.storage.bodies.body_store import BodiesUnreadable
+from gateway.storage.bodies.index import BodyEntry
 
 
 @frozen(kw_only=True)
@@ -147,29 +149,37 @@ async def get_bodies(request: AdminRequest) -> KeptBodiesView:
     nothing of the request is kept, and while its bodies are being deleted. Each call is in the audit log.
     """
     services, actor = request.services, request.actor
-    await services.billing.flusher.store_waiting()
-    stored_request = await services.admin.history.get(request.match_info["id"], actor.scope)
-    request_id, account_id = stored_request.row.id, stored_request.row.account_id
-    try:
-        found = await services.open_bodies().read(request_id)
-    except BodiesUnreadable as error:
-        raise NotFound(f"The bodies of this request cannot be read: {error}") from None
-    if found is None:
-        raise NotFound("No bodies of this request are kept")
-    entry, parts = found
+    row, entry, parts = await read_kept_bodies(request)
     # Members see no channels, and so not what these answered.
     visible_parts = [part for part in parts if actor.scope is None or part.kind != "provider_error"]
     now_ms = int(services.clock() * 1000)
     await services.admin.audit_log.add_audit(
-        actor.build_audit_row("bodies.read", request_id, now_ms, account_id=account_id)
+        actor.build_audit_row("bodies.read", row.id, now_ms, account_id=row.account_id)
     )
     return KeptBodiesView(
-        id=request_id,
+        id=row.id,
         started_at=build_time(entry.owner.started_ms // 1000),
         expires_at=build_time(entry.expires_ms // 1000),
         loss=entry.loss,
         bodies=await run_in_thread(_build_bodies, visible_parts),
     )
+
+
+async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEntry, list[BodyPart]]:
+    """Return the row of the request in the path, and its kept bodies. The caller puts the look into the audit log.
+
+    Raises ``NotFound`` if the actor may not see the request, or if nothing of it can be read.
+    """
+    services = request.services
+    await services.billing.flusher.store_waiting()
+    stored_request = await services.admin.history.get(request.match_info["id"], request.actor.scope)
+    try:
+        found_bodies = await services.open_bodies().read(stored_request.row.id)
+    except BodiesUnreadable as error:
+        raise NotFound(f"The bodies of this request cannot be read: {error}") from None
+    if found_bodies is None:
+        raise NotFound("No bodies of this request are kept")
+    return stored_request.row, *found_bodies
 
 
 @admin_operation()

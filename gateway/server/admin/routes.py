@@ -83,6 +83,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/request-sessions/{id}", "server.admin.request_sessions:get_request_session", "viewer"),
     ("POST", "/request-sessions/{id}/end", "server.admin.request_sessions:end_request_session", "member"),
     ("GET", "/requests/{id}/body", "server.admin.kept_bodies:get_bodies", "body_reader"),
+    ("POST", "/requests/{id}/replay", "server.admin.replays:replay_request", "body_reader"),
     ("GET", "/bodies", "server.admin.kept_bodies:get_body_status", "administrator"),
     ("POST", "/bodies/delete", "server.admin.kept_bodies:delete_bodies", "administrator"),
     ("GET", "/settings", "server.admin.settings:list_settings", "administrator"),

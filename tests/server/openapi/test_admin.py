@@ -187,6 +187,7 @@ SEEN = (
     Call("admin_forget_user", {}, status=400),
     Call("admin_get_bodies", path={"id": "$request"}, status=404),
     Call("admin_get_body_status"),
+    Call("admin_replay_request", {"key": 999}, path={"id": "$request"}, status=404),
     Call("admin_delete_bodies", {"user": "u-17"}),
     Call("admin_delete_bodies", {}, status=400),
     Call("admin_list_videos", query={"live": "true"}, keep=keep_first("video")),
@@ -215,6 +216,7 @@ NEVER_WELL: set[str] = {
     *("admin_sign_in_with_passkey", "admin_start_passkey_registration", "admin_register_passkey"),
     *("admin_rename_passkey", "admin_remove_passkey", "admin_cancel_batch", "admin_forget_node"),
     "admin_get_bodies",
+    "admin_replay_request",
 }
 """There is no file here that could be read again, no sign-in provider, no host name that passkeys need, no batch that
 runs for long, no lost node, and no kept body: ``tests/config/test_reload.py``,

@@ -1,7 +1,8 @@
 // The kept bodies of a request (kept_body.html): what was asked and answered, put together, and raw with times.
 // Sections may come later, in a drawer: clicks are taken from the whole page.
-import { call, Fault } from "./api.js";
+import { at, call, Fault } from "./api.js";
 import { language, t } from "./language.js";
+import { tellMs, tellUsd } from "./receipt.js";
 
 const LOSSES = {
   memory: t("Nothing was kept: too much waited to be written."),
@@ -89,7 +90,7 @@ async function show(section, button) {
     const kept = await call("GET", `/admin/v1/requests/${encodeURIComponent(section.dataset.keptBody)}/body`);
     section.querySelector("[data-body-parts]").replaceChildren(...kept.bodies.flatMap(showBody));
     note.textContent = kept.loss ? LOSSES[kept.loss] ?? kept.loss : "";
-    section.dispatchEvent(new CustomEvent("bodyshown", { bubbles: true, detail: kept }));
+    for (const part of section.querySelectorAll("[data-replay-form], [data-replay-note]")) part.hidden = !kept.bodies.length;
   } catch (fault) {
     if (!(fault instanceof Fault)) throw fault;
     note.textContent = fault.message;
@@ -97,6 +98,62 @@ async function show(section, button) {
     button.disabled = false;
   }
 }
+
+function makeRow(title, first, second) {
+  return make("tr", {}, make("th", { scope: "row" }, title), make("td", {}, first), make("td", {}, second));
+}
+
+const tellDuration = (ms) => (ms === null ? "–" : tellMs(ms));
+
+function showRuns({ first, second }) {
+  const link = make("a", { href: at(`/console/requests/${encodeURIComponent(second.id)}`) }, t("sent again"));
+  const heads = [make("td"), make("th", { scope: "col" }, t("first")), make("th", { scope: "col" }, link)];
+  const rows = [
+    [t("Model"), (run) => run.served_model || run.model],
+    [t("Outcome"), (run) => (run.error ? `${run.outcome}: ${run.error}` : run.outcome)],
+    [t("Tokens"), (run) => `${tellCount(run.prompt_tokens)} + ${tellCount(run.completion_tokens)}`],
+    [t("Cost"), (run) => tellUsd(run.cost_usd)],
+    [t("First byte"), (run) => tellDuration(run.first_byte_ms)],
+    [t("Duration"), (run) => tellDuration(run.total_ms)],
+    [t("Tools"), (run) => run.tools.join(", ") || "–"],
+  ];
+  const body = rows.map(([title, tell]) => makeRow(title, tell(first), tell(second)));
+  return make("table", { className: "plain" }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));
+}
+
+// The texts in one: what only the first answer has is struck out, what only the second has is underlined.
+function showChanges(compared) {
+  if (compared.same_text) return make("p", {}, t("Both answers have the same text."));
+  if (!compared.changes) return make("p", {}, t("The texts are too long to be compared."));
+  const tags = { same: "span", old: "del", new: "ins" };
+  const texts = compared.changes.map((change) => make(tags[change.kind] ?? "span", {}, change.text));
+  return make("div", { className: "code" }, make("pre", { tabIndex: 0, className: "inert-text" }, ...texts));
+}
+
+async function replay(form) {
+  const section = form.closest("[data-kept-body]");
+  const result = section.querySelector("[data-replay-result]");
+  const button = form.querySelector("button");
+  button.disabled = true;
+  result.replaceChildren(make("p", {}, t("Waiting for the answer…")));
+  try {
+    const body = { model: form.elements.model.value.trim(), allow_redacted: form.elements.allow_redacted.checked };
+    const path = `/admin/v1/requests/${encodeURIComponent(section.dataset.keptBody)}/replay`;
+    const compared = await call("POST", path, body);
+    result.replaceChildren(showRuns(compared), showChanges(compared));
+  } catch (fault) {
+    if (!(fault instanceof Fault)) throw fault;
+    result.replaceChildren(make("p", { className: "error" }, fault.message));
+  } finally {
+    button.disabled = false;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.matches("[data-replay-form]")) return;
+  event.preventDefault();
+  replay(event.target);
+});
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-show-body]");

@@ -1,0 +1,46 @@
+"""Kept requests that are sent again from the command line: one, and a set over several models."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.cli_operator import log, sit_down
+from tests.support.gateway import KEY, channel
+from tests.support.started_gateways import StartGateway
+from tests.support.text_provider import open_text_provider
+
+__all__ = ["log"]
+"""A fixture of every test here, too."""
+
+
+@pytest.mark.usefixtures("log")
+async def test_a_request_and_a_set_are_sent_again(gateway_with: StartGateway, tmp_path: Path) -> None:
+    async with open_text_provider([]) as base_url:
+        config = {
+            "channel": [channel(base_url, models=["m", "new", "newer"])],
+            "key": [{"name": "test", "account": "acme", "secret": KEY}],
+            "requests": {"keep_bodies": "all"},
+        }
+        operator = await sit_down(gateway_with, config)
+        bodies = [{"model": "m", "messages": [{"role": "user", "content": f"{number}"}]} for number in range(3)]
+        for body in bodies:
+            async with operator.gateway.post(body) as response:
+                assert response.status == 200
+        async with operator.gateway.post(bodies[0], headers={"x-gateway-keep": "no"}) as response:
+            assert response.status == 200
+        rows = (await operator.ask("requests", "--model", "m"))["data"]
+        first_id = next(row["id"] for row in rows if row["id"] != rows[0]["id"])
+        shown = await operator.see("requests", "replay", first_id, "--model", "new", "--key", "test", width=200)
+        assert "- m" in shown
+        assert "+ new" in shown
+        schema = tmp_path / "schema.json"
+        schema.write_text('{"type": "string"}')
+        set_words = ("requests", "replay", "--of-model", "m", "--key", "test", "--expect", "newer says")
+        answer = await operator.ask(*set_words, "--model", "new", "--model", "newer")
+        assert [(row["model"], row["sent"], row["unsent"], row["passed"]) for row in answer["models"]] == [
+            ("new", 3, 1, 0), ("newer", 3, 1, 3),
+        ]  # fmt: skip
+        table = await operator.see(*set_words, "--model", "new", "--schema", str(schema), width=200)
+        assert "SAME OUTCOME" in table
+        refused = await operator.type("requests", "replay", first_id, "--model", "none", "--key", "nobody")
+        assert refused.exit_code == 1
