@@ -8,14 +8,14 @@ import secrets
 import string
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 
 from gateway.auth.account_register import AccountRegister
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
-from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey
+from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey, Caller
 from gateway.domain.account_spec import (
     AccountSpec,
     KeySpec,
@@ -40,6 +40,7 @@ MAX_KEYS, MAX_CHARS = 500, 4_096
 again, and compiling a glob takes 20 us per character, on the event loop."""
 
 Fields = dict[str, Any]
+KeyState = Literal["active", "disabled", "expired"]
 T = TypeVar("T", AccountSpec, KeySpec)
 R = TypeVar("R")
 
@@ -138,16 +139,33 @@ class AccountService:
 
         Raises ``NotFound`` for an unknown account.
         """
+        return await self.show_keys(await self.list_callers(actor, account))
+
+    async def list_callers(self, actor: Actor = OPERATOR, account: str | None = None) -> list[Caller]:
+        """Return the keys in force that ``actor`` may see, or those of one account, each with its account.
+
+        Raises ``NotFound`` for an unknown account.
+        """
         if account is not None:
             actor = attrs.evolve(actor, scope=(await self.get_stored_account(account, actor)).id)
-        keys = await self.register.keys.list_keys()
-        names = {
-            visible_account.id: visible_account.name for visible_account in await self.register.list_accounts(actor)
-        }
-        visible_keys = [key for key in keys if key.account_id in names]
-        await self._accounting.refresh(*visible_keys)
-        last_used_ms_by_key = await self._find_uses(visible_keys)
-        return [self._show_key(key, names[key.account_id], last_used_ms_by_key) for key in visible_keys]
+        return [caller for caller in self.directory.list_callers() if actor.may_see(caller.account.id)]
+
+    async def show_keys(self, callers: Sequence[Caller]) -> list[Fields]:
+        """Return the fields of keys with their balances, without secrets."""
+        keys = [caller.key for caller in callers]
+        await self._accounting.refresh(*keys)
+        last_used_ms_by_key = await self._find_uses(keys)
+        return [self._show_key(caller.key, caller.account.name, last_used_ms_by_key) for caller in callers]
+
+    def find_key_state(self, key: ApiKey) -> KeyState:
+        """Return the status of a key, or that an active key has expired."""
+        has_expired = key.status == "active" and key.expires_s is not None and key.expires_s <= self._clock()
+        return "expired" if has_expired else key.status
+
+    async def describe_balances(self, keys: Sequence[ApiKey]) -> dict[int, Fields]:
+        """Return what each key has spent and has left, by its id."""
+        await self._accounting.refresh(*keys)
+        return {key.id: self._accounting.describe(key) for key in keys}
 
     async def get_key(self, key_id: int, actor: Actor = OPERATOR) -> Fields:
         key = await self.get_stored_key(key_id, actor)
@@ -179,7 +197,7 @@ class AccountService:
             if actor.scope is None:
                 new_key = attrs.evolve(new_key, locked=lock_fields(spec.apply(new_key), fields).locked)
             key = await self.register.add_key(spec, new_key, account, actor)
-            await self.directory.reload()
+            await self.directory.reload_owners([key.id], ())
         return {**await self._read_key(key, account.name), "secret": secret}
 
     async def edit_key(self, key_id: int, fields: Fields, actor: Actor = OPERATOR) -> Fields:
@@ -189,7 +207,7 @@ class AccountService:
         """
         async with self.change_lock:
             changed_key, account = await _retry_once(partial(self._edit_key, key_id, fields, actor))
-            await self.directory.reload()
+            await self.directory.reload_owners([key_id], ())
         return await self._read_key(changed_key, account.name)
 
     async def _edit_key(self, key_id: int, fields: Fields, actor: Actor) -> tuple[ApiKey, Account]:
@@ -243,7 +261,7 @@ class AccountService:
                 former_until_s=int(self._clock()) + overlap_s if overlap_s else None,
             )
             await self.register.put_key(key, rotated_key, account, actor, action="key.rotated")
-            await self.directory.reload()
+            await self.directory.reload_owners([key_id], ())
         return {**await self._read_key(rotated_key, account.name), "secret": secret}
 
     async def delete_key(self, key_id: int, actor: Actor = OPERATOR) -> None:
@@ -253,7 +271,7 @@ class AccountService:
             if actor.scope is not None:
                 check_deletable(key.locked)
             await self.register.delete_key(key, actor)
-            await self.directory.reload()
+            await self.directory.reload_owners([key_id], ())
 
     def make_blank_key(self, account: Account, secret: str) -> ApiKey:
         """Return a key of ``account`` with default settings and without a name; it is not stored."""
@@ -341,11 +359,10 @@ class AccountService:
     def _show_key(self, key: ApiKey, account: str, last_used_ms_by_key: Mapping[int, int]) -> Fields:
         now_s = self._clock()
         last_used_s = max(self.directory.find_last_use(key.id) or 0, last_used_ms_by_key.get(key.id, 0) // 1000)
-        has_expired = key.status == "active" and key.expires_s is not None and key.expires_s <= now_s
         former_until_s = key.former_until_s if (key.former_until_s or 0) > now_s else None
         return {
             **build_key_fields(key, account),
-            **({"status": "expired"} if has_expired else {}),
+            "status": self.find_key_state(key),
             "former_until": None if former_until_s is None else build_time(former_until_s),
             "last_used_at": build_time(int(last_used_s)) if last_used_s else None,
             **self._accounting.describe(key),

@@ -154,6 +154,10 @@ class ApiKeyAuthenticator:
     def find_caller(self, key_id: int) -> Caller | None:
         return self._by_key.get(key_id)
 
+    def list_callers(self) -> list[Caller]:
+        """Return the callers of all keys, in the order of the keys' ids."""
+        return sorted(self._by_key.values(), key=lambda caller: caller.key.id)
+
     def find_callers(self, account: str) -> list[Caller]:
         """Return the callers of an account, by its name, in the order of the keys' ids."""
         callers = (caller for caller in self._by_key.values() if caller.account.name == account)

@@ -1,7 +1,7 @@
 """Administration of members: invite, change and remove them."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -52,6 +52,10 @@ class MemberService:
         account_id = None if account is None else (await self._get_account(account)).id
         members = await self._members.list_members()
         return [_show(member, names) for member in members if account_id in {None, member.account_id}]
+
+    async def count_members(self) -> Mapping[int, int]:
+        """Return the number of members of each account that has any, by the account's id."""
+        return await self._members.count_members()
 
     async def get(self, member_id: int) -> Fields:
         return _show(await self._get(member_id), await self._name_accounts())

@@ -12,7 +12,7 @@ from gateway.cli.billing import add_credit_commands
 from gateway.cli.context import CliContext
 from gateway.cli.new_key import create_key
 from gateway.cli.objects import call_object, edit_object
-from gateway.cli.options import Command, ListByDefault, client_command
+from gateway.cli.options import Command, ListByDefault, client_command, search_options
 from gateway.cli.resource_options import account_options, build_changes, build_new_fields, key_options
 from gateway.cli.toggles import add_toggles
 
@@ -37,10 +37,11 @@ def accounts() -> None:
 
 
 @accounts.command("list")
+@search_options
 @client_command
-def list_accounts(context: CliContext) -> None:
+def list_accounts(context: CliContext, **query: Any) -> None:
     """List accounts. SPENT and LEFT are for the current day, month or lifetime, as the quota says."""
-    output.print_answer(context, call(context, "GET", "accounts"), output.print_accounts)
+    output.print_answer(context, call(context, "GET", "accounts", query=query), output.print_accounts)
 
 
 @accounts.command("add")
@@ -77,6 +78,7 @@ def keys() -> None:
     \b
     Examples:
       gateway keys
+      gateway keys list --search Kfbh
       KEY=$(gateway keys add laptop)
       gateway keys add --account team --models 'gpt-*,demo-*' --expires-at 30d
       gateway keys edit laptop --quota-usd 5 --quota-period daily --models none
@@ -89,10 +91,15 @@ def keys() -> None:
 
 
 @keys.command("list")
+@click.option("--account", metavar="NAME", help="Only keys of this account.")
+@search_options
 @client_command
-def list_keys(context: CliContext) -> None:
-    """List API keys by their last four characters. SPENT and LEFT are for the day, month or lifetime of the quota."""
-    output.print_answer(context, call(context, "GET", "keys"), output.print_keys)
+def list_keys(context: CliContext, **query: Any) -> None:
+    """List API keys by their last four characters. SPENT and LEFT are for the day, month or lifetime of the quota.
+
+    --search looks at names, last four characters, groups and the names of accounts.
+    """
+    output.print_answer(context, call(context, "GET", "keys", query=query), output.print_keys)
 
 
 @keys.command("add")

@@ -11,7 +11,7 @@ import click
 from gateway.cli.admin_client import AdminClient, run
 from gateway.cli.context import CliContext, Json, load_file_config
 from gateway.cli.objects import call_object, find_id, find_member, print_edit
-from gateway.cli.options import ListByDefault, client_command, confirm
+from gateway.cli.options import ListByDefault, client_command, confirm, search_options
 from gateway.cli.output import print_answer
 from gateway.cli.table import Column, print_table
 from gateway.cli.text import format_moment
@@ -54,10 +54,12 @@ def members() -> None:
 
 
 @members.command("list")
+@click.option("--account", metavar="NAME", help="Only members of this account.")
+@search_options
 @client_command
-def list_members(context: CliContext) -> None:
-    """List all members."""
-    print_answer(context, run(context, lambda admin: admin.get("members")), print_members)
+def list_members(context: CliContext, **query: Any) -> None:
+    """List members."""
+    print_answer(context, run(context, lambda admin: admin.get("members", query=query)), print_members)
 
 
 @members.command("show")

@@ -60,6 +60,7 @@ def list_models(context: CliContext, search: str | None, *, unpriced: bool, **wa
         listing["data"] = [model for model in listing["data"] if search.lower() in model["id"].lower()]
     listing["data"] = [model for model in listing["data"] if _fits(model, **wanted_properties)]
     is_filtered = len(listing["data"]) < total
+    listing["total"] = len(listing["data"])
     print_answer(context, listing, partial(print_models, is_filtered=is_filtered))
 
 

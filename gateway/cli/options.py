@@ -52,6 +52,19 @@ limit_option = click.option(
     "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The last N.", metavar="N"
 )
 
+_SEARCH_OPTIONS = (
+    click.option("--search", metavar="TEXT", help="Only with these words in their names."),
+    click.option("--sort", metavar="FIELD", help="Sort by a field of --json; '-FIELD': in descending order."),
+    click.option("--limit", type=click.IntRange(1, 1000), metavar="N", help="The first N."),
+)
+
+
+def search_options(command: Command) -> Command:
+    """Add the options of lists that the gateway searches, sorts and cuts: ``search``, ``sort`` and ``limit``."""
+    for option in reversed(_SEARCH_OPTIONS):
+        command = option(command)
+    return command
+
 
 def client_command(command: Command, *, channels: bool = False, offline: bool = True, remote: bool = True) -> Command:
     """Add the options shared by commands that call the admin API, and pass them as a ``CliContext``.

@@ -235,7 +235,8 @@ def list_prices(context: CliContext, model: str | None, *, with_shipped: bool) -
     """List the prices of the configuration file, and those set in the console or with this command."""
     answer = run(context, lambda admin: admin.get("prices", query={"model": model}))
     if model is None and not with_shipped:
-        answer = {**answer, "data": [price for price in answer["data"] if price["source"] != "shipped"]}
+        own_prices = [price for price in answer["data"] if price["source"] != "shipped"]
+        answer = {**answer, "data": own_prices, "total": len(own_prices)}
     print_answer(context, answer, _print_prices)
 
 

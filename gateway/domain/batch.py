@@ -47,7 +47,8 @@ class BatchFilter:
     """A filter for batches. None does not restrict.
 
     ``prefix`` is the prefix of the id, which shows the API of the batch. ``after`` and ``before`` are ids of batches:
-    with ``after`` only older batches are listed, and with ``before`` only newer ones, the oldest first.
+    with ``after`` only older batches are listed, and with ``before`` only newer ones, the oldest first. ``search`` is
+    a text that the id or the model of a batch contains, in any case.
     """
 
     account_id: int | None = None
@@ -56,6 +57,7 @@ class BatchFilter:
     live: bool = False
     after: str | None = None
     before: str | None = None
+    search: str = ""
 
 
 @frozen

@@ -296,3 +296,5 @@ class VideoFilter:
     live: bool = False
     """List only jobs that have not ended."""
     state: VideoState | None = None
+    search: str = ""
+    """List only jobs whose id or model contains this text, in any case."""

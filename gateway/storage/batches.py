@@ -12,6 +12,7 @@ from gateway.domain.batch import ENDED_STATES, RUNNING_STATUSES, Batch, BatchErr
 from gateway.errors import NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
+from gateway.storage.dialect import contain_text
 from gateway.storage.schema import batches, requests
 
 _COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "expires_ms", "claimed"})
@@ -137,6 +138,8 @@ class BatchRepository:
             query = query.where(batches.c.id.startswith(batch_filter.prefix, autoescape=True))
         if batch_filter.status is not None:
             query = query.where(batches.c.status == batch_filter.status)
+        if batch_filter.search:
+            query = query.where(contain_text(batch_filter.search, batches.c.id, batches.c.model))
         if batch_filter.live:
             query = query.where(batches.c.status.not_in(sorted(ENDED_STATES)))
         return await self._read(query.order_by(number if batch_filter.before is not None else number.desc()))

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, String, Table
+from sqlalchemy import ColumnElement, String, Table, or_
 from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.dialects.sqlite import insert as insert_sqlite
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import GenericFunction
+
+from gateway.domain.request_log import lower_ascii
 
 
 def insert_for(dialect: str, table: Table) -> Insert:
@@ -41,6 +43,11 @@ def _write_plain(element: FoldedText, compiler: SQLCompiler, **options: Any) -> 
 def _write_lower(element: FoldedText, compiler: SQLCompiler, **options: Any) -> str:
     # Columns have the collation "C", in which lower() changes ASCII letters only.
     return f"lower({_write_plain(element, compiler, **options)})"
+
+
+def contain_text(text: str, *columns: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that one of ``columns`` contains ``text``, without regard to the case of ASCII letters."""
+    return or_(*(FoldedText(column).contains(lower_ascii(text), autoescape=True) for column in columns))
 
 
 def describe_violation(error: IntegrityError) -> str:

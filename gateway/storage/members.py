@@ -66,6 +66,11 @@ class MemberRepository:
             row_mapping.parse_member(row) for row in await self._database.read(_LIST_MEMBERS.order_by(members.c.id))
         ]
 
+    async def count_members(self) -> Mapping[int, int]:
+        """Return the number of members of each account that has any, by the account's id."""
+        query = select(members.c.account_id, func.count().label("number")).group_by(members.c.account_id)
+        return {row.account_id: row.number for row in await self._database.read(query)}
+
     async def find_member(self, member_id: int) -> Member | None:
         rows = await self._database.read(_LIST_MEMBERS.where(members.c.id == member_id))
         return row_mapping.parse_member(rows[0]) if rows else None

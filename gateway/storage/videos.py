@@ -12,6 +12,7 @@ from gateway.domain.webhook import WebhookDelivery
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
+from gateway.storage.dialect import contain_text
 from gateway.storage.ledger_rows import post_rows, reverse_rows
 from gateway.storage.row_mapping import (
     VIDEO_COLUMNS,
@@ -354,6 +355,8 @@ def _list(video_filter: VideoFilter) -> Select[tuple[object, ...]]:
         statement = statement.where(
             HAS_FAILED if video_filter.state == "failed" else videos.c.state == video_filter.state
         )
+    if video_filter.search:
+        statement = statement.where(contain_text(video_filter.search, videos.c.id, videos.c.model))
     if video_filter.after is not None:
         other_videos = videos.alias()
         cursor = select(other_videos.c.sequence).where(other_videos.c.id == video_filter.after)

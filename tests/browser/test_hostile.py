@@ -39,7 +39,8 @@ document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "m
   "main b", "[onerror]", "[onmouseover]", "[href^='javascript:']", "[src^='javascript:']"].join()).length
 """
 PLAIN_PATHS = (
-    "", "/keys", "/requests", "/sessions", "/videos", "/batches", "/models", "/channels", "/accounts", "/prices",
+    "", "/keys", "/requests", "/sessions", "/videos", "/batches", "/models", "/channels", "/accounts", "/members",
+    "/prices",
     "/audit",
     "/settings", "/limits",
     "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
@@ -115,7 +116,7 @@ def list_paths(known: dict[str, Any]) -> list[str]:
         "/channels/listed", f"/videos/{known['video']}", *(f"/requests/{one}" for one in known["rows"][:2]),
     )  # fmt: skip
     asked = (
-        f"/requests?text={attribute}&model={script}", f"/models?find={attribute}", f"/prices?find={attribute}",
+        f"/requests?text={attribute}&model={script}", f"/models?search={attribute}", f"/prices?search={attribute}",
         f"/playground?model={attribute}", f"?span={attribute}", f"/account?changed={script}",
     )  # fmt: skip
     return [*PLAIN_PATHS, *of_things, *asked]

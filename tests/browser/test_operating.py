@@ -172,7 +172,7 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(site: VisitedGa
     await form.locator("#p-input_usd_per_million").fill("10")
     await form.locator("#p-output_usd_per_million").fill("20")
     await ada.send("Save", within=form)
-    row = page.get_by_role("row", name=re.compile("^m any provider"))
+    row = page.get_by_role("row", name=re.compile(r"\bm any provider"))
     await expect(row).to_contain_text("$10.00 in, $20.00 out")
     assert float(await read_cost()) == pytest.approx(0.0216)
     await ada.press("Set group")
@@ -188,8 +188,8 @@ async def test_a_price_and_a_group_set_here_are_in_force_at_once(site: VisitedGa
     assert float(await read_cost()) == 0
     await ada.write("Find", "gpt-4o-mini")
     await page.keyboard.press("Enter")
-    await page.wait_for_url(re.compile("find=gpt-4o-mini"))
-    await expect(page.get_by_role("row", name=re.compile("^gpt-4o-mini any"))).to_contain_text("$0.15 in, $0.6")
+    await page.wait_for_url(re.compile("search=gpt-4o-mini"))
+    await expect(page.get_by_role("row", name=re.compile(r"^gpt-4o-mini any"))).to_contain_text("$0.15 in, $0.6")
 
 
 async def test_a_price_says_before_and_after_and_keeps_its_other_rates(site: VisitedGateway, ada: Visitor) -> None:
@@ -205,7 +205,7 @@ async def test_a_price_says_before_and_after_and_keeps_its_other_rates(site: Vis
     rates = {"input_usd_per_million": 1.25, "cached_input_usd_per_million": 0, "usd_per_search": 0.01, "tiers": tiers}
     await site.operate("PUT", "/prices/lens", rates | {"tiers_served": {"flex": 0.5}})
     before = await read_price("lens")
-    row = page.get_by_role("row", name=re.compile("^lens any provider"))
+    row = page.get_by_role("row", name=re.compile(r"\blens any provider"))
     await ada.go("/prices")
     await ada.press("Set price")
     await ada.write("Model", "gpt-4o-mini", within=form)
@@ -246,7 +246,7 @@ async def test_a_price_says_before_and_after_and_keeps_its_other_rates(site: Vis
 async def test_a_price_is_free_only_if_that_is_meant(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     form = page.locator("#new-price form")
-    row = page.get_by_role("row", name=re.compile("^prism any provider"))
+    row = page.get_by_role("row", name=re.compile(r"\bprism any provider"))
     await site.operate("PUT", "/prices/prism", {"input_usd_per_million": 2, "usd_per_call": 0.01})
     await ada.go("/prices")
     await ada.press("Change", within=row)

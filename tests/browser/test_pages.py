@@ -58,7 +58,8 @@ SHOWN: Mapping[str, str] = {
     "channel": "/channels/relay",
     "accounts": "/accounts",
     "account-of": "/accounts/north",
-    "prices": "/prices?find=gpt-4o",
+    "members": "/members",
+    "prices": "/prices?search=gpt-4o",
     "audit": "/audit",
     "settings": "/settings",
     "health": "/health",
@@ -86,7 +87,18 @@ ALONE: Mapping[str, str] = {
     "my-key-asked-for": "/my-key",
     "nothing-there": "/nothing-of-that-name",
 }
-OPERATORS = ("/channels", "/accounts", "/prices", "/audit", "/settings", "/health", "/nodes", "/routes", "/limits")
+OPERATORS = (
+    "/channels",
+    "/accounts",
+    "/members",
+    "/prices",
+    "/audit",
+    "/settings",
+    "/health",
+    "/nodes",
+    "/routes",
+    "/limits",
+)
 ALL = os.environ.get("CI") == "true" or bool(os.environ.get("SCREENSHOTS"))
 HEADERS = {"If-None-Match"}
 """Names that pages may show, although they look like a value of Python's."""
@@ -282,7 +294,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
 
 
 MENU = ("Overview", "Playground", "Connect", "Keys", "Requests", "Sessions", "Live", "Videos", "Batches", "Models")
-VIEWERS = {"Follow", "Columns", "Apply", "Show", "Change passphrase", "Set up second factor"}
+VIEWERS = {"Find", "Follow", "Columns", "Apply", "Show", "Change passphrase", "Set up second factor"}
 """What a viewer can press: to find something, and what is its own."""
 
 

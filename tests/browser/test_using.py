@@ -447,7 +447,7 @@ async def test_models_are_found_with_what_they_cost(site: VisitedGateway, enter:
     await ben.go("/models")
     await ben.write("Find", "demo-ch")
     await ben.page.keyboard.press("Enter")
-    await ben.page.wait_for_url(re.compile("find=demo-ch"))
+    await ben.page.wait_for_url(re.compile("search=demo-ch"))
     await expect(ben.page.get_by_role("row", name="demo-chat")).to_contain_text("$100.00 in, $400.00 out")
     await expect(ben.page.get_by_role("row")).to_have_count(2)
     await ben.press("demo-chat", "link")

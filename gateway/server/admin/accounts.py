@@ -1,20 +1,24 @@
 """Admin API: accounts and API keys. A member sees those of its own account."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from math import inf
+from typing import Literal, get_args
 
 import attrs
 import structlog
 
 from gateway.answer_fields import OMITTED, Count, Moment
-from gateway.domain.account import Status
+from gateway.auth.accounts import KeyState
+from gateway.domain.account import Caller, Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.domain.loop_rule import LoopRule
-from gateway.errors import StoreUnavailable
+from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.frozen import frozen
 from gateway.server.admin.answer import DeletedInForce, InForceField
-from gateway.server.admin.handler import AdminRequest, Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, Fields, ListPage, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_key_id, read_change, read_fields
+from gateway.server.admin.listing import Listing, replace_objects
 from gateway.server.openapi import schema as s
 
 log = structlog.stdlib.get_logger(__name__)
@@ -47,6 +51,14 @@ class AccountView:
 
 
 @frozen(kw_only=True)
+class ListedAccountView(AccountView):
+    """An account with the numbers of its keys and members."""
+
+    keys: Count
+    members: Count
+
+
+@frozen(kw_only=True)
 class KeyFields:
     """A key with its balance. ``locked`` are the fields that an administrator has set."""
 
@@ -54,7 +66,7 @@ class KeyFields:
     name: str
     account: str
     key: str
-    status: Literal["active", "disabled", "expired"]
+    status: KeyState
     expires_at: Moment | None
     quota_usd: float | None
     quota_period: Literal["none", "daily", "monthly", "lifetime"]
@@ -113,10 +125,69 @@ class DeletedKey:
 CONFIRM_QUERY = Query("confirm", "The name of the account: required for the only account and for your own.", s.TEXT)
 
 
-@admin_operation()
-async def list_accounts(request: AdminRequest) -> list[AccountView]:
-    """List all accounts."""
-    return [AccountView(**account) for account in await request.services.auth.accounts.list_accounts(request.actor)]
+@frozen
+class _KeyRow:
+    """A key in a list. ``balance`` is None unless the list is sorted by a field of the balance."""
+
+    caller: Caller
+    status: KeyState
+    balance: Fields | None
+
+    def find_amount(self, field: str) -> float:
+        """Return an amount of the balance; infinity for what is left of an unlimited one."""
+        amount: float | None = None if self.balance is None else self.balance[field]
+        return inf if amount is None else amount
+
+
+_KEY_LISTING = Listing[_KeyRow](
+    find_id=lambda row: str(row.caller.key.id),
+    find_texts=lambda row: (row.caller.key.name, row.caller.account.name, row.caller.key.masked, row.caller.key.group),
+    sort_keys={
+        "name": lambda row: row.caller.key.name,
+        "account": lambda row: row.caller.account.name,
+        "status": lambda row: row.status,
+        "spent_usd": lambda row: row.find_amount("spent_usd"),
+        "left_usd": lambda row: row.find_amount("left_usd"),
+        "expires_at": lambda row: row.caller.key.expires_s,
+        "created_at": lambda row: row.caller.key.created_ms,
+    },
+    searched_fields="the key's name, the last four characters of its secret, its group, or its account's name",
+)
+_ACCOUNT_LISTING = Listing[ListedAccountView](
+    find_id=lambda account: str(account.id),
+    find_texts=lambda account: (account.name, *account.groups),
+    sort_keys={
+        "name": lambda account: account.name,
+        "status": lambda account: account.status,
+        "keys": lambda account: account.keys,
+        "members": lambda account: account.members,
+        "spent_usd": lambda account: account.spent_usd,
+        "left_usd": lambda account: inf if account.left_usd is None else account.left_usd,
+        "created_at": lambda account: account.created_at,
+    },
+    searched_fields="the account's name or groups",
+)
+_KEY_STATES: tuple[KeyState, ...] = get_args(KeyState)
+_KEY_QUERY = (
+    ACCOUNT_QUERY,
+    Query("status", "Only keys with this status.", s.one_of(*_KEY_STATES)),
+    *_KEY_LISTING.query,
+)
+_BALANCE_FIELDS = frozenset({"spent_usd", "left_usd"})
+
+
+@admin_operation(query=_ACCOUNT_LISTING.query)
+async def list_accounts(request: AdminRequest) -> ListPage[ListedAccountView]:
+    """List accounts."""
+    auth = request.services.auth
+    accounts = await auth.accounts.list_accounts(request.actor)
+    keys = Counter(caller.account.id for caller in await auth.accounts.list_callers(request.actor))
+    members = await auth.members.count_members()
+    views = [
+        ListedAccountView(**account, keys=keys[account["id"]], members=members.get(account["id"], 0))
+        for account in accounts
+    ]
+    return _ACCOUNT_LISTING.list_page(request, views)
 
 
 @admin_operation(takes=AccountSpec, status=201, change=True)
@@ -160,13 +231,18 @@ async def delete_account(request: AdminRequest) -> DeletedInForce:
     return DeletedInForce(name)
 
 
-@admin_operation(query=(ACCOUNT_QUERY,))
-async def list_keys(request: AdminRequest) -> list[KeyView]:
+@admin_operation(query=_KEY_QUERY)
+async def list_keys(request: AdminRequest) -> ListPage[KeyView]:
     """List API keys, of all accounts or of one."""
-    return [
-        KeyView(**key)
-        for key in await request.services.auth.accounts.list_keys(request.actor, request.query.get("account"))
-    ]
+    accounts, status = request.services.auth.accounts, request.query.get("status")
+    if status is not None and status not in _KEY_STATES:
+        raise InvalidRequest(f"'status' must be one of {', '.join(_KEY_STATES)}", param="status")
+    callers = await accounts.list_callers(request.actor, request.query.get("account"))
+    is_sorted_by_balance = request.query.get("sort", "").removeprefix("-") in _BALANCE_FIELDS
+    balances = await accounts.describe_balances([one.key for one in callers]) if is_sorted_by_balance else {}
+    rows = (_KeyRow(one, accounts.find_key_state(one.key), balances.get(one.key.id)) for one in callers)
+    page = _KEY_LISTING.list_page(request, (row for row in rows if status in {None, row.status}))
+    return replace_objects(page, [KeyView(**key) for key in await accounts.show_keys([row.caller for row in page])])
 
 
 @admin_operation(takes=KeySpec, status=201, change=True)

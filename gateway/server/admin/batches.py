@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
-from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT_QUERY, parse_account, parse_limit, parse_live
+from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT_QUERY, parse_account, parse_limit, parse_live, parse_search
 from gateway.server.openapi import schema as s
 
 _STATUSES: tuple[BatchStatus, ...] = get_args(BatchStatus)
@@ -69,6 +69,7 @@ _BATCH_QUERY = (
     LIMIT_QUERY,
     Query("after", "Only batches after this one (an id)."),
     ACCOUNT_QUERY,
+    Query("search", "Only batches whose id or model contains this text, in any case."),
     Query("status", "Only batches in this status.", s.one_of(*_STATUSES)),
     Query("live", "`true`: only batches that have not ended.", s.one_of("true", "false")),
 )
@@ -126,7 +127,13 @@ async def _parse_filter(request: AdminRequest) -> BatchFilter:
     if status is None and "status" in query:
         raise InvalidRequest(f"'status' must be one of {', '.join(_STATUSES)}", param="status")
     live_only = parse_live(request)
-    return BatchFilter(account_id=await parse_account(request), after=after_id, status=status, live=live_only)
+    return BatchFilter(
+        account_id=await parse_account(request),
+        after=after_id,
+        status=status,
+        live=live_only,
+        search=parse_search(request),
+    )
 
 
 def _build_batch(kind: type[B], request: AdminRequest, batch: Batch, names: dict[int, str], **extra_fields: Any) -> B:

@@ -1,10 +1,10 @@
 """The framework of admin API handlers. They return data, which becomes JSON here; console pages use it directly."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import attrs
 import orjson
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # not needed for requests with the admin token
     from gateway.auth.sessions import CurrentUser
 
 Fields = dict[str, Any]
+T = TypeVar("T")
 
 
 @frozen
@@ -61,6 +62,26 @@ class AdminRequest:
     @property
     def match_info(self) -> Mapping[str, str]:
         return self.http.match_info
+
+
+class ListPage(list[T]):
+    """One page of a list.
+
+    Attributes:
+        total: the number of objects on all pages.
+        start: the number of objects on the pages before this one.
+        next_after: the ``after`` of the next page; None after the last one.
+        previous_after: the ``after`` of the page before; empty if that is the first page, None if there is none.
+    """
+
+    def __init__(
+        self, objects: Iterable[T], *, total: int, start: int, next_after: str | None, previous_after: str | None
+    ) -> None:
+        super().__init__(objects)
+        self.total = total
+        self.start = start
+        self.next_after = next_after
+        self.previous_after = previous_after
 
 
 Function = Callable[[AdminRequest], Awaitable[Any]]
@@ -106,6 +127,8 @@ class AdminHandler:
         if self._answer is not None:
             return self._answer
         return_type = signature(self.function).return_annotation
+        if get_origin(return_type) is ListPage:
+            return s.page(build_answer(get_args(return_type)[0]))
         return s.ANYTHING if return_type is web.StreamResponse else build_answer(return_type)
 
     @property
@@ -123,8 +146,9 @@ def _declare(facts: dict[str, Any], function: Function) -> AdminHandler:
 
 
 def build_list(items: list[Any]) -> Fields:
-    """Return a list in the form of the OpenAI API."""
-    return {"object": "list", "data": items}
+    """Return a list in the form of the OpenAI API; a page also has the number of objects, and the next page."""
+    fields = {"object": "list", "data": items}
+    return {**fields, "total": items.total, "next": items.next_after} if isinstance(items, ListPage) else fields
 
 
 async def _find_in_force(services: Services) -> InForceView | None:

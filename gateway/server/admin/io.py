@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.errors import NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.server.admin.handler import AdminRequest, Query
 from gateway.server.openapi import schema as s
 from gateway.server.query import is_number, parse_flag, parse_number
@@ -12,6 +12,8 @@ from gateway.server.sessions import check_still_signed_in
 DEFAULT_LISTED, MAX_LISTED = 50, 1000
 LIMIT_QUERY = Query("limit", f"Page size, {DEFAULT_LISTED} by default and at most {MAX_LISTED}.", s.COUNT)
 ACCOUNT_QUERY = Query("account", "Only this account (a name).")
+MAX_SEARCH_CHARS = 200
+"""Maximum length of a search: every word is looked for in every object."""
 
 
 async def read_change(request: AdminRequest) -> dict[str, Any]:
@@ -36,6 +38,14 @@ async def read_fields(request: AdminRequest) -> dict[str, Any]:
 def parse_limit(request: AdminRequest) -> int:
     """Return the requested page size; the default is 50. Raises ``InvalidRequest``."""
     return min(parse_number(request.query, "limit") or DEFAULT_LISTED, MAX_LISTED)
+
+
+def parse_search(request: AdminRequest) -> str:
+    """Return the text that objects of a list must contain; empty without one. Raises ``InvalidRequest``."""
+    search = request.query.get("search", "").strip()
+    if len(search) > MAX_SEARCH_CHARS or "\0" in search:
+        raise InvalidRequest(f"'search' must be a text of at most {MAX_SEARCH_CHARS} characters", param="search")
+    return search
 
 
 async def parse_account(request: AdminRequest) -> int | None:

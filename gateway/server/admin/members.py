@@ -4,17 +4,19 @@ from collections.abc import Sequence
 
 from gateway.answer_fields import Moment
 from gateway.domain.account import Status
-from gateway.domain.member import LinkKind, Role
+from gateway.domain.member import ROLES, LinkKind, Role
 from gateway.domain.member_spec import InviteSpec, MemberSpec
-from gateway.errors import NotFound
+from gateway.errors import InvalidRequest, NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.answer import build_view
-from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
-from gateway.server.admin.io import read_change
+from gateway.server.admin.handler import AdminRequest, Fields, ListPage, Query, admin_operation
+from gateway.server.admin.io import ACCOUNT_QUERY, read_change
+from gateway.server.admin.listing import Listing
 from gateway.server.admin.passkeys import PasskeyView
 from gateway.server.admin.sessions import MemberView
 from gateway.server.client_ip import find_public_url
+from gateway.server.openapi import schema as s
 from gateway.server.query import is_number
 
 JOIN_PATH = "/console/join"
@@ -75,13 +77,31 @@ class DeletedLink:
     deleted: bool
 
 
-@admin_operation(query=(Query("account", "A name."),))
-async def list_members(request: AdminRequest) -> list[ListedMemberView]:
+_LISTING = Listing[ListedMemberView](
+    find_id=lambda member: str(member.id),
+    find_texts=lambda member: (member.name, member.account),
+    sort_keys={
+        "name": lambda member: member.name,
+        "account": lambda member: member.account,
+        "role": lambda member: member.role,
+        "status": lambda member: member.status,
+        "created_at": lambda member: member.created_at,
+        "signed_in_at": lambda member: member.signed_in_at,
+    },
+    searched_fields="the member's name or account",
+)
+_ROLE_QUERY = Query("role", "Only members with this role.", s.one_of(*ROLES))
+
+
+@admin_operation(query=(ACCOUNT_QUERY, _ROLE_QUERY, *_LISTING.query))
+async def list_members(request: AdminRequest) -> ListPage[ListedMemberView]:
     """List members, of all accounts or of one."""
-    return [
-        ListedMemberView(**member)
-        for member in await request.services.auth.members.list_members(request.query.get("account"))
-    ]
+    role = request.query.get("role")
+    if role is not None and role not in ROLES:
+        raise InvalidRequest(f"'role' must be one of {', '.join(ROLES)}", param="role")
+    members = await request.services.auth.members.list_members(request.query.get("account"))
+    views = (ListedMemberView(**member) for member in members)
+    return _LISTING.list_page(request, (member for member in views if role in {None, member.role}))
 
 
 @admin_operation()

@@ -1,14 +1,27 @@
 """Admin API: models and their prices."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from gateway.domain.model_description import Feature, Modality, ModelKind, find_common, list_known_properties
+from gateway.domain.model_description import (
+    FEATURES,
+    KINDS,
+    MODALITIES,
+    Feature,
+    Modality,
+    ModelKind,
+    find_common,
+    list_known_properties,
+)
 from gateway.domain.route import ROUTE_OWNER
+from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.routing.model_describer import ModelDescriber
 from gateway.routing.model_offers import Offer, RouteOffer, list_offers, list_route_offers
-from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.handler import AdminRequest, ListPage, Query, admin_operation
+from gateway.server.admin.listing import Listing
 from gateway.server.admin.settings import PriceAnswer, build_price_fields
+from gateway.server.openapi import schema as s
+from gateway.server.query import parse_number
 
 
 @frozen(kw_only=True)
@@ -30,8 +43,33 @@ class ModelView:
     route: bool = False
 
 
-@admin_operation()
-async def list_models(request: AdminRequest) -> list[ModelView]:
+_LISTING = Listing[ModelView](
+    find_id=lambda model: model.id,
+    find_texts=lambda model: (model.id,),
+    sort_keys={
+        "id": lambda model: model.id,
+        "kind": lambda model: model.kind,
+        "context_window": lambda model: model.context_window,
+    },
+    searched_fields="the model's name",
+)
+_FILTERS: Mapping[str, Callable[[ModelView, str], bool]] = {
+    "price": lambda model, wanted: (model.price is None) == (wanted == "none"),
+    "kind": lambda model, kind: model.kind == kind,
+    "modality": lambda model, modality: modality in {*(model.input_modalities or ()), *(model.output_modalities or ())},
+    "feature": lambda model, feature: feature in (model.features or ()),
+}
+_FILTER_QUERY = (
+    Query("price", "`none`: only models without a price; `set`: only models with one.", s.one_of("none", "set")),
+    Query("kind", "Only models that are known to be of this kind.", s.one_of(*KINDS)),
+    Query("modality", "Only models that are known to read or make this.", s.one_of(*MODALITIES)),
+    Query("feature", "Only models that are known to have this feature.", s.one_of(*FEATURES)),
+    Query("context", "Only models with at least this context window, in tokens.", s.COUNT),
+)
+
+
+@admin_operation(query=(*_FILTER_QUERY, *_LISTING.query))
+async def list_models(request: AdminRequest) -> ListPage[ModelView]:
     """List models and routes; for a member those that a key of its account can call.
 
     `channels` are the channels that serve the model, best first; only administrators see them. `price` is the price at
@@ -51,7 +89,23 @@ async def list_models(request: AdminRequest) -> list[ModelView]:
     for route_offer in list_route_offers(router.routes.values(), offers):
         name = route_offer.route.name
         views[name] = _build_route_view(route_offer, describer, shows_channels=is_operator)
-    return [views[name] for name in sorted(views)]
+    return _LISTING.list_page(request, _filter(request, [views[name] for name in sorted(views)]))
+
+
+def _filter(request: AdminRequest, models: Sequence[ModelView]) -> list[ModelView]:
+    """Return the models that pass the filters in the query. Raises ``InvalidRequest``."""
+    query, min_context = request.query, parse_number(request.query, "context") or 0
+    for parameter in _FILTER_QUERY:
+        choices = parameter.schema.get("enum", ())
+        if choices and parameter.name in query and query[parameter.name] not in choices:
+            raise InvalidRequest(f"'{parameter.name}' must be one of {', '.join(choices)}", param=parameter.name)
+    wanted = {name: query[name] for name in _FILTERS if name in query}
+    return [
+        model
+        for model in models
+        if (model.context_window or 0) >= min_context
+        and all(_FILTERS[name](model, value) for name, value in wanted.items())
+    ]
 
 
 def _build_model_view(offer: Offer, describer: ModelDescriber, *, shows_channels: bool) -> ModelView:

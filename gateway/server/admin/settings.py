@@ -15,8 +15,9 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.server.admin.answer import DeletedInForce, InForceField, build_view
-from gateway.server.admin.handler import AdminRequest, Fields, Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, Fields, ListPage, Query, admin_operation
 from gateway.server.admin.io import read_change
+from gateway.server.admin.listing import Listing, replace_objects
 from gateway.server.openapi import schema as s
 
 _PRICE_SOURCES: tuple[PriceSource, ...] = get_args(PriceSource)
@@ -179,23 +180,38 @@ async def delete_group(request: AdminRequest) -> DeletedInForce:
     return DeletedInForce(name)
 
 
+_PRICE_LISTING = Listing[PriceView](
+    find_id=lambda view: f"{view.source}:{view.price.provider or ''}:{view.price.model}",
+    find_texts=lambda view: (view.price.model, view.price.provider),
+    sort_keys={
+        "model": lambda view: view.price.model,
+        "provider": lambda view: view.price.provider or "",
+        "source": lambda view: _PRICE_SOURCES.index(view.source),
+    },
+    searched_fields="the names of its model and provider",
+)
+
+
 @admin_operation(
     query=(
         Query("model", "Only prices that may apply to this model."),
         Query("source", "Only prices from this source.", s.one_of(*_PRICE_SOURCES)),
+        *_PRICE_LISTING.query,
     )
 )
-async def list_prices(request: AdminRequest) -> list[ListedPrice]:
+async def list_prices(request: AdminRequest) -> ListPage[ListedPrice]:
     """List all prices in dollars: the file's, then the console's, then the built-in list."""
     model, source = request.query.get("model"), request.query.get("source")
     if source is not None and source not in _PRICE_SOURCES:
         raise InvalidRequest(f"'source' must be one of {', '.join(_PRICE_SOURCES)}", param="source")
     prices = request.services.admin.settings.list_prices()
-    return [
-        _build_listed_price(view)
+    matching_views = [
+        view
         for view in prices
         if source in {None, view.source} and (model is None or _matches_model(view.price.model, model))
     ]
+    page = _PRICE_LISTING.list_page(request, matching_views)
+    return replace_objects(page, [_build_listed_price(view) for view in page])
 
 
 @admin_operation(takes=PriceSpec, partly=True)
@@ -217,7 +233,8 @@ async def delete_price(request: AdminRequest) -> DeletedPrice:
 async def _list_groups(request: AdminRequest, views: Iterable[GroupView]) -> list[GroupAnswer]:
     """Return the groups with a multiplier and the groups in use, sorted by name."""
     services = request.services
-    keys = Counter(key["group"] for key in await services.auth.accounts.list_keys(request.actor) if key["group"])
+    callers = await services.auth.accounts.list_callers(request.actor)
+    keys = Counter(caller.key.group for caller in callers if caller.key.group)
     channels = Counter(group for channel in services.routing.catalog.channels for group in set(channel.groups))
     accounts = await services.auth.accounts.list_accounts(request.actor)
     used_names = {*keys, *channels, *(group for account in accounts for group in account["groups"])}

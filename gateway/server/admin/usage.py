@@ -343,7 +343,8 @@ async def _list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
     if axis == "account":
         return {str(account_id): name for account_id, name in (await accounts.name_accounts()).items()}
     if axis == "key":
-        return {str(key["id"]): f"{key['account']}/{key['name']}" for key in await accounts.list_keys(actor)}
+        callers = await accounts.list_callers(actor)
+        return {str(caller.key.id): f"{caller.account.name}/{caller.key.name}" for caller in callers}
     return {}
 
 

@@ -24,6 +24,7 @@ from gateway.server.admin.io import (
     parse_key_id,
     parse_limit,
     parse_live,
+    parse_search,
 )
 from gateway.server.openapi import schema as s
 
@@ -108,6 +109,7 @@ _VIDEO_QUERY = (
     Query("order", "`desc`, the newest first, or `asc`.", s.one_of("asc", "desc")),
     Query("after", "Only jobs after this one (an id)."),
     ACCOUNT_QUERY,
+    Query("search", "Only jobs whose id or model contains this text, in any case."),
     Query("status", "Only jobs in this state.", s.one_of(*_STATES)),
     Query("live", "`true`: only jobs that have not ended.", s.one_of("true", "false")),
     Query("ids", f"The ids of up to {_MAX_IDS} jobs, separated by commas."),
@@ -207,6 +209,7 @@ async def _parse_filter(request: AdminRequest) -> VideoFilter:
         newest_first=order == "desc",
         live=parse_live(request),
         state=state,
+        search=parse_search(request),
     )
 
 

@@ -1,37 +1,28 @@
 """The pages of accounts and members, and of the audit log."""
 
 import asyncio
-from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from aiohttp import web
 
-from gateway.server.admin.accounts import KeyView
-from gateway.server.admin.members import ListedMemberView
 from gateway.server.console.labels import SUBJECTS
 from gateway.server.console.limits import list_limits_of
+from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 
 _PAGE_SIZE = 50
 _MAX_CREDITS = 20
+_MAX_LINKS = 50
+_MAX_ROWS = 20
+"""Maximum number of keys, and of members, on an account's page."""
 _MAX_FORECASTS = 10
 _FILTERS = ("account", "actor", "action")
 
 
 async def load_accounts(request: web.Request) -> Data:
-    """Load all accounts with the numbers of their keys and members."""
-    accounts, keys, members = await asyncio.gather(
-        ask_admin_api(request, "/accounts"), ask_admin_api(request, "/keys"), ask_admin_api(request, "/members")
-    )
-    return {"accounts": accounts, "keys": _count(keys), "members": _count(members)}
-
-
-def _count(views: Sequence[KeyView | ListedMemberView]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for view in views:
-        counts[view.account] = counts.get(view.account, 0) + 1
-    return counts
+    """Load a page of accounts."""
+    return {"list": await load_list(request, "/accounts")}
 
 
 async def load_account(request: web.Request) -> Data:
@@ -40,21 +31,41 @@ async def load_account(request: web.Request) -> Data:
     account, credits_, keys, members, links, forecasts, limits = await asyncio.gather(
         ask_admin_api(request, "/accounts/{name}"),
         ask_admin_api(request, "/accounts/{name}/credits", limit=_MAX_CREDITS),
-        ask_admin_api(request, "/keys", account=name),
-        ask_admin_api(request, "/members", account=name),
+        ask_admin_api(request, "/keys", account=name, limit=_MAX_ROWS),
+        ask_admin_api(request, "/members", account=name, limit=_MAX_ROWS),
         ask_admin_api(request, "/links"),
         ask_admin_api(request, "/usage/forecast", account=name, limit=_MAX_FORECASTS),
         ask_admin_api(request, "/limits"),
     )
+    if keys.total > len(keys) and any(limit.keys for limit in limits):
+        key_names = [key.name for key in await ask_admin_api(request, "/keys", account=name)]
+    else:
+        key_names = [key.name for key in keys]
     return {
         "shown": account,
         "forecasts": forecasts.data,
-        "limits": list_limits_of(limits, [key.name for key in keys]),
+        "limits": list_limits_of(limits, key_names),
         "owner": name,
         "credits": credits_,
         "keys": keys,
         "members": members,
         "links": [link for link in links if link.account == name],
+    }
+
+
+async def load_members(request: web.Request) -> Data:
+    """Load a page of members, and the newest open links."""
+    members, accounts, links = await asyncio.gather(
+        load_list(request, "/members", ("account", "role")),
+        ask_admin_api(request, "/accounts"),
+        ask_admin_api(request, "/links"),
+    )
+    return {
+        "list": members,
+        "members": members.rows,
+        "accounts": accounts,
+        "links": links[:_MAX_LINKS],
+        "more_links": max(len(links) - _MAX_LINKS, 0),
     }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from aiohttp import web
 
 from gateway.server.console.limits import list_limits_of
+from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import ACTOR, USER
 
@@ -14,29 +15,22 @@ _MAX_CREDITS = 10
 
 
 async def load_keys(request: web.Request) -> Data:
-    """Load the keys of the account. Administrators see all accounts, or the selected one."""
+    """Load a page of the account's keys. Administrators see the keys of all accounts, or of the selected one."""
     sees_all_accounts = request[ACTOR].scope is None
-    account = request.query.get("account") if sees_all_accounts else None
-    keys, models, accounts = await asyncio.gather(
-        ask_admin_api(request, "/keys", account=account),
-        ask_admin_api(request, "/models"),
+    filters = ("account", "status") if sees_all_accounts else ("status",)
+    keys, accounts, groups = await asyncio.gather(
+        load_list(request, "/keys", filters),
         ask_admin_api(request, "/accounts") if sees_all_accounts else _return_nothing(),
+        ask_admin_api(request, "/groups") if sees_all_accounts else _return_nothing(),
     )
-    return {
-        "keys": keys,
-        "models": models,
-        "accounts": accounts,
-        "chosen_account": account,
-        "own_account": request[USER].account.name,
-    }
+    return {"list": keys, "accounts": accounts, "groups": groups, "own_account": request[USER].account.name}
 
 
 async def load_key(request: web.Request) -> Data:
     """Load a key with its latest requests and credits."""
     key = await ask_admin_api(request, "/keys/{id}")
     sees_all_accounts = request[ACTOR].scope is None
-    models, latest, credits_, forecasts, accounts, limits = await asyncio.gather(
-        ask_admin_api(request, "/models"),
+    latest, credits_, forecasts, accounts, limits = await asyncio.gather(
         ask_admin_api(request, "/requests", key=key.id, limit=_MAX_REQUESTS),
         ask_admin_api(request, "/keys/{id}/credits", limit=_MAX_CREDITS),
         ask_admin_api(request, "/usage/forecast", key=key.id),
@@ -47,7 +41,6 @@ async def load_key(request: web.Request) -> Data:
         "key": key,
         "limits": list_limits_of(limits, [key.name]),
         "owner": key.account,
-        "models": models,
         "latest": latest.data,
         "credits": credits_,
         "forecasts": forecasts.data,

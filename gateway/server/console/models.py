@@ -14,11 +14,10 @@ from gateway.errors import NotFound
 from gateway.server.admin.models import ModelView
 from gateway.server.console.connect import find_address
 from gateway.server.console.dry_run import ask_dry_run
+from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import ACTOR
 
-_MAX_SHOWN = 300
-_MAX_DIGITS = 9
 _OPERATIONS: Mapping[ModelKind, Operation] = {
     "completion": "completions",
     "embedding": "embeddings",
@@ -48,38 +47,9 @@ SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
 
 
 async def load_models(request: web.Request) -> Data:
-    """Load the models and routes that the filters leave.
-
-    A property that is not known passes no filter.
-    """
-    models: Sequence[ModelView] = await ask_admin_api(request, "/models")
-    query = request.query
-    search_text, price, kind = query.get("find", "").strip().lower(), query.get("price"), query.get("kind")
-    modality, feature, least = query.get("modality"), query.get("feature"), _parse_count(query.get("context", ""))
-    matches = [
-        model
-        for model in models
-        if search_text in model.id.lower()
-        and (price not in {"none", "set"} or (model.price is None) == (price == "none"))
-        and (not kind or model.kind == kind)
-        and (not modality or modality in (*(model.input_modalities or ()), *(model.output_modalities or ())))
-        and (not feature or feature in (model.features or ()))
-        and (model.context_window or 0) >= least
-    ]
-    return {
-        "models": matches[:_MAX_SHOWN],
-        "found": len(matches),
-        "total": len(models),
-        "kinds": KINDS,
-        "modalities": MODALITIES,
-        "features": FEATURES,
-        "filtered": any(query.get(name) for name in ("find", "price", "kind", "modality", "feature", "context")),
-    }
-
-
-def _parse_count(text: str) -> int:
-    """Return a whole number; 0 if ``text`` is none."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS else 0
+    """Load a page of the models and routes that the filters leave."""
+    models = await load_list(request, "/models", ("price", "kind", "modality", "feature", "context"))
+    return {"list": models, "kinds": KINDS, "modalities": MODALITIES, "features": FEATURES}
 
 
 async def load_model(request: web.Request) -> Data:

@@ -70,6 +70,7 @@ _PAGES = (
     Page(
         "/accounts/{name}", "account_of.html", mark("Account"), "server.console.accounts:load_account", "administrator"
     ),
+    Page("/members", "members.html", mark("Members"), "server.console.accounts:load_members", "administrator"),
     Page("/audit", "audit.html", mark("Audit log"), "server.console.accounts:load_trail", "administrator"),
     Page("/channels", "channels.html", mark("Channels"), "server.console.channels:load_channels", "administrator"),
     Page("/channels/{name}", "channel.html", mark("Channel"), "server.console.channels:load_channel", "administrator"),

@@ -7,33 +7,42 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from gateway.errors import NotFound
+from gateway.server.console.lists import ListView
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
 from gateway.server.context import ACTOR
 
 _PAGE_SIZE = 50
 _SHOWN_REQUESTS = 50
-_FILTERS = ("account", "key", "end_user")
+_MAX_KEYS = 200
+"""Maximum number of keys to choose from. The page of any key leads to its sessions."""
+_FILTERS = ("key", "end_user")
 
 
 async def load_sessions(request: web.Request) -> Data:
     """Load a page of sessions, those used last first, and the values to filter by."""
-    sees_all_accounts = request[ACTOR].scope is None
-    filters = {
-        name: request.query[name]
-        for name in _FILTERS
-        if request.query.get(name) and (sees_all_accounts or name != "account")
-    }
+    sees_all_accounts, query = request[ACTOR].scope is None, request.query
+    names = ("account", *_FILTERS) if sees_all_accounts else _FILTERS
+    filters = {name: query[name] for name in names if query.get(name)}
+    search, before = query.get("search", ""), query.get("before")
     page, keys = await asyncio.gather(
-        ask_admin_api(request, "/request-sessions", limit=_PAGE_SIZE, before=request.query.get("before"), **filters),
-        ask_admin_api(request, "/keys"),
+        ask_admin_api(request, "/request-sessions", limit=_PAGE_SIZE, before=before, session=search.strip(), **filters),
+        ask_admin_api(request, "/keys", sort="name", limit=_MAX_KEYS),
     )
-    older_query = None if page.next is None else urlencode({**filters, "before": page.next})
+    key_names = {str(key.id): f"{key.account}/{key.name}" if sees_all_accounts else key.name for key in keys}
+    if "key" in filters:
+        key_names.setdefault(filters["key"], filters["key"])
     return {
-        "sessions": page.data,
-        "wanted": filters,
-        "key_names": {key.id: f"{key.account}/{key.name}" if sees_all_accounts else key.name for key in keys},
-        "older": None if older_query is None else f"{ROOT}/sessions?{older_query}",
+        "list": ListView(
+            path=f"{ROOT}/sessions",
+            rows=page.data,
+            search=search,
+            filters=filters,
+            cursor="before",
+            next=page.next,
+            previous="" if before else None,
+        ),
+        "key_names": key_names,
         "everyone": sees_all_accounts,
     }
 

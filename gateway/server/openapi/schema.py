@@ -72,3 +72,8 @@ def explain(schema: Schema, description: str) -> Schema:
 def listing(items: Schema) -> Schema:
     """A list in the form of the OpenAI API."""
     return record(object=one_of("list"), data=array(items))
+
+
+def page(items: Schema) -> Schema:
+    """A page of a list in the form of the OpenAI API. ``total`` counts the objects on all pages."""
+    return record(object=one_of("list"), data=array(items), total=COUNT, next=maybe(TEXT))

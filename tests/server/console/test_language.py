@@ -98,8 +98,14 @@ async def list_addresses(person: Person) -> list[str]:
         ids[name] = str((await person.call("GET", f"/{name}"))[1]["data"][0]["id"])
     paths = [page.path for page in list_pages()]
     found = [re.sub(r"\{.*\}", quote(ids.get(path.split("/")[1] if path else "", ""), safe=""), path) for path in paths]
-    more = ("/playground?mode=images", "/playground?mode=video", "/requests?text=none", "/models?find=none", "/nothing")
-    return [*found, *more, "/prices?find=gpt-4o", "/account?changed=passphrase", "/?span=24h"]
+    more = (
+        "/playground?mode=images",
+        "/playground?mode=video",
+        "/requests?text=none",
+        "/models?search=none",
+        "/nothing",
+    )
+    return [*found, *more, "/prices?search=gpt-4o", "/account?changed=passphrase", "/?span=24h"]
 
 
 async def test_every_page_is_in_chinese_for_a_browser_that_wants_that(ada: Person) -> None:

@@ -29,8 +29,7 @@ ROW = re.compile(r'<th scope="row"[^>]*><span><a class="inert-text" href="[^"]*"
         ("?modality=image", {"seer"}),
         ("?feature=reasoning", {"seer"}),
         ("?context=513", {"seer"}),
-        ("?context=many", {"seer", "reader", "unknown"}),
-        ("?find=e&kind=chat&feature=tools&context=512&price=none", {"seer"}),
+        ("?search=e&kind=chat&feature=tools&context=512&price=none", {"seer"}),
         ("?kind=video", set()),
     ],
 )
@@ -45,7 +44,7 @@ async def test_models_are_filtered_by_what_they_can(gateway_with: StartGateway, 
 
 async def test_a_row_says_what_a_model_can_and_leads_to_the_playground(gateway_with: StartGateway) -> None:
     ada = await make_administrator(await gateway_with(CONFIG))
-    _, page = await ada.open("/models?find=seer")
+    _, page = await ada.open("/models?search=seer")
     await ada.session.close()
     assert all(text in page for text in ("text, image", "tools, reasoning"))
     assert 'href="/console/playground?model=seer"' in page

@@ -1,7 +1,8 @@
 // What every page has: forms that call the API, dialogs, copying, the reader's own time, the menu, and the theme.
+import { call } from "./api.js";
 import "./forms.js";
 import { formatMoment, formatShort, language, t } from "./language.js";
-import { toast } from "./toast.js";
+import { showLater, toast } from "./toast.js";
 
 const THEMES = { system: t("system"), light: t("light"), dark: t("dark") };
 
@@ -94,3 +95,4 @@ function showTheme() {
   }
 }
 showTheme();
+showLater(call);

@@ -57,7 +57,7 @@ function readObject(form, name) {
 }
 
 // `change`: what was not touched is not told, for somebody else may have changed it since the page was written.
-function readForm(form, change) {
+export function readForm(form, change) {
   const body = {};
   for (const field of form.elements) {
     if (!field.name || field.disabled || field.closest("[hidden]") || (field.type === "radio" && !field.checked)) continue;
@@ -163,11 +163,12 @@ document.addEventListener("input", (event) => {
 
 // A question that is asked in the page, so that it looks and is worked like the rest of it.
 // "label" is what the button says that was pressed; "typed" is a name that has to be typed first, if there is one.
-function confirmed(text, danger, label, typed) {
+export function confirmed(text, danger, label, typed) {
   return new Promise((resolve) => {
     const dialog = document.createElement("dialog");
     dialog.className = "question";
     const words = document.createElement("p");
+    words.className = "inert-text";
     words.textContent = text;
     const form = document.createElement("form");
     form.method = "dialog";
