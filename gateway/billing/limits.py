@@ -22,6 +22,7 @@ from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_val
 from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation, SubjectBalance
 from gateway.domain.limit_window import NEVER_S, find_kept_since
 from gateway.domain.rate_limit import Limits, RateLimitSubject
+from gateway.domain.request_budget import OwnBalance
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import QuoteNotValid, StoreUnavailable
 from gateway.frozen import quick_frozen
@@ -131,7 +132,7 @@ class SpendingLimits:
         Return None if the spending of a subject has to be read first: ``load`` does that. Raises ``QuotaExceeded``.
         """
         caller, budgets, session = ctx.caller, self.budgets, ctx.attribution.session
-        if budgets is not None and session and not budgets.is_known(caller.account.id, session):
+        if budgets is not None and session and not budgets.is_known(caller.account.id, session):  # ``knows_session``
             return None
         key, facts = caller.key, (ctx.inference.model, ctx.attribution)
         balances = self._find_balances(key.id, key.name, caller.account.id, facts, now_s)
@@ -176,10 +177,10 @@ class SpendingLimits:
     async def find_left(self, ctx: RequestContext, day: UtcDay) -> int | None:
         """Return what the request may still reserve under its limits, in nano-USD; None if none of them concerns it.
 
-        Raises ``StoreUnavailable``.
+        A node knows only its own part: see ``QuotaService.find_coverable``. Raises ``StoreUnavailable``.
         """
         await self.load(ctx)
-        amounts_left = [balance.find_left(day) for balance in self.list_balances(ctx, self._clock())]
+        amounts_left = [balance.find_room(day) for balance in self.list_balances(ctx, self._clock())]
         return min([nanos for nanos in amounts_left if nanos is not None], default=None)
 
     def check_held(self, ctx: RequestContext, reservation: Reservation) -> None:
@@ -194,9 +195,7 @@ class SpendingLimits:
     ) -> LimitReservation:
         """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
         balances = self.list_balances(request, now_s, must_count=True)
-        own = None
-        if self.budgets is not None and isinstance(request, RequestContext):
-            own = self.budgets.find_own(request)
+        own = self.find_own(request) if isinstance(request, RequestContext) else None
         all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
         reservation = LimitReservation(all_balances, nanos)
         reservation.use(balances)
@@ -211,6 +210,15 @@ class SpendingLimits:
                 for balance in self.list_balances(row, now_s, must_count=True)
             ]
         )
+
+    def knows_session(self, ctx: RequestContext) -> bool:
+        """Return whether the request names no session, or one that is in memory, if any session has a budget."""
+        session = ctx.attribution.session
+        return self.budgets is None or not session or self.budgets.is_known(ctx.caller.account.id, session)
+
+    def find_own(self, ctx: RequestContext) -> OwnBalance | None:
+        """Return the balance of a request with a budget of its own; None without one."""
+        return None if self.budgets is None else self.budgets.find_own(ctx)
 
     async def check_session(self, ctx: RequestContext) -> None:
         """Raise ``SessionEnded`` if the request's session was ended. Raises ``StoreUnavailable``."""

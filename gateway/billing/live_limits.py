@@ -1,7 +1,7 @@
 """Puts limits into force while the gateway runs. Nothing else of them is imported before the first one."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import select
 
@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from gateway.domain.limit_balance import LimitBook
 
 
-class LiveLimits:
-    """The limits in force: those of the file, and stored ones.
+class BookMaker(Protocol):
+    """Makes the balances of a limit, and those of sessions, on a node of a cluster. Times are Unix seconds."""
 
-    ``make_book`` makes the balances of a limit on a node of a cluster; None for a single process.
+    def make_limit_book(self, limit: "Limit", now_s: float) -> "LimitBook": ...
+
+    def make_session_book(self, limit: "Limit", now_s: float) -> "LimitBook": ...
+
+
+class LiveLimits:
+    """The limits in force: those of the file, and stored ones. ``books``: None for a single process.
 
     Attributes:
         spending: the balances of the subjects; None before the first limit.
@@ -31,13 +37,9 @@ class LiveLimits:
     """
 
     def __init__(
-        self,
-        database: Database,
-        queue: WriteQueue,
-        clock: Callable[[], float],
-        make_book: "Callable[[Limit, float], LimitBook] | None" = None,
+        self, database: Database, queue: WriteQueue, clock: Callable[[], float], books: BookMaker | None = None
     ) -> None:
-        self._make_book = make_book
+        self._books = books
         self._database = database
         self._queue = queue
         self._clock = clock
@@ -74,8 +76,10 @@ class LiveLimits:
         if self.budgets is None:
             spending = self._open_spending()
             states = load("storage.session_states:SessionStateRepository")(self._database)
+            limit = load("domain.request_budget:SESSION_BUDGET")
+            book = None if self._books is None else self._books.make_session_book(limit, self._clock())
             self.budgets = spending.budgets = load("billing.request_budgets:RequestBudgets")(
-                states, self._clock, is_on_node=self._make_book is not None
+                states, self._clock, book=book
             )
             self._apply()
         return self.budgets
@@ -83,7 +87,7 @@ class LiveLimits:
     def _open_spending(self) -> "SpendingLimits":
         if self.spending is None:
             counters = load("storage.limit_counters:LimitCounters")(self._database)
-            books = () if self._make_book is None else (self._make_book,)
+            books = () if self._books is None else (self._books.make_limit_book,)
             self.spending = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock, *books)
         return self.spending
 

@@ -5,7 +5,7 @@ is asked before that, and no reservation outlives its request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import attrs
@@ -41,9 +41,8 @@ class QuotaService:
     ``write_queue`` has the records that wait for the database; while it is full, every request is refused. ``refresh``
     returns the current state of a caller whose request has waited for the database.
 
-    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable``, ``InvalidRequest`` for
-    a session whose budget a node cannot hold and, after a wait for the database, the errors of ``_check_again``;
-    nothing is reserved then.
+    ``admit`` raises ``QuotaExceeded``, ``SessionEnded``, ``RateLimited``, ``StoreUnavailable`` and, after a wait for
+    the database, the errors of ``_check_again``; nothing is reserved then.
     """
 
     def __init__(
@@ -196,6 +195,18 @@ class QuotaService:
             if not held:
                 self.release(ctx)
             ctx.reservation = None
+
+    async def find_coverable(self, ctx: RequestContext, amounts: Iterable[int]) -> int:
+        """Return the highest of ``amounts`` in nano-USD that could be reserved now, by reserving it; -1 without any.
+
+        A node of a cluster asks the database and the other nodes for credit, as for a request. Nothing stays reserved.
+        Raises ``SessionEnded``, ``StoreUnavailable``.
+        """
+        for nanos in sorted(amounts, reverse=True):
+            with suppress(QuotaExceeded):
+                self._balances.release(await self.hold(ctx, nanos))
+                return nanos
+        return -1
 
     async def admit_held(self, ctx: RequestContext, targets: Sequence[Target], reservation: Reservation) -> None:
         """Admit a request whose cost ``hold`` has reserved. A refused request leaves ``reservation`` to the caller.

@@ -2,28 +2,36 @@
 
 What a session has spent is counted like that of a limit's subject, in the commit of each row. Its budget is stored
 before a request is admitted under it. The sessions used last are in memory; another one is looked up with its next
-request.
+request. On a node of a cluster, ``cluster/sessions.py`` reads again those that other nodes have changed, and the
+database has the budget that credit is granted under.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from gateway.domain.account import ApiKey
 from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.limit_balance import LimitBalance, LimitBook
+from gateway.domain.limit_balance import LimitBook
 from gateway.domain.price import usd
-from gateway.domain.request_budget import SESSION_BUDGET, OwnBalance, SessionBalance, SessionState
-from gateway.errors import BudgetExceeded, InvalidRequest, SessionEnded
+from gateway.domain.request_budget import (
+    DEFAULT_STATUS,
+    SESSION_BUDGET,
+    BudgetBalance,
+    OwnBalance,
+    SessionBook,
+    SessionState,
+)
+from gateway.errors import BudgetExceeded, SessionEnded, StoreUnavailable
 from gateway.request_context import RequestContext
 from gateway.storage.session_states import SessionStateRepository
 
 MAX_SESSIONS = 10_000
 """Sessions in memory; of those that no request uses, the one used the longest ago is dropped."""
-_FORBIDDEN = 403
 
 T = TypeVar("T")
 
@@ -31,7 +39,7 @@ T = TypeVar("T")
 class RequestBudgets:
     """The budgets that requests have brought along. ``clock``: Unix seconds.
 
-    ``is_on_node``: this is a node of a cluster, which refuses the requests of sessions with a budget.
+    ``book``: the balances of sessions on a node of a cluster; None for those of a single process.
     """
 
     def __init__(
@@ -40,13 +48,12 @@ class RequestBudgets:
         clock: Callable[[], float],
         max_sessions: int = MAX_SESSIONS,
         *,
-        is_on_node: bool = False,
+        book: LimitBook | None = None,
     ) -> None:
-        self.book = LimitBook(SESSION_BUDGET, clock())
+        self.book = SessionBook(SESSION_BUDGET, clock()) if book is None else book
         self.states = states
         self._clock = clock
         self._max_sessions = max_sessions
-        self._is_on_node = is_on_node
         self._ended: dict[str, bool] = {}
         """Whether each session in memory was ended, the least recently used first. Others have to be looked up."""
         self._own: WeakKeyDictionary[RequestContext, OwnBalance] = WeakKeyDictionary()
@@ -88,14 +95,23 @@ class RequestBudgets:
             await self._look_up(subject)
             self._check(subject)
             balance = self._find(subject)
-            former_nanos = None if balance is None else balance.limit_nanos
-            if limit_nanos == former_nanos:
+            if balance is not None and limit_nanos == balance.limit_nanos:
                 return
-            if former_nanos is None or limit_nanos > former_nanos:
-                _check_raise(balance, subject, limit_nanos, key)
+            may_replace = partial(_may_become, limit_nanos, key.max_session_nanos)
             state = SessionState(subject, limit_nanos, key.quota.status)
-            await self.states.put_budget(state, int(self._clock() * 1000))
+            state = await self.states.put_budget(state, int(self._clock() * 1000), may_replace)
             self._adopt(state)
+            self._check(subject)
+            if state.limit_nanos != limit_nanos:
+                spent_nanos = await self._find_spent(subject)
+                raise _make_raise_refusal(state, limit_nanos, spent_nanos, key)
+
+    async def _find_spent(self, subject: str) -> int:
+        """Return what a session has spent, in nano-USD; on a node, without what waits to be stored."""
+        balance = self._find(subject)
+        if balance is None:
+            return 0
+        return await self.states.find_spent(subject) if balance.leased else balance.spent_nanos
 
     async def end(self, account_id: int, session: str, audit: AuditRow) -> SessionState:
         """End a session: from now on its requests are refused. Return its state. Raises ``StoreUnavailable``."""
@@ -110,10 +126,7 @@ class RequestBudgets:
         return await self._run(work())
 
     async def check(self, account_id: int, session: str) -> None:
-        """Raise ``SessionEnded`` if the session was ended, ``InvalidRequest`` if a node cannot serve its requests.
-
-        Looks the session up if need be: ``StoreUnavailable``.
-        """
+        """Raise ``SessionEnded`` if the session was ended. Looks the session up if need be: ``StoreUnavailable``."""
         subject = _build_subject(account_id, session)
         if subject not in self._ended:
             async with self._lock(subject):
@@ -126,8 +139,12 @@ class RequestBudgets:
         Raises ``StoreUnavailable``.
         """
         async with self._lock(subject):
-            self._ended.pop(subject, None)
-            await self._look_up(subject)
+            try:
+                state = await self.states.find(subject)
+            except StoreUnavailable:
+                self._ended.pop(subject, None)  # its next request looks the session up
+                raise
+            self._adopt(state)
             return self._ended[subject]
 
     async def retire(self, before_ms: int) -> int:
@@ -159,18 +176,21 @@ class RequestBudgets:
         """Return whether the session is in memory."""
         return _build_subject(account_id, session) in self._ended
 
-    def list_balances(self, account_id: int, session: str, *, must_count: bool = False) -> tuple[LimitBalance, ...]:
+    def holds(self, subject: str) -> bool:
+        """Return whether anything of the session is in memory. ``subject``: as in ``SessionState``."""
+        return subject in self._ended or subject in self.book.balances
+
+    def list_balances(self, account_id: int, session: str, *, must_count: bool = False) -> tuple[BudgetBalance, ...]:
         """Return the balance of a request's session, if the session has a budget.
 
-        ``must_count``: the costs of a session that is not in memory are counted, because it may have one. A node has
-        such costs only of requests that an earlier process has begun.
+        ``must_count``: the costs of a session that is not in memory are counted, because it may have one.
         """
-        if not session or (self._is_on_node and not must_count):
+        if not session:
             return ()
         subject = _build_subject(account_id, session)
         balance = self._find(subject)
         if balance is None and must_count and subject not in self._ended:
-            balance = self.book.balances[subject] = SessionBalance(self.book, subject)
+            balance = self._make(subject)
         if balance is None:
             return ()
         if balance.start_s != self.book.start_s:
@@ -180,25 +200,20 @@ class RequestBudgets:
     def find_left(self, ctx: RequestContext) -> int | None:
         """Return what a request's session may still spend, in nano-USD; None if the session has no budget."""
         balance = self._find(_build_subject(ctx.caller.account.id, ctx.attribution.session))
-        if balance is None or balance.limit_nanos is None:
-            return None
-        return max(0, balance.limit_nanos - balance.spent_nanos - balance.held_nanos)
+        return None if balance is None else balance.budget_left_nanos
 
-    def _find(self, subject: str) -> SessionBalance | None:
-        balance = self.book.balances.get(subject)
-        return balance if isinstance(balance, SessionBalance) else None
+    def _find(self, subject: str) -> BudgetBalance | None:
+        return cast("BudgetBalance | None", self.book.balances.get(subject))
+
+    def _make(self, subject: str) -> BudgetBalance:
+        balance = self.book.balances[subject] = self.book.make_balance(subject)
+        return cast("BudgetBalance", balance)
 
     def _check(self, subject: str) -> None:
-        """Note that a session in memory is used. Raises ``SessionEnded``, ``InvalidRequest``."""
+        """Note that a session in memory is used. Raises ``SessionEnded``."""
         is_ended = self._ended[subject] = self._ended.pop(subject)
         if is_ended:
             raise SessionEnded(subject.partition(":")[2])
-        if self._is_on_node and (balance := self._find(subject)) is not None and balance.limit_nanos is not None:
-            raise InvalidRequest(
-                f"{BUDGET_HEADER}: the session {subject.partition(':')[2]!r} has a budget of "
-                f"${usd(balance.limit_nanos)}, and a cluster of several nodes cannot hold it; name another session",
-                param=BUDGET_HEADER,
-            )
 
     def _lock(self, subject: str) -> asyncio.Lock:
         """Return the lock of a session; it exists while tasks hold it or wait for it."""
@@ -219,7 +234,7 @@ class RequestBudgets:
         self._ended[subject] = state.ended_ms is not None
         balance = self._find(subject)
         if state.limit_nanos is not None:
-            balance = balances[subject] = balance or SessionBalance(self.book, subject)
+            balance = balance or self._make(subject)
             balance.set_limit(state.limit_nanos, state.status)
         elif balance is not None and not balance.users:  # its row was deleted, or it only counted
             del balances[subject]
@@ -250,20 +265,23 @@ def _build_subject(account_id: int, session: str) -> str:
     return f"{account_id}:{session}"
 
 
-def _check_raise(balance: SessionBalance | None, subject: str, limit_nanos: int, key: ApiKey) -> None:
-    most_nanos = key.max_session_nanos
-    former_nanos = None if balance is None else balance.limit_nanos
-    if most_nanos is None and former_nanos is None:
-        return
-    if most_nanos is not None and limit_nanos <= most_nanos:
-        return
-    spent_nanos = 0 if balance is None else balance.spent_nanos
-    allowed = "is not set" if most_nanos is None else f"is ${usd(most_nanos)}"
+def _may_become(limit_nanos: int, max_nanos: int | None, former: SessionState) -> bool:
+    """Return whether a key whose ``max_session_usd`` is ``max_nanos`` may give a session the budget ``limit_nanos``."""
+    if former.ended_ms is not None:
+        return False
+    if former.limit_nanos is not None and limit_nanos <= former.limit_nanos:
+        return True
+    return former.limit_nanos is None if max_nanos is None else limit_nanos <= max_nanos
+
+
+def _make_raise_refusal(former: SessionState, limit_nanos: int, spent_nanos: int, key: ApiKey) -> BudgetExceeded:
+    max_nanos, former_nanos = key.max_session_nanos, former.limit_nanos or 0
+    allowed = "is not set" if max_nanos is None else f"is ${usd(max_nanos)}"
     refusal = BudgetExceeded(
-        f"{BUDGET_HEADER}: the budget of the session {subject.partition(':')[2]!r} cannot become ${usd(limit_nanos)}: "
-        f"max_session_usd of this API key {allowed}; the budget is ${usd(former_nanos or 0)}, and "
+        f"{BUDGET_HEADER}: the budget of the session {former.session!r} cannot become ${usd(limit_nanos)}: "
+        f"max_session_usd of this API key {allowed}; the budget is ${usd(former_nanos)}, and "
         f"${usd(spent_nanos)} is spent",
-        status=key.quota.status or _FORBIDDEN,
+        status=key.quota.status or DEFAULT_STATUS,
     )
-    refusal.spent_nanos, refusal.limit_nanos = spent_nanos, former_nanos or 0
-    raise refusal
+    refusal.spent_nanos, refusal.limit_nanos = spent_nanos, former_nanos
+    return refusal

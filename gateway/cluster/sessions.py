@@ -1,4 +1,4 @@
-"""Ends sessions that another node of the cluster has ended."""
+"""Applies changes of sessions at other nodes of the cluster: budgets, and sessions that were ended."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +9,9 @@ from gateway.proxy.active_requests import ActiveRequests
 
 
 class SessionFollower:
-    """Refuses and cancels the requests of sessions that other nodes have ended. ``follower`` applies other changes.
+    """Reads sessions that other nodes have changed, and cancels the requests of ended ones.
+
+    ``follower`` applies other changes. A session that this node does not know is looked up with its next request.
 
     The methods return when the changes are in force, and raise ``StoreUnavailable``.
     """
@@ -22,7 +24,8 @@ class SessionFollower:
     async def apply(self, changes: Sequence[Change]) -> None:
         subjects = {change.id for change in changes if change.kind == "session"}
         if subjects:
-            await self._read(subjects)
+            budgets, active_subjects = self._limits.open_budgets(), self._find_active()
+            await self._read([subject for subject in subjects if subject in active_subjects or budgets.holds(subject)])
         await self._follower.apply(changes)
 
     async def reload(self) -> None:
@@ -30,12 +33,13 @@ class SessionFollower:
         await self._limits.load_sessions()
         if self._limits.budgets is not None:
             self._limits.budgets.forget()
-            contexts = [call.context for call in self._active_requests.calls.values()]
-            subjects = {
-                f"{ctx.caller.account.id}:{ctx.attribution.session}" for ctx in contexts if ctx.attribution.session
-            }
-            await self._read(subjects)
+            await self._read(self._find_active())
         await self._follower.reload()
+
+    def _find_active(self) -> set[str]:
+        """Return the sessions of active requests."""
+        contexts = [call.context for call in self._active_requests.calls.values()]
+        return {f"{ctx.caller.account.id}:{ctx.attribution.session}" for ctx in contexts if ctx.attribution.session}
 
     async def _read(self, subjects: Collection[str]) -> None:
         budgets = self._limits.open_budgets()

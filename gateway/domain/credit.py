@@ -74,6 +74,7 @@ class CreditGrant:
         outstanding_nanos: the part of the node's lease that is not posted yet; 0 without a limit.
         holders: the number of other nodes, not known to be dead, with an outstanding amount, if nothing was granted.
         first_slice_s: the start of the first slice with spending that counts in a rolling window; 0 for others.
+        cap_nanos: what a subject of a limit may spend: for a session its budget in the store; 0 for keys and accounts.
     """
 
     balance: BalanceId
@@ -85,6 +86,7 @@ class CreditGrant:
     outstanding_nanos: int = 0
     holders: int = 0
     first_slice_s: int = 0
+    cap_nanos: int = 0
 
 
 @quick_frozen

@@ -38,16 +38,20 @@ class LeasedLimitBook(LimitBook):
         self._keeper = keeper
         super().__init__(limit, now_s)
 
-    def _make_balance(self, subject: str) -> SubjectBalance:
+    def make_balance(self, subject: str) -> SubjectBalance:
         balance_id = build_limit_id(self.counter, subject)
         known = self._keeper.find(balance_id)
         if known is None:
-            return LeasedLimitBalance(balance_id[0], owner_id=balance_id[1], book=self, subject=subject)
+            return self._balance_class(balance_id[0], owner_id=balance_id[1], book=self, subject=subject)
         if not isinstance(known, LeasedLimitBalance) or (known.book.counter, known.subject) != (self.counter, subject):
             raise StoreUnavailable("Two subjects of limits have the same id", retry_after_s=5)
         known.book = self
         known.recount_overrun()  # its idle credit may have been granted under another cap
         return known
+
+    @property
+    def _balance_class(self) -> "type[LeasedLimitBalance]":
+        return LeasedLimitBalance
 
     @property
     def max_kept(self) -> int:
@@ -90,6 +94,16 @@ class LeasedLimitBalance(LeasedBalance):
         return True
 
     @property
+    def cap_nanos(self) -> int:
+        """What the subject may spend in a window."""
+        return self.book.cap_nanos or 0
+
+    @property
+    def answered_cap_nanos(self) -> int:
+        """The cap that the store's last answer was given under."""
+        return self.cap_nanos
+
+    @property
     def left_nanos(self) -> int:
         """What the subject may still spend, as of the store's last answer."""
         return max(0, (self.store_nanos or 0) + self.room_nanos)
@@ -97,7 +111,7 @@ class LeasedLimitBalance(LeasedBalance):
     @property
     def spent_nanos(self) -> int:
         """What the subject has spent and other nodes have set aside for it, as of the store's last answer."""
-        return (self.book.cap_nanos or 0) - self.held_nanos - self.left_nanos
+        return self.cap_nanos - self.held_nanos - self.left_nanos
 
     def move(self) -> None:
         """Move to the book's window: a refusal in the former one does not matter any more."""
@@ -114,12 +128,12 @@ class LeasedLimitBalance(LeasedBalance):
     def build_request(self, min_nanos: int, needed_nanos: int, desired_nanos: int) -> CreditRequest:
         book = self.book
         terms = LimitTerms(
-            book.counter, self.subject, book.cap_nanos or 0, book.start_s - book.rolling_s, book.rolling_s > 0
+            book.counter, self.subject, self.cap_nanos, book.start_s - book.rolling_s, book.rolling_s > 0
         )
         return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos, terms)
 
     def is_outdated(self, request: CreditRequest) -> bool:
-        return request.terms is not None and request.terms.cap_nanos > (self.book.cap_nanos or 0)
+        return request.terms is not None and request.terms.cap_nanos > self.cap_nanos
 
     def note_answer(self, answer: CreditGrant) -> None:
         self.store_nanos, self.first_slice_s = answer.room_nanos or 0, answer.first_slice_s
@@ -130,16 +144,17 @@ class LeasedLimitBalance(LeasedBalance):
 
     def describe(self, day: UtcDay) -> LimitBalance:  # noqa: ARG002 - the book has the window
         book, refusal = self.book, self.refusal
-        total = book.build_balance(self.subject)
+        total = self._build_total()
         left_nanos = self.left_nanos if refusal is None else refusal.left_nanos
         total.held_nanos = self.held_nanos + (0 if refusal is None else refusal.held_nanos)
-        spent_nanos = max(0, (book.cap_nanos or 0) - total.held_nanos - left_nanos)
+        spent_nanos = max(0, self.answered_cap_nanos - total.held_nanos - left_nanos)
         first_s = min(self.first_slice_s or book.start_s, book.start_s) if book.rolling_s else book.start_s
         total.adopt({first_s: spent_nanos}, min(first_s, book.start_s - book.rolling_s))
         return total
 
-    def find_left(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
-        return None if self.store_nanos is None else self.left_nanos
+    def _build_total(self) -> LimitBalance:
+        """Return a balance with the limit of the subject, and without any amount."""
+        return self.book.build_balance(self.subject)
 
     def find_balance(self, day: UtcDay) -> int | None:
         """Return the unspent part of the limit as of the last refusal; None if the store has refused nothing."""
@@ -149,7 +164,7 @@ class LeasedLimitBalance(LeasedBalance):
         return self.describe(day).find_reset(day)
 
     def name_limit(self) -> str:
-        return self.book.build_balance(self.subject).name_limit()
+        return self._build_total().name_limit()
 
     def describe_spending(self, day: UtcDay) -> str:
         return self.describe(day).describe_spending(day)

@@ -53,10 +53,6 @@ class SubjectBalance(AnyBalance, Protocol):
     @property
     def complete(self) -> bool: ...
 
-    def find_left(self, day: UtcDay) -> int | None:
-        """Return what may still be reserved in all, in nano-USD; None if there is no limit, or that is not known."""
-        ...
-
     def move(self) -> None: ...
 
     def forget(self) -> None: ...
@@ -124,11 +120,12 @@ class LimitBook:
         if balance is None:
             if len(balances) >= self.max_kept:
                 self._drop_unused()
-            balance = self._make_balance(subject)
+            balance = self.make_balance(subject)
         balances[subject] = balance
         return balance
 
-    def _make_balance(self, subject: str) -> SubjectBalance:
+    def make_balance(self, subject: str) -> SubjectBalance:
+        """Return a new balance that is not among ``balances`` yet."""
         return self.build_balance(subject)
 
     def build_balance(self, subject: str) -> "LimitBalance":
@@ -205,9 +202,6 @@ class LimitBalance:
         if cap is None:
             return None
         return cap - self.spent_nanos - self.held_nanos if self.complete else min(0, -self.held_nanos)
-
-    def find_left(self, day: UtcDay) -> int | None:
-        return self.find_room(day)
 
     def find_balance(self, day: UtcDay) -> int | None:
         """Return the unspent part of the limit, reservations included, in nano-USD; None if there is no limit."""

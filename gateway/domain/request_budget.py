@@ -2,11 +2,12 @@
 
 import re
 from decimal import Decimal
+from typing import Protocol
 
 from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.balance import UtcDay
 from gateway.domain.limit import Limit
-from gateway.domain.limit_balance import LimitBalance, LimitBook
+from gateway.domain.limit_balance import LimitBalance, LimitBook, SubjectBalance
 from gateway.domain.limit_window import parse_window
 from gateway.domain.price import NANOS_PER_USD, usd
 from gateway.errors import BudgetExceeded, InvalidRequest, QuotaExceeded
@@ -17,7 +18,8 @@ SESSION_BUDGET = Limit("session budget", "session", window=parse_window("lifetim
 _HEADER_TEXT = re.compile(
     r"\s*(?P<usd>\d{1,9}(?:\.\d{1,9})?)\s*(?:;\s*session\s*=\s*(?P<session>[^;]{0,255}[^;\s])\s*)?", re.ASCII
 )
-_FORBIDDEN = 403
+DEFAULT_STATUS = 403
+"""The HTTP status of a refusal, unless the key has another one."""
 
 
 @frozen
@@ -63,6 +65,34 @@ def parse_budget(text: str) -> BudgetHeader:
     return BudgetHeader(int(Decimal(match["usd"]) * NANOS_PER_USD), match["session"] or "")
 
 
+class BudgetBalance(SubjectBalance, Protocol):
+    """The balance of a session: that of a single process, or a node's part of it (``leased_session_balance``).
+
+    Attributes:
+        limit_nanos: the budget; None while it is not known whether the session has one.
+    """
+
+    limit_nanos: int | None
+
+    @property
+    def budget_left_nanos(self) -> int | None:
+        """What the session may still spend; None without a budget, or if that is not known."""
+        ...
+
+    def set_limit(self, limit_nanos: int, status: int | None) -> None:
+        """Set the budget, and the HTTP status of refusals (None: the default)."""
+        ...
+
+
+class SessionBook(LimitBook):
+    """The sessions of a single process."""
+
+    __slots__ = ()
+
+    def build_balance(self, subject: str) -> "SessionBalance":
+        return SessionBalance(self, subject)
+
+
 class SessionBalance(LimitBalance):
     """The balance of a session.
 
@@ -76,16 +106,21 @@ class SessionBalance(LimitBalance):
     def __init__(self, book: LimitBook, subject: str) -> None:
         super().__init__(book, subject)
         self.limit_nanos: int | None = None
-        self.status = _FORBIDDEN
+        self.status = DEFAULT_STATUS
 
     @property
     def name(self) -> str:
         return self.subject.partition(":")[2]
 
+    @property
+    def budget_left_nanos(self) -> int | None:
+        limit_nanos = self.limit_nanos
+        return None if limit_nanos is None else max(0, limit_nanos - self.spent_nanos - self.held_nanos)
+
     def set_limit(self, limit_nanos: int, status: int | None) -> None:
         """Set the budget. What exceeds a lowered one becomes an overrun."""
         self.limit_nanos = limit_nanos
-        self.status = status or _FORBIDDEN
+        self.status = status or DEFAULT_STATUS
         self.recount_overrun()
 
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - a session has no periods
@@ -120,9 +155,9 @@ class OwnBalance:
     def __init__(self, limit_nanos: int, status: int | None) -> None:
         self.limit_nanos = limit_nanos
         self.held_nanos = self.spent_nanos = 0
-        self._status = status or _FORBIDDEN
+        self._status = status or DEFAULT_STATUS
 
-    def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - as in ``AnyBalance``
+    def find_room(self, day: UtcDay) -> int:  # noqa: ARG002 - as in ``AnyBalance``
         return self.limit_nanos - self.spent_nanos - self.held_nanos
 
     def find_balance(self, day: UtcDay) -> int | None:  # noqa: ARG002 - as in ``AnyBalance``

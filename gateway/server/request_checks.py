@@ -34,8 +34,6 @@ async def apply_budget(active: ActiveInference) -> None:
     """
     ctx, services, headers = active.context, active.services, active.request.headers
     budget = parse_budget(headers[BUDGET_HEADER])
-    if services.storage.node is not None:
-        raise InvalidRequest(f"{BUDGET_HEADER}: not available in a cluster of several nodes", param=BUDGET_HEADER)
     if QUOTE_HEADER in headers:
         raise InvalidRequest(f"{BUDGET_HEADER} and {QUOTE_HEADER} exclude each other", param=BUDGET_HEADER)
     if budget.session:

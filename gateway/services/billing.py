@@ -73,8 +73,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     if credit is not None:
         stack.push_async_callback(credit.close)
     stack.push_async_callback(flusher.finish)
-    make_book = None if credit is None else credit.make_limit_book
-    limits = LiveLimits(storage.database, storage.write_queue, options.clock, make_book)
+    limits = LiveLimits(storage.database, storage.write_queue, options.clock, credit)
     limits.replace(build_limits(base.live_config.effective))
     base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
     await limits.load_sessions()

@@ -1,17 +1,19 @@
 """The budgets of sessions, and which sessions were ended, in the database."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, Row, Select, Text, cast, delete, exists, func, select
+from sqlalchemy import ColumnElement, Row, Select, Text, cast, delete, exists, func, select, update
 
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.request_budget import SessionState
+from gateway.domain.credit import build_limit_id
+from gateway.domain.request_budget import SESSION_BUDGET, SessionState
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
+from gateway.storage.limit_counters import LimitCounters
 from gateway.storage.schema import IS_NAMED, requests, session_states
 
 _MAX_LOOKED_UP = 500
@@ -44,13 +46,32 @@ class SessionStateRepository:
             states |= _index(map(_parse, await self._database.read(statement)))
         return states
 
-    async def put_budget(self, state: SessionState, now_ms: int) -> None:
-        """Store the budget of a session. Whether the session was ended does not change."""
+    async def put_budget(
+        self, state: SessionState, now_ms: int, may_replace: Callable[[SessionState], bool]
+    ) -> SessionState:
+        """Store the budget of a session if it ``may_replace`` the stored state. Return the state that is stored then.
 
-        async def work(connection: AsyncConnection) -> None:
-            await _put(connection, state, {"limit_nanos": state.limit_nanos, "status": state.status}, now_ms)
+        No other process changes the session meanwhile. Whether the session was ended does not change.
+        """
+        changes = {"limit_nanos": state.limit_nanos, "status": state.status}
 
-        await self._database.write_shared(work)
+        async def work(connection: AsyncConnection) -> SessionState:
+            if may_replace(SessionState(state.subject)):
+                statement = _insert(connection, state, {**changes, "changed_ms": now_ms})
+                if await connection.scalar(statement.on_conflict_do_nothing().returning(_COLUMNS.subject)) is not None:
+                    return state
+            former = await _find_locked(connection, state.subject)
+            if not may_replace(former):
+                return former
+            await _put(connection, state, changes, now_ms)
+            return attrs.evolve(state, ended_ms=former.ended_ms)
+
+        return await self._database.write_shared(work)
+
+    async def find_spent(self, subject: str) -> int:
+        """Return what a session with a budget has spent in stored requests, in nano-USD."""
+        spent = await LimitCounters(self._database).list_spent(SESSION_BUDGET.counter, [subject], 0)
+        return sum(spent.get(subject, {}).values())
 
     async def list_unused(self, before_ms: int) -> list[str]:
         """Return the sessions that were changed before, have not ended, and have no stored requests, oldest first.
@@ -61,16 +82,28 @@ class SessionStateRepository:
         return [row.subject for row in await self._database.read_long(query.limit(_MAX_LOOKED_UP))]
 
     async def delete_unused(self, subject: str, before_ms: int) -> bool:
-        """Delete a session if ``list_unused`` still has it; return whether it did."""
-        statement = delete(session_states).where(_COLUMNS.subject == subject, *_write_unused(before_ms))
-        return bool(await self._database.change(statement))
+        """Delete a session if ``list_unused`` still has it, and no node has credit of it; return whether it did.
+
+        The budget is removed first, because other nodes of a cluster are notified of changes and not of deletions.
+        """
+        is_unused = _COLUMNS.subject == subject, *_write_unused(before_ms)
+
+        async def work(connection: AsyncConnection) -> bool:
+            if (credit := self._database.credit) is not None:
+                balance_id = build_limit_id(SESSION_BUDGET.counter, subject)
+                figures = await credit.find_figures([balance_id], connection)
+                if figures[balance_id].held_nanos:
+                    return False
+            await connection.execute(update(session_states).where(*is_unused).values(limit_nanos=None))
+            return bool((await connection.execute(delete(session_states).where(*is_unused))).rowcount)
+
+        return await self._database.write(work)
 
     async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
         """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""
 
         async def work(connection: AsyncConnection) -> SessionState:
-            rows = (await connection.execute(_QUERY.where(_COLUMNS.subject == subject).with_for_update())).all()
-            state = _parse(rows[0]) if rows else SessionState(subject)
+            state = await _find_locked(connection, subject)
             if state.ended_ms is None:
                 await _put(connection, state, {"ended_ms": now_ms}, now_ms)
                 await add_row(connection, audit)
@@ -87,12 +120,21 @@ def _write_unused(before_ms: int) -> tuple[ColumnElement[bool], ...]:
     return _COLUMNS.ended_ms.is_(None), _COLUMNS.changed_ms < before_ms, ~has_requests
 
 
+async def _find_locked(connection: AsyncConnection, subject: str) -> SessionState:
+    """Return the state of a session, which no other process changes before the commit."""
+    rows = (await connection.execute(_QUERY.where(_COLUMNS.subject == subject).with_for_update())).all()
+    return _parse(rows[0]) if rows else SessionState(subject)
+
+
 async def _put(connection: AsyncConnection, state: SessionState, changes: dict[str, Any], now_ms: int) -> None:
     changes = {**changes, "changed_ms": now_ms}
-    statement = insert_for(connection.dialect.name, session_states).values(
-        subject=state.subject, account_id=state.account_id, **changes
-    )
+    statement = _insert(connection, state, changes)
     await connection.execute(statement.on_conflict_do_update(index_elements=["subject"], set_=changes))
+
+
+def _insert(connection: AsyncConnection, state: SessionState, values: dict[str, Any]) -> Any:
+    row = {"subject": state.subject, "account_id": state.account_id, **values}
+    return insert_for(connection.dialect.name, session_states).values(row)
 
 
 def _parse(row: Row[Any]) -> SessionState:

@@ -1,12 +1,12 @@
 """Budgets in requests: of one request, or shared by all requests of a session."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from typing_extensions import override
 
-from gateway.billing.request_budgets import RequestBudgets
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_budget import BudgetHeader, SessionState, parse_budget
 from gateway.errors import InvalidRequest, StoreUnavailable
@@ -192,33 +192,6 @@ async def test_a_budget_that_cannot_be_stored_sends_nothing(gateway_with: StartG
         assert float(headers[LEFT]) > 0.005, "the budget is still the former one"
 
 
-@pytest.mark.parametrize("hold_s", [0, 10])
-async def test_a_node_refuses_the_requests_of_a_session_with_a_budget(gateway_with: StartGateway, hold_s: int) -> None:
-    """A single gateway has stored the budget, and a node of a cluster uses the database afterwards."""
-    async with ScriptedUpstream([complete(100)]) as up:
-        gateway = await gateway_with(config(up))
-        assert (await ask(gateway, {BUDGET: "0.01; session=old"}))[0] == 200
-        make_node(gateway)
-        path = f"/v1/quote?hold_s={hold_s}" if hold_s else CHAT
-        async with gateway.post(REQUEST, path, headers={"x-gateway-session": "old"}) as response:
-            error = (await response.json())["error"]
-            assert (response.status, error["param"]) == (400, BUDGET)
-        assert "the session 'old' has a budget of $0.01" in error["message"]
-        async with gateway.post(REQUEST, path, headers={"x-gateway-session": "new"}) as response:
-            assert response.status == 200
-        assert len(up.received) == (1 if hold_s else 2)
-
-
-def make_node(gateway: RunningGateway) -> None:
-    """Give the gateway the budgets that a node has."""
-    services = gateway.app[SERVICES]
-    limits = services.billing.limits
-    states = SessionStateRepository(services.storage.database)
-    limits.budgets = RequestBudgets(states, services.clock, is_on_node=True)
-    assert limits.spending is not None
-    limits.spending.budgets = limits.budgets
-
-
 @pytest.mark.parametrize(
     ("settings", "body", "expected"),
     [({"rpm": 1}, {}, 429), ({"models": ["m"]}, {"model": "other"}, 403), ({"quota_usd": 0}, {}, 403)],
@@ -251,7 +224,7 @@ async def test_old_budgets_of_sessions_without_requests_are_deleted(gateway_with
         states = SessionStateRepository(services.storage.database)
         assert await limits.retire_sessions(now_ms - 60_000) == 0
         assert len(await states.list_newest(10)) == 4
-        await states.put_budget(SessionState("1:unused", 10), now_ms)
+        await states.put_budget(SessionState("1:unused", 10), now_ms, lambda _former: True)
         assert await limits.retire_sessions(now_ms + 60_000) == 1
         assert "unused" not in [state.session for state in await states.list_newest(10)]
 
@@ -291,7 +264,9 @@ class UnwritableStates(SessionStateRepository):
     """Sessions in a database that does not take writes."""
 
     @override
-    async def put_budget(self, state: SessionState, now_ms: int) -> None:
+    async def put_budget(
+        self, state: SessionState, now_ms: int, may_replace: Callable[[SessionState], bool]
+    ) -> SessionState:
         raise StoreUnavailable("The gateway's store cannot be written")
 
 

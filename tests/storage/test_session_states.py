@@ -18,10 +18,14 @@ ACCOUNT = 1
 SUBJECTS = tuple(f"{ACCOUNT}:{name}" for name in ("unused:1", "used", "ended", "new"))
 
 
+def allow(_former: SessionState) -> bool:
+    return True
+
+
 async def test_only_old_sessions_without_requests_and_end_are_unused(database: Database) -> None:
     states = SessionStateRepository(database)
     for subject in (*SUBJECTS, "2:used"):
-        await states.put_budget(SessionState(subject, 5), 2_000 if subject == SUBJECTS[3] else 1_000)
+        await states.put_budget(SessionState(subject, 5), 2_000 if subject == SUBJECTS[3] else 1_000, allow)
     audit = AuditRow(0, 1_000, "token", "op", None, "", "request.session_ended", ACCOUNT, "ended")
     await states.end(SUBJECTS[2], 1_000, audit)
     await LedgerRepository(database).post([attrs.evolve(charge(1, 3), session="used")])
@@ -35,6 +39,21 @@ async def test_the_sessions_of_a_deleted_account_are_deleted(database: Database)
     account = await accounts.add_account(Account(0, "acme"))
     mine, other = f"{account.id}:run1", f"{account.id + 1}:run1"
     for subject in (mine, other):
-        await states.put_budget(SessionState(subject, 5), 1_000)
+        await states.put_budget(SessionState(subject, 5), 1_000, allow)
     await accounts.delete_account(account.id)
     assert await states.list_states([mine, other]) == {other: ANY}
+
+
+async def test_a_budget_is_stored_only_if_it_may_replace_the_stored_one(database: Database) -> None:
+    states, seen = SessionStateRepository(database), list[SessionState]()
+
+    def refuse_more_than_five(former: SessionState) -> bool:
+        seen.append(former)
+        return former.limit_nanos is None
+
+    first = SessionState(SUBJECTS[0], 5)
+    assert await states.put_budget(first, 1_000, refuse_more_than_five) == first
+    assert await states.put_budget(attrs.evolve(first, limit_nanos=6), 1_000, refuse_more_than_five) == first
+    assert await states.find(SUBJECTS[0]) == first == seen[-1]
+    assert await states.put_budget(SessionState("1:none", 6), 1_000, lambda _former: False) == SessionState("1:none")
+    assert await states.list_states(["1:none"]) == {}

@@ -71,7 +71,7 @@ class LeasedGateway:
         )
         self.credit.keeper.wait_s = 60.0
         self.balances = self.credit.balances
-        self.limits = LiveLimits(self.database, self.queue, lambda: self.now, self.credit.make_limit_book)
+        self.limits = LiveLimits(self.database, self.queue, lambda: self.now, self.credit)
         self.limits.attach(self.balances)
         self.quota = QuotaService(
             self.balances,
@@ -99,6 +99,7 @@ class LeasedGateway:
         self.now = max(self.now, at_s)
 
     async def start(self) -> None:
+        await self.limits.load_sessions()
         left, now_ms, list_charges = self.journal.leftovers, int(self.now * 1000), self.limits.list_charges
         post = partial(
             recover, left, self.ledger, self.journal, on_crash="release", now_ms=now_ms, list_charges=list_charges
@@ -123,16 +124,33 @@ class LeasedGateway:
         await self.credit._authority.close()
         await self.database.close()
 
-    async def admit(self, caller: Caller, inference: int | InferenceRequest, *, user: str = "") -> RequestContext:
-        """Admit ``inference`` of an end user, or one that may cost so much. Raises the errors of ``admit``."""
+    async def admit(
+        self,
+        caller: Caller,
+        inference: int | InferenceRequest,
+        *,
+        user: str = "",
+        session: str = "",
+        own_nanos: int | None = None,
+    ) -> RequestContext:
+        """Admit ``inference`` of an end user or session, or one that may cost so much. Raises the errors of ``admit``.
+
+        ``own_nanos``: the budget of this request alone.
+        """
         inference = call_for(inference) if isinstance(inference, int) else inference
         times: dict[str, Any] = {"started_ms": int(self.now * 1000), "started_at": 0.0}
         ctx = make_context(caller, inference, request_id=f"req_{next(_numbers)}", **times)
-        ctx.attribution = Attribution(end_user=user)
+        ctx.attribution = Attribution(end_user=user, session=session)
+        if own_nanos is not None:
+            self.limits.open_budgets().set_own(ctx, own_nanos)
         target = option_of(NANO_A_TOKEN, model=inference.model)
         await self.quota.admit(ctx, [target])
         ctx.attempts.append(make_attempt(target))
         return ctx
+
+    async def open_budget(self, caller: Caller, session: str, nanos: int) -> None:
+        """Open or change the budget of a session. Raises the errors of ``RequestBudgets.open``."""
+        await self.limits.open_budgets().open(caller.account.id, session, nanos, caller.key)
 
     def settle(self, ctx: RequestContext, nanos: int) -> RequestRecord:
         ctx.usage, ctx.first_byte_at = Usage(nanos, 0, 0, "upstream"), 0.0

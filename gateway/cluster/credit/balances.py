@@ -15,6 +15,7 @@ from gateway.request_context import RequestContext
 if TYPE_CHECKING:  # only if there are limits
     from gateway.domain.leased_limit_balance import LeasedLimitBalance
     from gateway.domain.limit_balance import LimitReservation
+    from gateway.domain.request_budget import OwnBalance
 
 BalancePair = tuple[LeasedBalance, LeasedBalance]
 _PAIR_SIZE = 2
@@ -38,32 +39,37 @@ class LeasedBalances(Balances):
         pair = self._find_pair(caller)
         if self.limits is None or ctx is None:
             return self._reserve_locally(pair, nanos, day, now_s)
-        limit_balances = self._list_limit_balances(ctx, now_s)
-        return self._reserve_locally((*pair, *limit_balances), nanos, day, now_s)
+        if not self.limits.knows_session(ctx):
+            return None
+        balances = (*pair, *self._list_limit_balances(ctx, now_s))
+        return self._reserve_locally(balances, nanos, day, now_s, self.limits.find_own(ctx))
 
     async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
-        """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``."""
+        """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``, ``SessionEnded``."""
+        own: OwnBalance | None = None
         balances: Sequence[LeasedBalance] = self._find_pair(caller)
         if self.limits is not None and ctx is not None:
-            balances = (*balances, *self._list_limit_balances(ctx, self._clock()))
+            await self.limits.check_session(ctx)
+            own = self.limits.find_own(ctx)
+            balances = (*self._find_pair(caller), *self._list_limit_balances(ctx, self._clock()))
 
         def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one
             now_s = self._clock()
-            if len(balances) > _PAIR_SIZE:
-                _begin_windows(balances[_PAIR_SIZE:], now_s)
-            return self._reserve_locally(balances, nanos, self._find_day(now_s), now_s)
+            self._begin_windows(balances)
+            return self._reserve_locally(balances, nanos, self._find_day(now_s), now_s, own)
 
         reservation = None
         while reservation is None:
             self._raise_if_refused(balances, nanos)
             reservation = await self._credit_keeper.wait(balances, nanos, reserve, release=self.release)
-        reservation.left_nanos = _compute_room_nanos(balances)  # other requests were served meanwhile
+        self._begin_windows(balances)
+        reservation.left_nanos = self._compute_room_nanos(reservation.balances)  # other requests were served meanwhile
         return reservation
 
     def _list_limit_balances(self, ctx: RequestContext, now_s: float) -> "Sequence[LeasedLimitBalance]":
         """Return the balances of the subjects that the limits of a request name."""
         balances = self.limits.list_balances(ctx, now_s) if self.limits is not None else ()
-        return [cast("LeasedLimitBalance", balance) for balance in balances if balance.leased]
+        return cast("Sequence[LeasedLimitBalance]", balances)
 
     async def extend(self, reservation: Reservation, nanos: int) -> bool:
         """Raise a reservation to ``nanos`` by credit of the store and idle credit of other nodes.
@@ -76,29 +82,35 @@ class LeasedBalances(Balances):
         balances = [
             balance for balance in reservation.balances if isinstance(balance, LeasedBalance) and balance.leased
         ]
-        if not balances or nanos <= reservation.nanos:
+        if not balances:
+            return await super().extend(reservation, nanos)
+        if nanos <= reservation.nanos:
             return False
+        self._begin_windows(balances)
         reservation.shrink()  # until it gets all, or is the only one: two requests must not wait for each other
         if not any(now_s < balance.demand.no_credit_until_s for balance in balances):
             with suppress(StoreUnavailable):
                 await self._wait_for(reservation, balances, nanos, recalling=False)
-        if short_balances := cast("list[LeasedBalance]", reservation.list_short_balances(nanos, self._day)):
+        self._begin_windows(balances)
+        if short_balances := reservation.list_short_balances(nanos, self._day):
             await self._extend_exclusively(reservation, short_balances, nanos)
-        _extend(reservation, nanos)
+        self._extend_locally(reservation, nanos)
         return True
 
     async def _extend_exclusively(
-        self, reservation: Reservation, short_balances: Sequence[LeasedBalance], nanos: int
+        self, reservation: Reservation, short_balances: Sequence[AnyBalance], nanos: int
     ) -> None:
-        if self._take_overdrafts(reservation, short_balances) and await self._credit_keeper.take_overdrafts(
-            [balance.id for balance in short_balances]
-        ):
-            with suppress(StoreUnavailable):  # the request has enough credit anyway
-                await self._wait_for(reservation, short_balances, nanos, is_alone=True)
-            return
-        super()._end_overdrafts(reservation)  # another node has the overdraft
-        if not self._list_refusing_balances(short_balances, nanos - reservation.nanos):
-            await self._wait_for(reservation, short_balances, nanos)
+        leased_balances = [balance for balance in short_balances if isinstance(balance, LeasedBalance)]
+        if self._take_overdrafts(reservation, short_balances):
+            if not leased_balances:
+                return
+            if await self._credit_keeper.take_overdrafts([balance.id for balance in leased_balances]):
+                with suppress(StoreUnavailable):  # the request has enough credit anyway
+                    await self._wait_for(reservation, leased_balances, nanos, is_alone=True)
+                return
+        super()._end_overdrafts(reservation)  # another request, perhaps of another node, has the overdraft
+        if not self._list_refusing_balances(leased_balances, nanos - reservation.nanos):
+            await self._wait_for(reservation, leased_balances, nanos)
         if reservation.list_short_balances(nanos, self._day):
             self._raise_exceeded(reservation, short_balances, nanos)
 
@@ -118,8 +130,9 @@ class LeasedBalances(Balances):
         """
 
         def try_extend() -> Reservation | None:
+            self._begin_windows(balances)
             if is_alone:
-                _extend(reservation, nanos)
+                self._extend_locally(reservation, nanos)
             missing_nanos = nanos - reservation.nanos
             return reservation if all(balance.covers(missing_nanos) for balance in balances) else None
 
@@ -180,18 +193,24 @@ class LeasedBalances(Balances):
             self._drop_idle(balances)
 
     def _reserve_locally(
-        self, balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float
+        self, balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float, own: "OwnBalance | None" = None
     ) -> Reservation | None:
-        """Reserve in the balances of a key, its account and subjects of limits, or in none if one lacks credit."""
+        """Reserve in the balances of a key, its account and subjects of limits, or in none if one lacks credit.
+
+        ``own``: the balance of a request with a budget of its own. Raises ``QuotaExceeded`` if that has too little.
+        """
+        if own is not None and own.find_room(day) < nanos:
+            reserve_all((own,), nanos, day, now_s)  # raises before credit is asked for
         if nanos:
             for balance in balances:
                 if not balance.covers(nanos):
                     return None
         reservation: Reservation
         if len(balances) > _PAIR_SIZE:
-            reservation = self._reserve_under_limits(balances, nanos, day, now_s)
+            reservation = self._reserve_under_limits(balances, nanos, day, now_s, own)
         else:
-            reservation = reserve_all(balances, nanos, day, now_s)
+            all_balances: Sequence[AnyBalance] = balances if own is None else (*balances, own)
+            reservation = reserve_all(all_balances, nanos, day, now_s)
         self.reservations.add(reservation)
         if nanos:
             self._record_demand(balances, nanos)
@@ -199,19 +218,48 @@ class LeasedBalances(Balances):
 
     @staticmethod
     def _reserve_under_limits(
-        balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float
+        balances: Sequence[LeasedBalance], nanos: int, day: UtcDay, now_s: float, own: "OwnBalance | None"
     ) -> "LimitReservation":
         from gateway.domain.limit_balance import LimitReservation  # noqa: PLC0415 - only with limits
 
         limit_balances = cast("Sequence[LeasedLimitBalance]", balances[_PAIR_SIZE:])
-        reservation = cast("LimitReservation", reserve_all(balances, nanos, day, now_s, LimitReservation))
+        all_balances: Sequence[AnyBalance] = balances
+        if own is not None:
+            all_balances = (*balances[:_PAIR_SIZE], own, *limit_balances)
+        reservation = cast("LimitReservation", reserve_all(all_balances, nanos, day, now_s, LimitReservation))
         reservation.use(limit_balances)
-        known_balances = [balance for balance in limit_balances if balance.store_nanos is not None]
+        # The budget of a session has no cap in its book: another header tells what is left of it.
+        known_balances = [
+            balance
+            for balance in limit_balances
+            if balance.store_nanos is not None and balance.book.cap_nanos is not None
+        ]
         reservation.limit_left_nanos = min([balance.left_nanos for balance in known_balances], default=None)
         soft_balances = [balance for balance in known_balances if balance.left_nanos <= balance.book.soft_left_nanos]
         if soft_balances:
             reservation.soft_limit = min(soft_balances, key=lambda balance: balance.left_nanos).book.limit.name
         return reservation
+
+    def _begin_windows(self, balances: Iterable[LeasedBalance]) -> None:
+        """Move limits to their present windows: credit of a raise that has ended goes back before it is spent."""
+        limit_balances = [cast("LeasedLimitBalance", balance) for balance in balances if balance.owner == "limit"]
+        if limit_balances:
+            from gateway.domain.limit_balance import begin_windows  # noqa: PLC0415 - only with limits
+
+            begin_windows([balance.book for balance in limit_balances], self._clock())
+
+    def _extend_locally(self, reservation: Reservation, nanos: int) -> None:
+        reservation.left_nanos = self._compute_room_nanos(reservation.balances)
+        reservation.extend(nanos)
+
+    def _compute_room_nanos(self, balances: Iterable[AnyBalance]) -> int | None:
+        """Return the amount that all ``balances`` still have room for; None if nothing limits them."""
+        amounts = [
+            0 if isinstance(balance, LeasedBalance) and balance.lease_unknown else balance.find_room(self._day)
+            for balance in balances
+            if balance.leased or not isinstance(balance, LeasedBalance)
+        ]
+        return min([nanos for nanos in amounts if nanos is not None], default=None)
 
     def _raise_if_refused(self, balances: Sequence[LeasedBalance], nanos: int) -> None:
         now_s = self._clock()
@@ -255,24 +303,3 @@ class LeasedBalances(Balances):
 
     def _make_balance(self, owner: Owner, owner_id: int) -> Balance:
         return LeasedBalance(owner, owner_id=owner_id)
-
-
-def _begin_windows(limit_balances: Sequence[LeasedBalance], now_s: float) -> None:
-    """Move the limits of ``limit_balances`` to the windows of ``now_s``."""
-    from gateway.domain.limit_balance import begin_windows  # noqa: PLC0415 - only with limits
-
-    begin_windows((balance.book for balance in cast("Sequence[LeasedLimitBalance]", limit_balances)), now_s)
-
-
-def _extend(reservation: Reservation, nanos: int) -> None:
-    reservation.left_nanos = _compute_room_nanos(
-        [balance for balance in reservation.balances if isinstance(balance, LeasedBalance)]
-    )
-    reservation.extend(nanos)
-
-
-def _compute_room_nanos(balances: Sequence[LeasedBalance]) -> int | None:
-    """Return the amount that all ``balances`` still have room for; None if no balance is leased."""
-    return min(
-        (0 if balance.lease_unknown else balance.room_nanos for balance in balances if balance.leased), default=None
-    )

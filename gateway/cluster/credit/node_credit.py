@@ -106,6 +106,12 @@ class NodeCredit:
 
         return LeasedLimitBook(self.keeper, limit, now_s)
 
+    def make_session_book(self, limit: "Limit", now_s: float) -> "LimitBook":
+        """Return the balances of sessions with a budget, which spend from leases."""
+        from gateway.domain.leased_session_balance import LeasedSessionBook  # noqa: PLC0415 - only with budgets
+
+        return LeasedSessionBook(self.keeper, limit, now_s)
+
     def _find_today(self) -> UtcDay:
         return parse_day(self._clock())
 

@@ -22,7 +22,7 @@ SELECT o, i, limited, g, room, others, since, outstanding, holders
 FROM take_credit($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
 _TAKE_LIMIT_CREDIT = """
-SELECT i, g, room, others, outstanding, holders, first
+SELECT i, g, room, others, outstanding, holders, first, cap
 FROM take_limit_credit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 """
 # One statement, because the balance is locked until the commit: a slow node would hold the lock over round trips.
@@ -78,8 +78,8 @@ async def take_limit_credit(
         [term.is_rolling for term in terms],
     )
     return [
-        CreditGrant(("limit", number), True, granted, room, others, 0, outstanding, holders, first)
-        for number, granted, room, others, outstanding, holders, first in rows
+        CreditGrant(("limit", number), True, granted, room, others, 0, outstanding, holders, first, cap)
+        for number, granted, room, others, outstanding, holders, first, cap in rows
     ]
 
 

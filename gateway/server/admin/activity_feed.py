@@ -51,6 +51,7 @@ class RunningRequest:
     attempts: Count
     address: str | None
     node: str | None
+    session: str = ""
 
 
 @attrs.define
@@ -169,6 +170,7 @@ def _build_running_request(
         attempts=len(ctx.attempts),
         address=call.address if with_details else None,
         node=node if with_details else None,
+        session=ctx.attribution.session,
     )
 
 

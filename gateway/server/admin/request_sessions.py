@@ -1,5 +1,6 @@
 """Admin API: the sessions that clients name in their requests. A member sees those of its account."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Literal
 
@@ -9,12 +10,14 @@ import orjson
 from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.billing.request_budgets import RequestBudgets
 from gateway.domain.account_spec import build_time
+from gateway.domain.credit import build_limit_id
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.request_budget import SESSION_BUDGET, SessionState
 from gateway.domain.session_usage import UNUSED, SessionFilter, SessionKey, SessionUsage
 from gateway.errors import NotFound
 from gateway.frozen import frozen
-from gateway.server.admin.answer import InForceField
+from gateway.server.admin.activity_feed import RunningRequest
+from gateway.server.admin.answer import InForceField, read_answer
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, LIMIT_QUERY, parse_account, parse_limit
 from gateway.server.openapi import schema as s
@@ -30,8 +33,9 @@ class RequestSession:
     """A session: requests that clients name as one conversation, or one run of an agent.
 
     `key` and `end_user` are those of its last request. `spent_usd` and the counts are of its stored requests.
-    `budget_left_usd` is the rest of its budget, beside what running requests have reserved. `running` are the active
-    requests at this node. `first_prompt_tokens` and `last_prompt_tokens` are null if no provider has read a prompt.
+    `budget_left_usd` is the rest of its budget, beside what running requests have reserved; in a cluster, beside what
+    is set aside for its nodes. `running` are the active requests at all nodes that answer. `first_prompt_tokens` and
+    `last_prompt_tokens` are null if no provider has read a prompt.
     """
 
     id: str
@@ -93,9 +97,10 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
     """
     await request.services.billing.flusher.store_waiting()
     account_id, query = await parse_account(request), request.query
+    running = await _count_running(request)
     if "session" in query:
-        keys = await _find_named(request, query["session"], account_id)
-        return RequestSessionPage(data=await _build_sessions(request, keys), next=None)
+        keys = await _find_named(request, query["session"], account_id, running)
+        return RequestSessionPage(data=await _build_sessions(request, keys, running), next=None)
     session_filter = SessionFilter(
         account_id,
         parse_number(query, "key"),
@@ -107,7 +112,7 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
         session_filter, parse_limit(request)
     )
     return RequestSessionPage(
-        data=await _build_sessions(request, page.sessions), next=None if page.next is None else str(page.next)
+        data=await _build_sessions(request, page.sessions, running), next=None if page.next is None else str(page.next)
     )
 
 
@@ -115,7 +120,8 @@ async def list_request_sessions(request: AdminRequest) -> RequestSessionPage:
 async def get_request_session(request: AdminRequest) -> RequestSession:
     """Get a session, by the `id` in the list: the id of its account, a colon and its name."""
     await request.services.billing.flusher.store_waiting()
-    return (await _build_sessions(request, [await _find_session(request)]))[0]
+    running = await _count_running(request)
+    return (await _build_sessions(request, [await _find_session(request, running)], running))[0]
 
 
 @admin_operation(change=True)
@@ -127,7 +133,7 @@ async def end_request_session(request: AdminRequest) -> EndedRequestSession:
     """
     services, actor = request.services, request.actor
     await services.billing.flusher.store_waiting()
-    account_id, session = await _find_session(request)
+    account_id, session = await _find_session(request, await _count_running(request))
     names = await services.auth.accounts.name_accounts()
     audit = actor.build_audit_row(
         "request.session_ended",
@@ -143,18 +149,39 @@ async def end_request_session(request: AdminRequest) -> EndedRequestSession:
     )
 
 
-async def _find_session(request: AdminRequest) -> SessionKey:
+async def _count_running(request: AdminRequest) -> Counter[SessionKey]:
+    """Return the number of active requests of each session, at this node and the others of its cluster.
+
+    Each of the others names at most a thousand.
+    """
+    services = request.services
+    running: Counter[SessionKey] = Counter()
+    for call in services.active_requests.calls.values():
+        if session := call.context.attribution.session:
+            running[call.context.caller.account.id, session] += 1
+    if services.admin.peers is not None:
+        ids = {name: account_id for account_id, name in (await services.auth.accounts.name_accounts()).items()}
+        answers = await services.admin.peers.ask_all("GET", ("running",), request.actor)
+        for running_request in read_answer(list[RunningRequest], answers.list_items()):
+            if running_request.session and running_request.account in ids:
+                running[ids[running_request.account], running_request.session] += 1
+    return running
+
+
+async def _find_session(request: AdminRequest, running: Counter[SessionKey]) -> SessionKey:
     """Return the session in the path. Raises ``NotFound``, also for a session of an account that is not visible."""
     subject = request.match_info["id"]
     account, _, session = subject.partition(":")
     if is_number(account) and session and len(subject) <= _MAX_ID_CHARS and request.actor.may_see(int(account)):
-        keys = await _find_named(request, session, int(account))
+        keys = await _find_named(request, session, int(account), running)
         if keys:
             return keys[0]
     raise NotFound(f"No session has the id {subject[:_MAX_ID_CHARS]!r}", param="id")
 
 
-async def _find_named(request: AdminRequest, session: str, account_id: int | None) -> list[SessionKey]:
+async def _find_named(
+    request: AdminRequest, session: str, account_id: int | None, running: Counter[SessionKey]
+) -> list[SessionKey]:
     """Return the sessions of this name that have requests, a budget or an end; of one account, or of all."""
     services = request.services
     account_ids = set(await SessionLogRepository(services.storage.database).find_accounts(session, account_id))
@@ -163,31 +190,40 @@ async def _find_named(request: AdminRequest, session: str, account_id: int | Non
     if budgets is not None:
         states = await budgets.states.list_states([f"{number}:{session}" for number in all_accounts])
         account_ids |= {state.account_id for state in states.values()}
-    account_ids |= {number for number in all_accounts if services.active_requests.list_session(number, session)}
+    account_ids |= {number for number in all_accounts if running[number, session]}
     return [(number, session) for number in sorted(account_ids)]
 
 
-async def _build_sessions(request: AdminRequest, keys: Collection[SessionKey]) -> list[RequestSession]:
+async def _build_sessions(
+    request: AdminRequest, keys: Collection[SessionKey], running: Counter[SessionKey]
+) -> list[RequestSession]:
     services = request.services
     usages = await SessionLogRepository(services.storage.database).sum_up(keys)
     names, budgets = await services.auth.accounts.name_accounts(), services.billing.limits.budgets
     subjects = [f"{account_id}:{session}" for account_id, session in keys]
     states = {} if budgets is None else await budgets.states.list_states(subjects)
+    held = {} if budgets is None else await _find_held(request, budgets, list(states))
     spent = await LimitCounters(services.storage.database).list_spent(SESSION_BUDGET.counter, list(states), 0)
     sessions = []
     for (account_id, session), subject in zip(keys, subjects, strict=True):
-        running = len(services.active_requests.list_session(account_id, session))
         state, usage = states.get(subject, SessionState(subject)), usages.get((account_id, session), UNUSED)
-        held_nanos = 0 if budgets is None else _find_held(budgets, subject)
-        used_nanos = sum(spent.get(subject, {}).values()) + held_nanos
+        used_nanos = sum(spent.get(subject, {}).values()) + held.get(subject, 0)
         account = names.get(account_id) or usage.account or f"{account_id} (deleted)"
-        sessions.append(_build_session(state, usage, account=account, running=running, used_nanos=used_nanos))
+        sessions.append(
+            _build_session(state, usage, account=account, running=running[account_id, session], used_nanos=used_nanos)
+        )
     return sessions
 
 
-def _find_held(budgets: RequestBudgets, subject: str) -> int:
-    balance = budgets.book.balances.get(subject)
-    return 0 if balance is None else balance.held_nanos
+async def _find_held(request: AdminRequest, budgets: RequestBudgets, subjects: Sequence[str]) -> dict[str, int]:
+    """Return what is reserved for the requests of each session; in a cluster, what is set aside for all nodes."""
+    database = request.services.storage.database
+    if database.credit is None:
+        balances = budgets.book.balances
+        return {subject: balances[subject].held_nanos for subject in subjects if subject in balances}
+    ids = {subject: build_limit_id(SESSION_BUDGET.counter, subject) for subject in subjects}
+    figures = await database.credit.find_figures(list(ids.values()))
+    return {subject: figures[balance_id].held_nanos for subject, balance_id in ids.items()}
 
 
 def _build_session(

@@ -12,9 +12,9 @@ Besides the invariants of a node in ``gateway.domain.credit``, any snapshot sati
 - ``reserved`` is the sum of the reservations of its open jobs.
 
 A subject of a limit has a balance while nodes have leases of it. Its window, limit and spending are not there: a node
-that asks for credit tells what it asks under, and ``limit_counters`` has the spending. ``settled`` and ``credit`` mean
-nothing. The sum of every window that a node may spend in, ``reserved`` and the outstanding parts of all leases together
-stay within the limit, except for overruns.
+that asks for credit tells what it asks under, and ``limit_counters`` has the spending under ``counter`` and
+``subject``. ``settled`` and ``credit`` mean nothing. The sum of every window that a node may spend in, ``reserved`` and
+the outstanding parts of all leases together stay within the limit, except for overruns.
 
 Locks are always taken in the order of owner and id, each balance before its leases. The functions expect their arrays
 in this order.
@@ -22,11 +22,13 @@ in this order.
 
 from collections.abc import Mapping
 
+from gateway.domain.request_budget import SESSION_BUDGET
+
 CREATE_TABLES = """
 CREATE TABLE IF NOT EXISTS credit_balances (
   owner smallint NOT NULL, owner_id bigint NOT NULL, period smallint NOT NULL, start integer NOT NULL,
   credit bigint NOT NULL DEFAULT 0, settled bigint NOT NULL DEFAULT 0,
-  leased bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0,
+  leased bigint NOT NULL DEFAULT 0, reserved bigint NOT NULL DEFAULT 0, counter text, subject text,
   PRIMARY KEY (owner, owner_id), CHECK (settled >= 0 AND reserved >= 0)
 ) WITH (fillfactor = 50);
 CREATE TABLE IF NOT EXISTS credit_leases (
@@ -184,11 +186,13 @@ END $$
 """
 
 # A row of ``limit_counters`` is written in the commit that posts its cost to a lease: one statement reads both. Windows
-# after that of a node whose clock is late count, too. Each window has one row, and each slice of a rolling one.
+# after that of a node whose clock is late count, too. Each window has one row, and each slice of a rolling one. The
+# budget of a session is the stored one, for a node may not know a change yet.
 _TAKE_LIMIT_CREDIT = """
 CREATE OR REPLACE FUNCTION take_limit_credit(_node text, _live integer, _id bigint[], _least bigint[], _need bigint[],
   _want bigint[], _counter text[], _subject text[], _cap bigint[], _since bigint[], _rolling boolean[])
-RETURNS TABLE (i bigint, g bigint, room bigint, others bigint, outstanding bigint, holders integer, first bigint)
+RETURNS TABLE (i bigint, g bigint, room bigint, others bigint, outstanding bigint, holders integer, first bigint,
+  cap bigint)
 LANGUAGE plpgsql AS $$
 DECLARE k integer; b credit_balances; mended bigint; spent bigint;
 BEGIN
@@ -213,7 +217,10 @@ BEGIN
       (SELECT coalesce(sum(e.granted - e.posted - e.late) FILTER (WHERE e.node = _node), 0)::bigint AS own,
           coalesce(sum(greatest(e.granted - e.posted - e.late, 0)) FILTER (WHERE e.node <> _node), 0)::bigint AS others
         FROM credit_leases e WHERE e.owner = 2 AND e.owner_id = i) l;
-    room := _cap[k] - spent - b.reserved - greatest(outstanding, 0) - others;
+    SELECT s.limit_nanos INTO cap FROM session_states s
+      WHERE _counter[k] = 'SESSION_COUNTER' AND s.subject = _subject[k];
+    cap := coalesce(cap, _cap[k]);
+    room := cap - spent - b.reserved - greatest(outstanding, 0) - others;
     IF _need[k] > 0 AND room >= _least[k] THEN
       g := least(room, greatest(_need[k], least(_want[k], room / (2 * _live))));
       INSERT INTO credit_leases AS l (owner, owner_id, node, start, granted) VALUES (2, i, _node, 0, g)
@@ -224,7 +231,7 @@ BEGIN
         WHERE l.owner = 2 AND l.owner_id = i AND l.node <> _node AND l.granted > l.posted + l.late
         AND coalesce(n.state, 'live') = 'live';
     END IF;
-    UPDATE credit_balances x SET leased = coalesce(
+    UPDATE credit_balances x SET counter = _counter[k], subject = _subject[k], leased = coalesce(
         (SELECT sum(l.granted) FROM credit_leases l WHERE l.owner = 2 AND l.owner_id = i), 0)
       WHERE x.owner = 2 AND x.owner_id = i;
     -- A refused subject without leases leaves nothing, even if the node ends before it gives the balance up.
@@ -234,7 +241,7 @@ BEGIN
     RETURN NEXT;
   END LOOP;
 END $$
-"""
+""".replace("SESSION_COUNTER", SESSION_BUDGET.counter)
 
 # A lease of a limit's subject ends when nothing of it is outstanding, and the balance with the last lease. A balance of
 # which a node was only refused credit has no lease.

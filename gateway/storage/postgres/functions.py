@@ -47,6 +47,7 @@ async def create_functions(connection: AsyncConnection) -> None:
 
 def _list_statements() -> Iterator[str]:
     yield _LOG_CHANGE
-    yield "DROP FUNCTION IF EXISTS take_credit"  # its result type differs from that of an earlier version
+    for name in ("take_credit", "take_limit_credit"):  # their result types differ from those of earlier versions
+        yield f"DROP FUNCTION IF EXISTS {name}"
     yield from FUNCTIONS.values()
     yield from map(_USE_INDEXES.format, _INDEXED_FUNCTIONS)

@@ -97,6 +97,24 @@ async def test_credit_of_a_raise_that_ends_at_midnight_is_not_spent_in_the_new_w
     assert scene.outstanding_nanos == 900
 
 
+async def test_an_extension_after_midnight_does_not_spend_credit_of_a_raise_that_has_ended(scene: Scene) -> None:
+    """No other request has begun the new window: the credit is idle, and the extension alone must give it back."""
+    scene.book.set_limit(LIMIT, [RAISE], NOON)
+    scene.cap(10_000)
+    reservation = await scene.reserve(900)
+    granted_nanos = scene.balance.room_nanos
+    assert granted_nanos > 100
+    scene.cap(1_000)
+    scene.node.now = MIDNIGHT + 1.0
+    extending = asyncio.ensure_future(scene.node.balances.extend(reservation, 900 + granted_nanos))
+    for _ in range(20):
+        await scene.node.step()
+        scene.node.pulse += 1.0
+    await extending
+    assert reservation.nanos <= 1_000
+    assert scene.outstanding_nanos <= 1_000
+
+
 async def test_credit_that_was_asked_for_under_a_higher_cap_goes_back_unspent(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

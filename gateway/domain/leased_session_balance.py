@@ -1,0 +1,79 @@
+"""A node's lease of the budget of a session. Nano-USD, without a clock.
+
+The store has the budget in force. What a node knows of it may be a quarter of a second old, so that the store's answers
+and not the node tell how much credit there is.
+"""
+
+import attrs
+
+from gateway.domain.credit import CreditGrant
+from gateway.domain.leased_limit_balance import LeasedLimitBalance, LeasedLimitBook
+from gateway.domain.limit_balance import LimitBalance
+from gateway.domain.request_budget import DEFAULT_STATUS, SessionBalance
+
+
+class LeasedSessionBook(LeasedLimitBook):
+    """The sessions on one node of a cluster."""
+
+    __slots__ = ()
+
+    @property
+    def _balance_class(self) -> type[LeasedLimitBalance]:
+        return LeasedSessionBalance
+
+
+@attrs.define(eq=False)
+class LeasedSessionBalance(LeasedLimitBalance):
+    """A node's lease of the balance of a session.
+
+    Attributes:
+        limit_nanos: the budget as this node knows it; None while it is not known whether the session has one.
+        status: the HTTP status of a refusal.
+        store_cap_nanos: the budget when the store last answered; None before.
+    """
+
+    limit_nanos: int | None = attrs.field(default=None, init=False)
+    status: int = attrs.field(default=DEFAULT_STATUS, init=False)
+    store_cap_nanos: int | None = attrs.field(default=None, init=False)
+
+    @property
+    def leased(self) -> bool:
+        """Whether the session has a budget. Without one its costs are only counted."""
+        return self.limit_nanos is not None
+
+    @property
+    def cap_nanos(self) -> int:
+        return self.limit_nanos or 0
+
+    @property
+    def answered_cap_nanos(self) -> int:
+        return self.cap_nanos if self.store_cap_nanos is None else self.store_cap_nanos
+
+    @property
+    def budget_left_nanos(self) -> int | None:
+        return None if self.limit_nanos is None or self.store_nanos is None else self.left_nanos
+
+    def set_limit(self, limit_nanos: int, status: int | None) -> None:
+        """Set the budget. Idle credit that was granted under another one goes back to the store."""
+        former_nanos, self.limit_nanos = self.limit_nanos, limit_nanos
+        self.status = status or DEFAULT_STATUS
+        if former_nanos is None:  # what the session has spent before is not part of any lease
+            self.beyond_nanos = max(0, -self.room_nanos)
+            self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
+        if limit_nanos != former_nanos:
+            if self.store_nanos is not None:
+                self.store_nanos += limit_nanos - self.answered_cap_nanos
+                self.store_cap_nanos = limit_nanos
+            self.recount_overrun()
+
+    def note_answer(self, answer: CreditGrant) -> None:
+        super().note_answer(answer)
+        self.store_cap_nanos = answer.cap_nanos
+
+    def _build_total(self) -> LimitBalance:
+        total = SessionBalance(self.book, self.subject)
+        total.limit_nanos, total.status = self.answered_cap_nanos, self.status
+        return total
+
+    def find_status(self, day: object) -> int:  # noqa: ARG002 - a session has no periods
+        return self.status
