@@ -180,6 +180,27 @@ async def test_a_member_finds_and_changes_only_keys_of_its_own_account(site: Vis
     assert await ben.page.get_by_role("button", name="Change group").count() == 0
 
 
+async def test_an_account_of_many_is_typed_and_checked(site: VisitedGateway, enter: Enter) -> None:
+    ada = await enter("ada")
+    page = ada.page
+    for number in range(22):
+        await site.operate("POST", "/accounts", {"name": f"team {number}"})
+    await ada.go("/keys#new-key")
+    dialog = page.get_by_role("dialog", name="New key")
+    await ada.write("Name", "typed", within=dialog)
+    await ada.write("Account", "team 99", within=dialog)
+    ada.watch.refusals = {404}
+    await ada.press("Create key", within=dialog)
+    await expect(dialog.get_by_role("alert")).to_contain_text("No account is called 'team 99'")
+    await ada.write("Account", "team 7", within=dialog)
+    await ada.press("Create key", within=dialog)
+    await expect(page.get_by_role("dialog", name="API key created")).to_be_visible()
+    (key,) = (await site.operate("GET", "/keys?search=typed"))["data"]
+    assert key["account"] == "team 7"
+    await ada.go("/keys?account=team+7")
+    await expect(page.locator("tbody th")).to_have_text("typed")
+
+
 async def test_no_list_is_wider_than_its_card_with_the_longest_names(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
     page = ada.page

@@ -141,7 +141,9 @@ class Site:
     async def make_session(self) -> str:
         """A session of ours with a budget."""
         subject = f"{self._find_caller().account.id}:{self.number('session')}"
-        await self.services.billing.limits.open_budgets().states.put_budget(SessionState(subject, 1), 0)
+        await self.services.billing.limits.open_budgets().states.put_budget(
+            SessionState(subject, 1), 0, lambda _former: True
+        )
         return subject
 
     async def find_model(self) -> str:
@@ -279,7 +281,13 @@ ACCESS: Mapping[str, frozenset[str]] = {
             "GET /usage/export",
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
             *("GET /batches", "GET /batches/{id}", "GET /request-sessions", "GET /request-sessions/{id}"),
-            *("GET /models", "GET /session/passkeys", "POST /session/passkeys", "POST /session/passkeys/options"),
+            *(
+                "GET /models",
+                "GET /search",
+                "GET /session/passkeys",
+                "POST /session/passkeys",
+                "POST /session/passkeys/options",
+            ),
             *("PATCH /session/passkeys/{id}", "DELETE /session/passkeys/{id}"),
         }
     ),
@@ -385,6 +393,7 @@ ADMIN: Mapping[str, Row] = {
     "POST /links": Row(body={"account": OURS}),
     "DELETE /links/{id}": Row(make=Site.make_link),
     "GET /models": Row(),
+    "GET /search": Row(400),
     "POST /users/forget": Row(body={"user": "nobody"}),
     "GET /usage": Row(query="by=key"),
     "GET /usage/forecast": Row(),

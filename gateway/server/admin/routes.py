@@ -66,6 +66,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("POST", "/session/identities/{provider}", "server.admin.identities:link_identity", "viewer"),
     ("DELETE", "/session/identities/{provider}", "server.admin.identities:unlink_identity", "viewer"),
     ("GET", "/models", "server.admin.models:list_models", "viewer"),
+    ("GET", "/search", "server.admin.search:search", "viewer"),
     ("GET", "/accounts/{name}/credits", "server.admin.billing:list_account_credits", "administrator"),
     ("POST", "/accounts/{name}/credits", "server.admin.billing:credit_account", "administrator"),
     ("GET", "/keys/{id}/credits", "server.admin.billing:list_key_credits", "viewer"),

@@ -6,9 +6,12 @@ from collections.abc import Collection, Sequence
 from aiohttp import web
 
 from gateway.server.admin.limits import LimitAnswer
+from gateway.server.console.form_choices import find_free_name
 from gateway.server.console.page import Data, ask_admin_api
 
 _MAX_SUBJECTS = 50
+_MAX_RAISED_CHARS = 50
+"""Maximum characters of a limit's name in the suggested name of what raises it."""
 WINDOWS = ("hour", "5h", "day", "week", "month", "quarter", "lifetime", "rolling:24h", "rolling:7d", "rolling:30d")
 
 
@@ -31,6 +34,7 @@ async def load_limit(request: web.Request) -> Data:
         "limit": limit,
         "raises": [other for other in limits if other.raises == limit.name],
         "subjects": subjects,
+        "raise_name": find_free_name(f"{limit.name[:_MAX_RAISED_CHARS]} raised", {other.name for other in limits}),
         "is_full": len(subjects) == _MAX_SUBJECTS,
         "accounts": accounts,
         "chosen_account": query["account"],

@@ -25,7 +25,7 @@ from gateway.server.client_ip import find_client_ip
 from gateway.server.console.headers import HEADERS
 from gateway.server.console.language import ENGLISH, LANGUAGE, find_language, read_catalogue
 from gateway.server.console.rendering import build_environment
-from gateway.server.console.routes import ROOT, Page, mark
+from gateway.server.console.routes import ROOT, Page, find_parent, mark
 from gateway.server.console.static_files import find_static
 from gateway.server.context import ACTOR, SERVICES, USER
 from gateway.server.error_responses import parse_http_error
@@ -90,12 +90,13 @@ async def list_live_nodes(request: web.Request) -> list[NodeView]:
 
 def render(request: web.Request, template: str, data: Mapping[str, Any], status: int = 200) -> web.Response:
     """Render a page of the console."""
-    user = request.get(USER)
+    user, page = request.get(USER), data.get("page")
     values = {
         "me": None if user is None else user.member,
         "account": None if user is None else user.account,
         "query": request.query,
         "clustered": request.app[SERVICES].storage.node is not None,
+        "parent": None if page is None else find_parent(page),
         **data,
     }
     environment = build_environment(request[LANGUAGE], version=__version__, root=ROOT, static=find_static)

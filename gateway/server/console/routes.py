@@ -90,6 +90,12 @@ def list_pages() -> tuple[Page, ...]:
     return _PAGES
 
 
+def find_parent(page: Page) -> Page | None:
+    """Return the page of the list with the object that ``page`` shows; None for pages of no object."""
+    list_path, _, parameter = page.path.rpartition("/")
+    return next((other for other in _PAGES if parameter.startswith("{") and other.path == list_path), None)
+
+
 def add_console(app: web.Application) -> None:
     """Register all routes below ``/console``."""
     app.router.add_get("/static/{name:(?:[0-9a-f]+/)?[^/]+}", defer_handler("server.console.static_files:get_file"))

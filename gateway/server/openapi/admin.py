@@ -52,6 +52,7 @@ _TAGS: Mapping[str, str] = {
     "audit-trail": "books and audit trail",
     "reload": "settings",
     "status": "health",
+    "search": "health",
 }
 _TAG_DESCRIPTIONS: Mapping[str, str] = {
     "signing in": "Sessions of members, for the pages of the console.",

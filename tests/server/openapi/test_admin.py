@@ -136,6 +136,7 @@ WAYS = (
     Call("admin_sync_channel", path=NAMED),
     Call("admin_order_channels", {"names": ALL}),
     Call("admin_list_models"),
+    Call("admin_search", query={"search": "mine"}),
     Call("admin_explain", query={"model": MODEL, "key": "1"}),
     Call("admin_explain", query={"model": MODEL, "key": "99"}, status=404),
     Call("admin_put_limit", {"of": "user", "usd": 1}, path=LIMIT, query={"reason": "try"}),

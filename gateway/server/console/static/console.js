@@ -96,3 +96,13 @@ function showTheme() {
 }
 showTheme();
 showLater(call);
+
+// The name of a dialog in the address opens it: /console/keys#new-key.
+function openNamed() {
+  const dialog = document.getElementById(location.hash.slice(1));
+  if (dialog?.localName !== "dialog" || dialog.open) return;
+  history.replaceState(null, "", location.pathname + location.search); // not again when the page is loaded again
+  dialog.showModal();
+}
+addEventListener("hashchange", openNamed);
+openNamed();

@@ -8,11 +8,12 @@
 //     first is empty.
 //     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
+//     data-undo: the body of the same call that undoes it; the page afterwards says data-done, and offers that.
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
 import { call } from "./api.js";
 import { t } from "./language.js";
-import { toast } from "./toast.js";
+import { tellLater, toast } from "./toast.js";
 
 function readValue(field) {
   const text = field.type === "password" ? field.value : field.value.trim();
@@ -122,6 +123,7 @@ async function perform(element, path, body) {
   try {
     const answer = await call(method, where, body);
     leaving = Boolean(element.dataset.then);
+    if (element.dataset.undo) tellLater(element.dataset.done, [[path, JSON.parse(element.dataset.undo)]]);
     goOn(element, answer);
   } finally {
     if (button) button.disabled = leaving; // until the next page is there: a second press would do it a second time

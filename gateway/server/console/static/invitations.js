@@ -68,7 +68,7 @@ function show() {
   preview.hidden = !lines.length;
   preview.querySelector("tbody").replaceChildren(...lines.map((line) => {
     const row = document.createElement("tr");
-    row.append(makeCell(line.number, "number"), makeCell(line.mail), makeCell(line.role), makeCell(line.account), makeResult(line));
+    row.append(makeCell(line.number, "number"), makeCell(line.mail), makeCell(line.role, ""), makeCell(line.account), makeResult(line));
     return row;
   }));
   preview.querySelector("[data-summary]").textContent = [

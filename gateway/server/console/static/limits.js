@@ -16,3 +16,17 @@ for (const form of document.querySelectorAll("form[data-limit]")) {
   detail.addEventListener("input", update);
   update();
 }
+
+// The end of a raise, in the reader's time zone: the last minute of a day.
+function findEnd(name) {
+  const end = new Date();
+  if (name === "friday") end.setDate(end.getDate() + ((5 - end.getDay() + 7) % 7));
+  if (name === "month") end.setMonth(end.getMonth() + 1, 0);
+  const two = (number) => String(number).padStart(2, "0");
+  return `${end.getFullYear()}-${two(end.getMonth() + 1)}-${two(end.getDate())}T23:59`;
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button[data-until]");
+  if (button) button.form.elements.namedItem("until").value = findEnd(button.dataset.until);
+});
