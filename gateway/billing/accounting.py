@@ -15,7 +15,7 @@ from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.balance import Balance, Owner, OwnerId, UtcDay, parse_day
 from gateway.domain.credit import CreditFigures
 from gateway.domain.leased_balance import LeasedBalance
-from gateway.domain.ledger import LedgerEntry, UsageAxis, UsageFilter, UsageLine
+from gateway.domain.ledger import CounterDifference, LedgerEntry, UsageAxis, UsageFilter, UsageLine
 from gateway.domain.price import NANOS_PER_USD, nanos
 from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.storage.ledger import LedgerRepository
@@ -188,13 +188,24 @@ class AccountingService:
 
         stored = await self._ledger.audit_cluster()
         if stored is not None:
-            problems = () if self._check_leases is None else await self._check_leases()
+            problems = [] if self._check_leases is None else [*await self._check_leases()]
+            problems += self._list_limit_problems(stored.counter_differences)
             return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, stored, problems)
         async with self._crediting, self._queue.writing:
             limits, reservations = self._balances.limits, tuple(self._balances.reservations)
             problems = [] if limits is None else await limits.list_problems(reservations)
             report = await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
             return {**report, "ok": report["ok"] and not problems, "problems": [*report["problems"], *problems]}
+
+    def _list_limit_problems(self, differences: Sequence[CounterDifference]) -> list[str]:
+        """Return the errors of limits on a node: its reservations, and sums that differ from the stored requests."""
+        limits = self._balances.limits
+        if limits is None and not differences:
+            return []
+        from gateway.billing.limit_check import list_node_problems  # noqa: PLC0415 - only to verify
+
+        books = () if limits is None else limits.list_books()
+        return list_node_problems(books, tuple(self._balances.reservations), differences, self._clock())
 
     def find_balance(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
         """Return the balance with the owner's quota, and the current day."""

@@ -5,6 +5,7 @@ from itertools import zip_longest
 
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Reservation
+from gateway.domain.ledger import CounterDifference
 from gateway.domain.limit import LimitCharge
 from gateway.domain.limit_balance import LimitBook, RollingBalance, SubjectBalance
 from gateway.domain.limit_window import NEVER_S, find_kept_since
@@ -42,8 +43,22 @@ async def list_problems(
         if start_s >= find_kept_since(counter, now_s) and (not rows.is_partial or start_s * 1000 >= rows.oldest_ms):
             counted, nanos = stored.get(charge, 0), rows.spent.get(charge, 0)
             if counted != nanos:
-                problems.append(f"{_name(charge)}: {counted} counted, its requests say {nanos} (nano-USD)")
+                problems.append(_describe_counter(charge, counted, nanos))
     return problems
+
+
+def list_node_problems(
+    books: Iterable[LimitBook],
+    reservations: Iterable[Reservation],
+    differences: Iterable[CounterDifference],
+    now_s: float,
+) -> list[str]:
+    """Return what does not agree in this node's reservations, and in the sums of limits that all nodes share."""
+    return _check_balances(books, reservations) + [
+        _describe_counter((wrong.counter, wrong.subject, wrong.start_s), wrong.counted_nanos, wrong.charged_nanos)
+        for wrong in differences
+        if wrong.start_s >= find_kept_since(wrong.counter, now_s)
+    ]
 
 
 def _copy_spent(books: Iterable[LimitBook]) -> tuple[dict[LimitCharge, int], dict[tuple[str, str], int]]:
@@ -84,6 +99,10 @@ def _is_exceeded(book: LimitBook, balance: SubjectBalance) -> bool:
     if book.cap_nanos is None or not balance.complete or balance.start_s != book.start_s:
         return False
     return balance.spent_nanos + balance.held_nanos > book.cap_nanos + balance.overrun_nanos
+
+
+def _describe_counter(charge: LimitCharge, counted_nanos: int, charged_nanos: int) -> str:
+    return f"{_name(charge)}: {counted_nanos} counted, its requests say {charged_nanos} (nano-USD)"
 
 
 def _name(charge: LimitCharge) -> str:

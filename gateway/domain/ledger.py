@@ -128,6 +128,7 @@ class ClusterAudit:
     ``problems`` are differences between balances, leases, charges, credits and jobs. ``overruns`` are the limits that
     were exceeded. ``totals`` are the charges of each key. ``jobs`` is the number of unfinished jobs, and
     ``held_nanos`` the sum of their reservations. ``subject_totals`` are the charges of each key and day, by users.
+    ``counter_differences`` are the sums of limits and sessions that differ from the stored requests.
     """
 
     problems: Sequence[str]
@@ -136,6 +137,18 @@ class ClusterAudit:
     jobs: int
     held_nanos: int
     subject_totals: Sequence[SubjectTotals] = ()
+    counter_differences: Sequence["CounterDifference"] = ()
+
+
+@frozen
+class CounterDifference:
+    """A sum of a limit's subject, in the window that begins at ``start_s``, that differs from the stored requests."""
+
+    counter: str
+    subject: str
+    start_s: int
+    counted_nanos: int
+    charged_nanos: int
 
 
 def describe_overrun(owner: str, owner_id: int, nanos: int) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 import orjson
-from sqlalchemy import bindparam, delete, func, select, update
+from sqlalchemy import bindparam, delete, func, select, text, update
 
 from gateway.domain.limit import LimitCharge, build_charges, parse_charges, rename_charge, rename_charges
 from gateway.domain.traffic import SUMMED_FIELDS
@@ -13,7 +13,7 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
 from gateway.storage.limit_counters import ADD_SPENT
-from gateway.storage.schema import IS_NAMED, audit, requests, subject_counts, subject_usage, videos
+from gateway.storage.schema import IS_NAMED, audit, limit_counters, requests, subject_counts, subject_usage, videos
 
 _ROWS_PER_STEP = 500
 _DAYS_PER_STEP = 31
@@ -25,6 +25,17 @@ _UPDATE_ROW = (
     .values(end_user=bindparam("new_name"), limit_charges=bindparam("charges"))
 )
 _UPDATE_RECEIPT = update(videos).where(videos.c.id == bindparam("job")).values(receipt=bindparam("new_receipt"))
+_DELETE_EMPTY = delete(limit_counters).where(
+    limit_counters.c.counter == bindparam("of"),
+    limit_counters.c.subject == bindparam("named"),
+    limit_counters.c.start_s == bindparam("start"),
+    limit_counters.c.spent_nanos == 0,
+)
+_NAMED_BALANCES = text(
+    r"SELECT owner_id, counter, subject FROM credit_balances WHERE owner = 2 AND counter ~ '\|user\|[^|]*\|[^|]*$'"
+    " ORDER BY owner_id FOR UPDATE"
+)
+_UPDATE_BALANCE = text("UPDATE credit_balances SET subject = :subject WHERE owner = 2 AND owner_id = :id")
 _UPDATE_DETAIL = update(audit).where(audit.c.sequence == bindparam("row")).values(detail=bindparam("new_detail"))
 
 
@@ -92,9 +103,27 @@ class ForgottenUserRepository:
                 await connection.execute(_UPDATE_ROW, changes)
             if sums:
                 await ADD_SPENT.run(connection, [(*charge, nanos) for charge, nanos in sorted(sums.items())])
+                for counter, subject, start_s in sorted(charge for charge, nanos in sums.items() if nanos < 0):
+                    await connection.execute(_DELETE_EMPTY, {"of": counter, "named": subject, "start": start_s})
             return len(rows)
 
         return await self._database.write(work)
+
+    async def rename_balances(self, names: Collection[str], new_name: str, account_id: int | None) -> None:
+        """Rename the user where credit is set aside for the nodes of a cluster: it is counted under the new name then.
+
+        Credit of a dead node stays set aside for a long time.
+        """
+        if self._database.credit is None:
+            return
+
+        async def work(connection: AsyncConnection) -> None:
+            for row in (await connection.execute(_NAMED_BALANCES)).all():
+                charge = rename_charge((row.counter, row.subject, 0), names, new_name)
+                if charge[1] != row.subject and account_id in {None, int(row.subject.partition(":")[0])}:
+                    await connection.execute(_UPDATE_BALANCE, {"id": row.owner_id, "subject": charge[1]})
+
+        await self._database.write(work)
 
     async def rename_videos(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
         """Rename the user in the receipts of video jobs; return their number.

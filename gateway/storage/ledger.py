@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import attrs
 import structlog
-from sqlalchemy import ColumnElement, Row, Select, and_, case, func, insert, select, union_all
+from sqlalchemy import ColumnElement, Executable, Row, Select, and_, case, func, insert, select, union_all
 from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.audit_log import AuditRow
@@ -325,13 +325,22 @@ class LedgerRepository:
         """Return the stored state that nodes share, in one snapshot; None for a single gateway."""
         if self._database.credit is None:
             return None
-        from gateway.storage.subject_usage import SUBJECT_TOTALS, parse_totals  # noqa: PLC0415 - only to verify
+        from gateway.storage.limit_counters import WRONG_COUNTERS, parse_wrong_counters  # noqa: PLC0415 - only to verify
+        from gateway.storage.subject_usage import SUBJECT_TOTALS, parse_totals  # noqa: PLC0415
 
-        problems, overruns, (total_rows, (jobs,), subject_rows) = await self._database.credit.list_problems(
-            [_TOTALS, _SUM_OPEN_JOBS, SUBJECT_TOTALS]
-        )
+        queries: list[Executable] = [_TOTALS, _SUM_OPEN_JOBS, SUBJECT_TOTALS, WRONG_COUNTERS]
+        problems, overruns, query_rows = await self._database.credit.list_problems(queries)
+        total_rows, (jobs,), subject_rows, counter_rows = query_rows
         totals, subject_totals = [_parse_totals(row) for row in total_rows], parse_totals(subject_rows)
-        return ClusterAudit(problems, overruns, totals, int(jobs.number), int(jobs.held), subject_totals)
+        return ClusterAudit(
+            problems,
+            overruns,
+            totals,
+            int(jobs.number),
+            int(jobs.held),
+            subject_totals,
+            parse_wrong_counters(counter_rows),
+        )
 
 
 def _parse_totals(row: Row[Any]) -> KeyTotals:

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import Row, delete, func, select, text
 
+from gateway.domain.ledger import CounterDifference
 from gateway.domain.limit import LimitCharge, parse_charges
 from gateway.domain.request_log import RequestRecord
 from gateway.frozen import frozen
@@ -58,6 +59,28 @@ class SubjectChoice:
 
 
 ALL_SUBJECTS = SubjectChoice()
+
+WRONG_COUNTERS = text("""
+WITH charged AS (
+  SELECT c.charge ->> 0 AS counter, c.charge ->> 1 AS subject, (c.charge ->> 2)::bigint AS start_s,
+    sum(r.cost_nanos)::bigint AS nanos
+  FROM requests r CROSS JOIN LATERAL jsonb_array_elements(nullif(r.limit_charges, '')::jsonb) AS c(charge)
+  WHERE r.limit_charges <> '' AND r.cost_nanos > 0 GROUP BY 1, 2, 3)
+SELECT counter, subject, start_s, coalesce(l.spent_nanos, 0) AS counted, coalesce(c.nanos, 0) AS charged,
+  (SELECT coalesce(min(settled_ms), 0) FROM requests) AS oldest_ms, EXISTS (SELECT 1 FROM retired) AS is_partial
+FROM limit_counters l FULL JOIN charged c USING (counter, subject, start_s)
+WHERE coalesce(l.spent_nanos, 0) <> coalesce(c.nanos, 0) ORDER BY 1, 2, 3
+""")
+"""The sums that differ from the stored requests, in PostgreSQL: ``parse_wrong_counters`` reads the rows."""
+
+
+def parse_wrong_counters(rows: Iterable[Row[Any]]) -> list[CounterDifference]:
+    """Return the differences in the rows of ``WRONG_COUNTERS``, without those that deleted requests explain."""
+    return [
+        CounterDifference(row.counter, row.subject, int(row.start_s), int(row.counted), int(row.charged))
+        for row in rows
+        if not row.is_partial or row.start_s * 1000 >= row.oldest_ms
+    ]
 
 
 class LimitCounters:

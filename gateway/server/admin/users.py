@@ -107,4 +107,5 @@ async def _rename_stored(
                 renamed = await repository.rename_rows(name, new_name, account_id, last_sequence)
                 renaming.reread_balances(spending)
             rows += max(renamed, 0)
+    await repository.rename_balances(renaming.names, new_name, account_id)
     return rows, sums
