@@ -25,9 +25,12 @@ PASSPHRASE_VARIABLE = "GATEWAY_BACKUP_PASSPHRASE"  # noqa: S105 - the name of a 
 @click.command(short_help="Back up the data folder while the gateway runs.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--media", is_flag=True, help="Include stored images, videos and clients' files.")
+@click.option(
+    "--bodies", is_flag=True, help="Include kept prompts and answers, sealed; their keys are never in a backup."
+)
 @click.option("--encrypt", is_flag=True, help=f"Encrypt with a passphrase: asked for, or {PASSPHRASE_VARIABLE}.")
 @local_command
-def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> None:
+def backup(context: CliContext, *, file: Path, media: bool, bodies: bool, encrypt: bool) -> None:
     """Write the data folder into FILE, a compressed tar file that must not exist yet.
 
     The backup has the database, the journal, the secret files and the configuration file. Anyone who reads it can use
@@ -50,15 +53,15 @@ def backup(context: CliContext, *, file: Path, media: bool, encrypt: bool) -> No
     if not is_used(context.data) and not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
     passphrase = _ask_passphrase(context.environ, is_new=True) if encrypt else None
-    master_key = bool(config.store.master_key)
     source = BackupSource(
         context.data,
         database,
         context.config,
         media=media,
         media_url=config.store.media_url,
-        master_key=master_key,
+        master_key=bool(config.store.master_key),
         server=server,
+        bodies=bodies,
     )
     try:
         manifest = write_backup(source, file, passphrase=passphrase)
@@ -193,6 +196,12 @@ def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
             f"Images, videos and clients' files are in {media_store} and not in the backup: back them up there",
             err=True,
         )
+    if manifest["bodies"]:
+        click.echo(
+            "The keys of kept prompts and answers are not in the backup, because deleted ones could be read in it: "
+            "copy the folder bodies/keys elsewhere",
+            err=True,
+        )
     if not manifest["master_key_file"]:
         click.echo(
             "The key that opens provider keys is the setting store.master_key: keep it, too, if it comes from the "
@@ -212,6 +221,10 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
         click.echo(
             f"The configuration of then is {data / CONFIG_NAME} (--config); files that it names are not in a backup"
         )
+    if "kept_bodies" in manifest:
+        requests, damaged = manifest["kept_bodies"]["requests"], manifest["kept_bodies"]["damaged"]
+        broken = f"; those of {damaged:,} are damaged or missing" if damaged else ""
+        click.echo(f"Kept prompts and answers: of {requests:,} requests{broken}. They need the folder bodies/keys")
     if manifest.get("media_store"):  # missing in older backups
         media_text = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
         click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {media_text}")

@@ -2,10 +2,17 @@
 
 import attrs
 
+from gateway.deferred import defer_function
 from gateway.domain.keep_rule import DEFAULT_REDACTED, BodyBounds, RedactedKind
 from gateway.frozen import frozen
-from gateway.parsing import about, between
+from gateway.parsing import about, between, must
 
+_are_patterns = defer_function("formats.redaction.own_patterns:are_patterns")
+_are_paths = defer_function("formats.redaction.left_out:are_paths")
+_PATTERN_FORM = (
+    r"patterns such as 'staff=EMP-\d{6}': bounded repetitions, no references, no look-around, 500 ways to match"
+)
+_PATH_FORM = "at most 100 paths of names with dots, such as 'metadata.patient' or 'messages.*.name'"
 _DAY_MS = 24 * 3_600 * 1000
 
 
@@ -22,6 +29,16 @@ class BodiesSection:
     )
     redact: tuple[RedactedKind, ...] = attrs.field(
         default=DEFAULT_REDACTED, metadata=about('what is replaced before a body is kept: also "phones" and "ips"')
+    )
+    patterns: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about("replace what matches, too, such as 'staff=EMP-\\d{6}'", must(_PATTERN_FORM, _are_patterns)),
+    )
+    leave_out: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=about(
+            "JSON fields not kept, such as 'metadata.patient', 'messages.*.name'", must(_PATH_FORM, _are_paths)
+        ),
     )
     media: bool = attrs.field(
         default=False, metadata=about("keep images and audio in JSON, too, not only their type, size and SHA-256")

@@ -7,6 +7,7 @@ from gateway.config.extras import list_missing_extras
 from gateway.config.loader import ConfigError, read_declared_config
 from gateway.config.merge import FileConfig
 from gateway.config.schema import Config
+from gateway.doctor.bodies_checks import check_kept_bodies
 from gateway.doctor.database_checks import check_database
 from gateway.doctor.finding import Finding
 from gateway.doctor.folder_checks import check_folder, check_journal, check_space, check_unstorable
@@ -46,6 +47,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     yield from check_journal(data)
     yield from check_unstorable(data)
     yield from check_space(data, database)
+    yield from check_kept_bodies(data, None if config.store.is_postgres else database)
     yield from check_media(config)
     yield from check_clock(config, data, database)
     yield from check_limits(config)

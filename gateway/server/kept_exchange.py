@@ -15,6 +15,7 @@ from gateway.errors import GatewayError
 from gateway.formats.errors.body import build_error
 from gateway.formats.redaction.body import EVENT_STREAM, redact_part
 from gateway.formats.redaction.event_texts import split_events
+from gateway.formats.redaction.own_patterns import parse_pattern
 from gateway.formats.redaction.redactor import Redactor
 from gateway.frozen import frozen
 from gateway.proxy.client_stream import ClientStream
@@ -143,7 +144,8 @@ class KeptExchange:
         answer, keeps_media = SentAnswer(self._media_type, self._answer, self._times, self._started_at), section.media
 
         def build() -> list[BodyPart]:
-            redactor = Redactor(kinds, secrets)
+            own_patterns = [parse_pattern(text) for text in section.patterns]
+            redactor = Redactor(kinds, secrets, own_patterns=own_patterns, left_out=section.leave_out)
             all_parts = [*parts, build_answer(answer)] if answer.pieces else parts
             return [
                 redact_part(part, redactor, max_bytes, keeps_media=keeps_media)

@@ -39,6 +39,7 @@ FORMAT = 1
 MANIFEST_NAME = "manifest.json"
 CONFIG_NAME = "gateway.toml"
 TOKEN_NAME = "admin.token"  # noqa: S105 - the name of a file
+BODIES_FOLDER = "bodies"
 MEDIA_FOLDERS = ("files", "media", "videos")
 GZIP_LEVEL = 6
 _OWNER_ONLY = 0o600
@@ -57,6 +58,8 @@ class BackupSource:
     Attributes:
         database: the path of its database; meaningless if the database is on a server.
         media: whether stored media are included.
+        bodies: whether the sealed segments of kept bodies are included. Their data keys never are: an account's
+            deleted bodies would be readable in every older backup.
         media_url: the setting ``store.media_url``: the location of media outside the folder. A bucket is not included.
         master_key: whether the setting ``store.master_key`` replaces the file ``master.key``.
         server: the URL of a database on a server; empty if the database is a file.
@@ -69,6 +72,7 @@ class BackupSource:
     media_url: str = ""
     master_key: bool = False
     server: str = ""
+    bodies: bool = False
 
     @property
     def media_folder(self) -> Path | None:
@@ -168,6 +172,8 @@ def _write_archive(
             archive.add_file(CONFIG_NAME, source.config)
         for name, path in _list_media(source):
             archive.add_file(name, path)
+        for path in _list_segments(source):
+            archive.add_file(f"{BODIES_FOLDER}/{path.name}", path)
         manifest = {**_describe(source), "schema": schema, "members": dict(archive.members)}
         archive.add_bytes(MANIFEST_NAME, orjson.dumps(manifest))
     if isinstance(sink_file, EncryptingWriter):
@@ -186,6 +192,7 @@ def _describe(source: BackupSource) -> dict[str, Any]:
         "media_store": source.media_elsewhere,
         "master_key_file": not source.master_key,
         "database": source.database_elsewhere,
+        "bodies": source.bodies,
     }
 
 
@@ -203,6 +210,11 @@ def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
     for folder_name in MEDIA_FOLDERS:
         for path in sorted((folder / folder_name).glob("[0-9a-f][0-9a-f]/*")):
             yield path.relative_to(folder).as_posix(), path
+
+
+def _list_segments(source: BackupSource) -> list[Path]:
+    """Return the segments of kept bodies: after the copy of the database, so that they have every frame it names."""
+    return sorted((source.folder / BODIES_FOLDER).glob("[0-9]*.segment")) if source.bodies else []
 
 
 @contextmanager

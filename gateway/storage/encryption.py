@@ -58,12 +58,19 @@ class SecretBox:
         except InvalidTag:
             raise DecryptionFailed(context) from None
 
+    def derive_key(self, purpose: str) -> bytes:
+        """Return 32 bytes for ``purpose``, for another use than sealing."""
+        return self._derive(f"model gateway, key of {self._purpose}/{purpose}")
+
     @cached_property
     def _cipher(self) -> "AESGCM":
         # The package costs 10 ms and 8 MB, so it is imported only when a value is encrypted or decrypted.
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - see above
-        from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+
+        return AESGCM(self._derive(f"model gateway, seal of {self._purpose}"))
+
+    def _derive(self, info: str) -> bytes:
+        from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
 
-        info = f"model gateway, seal of {self._purpose}"
-        return AESGCM(HKDF(SHA256(), ROOT_BYTES, None, info.encode()).derive(self._root))
+        return HKDF(SHA256(), ROOT_BYTES, None, info.encode()).derive(self._root)

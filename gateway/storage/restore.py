@@ -22,9 +22,10 @@ from typing import IO, Any, cast
 import attrs
 import orjson
 
-from gateway.storage.backup import CONFIG_NAME, FORMAT, MANIFEST_NAME, TOKEN_NAME
+from gateway.storage.backup import BODIES_FOLDER, CONFIG_NAME, FORMAT, MANIFEST_NAME, TOKEN_NAME
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
 from gateway.storage.backup_members import BackupMember, read_members
+from gateway.storage.bodies.verification import check_bodies
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
 from gateway.storage.integrity_check import MAX_PROBLEMS, is_foreign, read_problems
 from gateway.storage.schema import REVISION
@@ -47,13 +48,15 @@ _FIELDS: Mapping[str, type] = {
     "media": bool,
     "media_store": str,
     "master_key_file": bool,
+    "bodies": bool,
 } | {"database": str}
 _MAX_SHOWN_CHARS = 1_000
 _REPEAT_HINT = "Make the database anew, and restore again"
 _OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
 _MEMBER_NAME = re.compile(
     rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG_NAME, TOKEN_NAME, *SECRETS)))}"
-    rf"|{re.escape(JOURNAL)}\.unread-[0-9]+|(?:media|videos|files)/[0-9a-f]{{2}}/[0-9a-f]{{1,64}}\.[a-z0-9]{{1,8}})\Z"
+    rf"|{re.escape(JOURNAL)}\.unread-[0-9]+|(?:media|videos|files)/[0-9a-f]{{2}}/[0-9a-f]{{1,64}}\.[a-z0-9]{{1,8}}"
+    rf"|{BODIES_FOLDER}/[0-9]{{8,15}}\.segment)\Z"
 )
 """The files that a backup can have. No file with another name is ever created."""
 
@@ -82,6 +85,9 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
         with _open(backup, passphrase) as source:
             _unpack(source, draft, manifest["members"])
         _check_database(draft / DATABASE, manifest)
+        if manifest["bodies"]:
+            checked = check_bodies(draft / DATABASE, draft / BODIES_FOLDER)
+            manifest = {**manifest, "kept_bodies": {"requests": checked.requests, "damaged": checked.damaged}}
         if server:
             _fill_server(draft / DATABASE, server)
         try:

@@ -291,7 +291,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             *("PATCH /session/passkeys/{id}", "DELETE /session/passkeys/{id}"),
         }
     ),
-    "body_reader": frozenset({"GET /requests/{id}/body", "POST /requests/{id}/replay"}),
+    "body_reader": frozenset({"GET /requests/{id}/body", "POST /requests/{id}/replay", "GET /bodies/export"}),
     "member": frozenset(
         {
             *("POST /keys", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate"),
@@ -407,6 +407,8 @@ ADMIN: Mapping[str, Row] = {
     "POST /request-sessions/{id}/end": Row(make=Site.make_session, foreign=404),
     "GET /requests/{id}/body": Row(404, make=Site.find_request),
     "POST /requests/{id}/replay": Row(404, make=Site.find_request, body={"key": 1, "model": "m"}),
+    "GET /bodies/export": Row(),
+    "GET /bodies/attestation": Row(),
     "GET /bodies": Row(),
     "POST /bodies/delete": Row(body={"user": "nobody"}),
     "GET /audit": Row(),

@@ -8,6 +8,7 @@ import orjson
 from gateway.domain import exact_json
 from gateway.domain.kept_body import BodyPart
 from gateway.formats.redaction.event_texts import StreamedEvent, join_texts, parse_event, redact_text, split_events
+from gateway.formats.redaction.left_out import leave_out
 from gateway.formats.redaction.media import MIN_MEDIA_CHARS
 from gateway.formats.redaction.redactor import Redactor
 from gateway.formats.redaction.values import redact_values
@@ -30,7 +31,17 @@ def redact_part(part: BodyPart, redactor: Redactor, max_bytes: int, *, keeps_med
     else:
         content = redact_content(part.content, redactor, keeps_media=keeps_media)
     is_redacted, is_cut = content != part.content, len(content) > max_bytes
+    if is_redacted and redactor.left_out:
+        is_redacted = _differs(content, part.content)
     return attrs.evolve(part, content=cut_middle(content, max_bytes), redacted=is_redacted, cut=is_cut)
+
+
+def _differs(content: bytes, other_content: bytes) -> bool:
+    """Return whether two bodies are more than the same JSON written in two ways."""
+    try:
+        return exact_json.dumps(exact_json.loads(content)) != exact_json.dumps(exact_json.loads(other_content))
+    except orjson.JSONDecodeError:
+        return True
 
 
 def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
@@ -40,6 +51,11 @@ def redact_content(content: bytes, redactor: Redactor, *, keeps_media: bool = Fa
     except orjson.JSONDecodeError:
         return _redact_bytes(content, redactor)
     root = [value]
+    if (
+        redactor.left_out
+    ):  # written anew in any case: of a name that occurs twice, the first value is in the bytes alone
+        leave_out(value, redactor.left_out)
+        content = exact_json.dumps(value)
     if redact_values(root, redactor, keeps_media=keeps_media):
         content = exact_json.dumps(root[0])
     return _redact_bytes(content, redactor)
@@ -57,6 +73,10 @@ def _has_plain_values(event: StreamedEvent) -> bool:
 def redact_stream(stream: bytes, redactor: Redactor, *, keeps_media: bool = False) -> bytes:
     """Redact an event stream: each value of its events, and the texts that its events bring in pieces."""
     events = [parse_event(raw) for raw in split_events(stream)]
+    if redactor.left_out:
+        for event in events:
+            leave_out(event.data, redactor.left_out)
+            event.changed = event.data is not None
     for text in join_texts(events):
         redact_text(text, redactor)
     pieces = []

@@ -1,13 +1,14 @@
 """Finds what must not be kept in texts, and replaces it by numbered marks: ``[card 1]``, ``[secret 2]``."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from gateway.domain.keep_rule import RedactedKind
 from gateway.formats.redaction.escapes import resolve_fully, resolve_levels
+from gateway.formats.redaction.own_patterns import OwnPattern
 from gateway.formats.redaction.personal_shapes import FINDERS, is_card
 from gateway.formats.redaction.secret_shapes import MIN_NAMED_SECRET_CHARS, SECRET_NAME, SHAPES, SecretShape
 from gateway.formats.redaction.work import STEPS_PER_TRY, Work
@@ -44,11 +45,22 @@ class Redactor:
     Args:
         kinds: what is replaced.
         own_secrets: the keys of the channels that were used.
+        own_patterns: patterns of the operator, whose matches are replaced, too.
+        left_out: paths of JSON fields that are not kept (``left_out``).
     """
 
-    def __init__(self, kinds: frozenset[RedactedKind], own_secrets: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        kinds: frozenset[RedactedKind],
+        own_secrets: Iterable[str] = (),
+        *,
+        own_patterns: Sequence[OwnPattern] = (),
+        left_out: Sequence[str] = (),
+    ) -> None:
         self.work = Work()
-        self.is_active = bool(kinds)
+        self.is_active = bool(kinds or own_patterns)
+        self.left_out = left_out
+        self._own_patterns = own_patterns
         self._finds_secrets = "secrets" in kinds
         self._finders = [finder for kind, finder in FINDERS.items() if kind in kinds]
         self._finds_cards = "cards" in kinds
@@ -124,6 +136,9 @@ class Redactor:
         for name, finder in self._finders:
             for start, end in finder(text, self.work):
                 yield start, end, name
+        for own_pattern in self._own_patterns:
+            for start, end in own_pattern.find(text, self.work):
+                yield start, end, own_pattern.name
 
     def _list_escaped_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Yield what is found in ``text`` with its escapes resolved, at its place in ``text``."""

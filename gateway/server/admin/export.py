@@ -104,13 +104,13 @@ async def export_requests(request: AdminRequest) -> web.StreamResponse:
             first_page = await anext(pages)  # fetched before the headers are sent, while an error can still be reported
             await response.prepare(request.http)
             try:
-                await _send(
+                await send_piece(
                     request, response, export_format.header + export_format.write(_format_rows(first_page, actor))
                 )
                 checked_at = asyncio.get_running_loop().time()
                 async for page in pages:
-                    checked_at = await _check_allowed(request, checked_at)
-                    await _send(request, response, export_format.write(_format_rows(page, actor)))
+                    checked_at = await check_allowed(request, checked_at)
+                    await send_piece(request, response, export_format.write(_format_rows(page, actor)))
                 await response.write_eof()
             except ConnectionError:
                 raise ClientDisconnected from None
@@ -121,14 +121,15 @@ def _format_rows(page: Sequence[StoredRequest], actor: Actor) -> list[RequestVie
     return [build_row(row, actor, RequestView) for row in page]
 
 
-async def _send(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:
+async def send_piece(request: AdminRequest, response: web.StreamResponse, data: bytes) -> None:
+    """Send a piece of an export at the client's pace. Raises ``ConnectionResetError`` if the client has left."""
     if request.http.transport is None:
         raise ConnectionResetError("the client has disconnected")
     if data:
         await await_reader(partial(response.write, data), request.http.transport)
 
 
-async def _check_allowed(request: AdminRequest, checked_at: float) -> float:
+async def check_allowed(request: AdminRequest, checked_at: float) -> float:
     """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
 
     Raises ``Overloaded`` if the gateway shuts down, and another ``GatewayError`` if the session has ended.

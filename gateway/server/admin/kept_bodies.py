@@ -16,7 +16,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
 from gateway.formats.redaction.event_texts import describe_texts, parse_event, split_events
-from gateway.formats.transcript.answers import ShownAnswer, read_answers
+from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers, read_answers
 from gateway.formats.transcript.messages import ShownMessage, read_messages
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
@@ -255,10 +255,10 @@ def _build_bodies(parts: Sequence[BodyPart]) -> list[BodyView]:
 
 
 def _build_body(part: BodyPart) -> BodyView:
-    is_stream = part.media_type.startswith(EVENT_STREAM)
-    values = _parse_values(part, is_stream=is_stream)
-    shown_answers = read_answers(values if part.kind == "answer" else ())
-    messages = read_messages(values[0]) if part.kind == "request" and values else []
+    shown_answers = read_part_answers(part) if part.kind == "answer" else ShownAnswers()
+    values = parse_values(part) if part.kind == "request" else []
+    messages = read_messages(values[0]) if values else []
+    texts = describe_texts(part.content) if part.media_type.startswith(EVENT_STREAM) else ()
     return BodyView(
         kind=part.kind,
         media_type=part.media_type,
@@ -272,17 +272,19 @@ def _build_body(part: BodyPart) -> BodyView:
         answers=[_build_answer(answer) for answer in shown_answers.answers],
         prompt_tokens=shown_answers.prompt_tokens,
         completion_tokens=shown_answers.completion_tokens,
-        texts=[
-            StreamTextView(place=place, text=text)
-            for place, text in (describe_texts(part.content) if is_stream else ())
-        ],
+        texts=[StreamTextView(place=place, text=text) for place, text in texts],
         event_times_ms=part.event_times_ms,
     )
 
 
-def _parse_values(part: BodyPart, *, is_stream: bool) -> list[Any]:
+def read_part_answers(part: BodyPart) -> ShownAnswers:
+    """Return what an answer says; nothing if it has another form, or was cut."""
+    return read_answers(parse_values(part))
+
+
+def parse_values(part: BodyPart) -> list[Any]:
     """Return the data of a stream's events, or the one JSON value of another body; empty if it is none."""
-    if is_stream:
+    if part.media_type.startswith(EVENT_STREAM):
         return [parse_event(raw).data for raw in split_events(part.content)]
     try:
         return [exact_json.loads(part.content)]

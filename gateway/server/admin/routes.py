@@ -85,6 +85,8 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("POST", "/request-sessions/{id}/end", "server.admin.request_sessions:end_request_session", "member"),
     ("GET", "/requests/{id}/body", "server.admin.kept_bodies:get_bodies", "body_reader"),
     ("POST", "/requests/{id}/replay", "server.admin.replays:replay_request", "body_reader"),
+    ("GET", "/bodies/export", "server.admin.body_export:export_bodies", "body_reader"),
+    ("GET", "/bodies/attestation", "server.admin.body_export:get_attestation", "administrator"),
     ("GET", "/bodies", "server.admin.kept_bodies:get_body_status", "administrator"),
     ("POST", "/bodies/delete", "server.admin.kept_bodies:delete_bodies", "administrator"),
     ("GET", "/settings", "server.admin.settings:list_settings", "administrator"),

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -169,6 +169,11 @@ class BodyStore:
             raise BodiesUnreadable(str(error)) from None
         return entry, parts
 
+    async def list_kept(self, request_ids: Collection[str]) -> set[str]:
+        """Return those of the requests whose bodies can be read on this node."""
+        await self.write_waiting()
+        return await self._index.list_kept(request_ids, self._now_ms()) if request_ids else set()
+
     async def delete(self, body_filter: BodyFilter) -> DeletedBodies:
         """Delete bodies for good: when this returns, nothing of them can be read on this node, with any key.
 
@@ -218,10 +223,11 @@ class BodyStore:
         self._applied_keep_ms = keep_ms
         return await self._index.remove_expired(self._now_ms())
 
-    async def describe(self) -> StoredBodies:
+    async def describe(self, account_id: int | None = None) -> StoredBodies:
+        """Return how much is kept. With ``account_id`` only its requests are counted."""
         async with self._lock:
             await self._open()
-        kept, lost, oldest_ms = await self._index.count(self._now_ms())
+        kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
         return StoredBodies(kept, lost, self._segments.total_bytes, oldest_ms, self.problem, self.memory.used)
 
     async def close(self) -> None:

@@ -23,11 +23,15 @@ def build_frame(content: bytes) -> bytes:
 def parse_frame(frame: bytes) -> bytes:
     """Return the content. Raises ``FrameDamaged`` unless ``frame`` is exactly one whole frame."""
     head, content = frame[:HEAD_BYTES], frame[HEAD_BYTES:]
-    length, checksum = head[len(_MARK) : -_NUMBER_BYTES], head[-_NUMBER_BYTES:]
-    if len(head) != HEAD_BYTES or not head.startswith(_MARK):
-        raise FrameDamaged("the mark of a frame is missing")
-    if int.from_bytes(length, "big") != len(content):
-        raise FrameDamaged("a frame is incomplete")
-    if int.from_bytes(checksum, "big") != zlib.crc32(content):
+    check_head(head, len(frame))
+    if int.from_bytes(head[-_NUMBER_BYTES:], "big") != zlib.crc32(content):
         raise FrameDamaged("the checksum of a frame is wrong")
     return content
+
+
+def check_head(head: bytes, frame_bytes: int) -> None:
+    """Raise ``FrameDamaged`` unless ``head`` begins a frame of ``frame_bytes``."""
+    if len(head) != HEAD_BYTES or not head.startswith(_MARK):
+        raise FrameDamaged("the mark of a frame is missing")
+    if int.from_bytes(head[len(_MARK) : -_NUMBER_BYTES], "big") != frame_bytes - HEAD_BYTES:
+        raise FrameDamaged("a frame is incomplete")

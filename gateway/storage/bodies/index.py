@@ -1,6 +1,6 @@
 """The index of kept bodies in the database: whose they are, and where."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, or_, select, update
@@ -57,6 +57,12 @@ class BodyIndex:
         query = select(bodies).where(_columns.request_id == request_id, _columns.expires_ms > now_ms)
         rows = await self._database.read(query)
         return _parse(rows[0]) if rows else None
+
+    async def list_kept(self, request_ids: Collection[str], now_ms: int) -> set[str]:
+        """Return those of the requests whose bodies this node keeps."""
+        is_kept = _columns.request_id.in_(list(request_ids)), _columns.expires_ms > now_ms
+        rows = await self._database.read(select(_columns.request_id).where(*is_kept, *self._in_segments()))
+        return {row.request_id for row in rows}
 
     async def find_ends(self) -> dict[int, int]:
         """Return the end of the last frame of each segment of this node."""
@@ -127,12 +133,17 @@ class BodyIndex:
         rows = await self._database.read(query.where(_columns.node != self.node, _columns.expires_ms == 0))
         return int(rows[0][0])
 
-    async def count(self, now_ms: int) -> tuple[int, int, int | None]:
-        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest one began."""
+    async def count(self, now_ms: int, account_id: int | None = None) -> tuple[int, int, int | None]:
+        """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest one began.
+
+        ``account_id``: only requests of this account.
+        """
         is_kept = _columns.segment.is_not(None)
         query = select(
             func.count(_columns.segment), func.count(), func.min(case((is_kept, _columns.started_ms)))
         ).where(_columns.expires_ms > now_ms)
+        if account_id is not None:
+            query = query.where(_columns.account_id == account_id)
         row: Sequence[Any] = (await self._database.read_long(query))[0]
         kept, total, oldest_ms = row
         return int(kept), int(total) - int(kept), None if oldest_ms is None else int(oldest_ms)

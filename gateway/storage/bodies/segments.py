@@ -149,7 +149,12 @@ class Segments:
         del self._sizes[number]
 
     def _find_path(self, number: int) -> Path:
-        return self._folder / f"{number:08d}{_SUFFIX}"
+        return find_segment(self._folder, number)
+
+
+def find_segment(folder: Path, number: int) -> Path:
+    """Return the path of a segment in ``folder``."""
+    return folder / f"{number:08d}{_SUFFIX}"
 
 
 def _write_all(descriptor: int, data: bytes, position: int) -> None:

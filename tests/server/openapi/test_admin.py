@@ -188,6 +188,8 @@ SEEN = (
     Call("admin_forget_user", {}, status=400),
     Call("admin_get_bodies", path={"id": "$request"}, status=404),
     Call("admin_get_body_status"),
+    Call("admin_export_bodies", query={"format": "none"}, status=400),
+    Call("admin_get_attestation"),
     Call("admin_replay_request", {"key": 999}, path={"id": "$request"}, status=404),
     Call("admin_delete_bodies", {"user": "u-17"}),
     Call("admin_delete_bodies", {}, status=400),
@@ -218,6 +220,7 @@ NEVER_WELL: set[str] = {
     *("admin_rename_passkey", "admin_remove_passkey", "admin_cancel_batch", "admin_forget_node"),
     "admin_get_bodies",
     "admin_replay_request",
+    "admin_export_bodies",
 }
 """There is no file here that could be read again, no sign-in provider, no host name that passkeys need, no batch that
 runs for long, no lost node, and no kept body: ``tests/config/test_reload.py``,

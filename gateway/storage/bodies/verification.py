@@ -1,0 +1,103 @@
+"""Reads whether kept bodies are where the index says, without unsealing them: for ``doctor`` and for restored backups.
+
+The head of every frame is read, which an erased or missing frame does not have; of the newest frames the checksum, too.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from gateway.frozen import frozen
+from gateway.storage.bodies.framing import HEAD_BYTES, FrameDamaged, check_head, parse_frame
+from gateway.storage.bodies.segments import find_segment
+from gateway.storage.integrity_check import build_read_only_uri
+
+MAX_CHECKED_FRAMES = 500
+"""Frames whose checksum is computed: of 10 GB that would take minutes."""
+_IS_KEPT = (  # a backup may come from an untrusted source: only numbers that a gateway writes
+    "typeof(segment) = 'integer' AND segment BETWEEN 0 AND 999999999999999 AND typeof(position) = 'integer' "
+    "AND position BETWEEN 0 AND 1099511627776 AND typeof(bytes) = 'integer' AND bytes BETWEEN 12 AND 268435456 "
+    "AND typeof(started_ms) = 'integer' AND typeof(account_id) = 'integer' AND expires_ms > 0"
+)
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'bodies'"
+_LIST_FRAMES = (
+    f"SELECT segment, position, bytes, account_id, started_ms FROM bodies WHERE {_IS_KEPT} "  # noqa: S608 - no input
+    "ORDER BY segment, position"
+)
+_FIND_NEWEST = f"SELECT started_ms FROM bodies WHERE {_IS_KEPT} ORDER BY started_ms DESC LIMIT 1 OFFSET ?"  # noqa: S608
+
+
+@frozen
+class BodiesCheck:
+    """What a check of kept bodies has found.
+
+    Attributes:
+        requests: the number of requests with kept bodies.
+        oldest_ms: when the oldest of these requests began, in Unix milliseconds; None without one.
+        damaged: the number of requests whose frame is missing or damaged.
+        keyless: the number of requests whose account has no data key in the folder.
+        problem: what is wrong with one of the damaged frames; empty without one.
+    """
+
+    requests: int = 0
+    oldest_ms: int | None = None
+    damaged: int = 0
+    keyless: int = 0
+    problem: str = ""
+
+
+def check_bodies(database: Path, folder: Path) -> BodiesCheck:
+    """Check the segments in ``folder`` against the index in a SQLite database.
+
+    Raises ``sqlite3.Error``, and ``OSError`` for a folder that cannot be read.
+    """
+    with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
+        if connection.execute(_HAS_TABLE).fetchone() is None:
+            return BodiesCheck()
+        newest = connection.execute(_FIND_NEWEST, (MAX_CHECKED_FRAMES,)).fetchone()
+        newest_ms = 0 if newest is None else newest[0]
+        keyed_accounts = {path.stem for path in (folder / "keys").glob("*.key")}
+        requests = damaged = keyless = 0
+        oldest_ms, problem = None, ""
+        for row, row_problem in _check_frames(folder, connection.execute(_LIST_FRAMES), newest_ms):
+            requests += 1
+            keyless += str(row[3]) not in keyed_accounts
+            oldest_ms = row[4] if oldest_ms is None else min(oldest_ms, row[4])
+            damaged += bool(row_problem)
+            problem = problem or row_problem
+    return BodiesCheck(requests, oldest_ms, damaged, keyless, problem)
+
+
+def _check_frames(folder: Path, rows: Iterator[Any], newest_ms: int) -> Iterator[tuple[Any, str]]:
+    """Yield each row with what is wrong with its frame; frames newer than ``newest_ms`` are read whole."""
+    for number, group in groupby(rows, key=itemgetter(0)):
+        path = find_segment(folder, number)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            yield from ((row, f"{path.name} is missing") for row in group)
+            continue
+        try:
+            for row in group:
+                problem = _find_problem(descriptor, row[1], row[2], reads_all=row[4] > newest_ms)
+                yield row, f"{path.name}: {problem}" if problem else ""
+        finally:
+            os.close(descriptor)
+
+
+def _find_problem(descriptor: int, position: int, frame_bytes: int, *, reads_all: bool) -> str:
+    try:
+        if reads_all:
+            parse_frame(os.pread(descriptor, frame_bytes, position))
+        else:
+            check_head(os.pread(descriptor, HEAD_BYTES, position), frame_bytes)
+            if os.fstat(descriptor).st_size < position + frame_bytes:
+                return "a frame is incomplete"
+    except FrameDamaged as error:
+        return str(error)
+    return ""

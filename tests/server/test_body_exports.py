@@ -1,0 +1,100 @@
+"""Exports of kept bodies, and the signed statement of what was kept and deleted."""
+
+import base64
+from typing import Any
+
+import orjson
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+from gateway.server.admin.prefix import PREFIX
+from tests.support.admin_calls import AdminApi
+from tests.support.console_people import invite, make_administrator
+from tests.support.gateway import KEY, RunningGateway, channel
+from tests.support.kept_requests import ask, say
+from tests.support.started_gateways import StartGateway
+from tests.support.text_provider import open_text_provider
+
+GUEST = "sk-test-key-of-a-guest"
+
+
+def config(base_url: str) -> dict[str, Any]:
+    return {
+        "channel": [channel(base_url)],
+        "account": [{"name": "acme"}, {"name": "guests"}],
+        "key": [
+            {"name": "test", "account": "acme", "secret": KEY},
+            {"name": "guest", "account": "guests", "secret": GUEST},
+        ],
+        "requests": {"keep_bodies": "all"},
+    }
+
+
+async def export(gateway: RunningGateway, query: str = "") -> list[Any]:
+    headers = {"Authorization": f"Bearer {gateway.admin_token}"}
+    url = f"{gateway.url}{PREFIX}/bodies/export?{query}"
+    async with gateway.client.get(url, headers=headers) as response:
+        text = await response.text()
+        assert response.status == 200, text
+        return [orjson.loads(line) for line in text.splitlines()]
+
+
+async def test_kept_bodies_are_exported_raw_and_for_training(gateway_with: StartGateway) -> None:
+    async with open_text_provider([]) as base_url:
+        gateway = await gateway_with(config(base_url))
+        first = await ask(gateway, say("one"))
+        await ask(gateway, say("not kept"), x_gateway_keep="no")
+        streamed = await ask(gateway, {**say("two"), "stream": True})
+        other = await ask(gateway, say("three"), authorization=f"Bearer {GUEST}")
+        lines = await export(gateway)
+        assert [line["id"] for line in lines] == [other, streamed, first]
+        asked, answered = lines[-1]["bodies"]
+        assert orjson.loads(asked["content"]) == say("one")
+        assert (answered["kind"], answered["redacted"], lines[-1]["account"]) == ("answer", False, "acme")
+        examples = await export(gateway, "format=openai&account=acme")
+        assert [[message["content"].strip() for message in example["messages"]] for example in examples] == [
+            ["two", "m says hello"], ["one", "m says hello"],
+        ]  # fmt: skip
+        office = AdminApi(gateway)
+        rows = (await office("GET", "/audit-trail?action=bodies.exported"))["data"]
+        assert [row["detail"] for row in rows] == [{"account": "acme", "format": "openai"}, {}]
+
+
+async def test_a_member_exports_its_own_account_alone(gateway_with: StartGateway) -> None:
+    async with open_text_provider([]) as base_url:
+        gateway = await gateway_with(config(base_url))
+        office, ada = AdminApi(gateway), await make_administrator(gateway)
+        ben = await invite(ada, "ben", "viewer", "acme")
+        async with ada.session, ben.session:
+            mine = await ask(gateway, say("one"))
+            await ask(gateway, say("three"), authorization=f"Bearer {GUEST}")
+            assert (await ben.call("GET", "/bodies/export"))[0] == 403
+            member = next(one for one in (await office("GET", "/members"))["data"] if one["name"] == "ben")
+            await office("PATCH", f"/members/{member['id']}", {"may_read_bodies": True})
+            status, exported = await ben.call("GET", "/bodies/export")
+            assert (status, [orjson.loads(line)["id"] for line in exported.splitlines()]) == (200, [mine])
+            assert (await ben.call("GET", "/bodies/export?account=guests"))[0] in {403, 404}
+            assert (await ben.call("GET", "/bodies/attestation"))[0] == 403
+
+
+async def test_a_statement_of_deletions_is_signed(gateway_with: StartGateway) -> None:
+    async with open_text_provider([]) as base_url:
+        gateway = await gateway_with(config(base_url))
+        office = AdminApi(gateway)
+        await ask(gateway, say("one"))
+        await ask(gateway, {**say("two"), "user": "ann"}, authorization=f"Bearer {GUEST}")
+        await office("POST", "/bodies/delete", {"account": "acme"})
+        await office("POST", "/bodies/delete", {"user": "ann"})
+        answer = await office("GET", "/bodies/attestation")
+        key = load_pem_public_key(answer["public_key"].encode())
+        assert isinstance(key, Ed25519PublicKey)
+        key.verify(base64.b64decode(answer["signature"]), answer["statement"].encode())  # raises if it is another
+        statement = orjson.loads(answer["statement"])
+        assert (statement["kept_now"]["requests"], statement["rule"]) == (0, "all")
+        details = [deletion["detail"] for deletion in statement["deletions"]]
+        assert {"account": "acme", "requests": 1, "pending": 0} in details
+        assert "ann" not in answer["statement"]
+        of_account = orjson.loads((await office("GET", "/bodies/attestation?account=acme"))["statement"])
+        assert [deletion["detail"]["account"] for deletion in of_account["deletions"]] == ["acme"]
+        again = await office("GET", "/bodies/attestation")
+        assert again["public_key"] == answer["public_key"]
