@@ -232,3 +232,39 @@ async def test_a_request_is_copied_as_code(site: VisitedGateway, ada: Visitor) -
         assert [word for word in [*words, f"{site.url}{CHAT}"] if word not in text] == []
         if name == "Python":
             compile(text, "copied.py", "exec")
+
+
+async def test_what_a_request_asked_is_copied_and_taken_into_the_playground(site: VisitedGateway, ada: Visitor) -> None:
+    """Once somebody has asked for its kept body."""
+    page = ada.page
+    await site.operate("PUT", "/settings/requests/keep_bodies", {"value": "all"})
+    messages = [
+        {"role": "system", "content": "Answer like a sailor."},
+        {"role": "user", "content": "How is the sea?"},
+        {"role": "assistant", "content": "Calm, 'as ever'."},
+        {"role": "user", "content": "And the wind?"},
+    ]
+    async with await site.call(CHAT, HELLO | {"messages": messages, "temperature": 0.3}) as answer:
+        request_id = answer.headers["X-Request-Id"]
+    await site.operate("PUT", "/settings/requests/keep_bodies", {"value": "none"})
+    await ada.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    await ada.go(f"/requests?request={request_id}")
+    drawer = page.locator("#drawer")
+    await ada.press("Show", within=drawer)
+    await expect(drawer.locator("[data-parameters]")).to_contain_text("temperature")
+    await expect(drawer.locator("[data-parameters]")).not_to_contain_text("sailor")
+    await ada.press("Copy Python", within=drawer)
+    await expect(page.get_by_text("Copied, with the prompt as it was kept").last).to_be_visible()
+    text = await page.evaluate("navigator.clipboard.readText()")
+    assert "Answer like a sailor." in text
+    compile(text, "copied.py", "exec")
+    await ada.write("Send again over", "demo-chat", within=drawer)
+    await ada.press("Replay", within=drawer)
+    fallback = drawer.get_by_role("link", name="Make demo-chat the fallback")
+    await expect(fallback).to_have_attribute("href", f"/console/requests/{request_id}/fallback?model=demo-chat")
+    await ada.press("Open in playground", "link", within=drawer)
+    await expect(page.get_by_label("Message", exact=True)).to_have_value("And the wind?")
+    await expect(page.get_by_label("System prompt optional")).to_have_value("Answer like a sailor.")
+    await expect(page.locator("#turns .said")).to_have_text(["How is the sea?", "Calm, 'as ever'."])
+    await page.reload()
+    await expect(page.get_by_label("Message", exact=True)).to_have_value("")

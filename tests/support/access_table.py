@@ -144,6 +144,8 @@ class Site:
         await self.services.billing.limits.open_budgets().states.put_budget(
             SessionState(subject, 1), 0, lambda _former: True
         )
+        states = self.services.billing.limits.open_budgets().states
+        await states.put_budget(SessionState(subject, 1), 0, lambda _former: True)
         return subject
 
     async def find_model(self) -> str:

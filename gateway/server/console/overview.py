@@ -90,7 +90,7 @@ async def load_overview(request: web.Request) -> Data:
         "models": models.data[:_MAX_MODELS],
         "keys": keys.data[:_MAX_MODELS],
         "channels": channels[:_MAX_MODELS],
-        "users": users.data,
+        "users": users,
         "export": _build_export_query(query),
         "speed": measure_speed(sample.data),
         "errors": count_errors(sample.data),

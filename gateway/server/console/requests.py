@@ -28,7 +28,7 @@ _PAGE_SIZE = 50
 _FACET_PERIOD = "7d"
 """Of which requests the form has the values if no period is chosen, or a long one."""
 _LONG_PERIODS = ("30d", "90d")
-_MAX_FACETS = 50
+_MAX_FACETS = 30
 _CHOICES = ("key", "model", "channel")
 """Filters with one of the values that occur; the form also has a value that does not."""
 _TEXTS = ("end_user", "session", "tag", "route", "served_model")

@@ -82,3 +82,44 @@ def test_an_outcome_has_one_color_in_the_console_and_in_the_terminal(outcome: st
     assert f">{LABELS[outcome]}<" in badge
     tone = {"green": "good", "red": "bad", "yellow": "warn", "": "quiet"}[find_color(outcome.replace("_", " "))]
     assert f'class="badge {tone}"' in badge
+
+
+_SUMS = re.compile(r'<p class="sums">(.*?)</p>', re.DOTALL)
+_FIGURE = re.compile(
+    r'<th scope="row"><a class="cut" href="/console(/requests\?[^"]*)">([^<]*)</a>[^\n]*</th>\s*'
+    r'<td class="number">(\d+)</td>.*?<td class="number">(\$[\d.]+)</td></tr>'
+)
+
+
+async def test_each_number_of_the_overview_leads_to_rows_that_sum_to_it(gateway_with: StartGateway) -> None:
+    """By model, key, channel and end user; and what failed."""
+    async with ScriptedUpstream([answer(COMPLETION)], [answer({"error": {"message": "no"}}, 500)]) as up:
+        price = {"model": "m", "input_usd_per_million": 1000, "output_usd_per_million": 1000}
+        gateway = await gateway_with({"channel": [channel(up.base_url, "up", models=["m", "n"])], "price": [price],
+                                      "billing": {"unpriced": "free"}})  # fmt: skip
+        ada = await make_administrator(gateway)
+        asked = [("m", "ann"), ("m", "bob"), ("n", "ann"), ("m", ""), ("m", "ann"), ("gone", "ann")]
+        for model, user in asked:
+            body = {"model": model, "user": user, "messages": [{"role": "user", "content": "hi"}]}
+            async with gateway.post(body):
+                pass
+        await gateway.rows(len(asked))
+        async with ada.session:
+            _, overview = await ada.open("?span=24h")
+            figures = _FIGURE.findall(overview)
+            assert {name for _, name, _, _ in figures} >= {"m", "n", "acme/test", "up", "ann", "bob"}
+            for path, name, count, spent in figures:
+                status, page = await ada.open(html.unescape(path))
+                assert (status, page.count("data-row>")) == (200, int(count)), name
+                found = _SUMS.search(page)
+                assert found, name
+                assert f"{count} request" in found[1], name
+                assert f"<strong>{spent}</strong>" in found[1], name
+            failed = re.search(r'href="/console(/requests\?[^"]*status=error)">(\d+) failed', overview)
+            assert failed
+            _, page = await ada.open(html.unescape(failed[1]))
+            assert page.count("data-row>") == int(failed[2]) > 0
+            _, page = await ada.open("/requests?last=15m")
+            assert '<p class="sums">' not in page, "there are no stored sums of a quarter of an hour"
+            _, page = await ada.open("/requests?last=24h&end_user=ann")
+            assert '<p class="sums">' not in page or "strong" not in page, "users have sums of days"

@@ -1,5 +1,5 @@
 // The playground's chat: turn by turn, streamed, with what each answer cost.
-import { findConversation, forgetConversation, keepConversation } from "./conversation.js";
+import { findConversation, forgetConversation, keepConversation, takeDraft } from "./conversation.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeJsonCurl } from "./curl.js";
@@ -150,6 +150,11 @@ function place(answers) {
 }
 
 function restore() {
+  const draft = takeDraft(form.dataset.owner);
+  if (draft) {
+    message.value = draft.message;
+    form.elements.system.value = draft.system;
+  }
   said = findConversation(form.dataset.owner);
   for (const { role, content, who, other } of said) {
     if (role === "user") {

@@ -20,4 +20,25 @@ export function findConversation(owner) {
   }
 }
 
+// What the playground has in its fields when it is opened next: `system` and `message`.
+const DRAFT_PLACE = "conversation-draft";
+
+export function keepDraft(owner, draft) {
+  try {
+    sessionStorage.setItem(DRAFT_PLACE, JSON.stringify({ owner, ...draft }));
+  } catch {
+    sessionStorage.removeItem(DRAFT_PLACE);
+  }
+}
+
+export function takeDraft(owner) {
+  try {
+    const draft = JSON.parse(sessionStorage.getItem(DRAFT_PLACE));
+    sessionStorage.removeItem(DRAFT_PLACE);
+    return draft?.owner === owner ? draft : null;
+  } catch {
+    return null;
+  }
+}
+
 export const forgetConversation = () => sessionStorage.removeItem(PLACE);

@@ -91,6 +91,7 @@ async function show(section, button) {
     section.querySelector("[data-body-parts]").replaceChildren(...kept.bodies.flatMap(showBody));
     note.textContent = kept.loss ? LOSSES[kept.loss] ?? kept.loss : "";
     for (const part of section.querySelectorAll("[data-replay-form], [data-replay-note]")) part.hidden = !kept.bodies.length;
+    section.dispatchEvent(new CustomEvent("bodyshown", { bubbles: true, detail: kept }));
   } catch (fault) {
     if (!(fault instanceof Fault)) throw fault;
     note.textContent = fault.message;
@@ -121,6 +122,14 @@ function showRuns({ first, second }) {
   return make("table", { className: "plain" }, make("thead", {}, make("tr", {}, ...heads)), make("tbody", {}, ...body));
 }
 
+// Administrators can let another model answer where the first one cannot.
+function linkFallback(section, { first, second }) {
+  if (section.dataset.fallback === undefined || second.error || second.model === first.model) return [];
+  const path = `/console/requests/${encodeURIComponent(section.dataset.keptBody)}/fallback?model=${encodeURIComponent(second.model)}`;
+  const link = make("a", { className: "button", href: at(path) }, t("Make {model} the fallback", { model: second.model }));
+  return [make("p", {}, link)];
+}
+
 // The texts in one: what only the first answer has is struck out, what only the second has is underlined.
 function showChanges(compared) {
   if (compared.same_text) return make("p", {}, t("Both answers have the same text."));
@@ -140,7 +149,7 @@ async function replay(form) {
     const body = { model: form.elements.model.value.trim(), allow_redacted: form.elements.allow_redacted.checked };
     const path = `/admin/v1/requests/${encodeURIComponent(section.dataset.keptBody)}/replay`;
     const compared = await call("POST", path, body);
-    result.replaceChildren(showRuns(compared), showChanges(compared));
+    result.replaceChildren(showRuns(compared), ...linkFallback(section, compared), showChanges(compared));
   } catch (fault) {
     if (!(fault instanceof Fault)) throw fault;
     result.replaceChildren(make("p", { className: "error" }, fault.message));
