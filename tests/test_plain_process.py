@@ -50,8 +50,9 @@ UNUSED = (
     "gateway.media.word_filter", "gateway.providers.azure_openai",
     "gateway.server.admin.accounts", "gateway.server.admin.handler", "gateway.server.background_responses",
     "gateway.server.console.page", "gateway.server.handlers.realtime", "gateway.server.handlers.videos",
-    "gateway.server.openapi", "gateway.services.alerts", "gateway.storage.bucket", "gateway.storage.postgres",
-    "gateway.storage.subject_bounds", "gateway.storage.valkey", "jinja2", "rich",
+    "gateway.server.openapi", "gateway.services.alerts", "gateway.services.sinks", "gateway.sinks",
+    "gateway.storage.bucket", "gateway.storage.postgres",
+    "gateway.storage.sinks", "gateway.storage.subject_bounds", "gateway.storage.valkey", "jinja2", "rich",
     "sqlalchemy.orm",
 )  # fmt: skip
 """With all modules below them."""

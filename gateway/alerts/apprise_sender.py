@@ -14,7 +14,7 @@ _SUCCESS_KINDS = frozenset({"channel_recovered", "store_recovered", "test"})
 _WARNING_KINDS = frozenset(
     {
         "bodies_not_kept", "budget_80", "budget_burning", "certificate_expiring", "key_expiring", "limit_soft",
-        "model_unpriced", "spending_anomaly",
+        "model_unpriced", "sink_behind", "spending_anomaly",
     }
 )  # fmt: skip
 

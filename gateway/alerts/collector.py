@@ -13,6 +13,7 @@ from gateway.alerts.conditions import (
     find_budgets,
     find_channels,
     find_expiring_keys,
+    find_sinks_behind,
     find_store_problem,
     find_store_replacement,
     find_unpriced_models,
@@ -28,6 +29,7 @@ from gateway.domain.audit_log import OPERATOR
 from gateway.domain.balance import Balance, Owner
 from gateway.domain.forecast import LimitUse, measure_limit
 from gateway.domain.lost_change import ReplacedStore
+from gateway.domain.sink import SinkState
 from gateway.errors import StoreUnavailable
 from gateway.routing.load_balancer import LoadBalancer
 
@@ -45,6 +47,7 @@ class AlertConditions:
         check_store: raises ``StoreUnavailable`` if nothing can be stored.
         read_bodies_problem: returns why bodies of requests cannot be kept at the moment; empty if they can.
         read_replaced: returns the last replacement of the store; None for a single gateway.
+        read_sinks: returns how far the sinks are; None without any.
         spending: compares the hourly sums with quotas and with earlier days.
         limits: compares what subjects of limits have spent with the limits.
         leads: returns whether to check conditions that are not specific to this process.
@@ -61,10 +64,12 @@ class AlertConditions:
     limits: LimitWatch
     read_bodies_problem: Callable[[], str]
     read_replaced: Callable[[], Awaitable[ReplacedStore]] | None = None
+    read_sinks: Callable[[], Awaitable[Sequence[SinkState]]] | None = None
     leads: Callable[[], bool] = lambda: True
     _last_replacement: ReplacedStore = attrs.Factory(ReplacedStore)
     _keys: tuple[ApiKey, ...] = ()
     _owners: tuple[Account, ...] = ()
+    _sinks: Sequence[SinkState] = ()
     _names: dict[int, str] = attrs.Factory(dict)
     _keys_read_s: float = float("-inf")
 
@@ -80,6 +85,7 @@ class AlertConditions:
             await self._read_keys(now_s)
             await self._read_budgets()
             await self._read_store_replacement()
+            await self._read_sinks()
         channel_findings = find_channels(self.load_balancer)
         spending_findings = await self.spending.check(partial(self._list_limits, now_s), self._name_spenders)
         limit_findings = await self.limits.check(self._name_spenders)
@@ -90,6 +96,7 @@ class AlertConditions:
             find_unpriced_models(self.list_unpriced_models()),
             find_store_replacement(self._last_replacement, now_s),
             find_expiring_keys(self._keys, self._names, now_s),
+            find_sinks_behind(self._sinks, now_s),
             spending_findings.conditions,
             limit_findings.conditions,
         )
@@ -125,6 +132,11 @@ class AlertConditions:
         if self.read_replaced is not None:
             with suppress(StoreUnavailable):
                 self._last_replacement = await self.read_replaced()
+
+    async def _read_sinks(self) -> None:
+        if self.read_sinks is not None:
+            with suppress(StoreUnavailable):
+                self._sinks = await self.read_sinks()
 
     def _name_owners(self) -> dict[tuple[Owner, int], str]:
         names: dict[tuple[Owner, int], str] = {("account", number): name for number, name in self._names.items()}

@@ -12,6 +12,7 @@ from gateway.domain.alert import Condition, Findings, Subject
 from gateway.domain.balance import Balance, Owner, UtcDay
 from gateway.domain.lost_change import ReplacedStore
 from gateway.domain.price import NANOS_PER_USD
+from gateway.domain.sink import BEHIND_AFTER_S, LOSS_SHOWN_S, SinkState
 from gateway.routing.channel_health import ChannelKeyView, describe_state
 from gateway.routing.load_balancer import LoadBalancer
 
@@ -192,3 +193,26 @@ def find_expiring_keys(keys: Iterable[ApiKey], names: Mapping[int, str], now_s: 
 
 def _end_sentence(reason: str) -> str:
     return reason if reason.endswith((".", "!", "?")) else f"{reason}."
+
+
+def find_sinks_behind(states: Iterable[SinkState], now_s: float) -> Iterator[Condition]:
+    """Yield the sinks for which a request has waited for ten minutes, and those that have lost requests since a day."""
+    for state in states:
+        lag_s = state.find_lag_s(now_s)
+        if lag_s >= BEHIND_AFTER_S:
+            reason = f": {_end_sentence(state.error)}" if state.error else "."
+            yield Condition(
+                "sink_behind",
+                state.name,
+                f"The sink {state.name} is {lag_s / 60:.0f} minutes behind{reason} Requests are delivered later, "
+                f"unless requests.keep_days deletes them first. See: gateway sinks test {state.name}",
+                group="sinks",
+            )
+        if state.lost_ms is not None and now_s - state.lost_ms / 1000 < LOSS_SHOWN_S:
+            yield Condition(
+                "sink_behind",
+                f"{state.name}, {state.lost} lost",
+                f"The sink {state.name} has lost {state.lost} requests: they were deleted before their delivery, or "
+                "the receiver refused them (see the log). See: gateway sinks",
+                group="sinks",
+            )

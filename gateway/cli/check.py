@@ -20,7 +20,7 @@ def reload(context: CliContext) -> None:
 
     If the file has a problem, nothing is applied and the command exits with 1. Running requests are not affected.
     SIGHUP does the same and logs the result. Changes of [server], [store], [ledger], [tracing],
-    [[sign_in]] and [[alert]] need a restart.
+    [[sign_in]], [[alert]] and [[sink]] need a restart.
 
     \b
     Examples:

@@ -26,6 +26,7 @@ _COMMAND_LOCATIONS = {
     "limits": "limits:limits",
     "requests": "requests:requests",
     "sessions": "sessions:sessions",
+    "sinks": "sinks:sinks",
     "running": "status:running",
     "videos": "videos:videos",
     "batches": "batches:batches",

@@ -11,7 +11,8 @@ from gateway.frozen import frozen
 from gateway.parsing import about, must
 
 
-def _is_url(value: str) -> bool:
+def is_url(value: str) -> bool:
+    """Return whether ``value`` has a scheme and a host, or what a scheme has in its place."""
     try:
         parts = urlsplit(value)
     except ValueError:
@@ -20,15 +21,20 @@ def _is_url(value: str) -> bool:
 
 
 _KINDS = tuple(kind for kind in KINDS if kind != "test")
-_NAME = must("1 to 64 letters, digits, '.', '_' or '-'", lambda value: re.fullmatch(r"[\w.-]{1,64}", value) is not None)
-_URL = must("a URL such as https://… or slack://…", _is_url)
+NAME = must("1 to 64 letters, digits, '.', '_' or '-'", lambda value: re.fullmatch(r"[\w.-]{1,64}", value) is not None)
+_URL = must("a URL such as https://… or slack://…", is_url)
 _WANTED_KINDS = must(f"some of {', '.join(_KINDS)}", lambda value: all(kind in _KINDS for kind in value))
-_SECRET = must(
-    f"at least 24 characters, or {SECRET_PREFIX} and base64",
-    lambda value: not value or len(value.removeprefix(SECRET_PREFIX)) >= _MIN_SECRET_CHARS,
-)
+SECRET_FORM = f"at least 24 characters, or {SECRET_PREFIX} and base64"
 _MIN_SECRET_CHARS = 24
 WEB_SCHEMES = frozenset({"http", "https"})
+
+
+def is_secret(value: str) -> bool:
+    """Return whether ``value`` can sign webhooks."""
+    return len(value.removeprefix(SECRET_PREFIX)) >= _MIN_SECRET_CHARS
+
+
+_SECRET = must(SECRET_FORM, lambda value: not value or is_secret(value))
 
 
 @frozen
@@ -39,7 +45,7 @@ class AlertSpec:
     kinds of alerts to send; empty: all. ``secret``: signs the webhook; required for webhooks.
     """
 
-    name: str = attrs.field(metadata=about("name for logs and `gateway alerts`", _NAME))
+    name: str = attrs.field(metadata=about("name for logs and `gateway alerts`", NAME))
     url: str = attrs.field(
         metadata=about(
             "https://… for a signed webhook; slack://, tgram://, discord://, mailtos:// and the other addresses of "

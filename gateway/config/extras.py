@@ -34,9 +34,8 @@ def list_missing_extras(config: Config) -> list[str]:
 def _list_wanted_extras(config: Config) -> Iterator[tuple[str, str]]:
     if config.tracing.endpoint:
         yield "tracing.endpoint", "tracing"
-    for index, spec in enumerate(config.alert):
-        if not spec.is_webhook:
-            yield f"alert[{index}].url", "alerts"
+    yield from ((f"alert[{index}].url", "alerts") for index, spec in enumerate(config.alert) if not spec.is_webhook)
+    yield from ((f"sink[{index}].url", "s3") for index, spec in enumerate(config.sink) if spec.kind == "bucket")
     if config.store.is_postgres:
         yield "store.url", "postgres"
     if config.store.media_url.startswith("s3://"):

@@ -11,9 +11,9 @@ from gateway.routing.channel_spec import URL
 
 _TOKEN = must("at least 16 printable ASCII characters", lambda value: not value or _is_token(value))
 _MIN_TOKEN_CHARS = 16
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}=[\x20-\x7e]{0,4096}")
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}=[\x20-\x7e]{0,4096}")
 _HEADERS = must(
-    'headers such as "Authorization=Bearer ..."', lambda value: all(_HEADER.fullmatch(header) for header in value)
+    'headers such as "Authorization=Bearer ..."', lambda value: all(HEADER.fullmatch(header) for header in value)
 )
 _TRACES = "/v1/traces"
 

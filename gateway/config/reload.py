@@ -55,7 +55,7 @@ log = structlog.stdlib.get_logger(__name__)
 AT_START = ("server", "store", "cluster", "rate_limits", "ledger", "tracing")
 """Sections that are read only at startup: the socket stays bound, the database stays open, the exporter keeps its
 receiver."""
-TABLES_AT_START = ("sign_in", "alert")
+TABLES_AT_START = ("sign_in", "alert", "sink")
 """Tables in double brackets that are read only at startup."""
 
 

@@ -20,6 +20,7 @@ from gateway.config.bodies_schema import BodiesSection
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
+from gateway.config.sink_schema import SinkSpec
 from gateway.domain.account import NAME_SHAPE
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
@@ -468,6 +469,7 @@ class Config:
     limit: tuple[LimitSpec, ...] = ()
     sign_in: tuple[SignInProvider, ...] = ()
     alert: tuple[AlertSpec, ...] = ()
+    sink: tuple[SinkSpec, ...] = ()
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         has_administrators = any(provider.create and provider.roles.administrator for provider in self.sign_in)
@@ -478,6 +480,9 @@ class Config:
             yield "server.local_sign_in", f"expected true: without {needed_table} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
+        for index, sink in enumerate(self.sink):
+            if self.cluster.enabled and sink.fields == "full":
+                yield f"sink[{index}].fields", "expected metadata: each node of a cluster has bodies of its own"
 
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:
@@ -486,7 +491,7 @@ class Config:
 
     @staticmethod
     def find_table_problems(tables: Mapping[str, Any]) -> Iterator[Problem]:
-        for name in ("channel", "group", "account", "model", "route", "limit", "sign_in", "alert"):
+        for name in ("channel", "group", "account", "model", "route", "limit", "sign_in", "alert", "sink"):
             yield from _find_repeated_tables(tables, name, ("name",), "expected a name of its own")
         any_provider = {"provider": ""}
         yield from _find_repeated_tables(

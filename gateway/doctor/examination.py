@@ -16,6 +16,7 @@ from gateway.doctor.media_checks import check_media
 from gateway.doctor.network_checks import check_certificate, check_clock, check_port
 from gateway.doctor.postgres_check import check_server
 from gateway.doctor.route_checks import check_maps
+from gateway.doctor.sink_checks import check_sinks
 from gateway.storage.data_folder import find_database, find_holder, is_used
 
 
@@ -51,5 +52,6 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     yield from check_media(config)
     yield from check_clock(config, data, database)
     yield from check_limits(config)
+    yield from check_sinks(config, database)
     yield from check_certificate(config.server)
     yield from check_port(config.server, find_holder(data))

@@ -20,6 +20,7 @@ AlertKind = Literal[
     "store_recovered",
     "store_replaced",
     "bodies_not_kept",
+    "sink_behind",
     "certificate_expiring",
     "key_expiring",
     "key_expired",

@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
     from gateway.server.multipart import FormLimits
+    from gateway.sinks.service import SinkService
     from gateway.storage.audit_log import AuditLogRepository
     from gateway.storage.bodies.body_store import BodyStore
     from gateway.storage.database import Database
@@ -360,6 +361,7 @@ class Services:
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
         open_bodies: returns the store of bodies; made by the first request whose bodies are kept.
+        sinks: None if there is no ``[[sink]]`` table, and for commands other than ``serve``.
         open_copy_sender: returns the sender of copies to shadow models; made by the first request of a step with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
             ``loops``.
@@ -391,6 +393,7 @@ class Services:
     tracing: TracingServices | None
     startup_info: StartupInfo
     open_bodies: CreatedOnce[BodyStore]
+    sinks: SinkService | None = None
     open_copy_sender: CreatedOnce[CopySender] = attrs.field(factory=lambda: CreatedOnce(_make_copy_sender))
     open_loop_guard: CreatedOnce[LoopGuard] = attrs.field(factory=lambda: CreatedOnce(_make_loop_guard))
 

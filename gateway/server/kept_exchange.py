@@ -62,6 +62,7 @@ class KeptExchange:
         self._services = services
         self._store = store = services.open_bodies()
         self._memory = store.memory
+        store.open_requests.add(ctx.id)
         self._only_failed = only_failed
         self._started_at = monotonic()
         self._request = b""
@@ -111,6 +112,12 @@ class KeptExchange:
 
     def close(self) -> None:
         """Hand the bodies over to the store, or drop them if the request did not fail and only failed ones are kept."""
+        try:
+            self._hand_over()
+        finally:
+            self._store.open_requests.discard(self._ctx.id)
+
+    def _hand_over(self) -> None:
         record, attempts = self._ctx.record, self._ctx.attempts
         failed = any(attempt.failure is not None for attempt in attempts)
         failed = failed or (record is not None and record.outcome not in NON_FAILURES)

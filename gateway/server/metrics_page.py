@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -17,6 +17,9 @@ from gateway.proxy.active_requests import Phase, find_phase
 from gateway.routing.channel_health import Health, find_health
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.context import Services
+
+if TYPE_CHECKING:  # only if there are sinks
+    from gateway.sinks.service import SinkService
 
 
 async def build_page(services: Services, accept: str) -> tuple[bytes, str]:
@@ -54,9 +57,25 @@ def _list_gauges(services: Services, open_videos: int) -> Iterator[Metric]:
     yield build_gauge("gateway_journal_bytes", "Size of the journal", find_size(services.admin.monitor.journal))
     yield build_gauge("gateway_open_video_jobs", "Video jobs that have not ended", open_videos)
     yield from _list_channels(services.routing.load_balancer)
+    if services.sinks is not None:
+        yield from _list_sinks(services.sinks)
     if storage.node is not None:
         check = services.billing.ledger_check
         yield from list_node_families(storage.node.figures, 0 if check is None else check.problem_count)
+
+
+def _list_sinks(sinks: "SinkService") -> Iterator[Metric]:
+    """Yield how far the sinks are; of a cluster, only the leader knows."""
+    lag = GaugeMetricFamily("gateway_sink_lag_seconds", "Age of the oldest undelivered request", labels=["sink"])
+    delivered = CounterMetricFamily("gateway_sink_requests", "Requests that were delivered", labels=["sink"])
+    lost = CounterMetricFamily("gateway_sink_lost_requests", "Requests that were not delivered", labels=["sink"])
+    for sink in sinks.sinks:
+        state = sink.worker.state
+        if state is not None:  # the counters are stored: they never begin with 0 again
+            lag.add_metric([state.name], state.find_lag_s(sinks.clock()))
+            delivered.add_metric([state.name], state.delivered)
+            lost.add_metric([state.name], state.lost)
+    yield from (lag, delivered, lost)
 
 
 def _list_channels(load_balancer: LoadBalancer) -> Iterator[Metric]:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # a process imports only what it uses; some need optional dep
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.batches.service import BatchService
     from gateway.cluster.membership.node import ClusterNode
+    from gateway.sinks.service import SinkService
     from gateway.storage.bodies.body_store import BodyStore
 
 _BODIES_FOLDER = "bodies"
@@ -102,13 +103,14 @@ class _RequestServices:
 
 @frozen
 class _OperationServices:
-    """The services of the gateway's operators. ``sign_in`` and ``alerts`` are None if they are not configured."""
+    """The services of the gateway's operators. ``sign_in``, ``alerts`` and ``sinks`` are None without configuration."""
 
     admin: AdminServices
     sign_in: "ProviderSignIn | None"
     metrics: RequestMetrics
     alerts: "AlertWatcher | None"
     bodies: "CreatedOnce[BodyStore]"
+    sinks: "SinkService | None"
 
 
 @asynccontextmanager
@@ -208,6 +210,11 @@ def _open_operations(
     bodies = CreatedOnce(lambda: _open_bodies(base, routing.secret_box, jobs))
     stack.push_async_callback(_close_bodies, bodies)
     stack.push_async_callback(requests.background.close, _GRACE_S)
+    sinks = None
+    if base.options.declare and base.options.config.sink:
+        from gateway.services.sinks import open_sinks  # noqa: PLC0415 - only if it is configured
+
+        sinks = open_sinks(base, jobs, stack, load_balancer=routing.load_balancer, bodies=bodies)
     alerts = None
     if base.options.declare and base.options.config.alert:
         from gateway.services.alerts import open_alerts  # noqa: PLC0415 - only if it is configured
@@ -222,7 +229,7 @@ def _open_operations(
             metrics=metrics,
             read_bodies_problem=lambda: "" if bodies.instance is None else bodies.instance.problem,
         )
-    return _OperationServices(admin, sign_in, metrics, alerts, bodies)
+    return _OperationServices(admin, sign_in, metrics, alerts, bodies, sinks)
 
 
 def _build_services(
@@ -258,6 +265,7 @@ def _build_services(
         alerts=operations.alerts,
         tracing=clients.tracing,
         open_bodies=operations.bodies,
+        sinks=operations.sinks,
         startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
 
@@ -407,7 +415,8 @@ def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> 
 
 def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     storage = services.storage
-    repository, keep_days = RetentionRepository(storage.database), services.live_config.find_keep_days
+    count_lost = None if services.sinks is None else services.sinks.count_lost
+    repository, keep_days = RetentionRepository(storage.database, count_lost), services.live_config.find_keep_days
     worker = RetentionWorker(
         repository,
         storage.write_queue,

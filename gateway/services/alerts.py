@@ -1,6 +1,6 @@
 """Open alerts, if an ``[[alert]]`` names a target."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
 import aiohttp
@@ -18,6 +18,7 @@ from gateway.config.extras import describe_missing_extra
 from gateway.config.loader import ConfigError
 from gateway.config.schema import BillingSection
 from gateway.domain.alert import REPEAT_AFTER_S
+from gateway.domain.sink import SinkState
 from gateway.observability.request_metrics import RequestMetrics
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.server.context import BillingServices
@@ -60,6 +61,7 @@ def open_alerts(
         limits=LimitWatch(billing.limits, LimitCounters(storage.database), lambda: _find_settings(base), clock),
         read_bodies_problem=read_bodies_problem,
         read_replaced=None if storage.node is None else LostChangeRepository(storage.database).read,
+        read_sinks=_make_sink_reader(base) if options.config.sink else None,
         leads=storage.deployment.leads,
     )
     watcher = AlertWatcher(conditions.collect, AlertRepository(storage.database), targets, clock)
@@ -67,6 +69,13 @@ def open_alerts(
     for target in targets:
         jobs.start(f"deliver_alerts_{target.status.name}", target.run)
     return watcher
+
+
+def _make_sink_reader(base: BaseServices) -> Callable[[], Awaitable[Sequence[SinkState]]]:
+    from gateway.storage.sinks import SinkRepository  # noqa: PLC0415 - only if there are sinks
+
+    states, names = SinkRepository(base.storage.database), [spec.name for spec in base.options.config.sink]
+    return lambda: states.list_states(names)
 
 
 def _find_settings(base: BaseServices) -> BillingSection:

@@ -45,7 +45,7 @@ def parse_location(url: str) -> MediaLocation:
     if not url:
         return None
     if url.startswith("s3://"):
-        return _parse_bucket(url)
+        return parse_bucket(url)
     path = url
     if url.startswith("file://"):
         url_parts = urlsplit(url)
@@ -66,7 +66,8 @@ def is_location(url: str) -> bool:
     return True
 
 
-def _parse_bucket(url: str) -> BucketAddress:
+def parse_bucket(url: str) -> BucketAddress:
+    """Parse ``s3://bucket/prefix?endpoint=…``. Raises ``ValueError``."""
     url_parts = urlsplit(url)
     credentials, _, bucket = url_parts.netloc.rpartition("@")
     access_key, colon, secret_key = credentials.partition(":")

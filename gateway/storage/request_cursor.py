@@ -89,7 +89,7 @@ class Snapshot:
 
 
 @frozen
-class _PageCursor:
+class PageCursor:
     """A parsed ``after``: rows after a sequence, or rows of transactions that a snapshot does not contain.
 
     Attributes:
@@ -110,7 +110,7 @@ async def open_window(database: Database, cursor_text: str | None) -> Window | N
 
     Raises ``InvalidRequest`` if ``cursor_text`` is not a cursor of this database.
     """
-    cursor = None if cursor_text is None else _parse_cursor(cursor_text)
+    cursor = None if cursor_text is None else parse_cursor(cursor_text)
     if database.kind == "sqlite":
         (ends,) = await database.read(_ENDS_BY_SEQUENCE)
         return _open_by_sequence(ends, cursor)
@@ -124,7 +124,7 @@ async def open_window(database: Database, cursor_text: str | None) -> Window | N
     return Window(ends.first or 0, (ends.newest or 0) + 1, str(snapshot), (is_visible,))
 
 
-def _open_by_sequence(ends: Row[Any], cursor: _PageCursor | None) -> Window | None:
+def _open_by_sequence(ends: Row[Any], cursor: PageCursor | None) -> Window | None:
     since = 0 if cursor is None else cursor.since
     if isinstance(since, Snapshot) or (cursor is not None and cursor.until is not None):
         raise _make_cursor_error()
@@ -134,7 +134,7 @@ def _open_by_sequence(ends: Row[Any], cursor: _PageCursor | None) -> Window | No
 
 
 async def _open_by_transaction(
-    database: Database, cursor: _PageCursor, ends: Row[Any], current_snapshot: Snapshot
+    database: Database, cursor: PageCursor, ends: Row[Any], current_snapshot: Snapshot
 ) -> Window:
     since = cursor.since
     if (
@@ -157,15 +157,16 @@ async def _open_by_transaction(
     return Window(low, max(low, high), newest, conditions, str(since), str(until), is_cut=until != current_snapshot)
 
 
-def _parse_cursor(text: str) -> _PageCursor:
+def parse_cursor(text: str) -> PageCursor:
+    """Raises ``InvalidRequest``."""
     match = _CURSOR.fullmatch(text)
     if match is None:
         raise _make_cursor_error()
     since, until, last, high = match.groups()
     start = _parse_snapshot(since) if since.startswith("t") else _parse_number(since)
     if until is None:
-        return _PageCursor(start)
-    return _PageCursor(start, _parse_snapshot(until), _parse_number(last), _parse_number(high))
+        return PageCursor(start)
+    return PageCursor(start, _parse_snapshot(until), _parse_number(last), _parse_number(high))
 
 
 def _parse_snapshot(text: str) -> Snapshot:

@@ -55,6 +55,11 @@ class RequestLogRepository:
         rows = await self._database.read(select(requests).where(_COLUMNS.id == request_id))
         return parse_request(rows[0]) if rows else None
 
+    async def list_by_ids(self, request_ids: Sequence[str]) -> list[StoredRequest]:
+        """Return the requests that are stored, in the order of their rows."""
+        query = select(requests).where(_COLUMNS.id.in_(request_ids)).order_by(_sequence)
+        return [parse_request(row) for row in await self._database.read(query)]
+
     async def find_by_prefix(self, prefix: str, account_id: int | None, limit: int) -> list[StoredRequest]:
         """Return at most ``limit`` requests whose id begins with ``prefix``, followed by hexadecimal digits."""
         query = (

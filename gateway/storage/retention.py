@@ -1,9 +1,9 @@
 """Deletion of old rows in the database."""
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, func, select, text
+from sqlalchemy import ColumnElement, Row, delete, exists, func, select, text
 
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
@@ -18,6 +18,7 @@ _NEWEST_QUERY = text(
     "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) AS of_entries "
     "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1) AS of_audit) AS newest"
 )
+CountLost = Callable[[AsyncConnection, Sequence[ColumnElement[bool]]], Awaitable[None]]
 _IS_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
@@ -37,10 +38,14 @@ class RetentionBatch:
 
 
 class RetentionRepository:
-    """Deletes old rows in small commits, because other writes must not wait long."""
+    """Deletes old rows in small commits, because other writes must not wait long.
 
-    def __init__(self, database: Database) -> None:
+    ``count_lost`` is called in a commit that deletes requests, with the conditions that select them.
+    """
+
+    def __init__(self, database: Database, count_lost: CountLost | None = None) -> None:
         self._database = database
+        self._count_lost = count_lost
 
     async def find_newest_ms(self) -> int | None:
         """Return when the last request, credit or change was recorded, in Unix milliseconds; None before the first."""
@@ -74,9 +79,10 @@ class RetentionRepository:
             if deleted_rows:
                 await _ADD_RETIRED.run(connection, _sum_up(deleted_rows))
                 is_in_range = requests.c.sequence.between(deleted_rows[0].sequence, deleted_rows[-1].sequence)
-                await connection.execute(
-                    delete(requests).where(is_in_range, requests.c.settled_ms < before_ms, ~_IS_JOB)
-                )
+                is_deleted = (is_in_range, requests.c.settled_ms < before_ms, ~_IS_JOB)
+                if self._count_lost is not None:
+                    await self._count_lost(connection, is_deleted)
+                await connection.execute(delete(requests).where(*is_deleted))
             return RetentionBatch(
                 len(deleted_rows),
                 rows[-1].sequence if rows else after_sequence,

@@ -1,6 +1,6 @@
-"""Tables for the fingerprints of secret files, the owners of responses, kept responses, and sent alerts."""
+"""Tables for the fingerprints of secret files, the owners of responses, kept responses, sent alerts, and sinks."""
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table, text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, LargeBinary, String, Table, Text, text
 
 from gateway.storage.schema_base import BIG_INTEGER, metadata
 
@@ -55,3 +55,17 @@ alerts = Table(
     Column("open", Boolean, nullable=False),
 )
 """Alerts that were sent, and those that ended within the last hour."""
+
+sinks = Table(
+    "sinks",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("cursor", Text, nullable=False),
+    Column("delivered", BigInteger, nullable=False),
+    Column("lost", BigInteger, nullable=False),
+    Column("lost_ms", BigInteger),
+    Column("waiting_ms", BigInteger),
+    Column("delivered_ms", BigInteger),
+    Column("error", Text, nullable=False),
+)
+"""How far the sinks are, which deliver the rows of requests (``domain/sink.py``)."""

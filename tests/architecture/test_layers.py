@@ -51,6 +51,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ),
     ("config",),
     ("alerts",),
+    ("sinks",),
     ("options", "deployment"),
     ("demo",),
     ("server",),
@@ -63,7 +64,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 LEVELS = {name: level for level, names in enumerate(LAYERS) for name in names}
 TOP = len(LAYERS)
 PURE = {"answer_fields", "errors", "wording", "parsing", "domain", "formats", "providers"}
-WITH_AIOHTTP = {"alerts", "server", "cluster", "upstream", "demo", "services", "app", "serve", "cli"}
+WITH_AIOHTTP = {"alerts", "sinks", "server", "cluster", "upstream", "demo", "services", "app", "serve", "cli"}
 IMPURE = {"time", "random", "secrets", "os", "socket", "asyncio"}
 KNOW_CLUSTER = {"services", "doctor"}
 """The packages that import ``gateway.cluster``, each where it is needed: a gateway that is alone never does."""

@@ -413,12 +413,13 @@ def test_a_relative_file_of_words_is_beside_the_file_that_names_it(tmp_path: Pat
     assert read_config(path, {}) == schema.Config()
 
 
+SINK = {"LANGFUSE_PUBLIC_KEY": "pk-lf-1", "LANGFUSE_SECRET_KEY": "sk-lf-2"}
 ALERT = {"ALERT_URL": "https://example.com/alerts", "ALERT_SECRET": "0123456789abcdef01234567"}
 
 
 def test_the_file_that_ships_is_valid_with_everything_in_it(path: Path) -> None:
     text = COMMENTED.sub(r"\1", find_data("gateway.toml").read_text())
-    secrets = {"OPENAI_API_KEY": "k", "GATEWAY_DEV_KEY": "sk-0123456789abcdef", "SIGN_IN_SECRET": "s", **ALERT}
+    secrets = {"OPENAI_API_KEY": "k", "GATEWAY_DEV_KEY": "sk-0123456789abcdef", "SIGN_IN_SECRET": "s", **ALERT, **SINK}
     config = read(path, text, **secrets)
     assert (config.server, config.store) == (ServerSection(), StoreSection())
     assert (config.ledger, config.billing, config.routing) == (

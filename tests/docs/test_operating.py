@@ -15,11 +15,12 @@ from tests.support.documentation import DOCS, ROOT
 from tests.support.gateway import channel
 from tests.support.started_gateways import StartGateway
 
+SINK = {"name": "hook", "kind": "webhook", "url": "http://127.0.0.1:9/hook", "secret": "a secret of 24 characters"}
 MONITORING = (DOCS / "operating" / "monitoring.md").read_text()
 
 
 async def test_every_metric_of_the_page_is_exported(standing_with: StartGateway) -> None:
-    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")]})
+    gateway = await standing_with({"channel": [channel("http://127.0.0.1:9/v1")], "sink": [SINK]})
     async with gateway.client.get(f"{gateway.url}/metrics") as response:
         exported = set(re.findall(r"^# TYPE (\w+)", await response.text(), re.MULTILINE))
     figures = NodeFigures(2, 1, 0.5, fenced=False, leads=True, config_digest="x")

@@ -1,5 +1,6 @@
 """The files in ``deploy/`` for Prometheus and Grafana name metrics and labels that a serving gateway has."""
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -26,6 +27,7 @@ from tests.support.table_rows import table_rows
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES, SCRAPE = DEPLOY / "prometheus" / "rules.yml", DEPLOY / "prometheus" / "prometheus.yml"
 DASHBOARD = DEPLOY / "grafana" / "dashboard.json"
+SINK = {"name": "hook", "kind": "webhook", "url": "http://127.0.0.1:9/hook", "secret": "a secret of 24 characters"}
 TARGET_LABELS = {"job", "instance"}
 """Labels that Prometheus itself adds."""
 NAME = re.compile(r"\b(?:gateway|gen_ai|process)_[a-z0-9_]+\b")
@@ -78,12 +80,20 @@ def find_wrong(expression: str, known: Mapping[str, set[str]]) -> Iterator[str]:
 async def test_every_metric_and_label_is_one_of_a_gateway_that_has_served(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)], chat_script("good", "words")) as up:
         gateway = await gateway_with(
-            {"channel": [channel(up.base_url, max_concurrency=9, queue={"length": 5})], "price": [PRICE]}
+            {
+                "channel": [channel(up.base_url, max_concurrency=9, queue={"length": 5})],
+                "price": [PRICE],
+                "sink": [SINK],
+            }
         )
         for body in (HELLO, HELLO | {"stream": True}):
             async with gateway.post(body) as response:
                 await response.read()
         families = await scrape(gateway)
+        async with asyncio.timeout(30):
+            while not families["gateway_sink_lag_seconds"].samples:  # the sink has not looked yet
+                await asyncio.sleep(0.02)
+                families = await scrape(gateway)
     known: dict[str, set[str]] = {}
     for family in families.values():
         for sample in family.samples:

@@ -386,6 +386,8 @@ ADMIN: Mapping[str, Row] = {
     "GET /alerts": Row(),
     "POST /alerts/test": Row(404),
     "POST /alerts/{name}/test": Row(404),
+    "GET /sinks": Row(),
+    "POST /sinks/{name}/test": Row(404),
     "GET /members": Row(),
     "GET /members/{id}": Row(make=Site.make_member),
     "PATCH /members/{id}": Row(make=Site.make_member, body={"role": "member"}),

@@ -112,6 +112,8 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/alerts", "server.admin.alerts:list_alerts", "administrator"),
     ("POST", "/alerts/test", "server.admin.alerts:test_alerts", "administrator"),
     ("POST", "/alerts/{name}/test", "server.admin.alerts:test_alert", "administrator"),
+    ("GET", "/sinks", "server.admin.sinks:list_sinks", "administrator"),
+    ("POST", "/sinks/{name}/test", "server.admin.sinks:test_sink", "administrator"),
     ("GET", "/audit-trail", "server.admin.audit_log:list_audit", "administrator"),
     ("GET", "/running", "server.admin.active_requests:list_running", "viewer"),
     ("GET", "/running/events", "server.admin.active_requests:get_running_events", "viewer"),

@@ -77,6 +77,7 @@ class BodyStore:
     Attributes:
         memory: counts what waits. Collectors of the bodies of running requests add these.
         problem: why bodies cannot be written at the moment; empty if they can.
+        open_requests: the requests whose bodies are being collected.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class BodyStore:
         self._applied_keep_ms: float = float("inf")
         self.memory = WaitingMemory()
         self.problem = ""
+        self.open_requests: set[str] = set()
 
     def keep(self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]]) -> None:
         """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already."""

@@ -317,6 +317,17 @@ CREATE TABLE settings (
 	changed_ms BIGINT NOT NULL, 
 	PRIMARY KEY (path)
 );
+CREATE TABLE sinks (
+	name VARCHAR(64) NOT NULL, 
+	cursor TEXT NOT NULL, 
+	delivered BIGINT NOT NULL, 
+	lost BIGINT NOT NULL, 
+	lost_ms BIGINT, 
+	waiting_ms BIGINT, 
+	delivered_ms BIGINT, 
+	error TEXT NOT NULL, 
+	PRIMARY KEY (name)
+);
 CREATE TABLE sqlite_sequence(name,seq);
 CREATE TABLE subject_counts (
 	kind VARCHAR(16) NOT NULL, 

@@ -1,0 +1,99 @@
+"""Open the sinks, if the configuration has a ``[[sink]]``."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from gateway.background import JobRunner
+from gateway.config.extras import describe_missing_extra
+from gateway.config.loader import ConfigError
+from gateway.config.sink_schema import SinkSpec
+from gateway.deferred import CreatedOnce
+from gateway.domain.kept_body import BodyPart
+from gateway.domain.request_log import RequestRecord
+from gateway.routing.load_balancer import LoadBalancer
+from gateway.services.base import BaseServices
+from gateway.sinks.batch import Send
+from gateway.sinks.http_senders import OtlpSender, WebhookSender
+from gateway.sinks.service import Sink, SinkService
+from gateway.sinks.source import KeptBodies, SinkSource, matches
+from gateway.sinks.worker import BUCKET_POLL_S, POLL_S, SinkWorker
+from gateway.storage.media_location import parse_bucket
+from gateway.storage.request_log import RequestLogRepository
+from gateway.storage.sinks import LostRequests, SinkRepository
+
+if TYPE_CHECKING:  # only if bodies are kept
+    from gateway.storage.bodies.body_store import BodyStore
+
+
+def open_sinks(
+    base: BaseServices,
+    jobs: JobRunner,
+    stack: AsyncExitStack,
+    *,
+    load_balancer: LoadBalancer,
+    bodies: "CreatedOnce[BodyStore]",
+) -> SinkService:
+    """Open the sinks and start their workers; of a cluster, the leader delivers. Raises ``ConfigError``."""
+    storage, clock = base.storage, base.options.clock
+    session = aiohttp.ClientSession()
+    stack.push_async_callback(session.close)
+    log, states = RequestLogRepository(storage.database), SinkRepository(storage.database)
+    kept_bodies = _open_kept_bodies(bodies)
+    sinks: list[Sink] = []
+    for index, spec in enumerate(base.options.config.sink):
+        send = _open_sender(index, spec, session, load_balancer, clock)
+        source = SinkSource(log, _make_match(spec), kept_bodies if spec.fields == "full" else None)
+        poll_s = BUCKET_POLL_S if spec.kind == "bucket" else POLL_S
+        worker = SinkWorker(spec.name, source, send, states, poll_s=poll_s, clock=clock)
+        sinks.append(Sink(spec, worker))
+        jobs.start(f"deliver_sink_{spec.name}", storage.deployment.run_once(worker.run))
+    lost_requests = LostRequests({sink.spec.name: _make_match(sink.spec) for sink in sinks}, clock)
+    return SinkService(sinks, states, clock, lost_requests.count)
+
+
+def _open_sender(
+    index: int, spec: SinkSpec, session: aiohttp.ClientSession, load_balancer: LoadBalancer, clock: Callable[[], float]
+) -> Send:
+    if spec.kind == "webhook":
+        return WebhookSender(spec, session, clock)
+    if spec.kind != "bucket":
+        return OtlpSender(spec, session, lambda channel: _find_provider(load_balancer, channel))
+    try:
+        from gateway.sinks.bucket_sender import BucketSender  # noqa: PLC0415 - obstore is an extra
+    except ImportError as error:
+        raise ConfigError([describe_missing_extra(f"sink[{index}].url", "s3")]) from error
+    return BucketSender(parse_bucket(spec.url))
+
+
+def _find_provider(load_balancer: LoadBalancer, channel: str) -> str | None:
+    state = load_balancer.channels.get(channel)
+    return None if state is None else state.channel.provider
+
+
+def _open_kept_bodies(bodies: "CreatedOnce[BodyStore]") -> KeptBodies:
+    """Return the bodies of this gateway. The store is not opened for them: without it, none is kept."""
+
+    async def read(request_id: str) -> Sequence[BodyPart]:
+        if bodies.instance is None:
+            return ()
+        from gateway.storage.bodies.body_store import BodiesUnreadable  # noqa: PLC0415 - only if bodies are kept
+
+        try:
+            found = await bodies.instance.read(request_id)
+        except BodiesUnreadable:  # damaged, or being deleted
+            return ()
+        except OSError:  # what waits cannot be written to the disk, which has an alert of its own
+            return ()
+        return () if found is None else found[1]
+
+    def is_running(request_id: str) -> bool:
+        return bodies.instance is not None and request_id in bodies.instance.open_requests
+
+    return KeptBodies(read, is_running)
+
+
+def _make_match(spec: SinkSpec) -> Callable[[RequestRecord], bool]:
+    return lambda row: matches(spec.filter, row)

@@ -1,0 +1,47 @@
+"""Delivers batches as objects of JSON lines: ``2027/01/31/12/<digits>.jsonl`` below the sink's folder.
+
+The hour is that of the settlement, in UTC. The digits follow from where the batch begins in the request log. A batch
+that is delivered again after a crash has at least the same requests, and therefore replaces its first object.
+"""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from gateway.errors import StoreUnavailable
+from gateway.large_work import run_in_thread
+from gateway.sinks.batch import DeliveryFailed, SinkAnswer, SinkBatch, SinkEntry
+from gateway.sinks.json_rows import build_lines
+from gateway.storage.bucket.client import Bucket
+from gateway.storage.media_location import BucketAddress
+
+_NAME_DIGITS = 24
+
+
+class BucketSender:
+    """Delivers to a bucket. ``open_bucket`` connects at the first delivery."""
+
+    def __init__(self, address: BucketAddress, open_bucket: Callable[[BucketAddress], Bucket] = Bucket) -> None:
+        self._location = address.describe()
+        self._bucket = open_bucket(address)
+
+    async def __call__(self, batch: SinkBatch) -> SinkAnswer:
+        digest = hashlib.sha256(f"{batch.cursor} {batch.number}".encode()).hexdigest()[:_NAME_DIGITS]
+        names = []
+        try:
+            for hour, entries in _group_by_hour(batch).items():
+                names.append(f"{hour}/{digest}.jsonl")
+                content = await run_in_thread(build_lines, entries)
+                await self._bucket.put(names[-1], content, len(content))
+        except StoreUnavailable as error:
+            reason = str(error.__cause__ or error).partition("\n")[0]
+            raise DeliveryFailed(f"{self._location} cannot be written: {reason}") from error
+        return SinkAnswer(f"stored in {self._location}: {', '.join(names)}")
+
+
+def _group_by_hour(batch: SinkBatch) -> dict[str, list[SinkEntry]]:
+    hours: defaultdict[str, list[SinkEntry]] = defaultdict(list)
+    for entry in batch.entries:
+        hours[datetime.fromtimestamp(entry.row.settled_ms / 1000, UTC).strftime("%Y/%m/%d/%H")].append(entry)
+    return dict(hours)

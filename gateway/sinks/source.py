@@ -1,0 +1,122 @@
+"""Reads what a sink delivers: pages of the request log after a cursor, and the bodies that are kept."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from fnmatch import fnmatchcase
+
+import attrs
+
+from gateway.config.sink_schema import SinkFilter
+from gateway.domain.kept_body import BodyPart
+from gateway.domain.request_log import RequestFilter, RequestRecord, has_failed
+from gateway.frozen import frozen
+from gateway.sinks.batch import SinkEntry
+from gateway.storage.request_log import RequestLogRepository
+
+PAGE_ROWS = 200
+MAX_BATCH_BYTES = 2 * 1024 * 1024
+"""Bodies of one batch. Receivers of OTLP commonly take 4 MiB; texts of streams are sent twice."""
+RUNNING_POLL_S = 0.5
+MAX_RUNNING_POLLS = 240
+"""How often a page waits for requests that still end: a client may take two minutes to read its answer."""
+
+
+@attrs.define(eq=False)
+class SinkPage:
+    """A page of the request log after ``cursor``.
+
+    Attributes:
+        next_cursor: the cursor after the page.
+        pending_ids: the matching requests that are not delivered yet.
+        rows: the matching rows by id, until an attempt failed: then they are read again, because some may be deleted.
+        first_ms: when its first matching row was settled, in Unix milliseconds; None without one.
+        last_ms: the same of the last row, whether it matches or not.
+        has_more: whether there are rows after the page.
+        batches: the number of batches that are dealt with.
+    """
+
+    cursor: str
+    next_cursor: str
+    pending_ids: list[str]
+    rows: dict[str, RequestRecord]
+    first_ms: int | None
+    last_ms: int | None
+    has_more: bool
+    batches: int = 0
+    delivered: int = 0
+    refused: int = 0
+
+
+class KeptBodies:
+    """The bodies of this gateway, for sinks with ``fields = "full"``.
+
+    Args:
+        read: returns the kept bodies of a request; empty if there are none or they cannot be read.
+        is_running: returns whether the bodies of a request are still being collected.
+    """
+
+    def __init__(self, read: Callable[[str], Awaitable[Sequence[BodyPart]]], is_running: Callable[[str], bool]) -> None:
+        self.read = read
+        self._is_running = is_running
+
+    async def await_requests(self, request_ids: Sequence[str], pause: Callable[[float], Awaitable[None]]) -> None:
+        """Wait until the requests have ended, whose rows are stored before their clients have read everything."""
+        for _ in range(MAX_RUNNING_POLLS):
+            if not any(map(self._is_running, request_ids)):
+                return
+            await pause(RUNNING_POLL_S)
+
+
+def matches(sink_filter: SinkFilter, row: RequestRecord) -> bool:
+    """Return whether a sink with this filter delivers ``row``."""
+    return (
+        (not sink_filter.accounts or row.account in sink_filter.accounts)
+        and (not sink_filter.models or any(fnmatchcase(row.model, glob) for glob in sink_filter.models))
+        and (not sink_filter.routes or row.route in sink_filter.routes)
+        and (not sink_filter.tags or not set(sink_filter.tags).isdisjoint(row.tags.split(",")))
+        and (not sink_filter.only_errors or has_failed(row))
+    )
+
+
+@frozen(eq=False)
+class SinkSource:
+    """Reads for one sink. ``matches`` returns whether it delivers a row; ``bodies`` is None if it delivers none."""
+
+    log: RequestLogRepository
+    matches: Callable[[RequestRecord], bool]
+    bodies: KeptBodies | None = None
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def find_newest(self) -> str:
+        """Return the cursor after every row that is stored now."""
+        return (await self.log.list_requests(RequestFilter(), 1)).newest
+
+    async def read_page(self, cursor: str) -> SinkPage:
+        """Return the next page. Raises ``InvalidRequest`` if ``cursor`` is none of this database."""
+        page = await self.log.list_requests(RequestFilter(after=cursor), PAGE_ROWS)
+        rows = {stored.row.id: stored.row for stored in page if self.matches(stored.row)}
+        times_ms = [row.settled_ms for row in rows.values()]
+        last_ms = page.rows[-1].row.settled_ms if page.rows else None
+        first_ms = min(times_ms, default=None)
+        return SinkPage(cursor, page.next or cursor, [*rows], rows, first_ms, last_ms, page.more)
+
+    async def load_batch(self, page: SinkPage) -> list[SinkEntry]:
+        """Return the first pending requests, at most ``MAX_BATCH_BYTES`` of bodies; none if no pending one is left.
+
+        Requests that were deleted meanwhile are dropped from ``page``.
+        """
+        if not page.rows:
+            page.rows = {stored.row.id: stored.row for stored in await self.log.list_by_ids(page.pending_ids)}
+            page.pending_ids = [request_id for request_id in page.pending_ids if request_id in page.rows]
+        if self.bodies is None:
+            return [SinkEntry(page.rows[request_id]) for request_id in page.pending_ids]
+        await self.bodies.await_requests(page.pending_ids, self.pause)
+        entries: list[SinkEntry] = []
+        size = 0
+        for request_id in page.pending_ids:
+            bodies = await self.bodies.read(request_id)
+            size += sum(len(body.content) for body in bodies)
+            if entries and size > MAX_BATCH_BYTES:
+                break
+            entries.append(SinkEntry(page.rows[request_id], bodies))
+        return entries

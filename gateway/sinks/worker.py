@@ -1,0 +1,189 @@
+"""Delivers the rows of requests to one sink, at least once and in the order in which they were stored."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import structlog
+
+from gateway.domain.sink import SinkState
+from gateway.errors import InvalidRequest, StoreUnavailable
+from gateway.sinks.batch import BatchRefused, DeliveryFailed, Send, SinkBatch, SinkEntry
+from gateway.sinks.source import SinkPage, SinkSource
+from gateway.storage.sinks import Progress, SinkRepository
+
+POLL_S = 2.0
+"""How often a sink looks for new rows."""
+BUCKET_POLL_S = 60.0
+"""The same of a bucket: each time it may get a new object."""
+MAX_BACKOFF_S = 300.0
+STORE_RETRY_S = 5.0
+SAVE_INTERVAL_S = 60.0
+"""How often a cursor is stored that has passed only rows that are not delivered."""
+MAX_SPLIT_ATTEMPTS = 40
+"""Attempts to find the requests that a receiver refuses, for each batch."""
+OLDEST_CURSOR = "0"
+_MAX_DOUBLINGS = 10
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SinkWorker:
+    """One sink. Only one process of a cluster runs it.
+
+    Two processes may run it for a moment: a request is then delivered twice, with the same id. The cursor in the
+    database moves only from where the process has read it, so it never goes back.
+
+    Args:
+        poll_s: how often to look for new rows, in seconds.
+        clock: returns Unix seconds.
+        pause: waits the given seconds.
+
+    Attributes:
+        state: the state as this process read it last; None while it does not run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: SinkSource,
+        send: Send,
+        states: SinkRepository,
+        *,
+        poll_s: float,
+        clock: Callable[[], float],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.name = name
+        self.send = send
+        self.state: SinkState | None = None
+        self._source = source
+        self._states = states
+        self._poll_s = poll_s
+        self._clock = clock
+        self._pause = pause
+        self._page: SinkPage | None = None
+        self._waiting_ms: int | None = None
+        self._passed_cursor = ("", "")
+        self._saved_s = 0.0
+        self._failures = 0
+
+    async def run(self) -> None:
+        """Deliver what is stored, forever."""
+        try:
+            while True:
+                await self._pause(await self.step())
+        finally:
+            self.state = None
+
+    async def step(self) -> float:
+        """Deliver at most one page; return the seconds until the next step."""
+        try:
+            has_more = await self._deliver_page()
+        except DeliveryFailed as error:
+            return await self._note_failure(error)
+        except StoreUnavailable:  # which has an alert of its own
+            return STORE_RETRY_S
+        self._failures = 0
+        return 0.0 if has_more else self._poll_s
+
+    async def _deliver_page(self) -> bool:
+        """Deliver a page; return whether there are more rows. Raises ``DeliveryFailed``, ``StoreUnavailable``."""
+        state = self.state = await self._find_state()
+        page = self._page
+        if page is None or page.cursor != state.cursor:
+            page = self._page = await self._read_page(state)
+            self._waiting_ms = page.first_ms
+        while page.pending_ids:
+            entries = await self._source.load_batch(page)
+            if entries:
+                await self._deliver_batch(page, entries)
+                page.batches += 1
+        self._page = None
+        await self._save(state, page)
+        return page.has_more
+
+    async def _find_state(self) -> SinkState:
+        """Return the stored state. A new sink begins after the newest row."""
+        states = await self._states.list_states([self.name])
+        return states[0] if states else await self._states.begin(self.name, await self._source.find_newest())
+
+    async def _read_page(self, state: SinkState) -> SinkPage:
+        """Return the page after the stored cursor, without the rows before it that need no delivery."""
+        stored_cursor, passed_cursor = self._passed_cursor
+        cursor = passed_cursor if stored_cursor == state.cursor else state.cursor
+        try:
+            page = await self._source.read_page(cursor)
+        except InvalidRequest:  # the rows were copied from a database of another kind
+            log.warning("sink_begins_again", job=self.name, reason="its cursor is none of this database")
+            await self._states.restart(self.name, OLDEST_CURSOR)
+            raise StoreUnavailable("The cursor of the sink was replaced", retry_after_s=1) from None
+        page.cursor = state.cursor
+        return page
+
+    async def _save(self, state: SinkState, page: SinkPage) -> None:
+        """Store the cursor after ``page``. If nothing was delivered, that is done from time to time only."""
+        now_s = self._clock()
+        waiting_ms = page.last_ms if page.has_more else None
+        is_quiet = not (page.delivered or page.refused or state.error or state.waiting_ms or waiting_ms)
+        if is_quiet and (page.next_cursor == state.cursor or abs(now_s - self._saved_s) < SAVE_INTERVAL_S):
+            self._passed_cursor = (state.cursor, page.next_cursor)
+            return
+        self._saved_s = now_s
+        progress = Progress(page.next_cursor, page.delivered, page.refused, waiting_ms)
+        await self._states.advance(state, progress, int(now_s * 1000))
+
+    async def _deliver_batch(self, page: SinkPage, entries: Sequence[SinkEntry]) -> None:
+        """Deliver ``entries``; if the receiver refuses them, in ever smaller parts.
+
+        Refused requests are lost only if the receiver takes another one of the page: else it may refuse everything.
+        Raises ``DeliveryFailed``.
+        """
+        parts = deque([entries])
+        refused_ids: list[str] = []
+        refusal = DeliveryFailed("")
+        for _ in range(MAX_SPLIT_ATTEMPTS):
+            if not parts:
+                break
+            part = parts.popleft()
+            try:
+                answer = await self.send(SinkBatch(page.cursor, page.batches, part))
+            except BatchRefused as error:
+                refusal = error
+                if len(part) == 1:
+                    refused_ids.append(part[0].row.id)
+                else:
+                    middle = len(part) // 2
+                    parts.extendleft((part[middle:], part[:middle]))
+                continue
+            page.delivered += len(part) - answer.refused
+            self._note_refused(page, answer.refused, answer.text)
+            self._drop(page, [entry.row.id for entry in part])
+        if parts or (refused_ids and not page.delivered):
+            self._page = None if not page.delivered else page
+            raise refusal
+        self._note_refused(page, len(refused_ids), str(refusal))
+        self._drop(page, refused_ids)
+
+    def _note_refused(self, page: SinkPage, refused: int, reason: str) -> None:
+        if refused:
+            page.refused += refused
+            log.warning("sink_refused_rows", job=self.name, rows=refused, error=reason)
+
+    @staticmethod
+    def _drop(page: SinkPage, request_ids: Sequence[str]) -> None:
+        dealt_with = set(request_ids)
+        page.pending_ids = [request_id for request_id in page.pending_ids if request_id not in dealt_with]
+
+    async def _note_failure(self, error: DeliveryFailed) -> float:
+        """Note a failed attempt; return the seconds until the next one."""
+        if not self._failures:
+            log.warning("sink_not_delivered", job=self.name, error=str(error))
+        self._failures += 1
+        if self._page is not None:
+            self._page.rows = {}
+        with suppress(StoreUnavailable):
+            await self._states.note_failure(self.name, str(error), self._waiting_ms)
+        backoff_s = 2.0 ** min(self._failures, _MAX_DOUBLINGS)
+        return min(max(backoff_s, error.retry_after_s), MAX_BACKOFF_S)
