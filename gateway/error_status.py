@@ -29,6 +29,7 @@ STATUS: Mapping[str, int] = {
     "idempotency_conflict": 409,
     "quote_not_valid": 409,
     "request_cancelled": 409,
+    "stream_interrupted": 409,
     "task_not_ready": 409,
     "precondition_failed": 412,
     "request_too_large": 413,

@@ -24,6 +24,8 @@ SESSION_LEFT_HEADER = "x-gateway-session-usd-left"
 """The header with what the request's session may still spend."""
 QUOTE_HEADER = "x-gateway-quote"
 """The header with which a request names its quote; see ``billing/quotes.py``."""
+RESUMABLE_HEADER = "x-gateway-resumable"
+"""The header that asks for a stream that can be taken up again; see ``proxy/resumable_streams.py``."""
 _ID_MASK = 0xFF_FFFF_FFFF
 _ID_DIGITS = 14
 _BLOCK_BYTES = 7 * 512

@@ -67,7 +67,7 @@ def account_options(command: Command) -> Command:
 def key_options(command: Command) -> Command:
     """Add all options of a key."""
     add_time_options = _add_options(
-        command,
+        _add_rule_options(command),
         click.option("--models", multiple=True, metavar="GLOB,…", help="Allow only these models. May be repeated."),
         click.option("--group", "--groups", metavar="GROUP", help="Use the channels of this group."),
         click.option(
@@ -90,6 +90,14 @@ def key_options(command: Command) -> Command:
             metavar="same_prompt=5,window_s=300",
             help="Refuse a conversation that is sent more often than that, unchanged.",
         ),
+    )
+    return limit_options(add_time_options)
+
+
+def _add_rule_options(command: Command) -> Command:
+    """Add the options for what holds for all requests of a key."""
+    return _add_options(
+        command,
         click.option("--max-session-usd", type=_AMOUNT, help="Highest budget of a session, in dollars."),
         click.option(
             "--show-account/--hide-account",
@@ -101,8 +109,12 @@ def key_options(command: Command) -> Command:
             metavar="RULE",
             help="Of which requests prompts and answers are kept: none, on_request, errors, sampled:0.05 or all.",
         ),
+        click.option(
+            "--resumable/--not-resumable",
+            default=None,
+            help="Let clients take up its streams again, or not.  [default: not]",
+        ),
     )
-    return limit_options(add_time_options)
 
 
 def _parse_pairs(_: click.Context, param: click.Parameter, pairs: tuple[str, ...]) -> Json | str | None:

@@ -31,6 +31,8 @@ from gateway.storage.nodes import list_nodes
 
 ASK_TIMEOUT_S = 1.0
 """How long a node may take to answer, in seconds."""
+READ_TIMEOUT_S = 45.0
+"""How long a stream of another node may be silent. It sends a comment after 15 seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A list of ``MAX_LISTED`` active requests takes a quarter of this size."""
 TIMELINE_INTERVAL_S = 3.0
@@ -188,6 +190,24 @@ class Peers:
                 return answer
         raise NotFound(f"No live node has the id {node_id[:64]!r}", param="node")
 
+    async def open_path(self, node_id: str, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
+        """Send a request for ``path``, which includes the query, to one node; return its response at the headers.
+
+        Returns None if the node is not live or does not answer. The caller closes the response, whose body may take
+        as long as a stream, with at most ``READ_TIMEOUT_S`` between two pieces.
+        """
+        node = next((node for node in await list_nodes(self._database) if node.id == node_id), None)
+        if node is None or node.state != "live" or not node.url or not self._may_ask(node):
+            return None
+        timeout = aiohttp.ClientTimeout(connect=ASK_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
+        url = URL(f"{node.url.rstrip('/')}{path}", encoded=True)
+        headers = self._build_headers(node, method, path, actor)
+        try:
+            return await self._session.request(method, url, headers=headers, allow_redirects=False, timeout=timeout)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            log.info("node_not_asked", node=node.id, error=str(error) or type(error).__name__)
+            return None
+
     def notify_cancel(self, request_id: str, actor: Actor) -> None:
         """Ask all nodes to cancel an active request. The node that runs it sends no confirmation."""
         text = format_actor(actor)
@@ -211,9 +231,7 @@ class Peers:
     async def _send(self, node: Node, method: str, target: str, actor: Actor) -> PeerAnswer | None:
         if not node.url or not self._may_ask(node):
             return None
-        text = format_actor(actor)
-        signature = self._signer.sign(NodeRequest(node.id, method, target, text))
-        headers = {ACTOR_HEADER: text, SIGNATURE_HEADER: signature}
+        headers = self._build_headers(node, method, target, actor)
         try:
             url = URL(f"{node.url.rstrip('/')}{target}", encoded=True)
             async with self._session.request(method, url, headers=headers, allow_redirects=False) as response:
@@ -222,6 +240,10 @@ class Peers:
             log.info("node_not_asked", node=node.id, error=str(error) or type(error).__name__)
             return None
         return PeerAnswer(response.status, body) if isinstance(body, dict) else None
+
+    def _build_headers(self, node: Node, method: str, target: str, actor: Actor) -> dict[str, str]:
+        text = format_actor(actor)
+        return {ACTOR_HEADER: text, SIGNATURE_HEADER: self._signer.sign(NodeRequest(node.id, method, target, text))}
 
     def _may_ask(self, node: Node) -> bool:
         """Return whether the node's URL may be asked; log once per node why it may not."""

@@ -29,8 +29,11 @@ from gateway.parsing import ValidationErrors, join_path, parse_table
 from gateway.routing.route_spec import RouteSpec
 
 EDITABLE = frozenset(
-    {"routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests", "bodies"}
-)
+    {
+        "routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests", "bodies",
+        "streams",
+    }
+)  # fmt: skip
 """Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""
 _NO_SOURCES: Mapping[str, Source] = {}
 _UNKNOWN_SETTING = "expected one of the settings that can be changed while the gateway runs"

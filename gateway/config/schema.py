@@ -21,6 +21,7 @@ from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
 from gateway.config.sink_schema import SinkSpec
+from gateway.config.streams_schema import StreamsSection
 from gateway.domain.account import NAME_SHAPE
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
@@ -457,6 +458,7 @@ class Config:
     egress: EgressSection = attrs.Factory(EgressSection)
     requests: RequestsSection = attrs.Factory(RequestsSection)
     bodies: BodiesSection = attrs.Factory(BodiesSection)
+    streams: StreamsSection = attrs.Factory(StreamsSection)
     metrics: MetricsSection = attrs.Factory(MetricsSection)
     tracing: TracingSection = attrs.Factory(TracingSection)
     channel: tuple[ChannelSpec, ...] = ()

@@ -78,7 +78,8 @@ class ApiKey:
     tags (``env=test,team=web``) of all its requests; empty if its callers name them. ``loops``: when a client is
     taken to repeat itself; None: never. ``max_session_nanos``: the highest budget that a session may have; None: any,
     but no raise. ``shows_account``: whether the key may see the limits of its account. ``keep_bodies``: of which
-    requests the bodies are kept; None: as ``requests.keep_bodies`` says.
+    requests the bodies are kept; None: as ``requests.keep_bodies`` says. ``resumable``: whether streams can be taken up
+    again, unless a request says otherwise.
     """
 
     id: int
@@ -105,6 +106,7 @@ class ApiKey:
     max_session_nanos: int | None = None
     shows_account: bool = False
     keep_bodies: str | None = None
+    resumable: bool = False
 
     @property
     def masked(self) -> str:

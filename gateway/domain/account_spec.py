@@ -133,6 +133,7 @@ class KeySpec:
     max_session_usd: Decimal | None = attrs.field(default=None, metadata=_AMOUNT)
     show_account: bool = False
     keep_bodies: str | None = attrs.field(default=None, metadata=must(KEY_RULE_FORMS, is_key_rule))
+    resumable: bool = False
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -153,6 +154,7 @@ class KeySpec:
             max_session_nanos=None if self.max_session_usd is None else nanos(self.max_session_usd),
             shows_account=self.show_account,
             keep_bodies=self.keep_bodies,
+            resumable=self.resumable,
         )
 
 
@@ -213,6 +215,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "max_session_usd": None if key.max_session_nanos is None else key.max_session_nanos / NANOS_PER_USD,
         "show_account": key.shows_account,
         "keep_bodies": key.keep_bodies,
+        "resumable": key.resumable,
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

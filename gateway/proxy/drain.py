@@ -53,10 +53,15 @@ class DrainedStream:
 
     def _give_up(self) -> None:
         """End the attempt at a limit. This is no failure of the channel: with a client it would have had more time."""
-        error = ProviderTimeout("The client left, and the provider's answer took too long", phase="drain")
-        error.failure_scope = "nobody"
-        self._attempt.abort(error)
+        self._attempt.abort(make_drain_error())
 
     def end(self) -> None:
         self._timer.cancel()
         self._drains.attempts.discard(self._attempt)
+
+
+def make_drain_error() -> ProviderTimeout:
+    """Return the error of an answer that is not read to its end, because its client has left."""
+    error = ProviderTimeout("The client left, and the provider's answer took too long", phase="drain")
+    error.failure_scope = "nobody"
+    return error

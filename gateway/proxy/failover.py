@@ -30,7 +30,7 @@ from gateway.errors import (
 )
 from gateway.formats.errors.openai import mask
 from gateway.proxy.client_stream import ClientStream
-from gateway.proxy.drain import DrainedStream, DrainService
+from gateway.proxy.drain import DrainedStream, DrainService, make_drain_error
 from gateway.request_context import RequestContext
 from gateway.routing.causes import find_cause
 from gateway.routing.load_balancer import LoadBalancer
@@ -119,6 +119,15 @@ class Proxy:
             return False
         attempt.cancel(make_cancellation_error())
         return True
+
+    def give_up(self, ctx: RequestContext) -> bool:
+        """End the attempt of a request that no client reads any more; return False if no attempt is in progress."""
+        attempt = self._find_attempt(ctx)
+        if attempt is not None:
+            error = make_drain_error()
+            error.retryable = False
+            attempt.abort(error)
+        return attempt is not None
 
     def drain(self, ctx: RequestContext, *, whole: bool = False) -> DrainedStream | None:
         """Start to drain a request's answer after its client has disconnected; return None if that is impossible.

@@ -16,7 +16,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError
 from gateway.proxy.drain import DrainedStream
-from gateway.request_context import QUOTE_HEADER, RequestContext
+from gateway.request_context import QUOTE_HEADER, RESUMABLE_HEADER, RequestContext
 from gateway.server.client_ip import check_client_ip, find_client_ip
 from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.idempotency import HEADER, NO_IDEMPOTENCY_KEY, find_name
@@ -24,12 +24,15 @@ from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed_in
 from gateway.wording import mask_keys
 
-if TYPE_CHECKING:  # only if bodies are kept
+if TYPE_CHECKING:  # only if bodies or streams are kept
     from gateway.server.kept_exchange import KeptExchange
+    from gateway.server.recorded_stream import RecordedStream
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 _REQUEST_ID_HEADER = "X-Request-Id"
-_RARE_HEADERS = HEADERS | {name.lower() for name in (HEADER, _REQUEST_ID_HEADER, BUDGET_HEADER, QUOTE_HEADER)}
+_RARE_HEADERS = HEADERS | {
+    name.lower() for name in (HEADER, _REQUEST_ID_HEADER, BUDGET_HEADER, QUOTE_HEADER, RESUMABLE_HEADER)
+}
 
 
 class ActiveInference:
@@ -38,15 +41,20 @@ class ActiveInference:
     Attributes:
         form: the multipart body, whose files exist until the form is closed; None if the body is JSON.
         has_rare_headers: whether a header names an end user, a session, tags, a budget, a quote, a request id or an
-            idempotency key. Most requests have none of them, and one look at all names replaces a look for each.
+            idempotency key, or says whether the stream can be taken up again. Most requests have none of them, and one
+            look at all names replaces a look for each.
         task: runs the request; None once the request has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
         exchange: collects the bodies of the request; None if they are not kept.
+        names_resumable: whether a header says if the stream can be taken up again.
+        recorded: the client's stream if it can be taken up again; else None.
     """
 
     form: MultipartReader | None = None
     exchange: "KeptExchange | None" = None
+    recorded: "RecordedStream | None" = None
+    names_resumable = False
     cancelled = False
     stopped = False
 
@@ -65,6 +73,7 @@ class ActiveInference:
         context.started_ms = int(services.clock() * 1000)
         context.started_at = loop.time()
         if has_rare_headers:
+            self.names_resumable = RESUMABLE_HEADER in headers
             client_request_id = headers.get(_REQUEST_ID_HEADER)
             if client_request_id is not None and _CLIENT_REQUEST_ID.match(client_request_id):
                 context.client_request_id = mask_keys(client_request_id)
@@ -84,8 +93,17 @@ class ActiveInference:
             self.stopped = self.task.cancel()
         return True
 
+    def close_kept(self) -> None:
+        """Close what keeps the bodies or the stream of the request, after its settlement."""
+        if self.exchange is not None:
+            self.exchange.close()
+        if self.recorded is not None:
+            self.recorded.close()
+
     def handle_disconnect(self) -> bool:
         ctx, services = self.context, self.services
+        if self.recorded is not None and self.recorded.detach():
+            return True
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
         rule, inference = services.billing.settlement.find_abandoned(), ctx.inference
@@ -134,6 +152,7 @@ class ActiveInference:
         if self.exchange is not None:
             self.exchange.error = error
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
+        has_left = has_left or (self.recorded is not None and self.recorded.was_given_up)
         services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms, left=has_left)
         attribution = context.attribution
         if attribution is not UNATTRIBUTED and attribution.session and services.billing.limits.budgets is not None:

@@ -19,7 +19,7 @@ from gateway.billing.step_reservation import keep_reserved
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.request_log import ID_PREFIX
 from gateway.error_status import find_page
-from gateway.errors import GatewayError, InternalError, InvalidRequest, ShuttingDown
+from gateway.errors import GatewayError, InternalError, InvalidRequest, ProviderBadResponse, ShuttingDown
 from gateway.formats.chat.responses.failure import build_page
 from gateway.formats.chat.responses.response_writer import ResponseStreamSerializer
 from gateway.formats.chat.responses.responses import UNFINISHED_STATUSES
@@ -52,37 +52,69 @@ log = structlog.stdlib.get_logger(__name__)
 async def forward_response(request: web.Request) -> web.StreamResponse:
     """Forward a request; answer a background request immediately with a queued response.
 
-    A background request with ``stream`` runs at the provider, and its stream is read to the end even if the client
-    disconnects. Raises ``InvalidRequest`` if the request cannot run in the background.
+    A background request with ``stream`` runs at the provider if that speaks the Responses API. Its stream is read to
+    the end even if the client disconnects, and can be taken up again (``get_response``). Raises ``InvalidRequest`` if
+    the request cannot run in the background.
     """
     active = request[INFERENCE]
     ctx, inference = active.context, active.context.inference
     if inference.body.get("background") is not True:
         return await forward_inference(request)
     if inference.stream and any(target.endpoint.wire == _NATIVE_WIRE for target in ctx.target_list.targets):
-        return await forward_inference(request)
-    if inference.stream:
-        raise InvalidRequest(
-            "'background' with 'stream: true' only works with a channel that uses the Responses API", param="background"
-        )
+        return await forward_inference(request, in_background=True)
     store_response = inference.keep
     if store_response is None:
         raise InvalidRequest("'background' only works for a response that is kept ('store')", param="background")
+    if inference.stream:
+        return await _stream_background(request, active, store_response)
     return LargeResponse(request, _start_background(request.app[SERVICES], active, store_response), _JSON_HEADERS)
 
 
-def _start_background(services: Services, active: ActiveInference, store_response: Keep) -> bytes:
+async def _stream_background(request: web.Request, active: ActiveInference, store_response: Keep) -> web.StreamResponse:
+    """Stream a response that goes on without its client, and store it: at first as in progress, at last as it ended."""
+    services, ctx = active.services, active.context
+    finals = list[bytes]()
+    open_response = _prepare(services, active, finals.append) | {"status": "in_progress"}
+    _store_open(services, store_response, open_response)
+    try:
+        return await forward_inference(request, in_background=True)
+    finally:
+        # The record exists unless the request ends with an exception, which a middleware settles.
+        if finals and ctx.record is not None and ctx.record.outcome == "completed":
+            store_response(_merge_fields(finals[0], {"background": True}))
+        else:
+            store_response(orjson.dumps(open_response | _describe_failure(active)))
+
+
+def _describe_failure(active: ActiveInference) -> Body:
+    if active.cancelled:
+        return {"status": "cancelled", "error": None}
+    error = ProviderBadResponse("The stream of this response was interrupted", phase="stream")
+    return {"status": "failed", "error": _build_error(error, active)}
+
+
+def _prepare(services: Services, active: ActiveInference, keep: Keep | None = None) -> Body:
+    """Make the request an ordinary one; return the response as it begins. ``keep`` gets the response at its end."""
     ctx, inference = active.context, active.context.inference
     identity = ResponseIdentity(ctx.id.removeprefix(ID_PREFIX), inference.model, ctx.started_ms // 1000)
     queued_response = orjson.loads(ResponseStreamSerializer(inference, identity).build_response())
     queued_response |= {"status": "queued", "output": [], "usage": None}
     own_fields = {name: value for name, value in inference.body.items() if name != "background"}
-    ctx.inference = attrs.evolve(inference, body=own_fields, keep=None)
+    ctx.inference = attrs.evolve(inference, body=own_fields, keep=keep)
     ctx.target_list = services.routing.router.route(ctx.caller, ctx.inference)
     keep_reserved(ctx)
-    raw = orjson.dumps(queued_response)
+    return dict(queued_response)
+
+
+def _store_open(services: Services, store_response: Keep, response: Body) -> None:
     node = services.storage.node
-    store_response(raw if node is None else orjson.dumps(queued_response | {_MAKER_FIELD: node.process}))
+    store_response(orjson.dumps(response if node is None else response | {_MAKER_FIELD: node.process}))
+
+
+def _start_background(services: Services, active: ActiveInference, store_response: Keep) -> bytes:
+    ctx, queued_response = active.context, _prepare(services, active)
+    raw = orjson.dumps(queued_response)
+    _store_open(services, store_response, queued_response)
     loan, ctx.loan = ctx.loan, None  # the task needs the loan longer than the client's request
     services.background.start(_run(services, active, store_response, queued_response, loan))
     return raw

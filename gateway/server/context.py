@@ -65,6 +65,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.proxy.failover import Proxy
     from gateway.proxy.idempotency import IdempotencyService
     from gateway.proxy.loops import LoopGuard
+    from gateway.proxy.resumable_streams import ResumableStreams
     from gateway.retention_clock import RetentionClock
     from gateway.routing.channel_tester import Fetch
     from gateway.routing.channels import ChannelService
@@ -361,6 +362,7 @@ class Services:
         sign_in: sign-in with OpenID Connect; None if there is no ``[[sign_in]]`` table.
         alerts: the services of alerts; None if there is no ``[[alert]]`` table, and for commands other than ``serve``.
         open_bodies: returns the store of bodies; made by the first request whose bodies are kept.
+        open_streams: returns the streams that can be taken up again; made by the first of them.
         sinks: None if there is no ``[[sink]]`` table, and for commands other than ``serve``.
         open_copy_sender: returns the sender of copies to shadow models; made by the first request of a step with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
@@ -393,6 +395,7 @@ class Services:
     tracing: TracingServices | None
     startup_info: StartupInfo
     open_bodies: CreatedOnce[BodyStore]
+    open_streams: CreatedOnce[ResumableStreams]
     sinks: SinkService | None = None
     open_copy_sender: CreatedOnce[CopySender] = attrs.field(factory=lambda: CreatedOnce(_make_copy_sender))
     open_loop_guard: CreatedOnce[LoopGuard] = attrs.field(factory=lambda: CreatedOnce(_make_loop_guard))

@@ -14,7 +14,7 @@ from gateway.domain.attribution import HEADERS as ATTRIBUTION_HEADERS
 from gateway.domain.media import MEDIA_PATH
 from gateway.domain.member import Forbidden
 from gateway.domain.origin import ANY_ORIGIN, parse_origins
-from gateway.request_context import QUOTE_HEADER
+from gateway.request_context import QUOTE_HEADER, RESUMABLE_HEADER
 from gateway.server.context import CONTEXT
 from gateway.server.error_responses import answer_error
 from gateway.server.responses import BareResponse, build_common_headers
@@ -25,7 +25,7 @@ _MAX_AGE_S = "7200"
 """The longest time for which Chromium caches a preflight response."""
 _ACCEPTED_HEADERS = ATTRIBUTION_HEADERS | frozenset(
     {
-        BUDGET_HEADER, QUOTE_HEADER, "x-gateway-keep", "x-gateway-prefer",
+        BUDGET_HEADER, QUOTE_HEADER, RESUMABLE_HEADER, "x-gateway-keep", "x-gateway-prefer",
         "accept", "accept-language", "authorization", "cache-control", "content-type", "idempotency-key", "if-match",
         "if-modified-since", "if-none-match", "if-range", "if-unmodified-since", "last-event-id", "range", "user-agent",
         "x-api-key", "x-goog-api-key", "x-request-id",
@@ -41,7 +41,7 @@ _EXPOSED_HEADERS = (
     "Retry-After, openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-affinity, x-gateway-attempts, "
     "x-gateway-budget-spent-usd, x-gateway-budget-usd, x-gateway-cost-usd, x-gateway-limit-soft, "
     "x-gateway-limit-usd-left, x-gateway-overhead-ms, x-gateway-queue-ms, x-gateway-route, "
-    "x-gateway-session-usd-left, x-gateway-step, x-gateway-tried, x-gateway-warning, "
+    "x-gateway-session-usd-left, x-gateway-step, x-gateway-stream, x-gateway-tried, x-gateway-warning, "
     "x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "
     "x-ratelimit-remaining-requests, x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, "
     "x-ratelimit-reset-tokens, x-request-id, x-should-retry"

@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import hdrs, web
 
 from gateway.auth.client_secrets import PREFIX, ClientSecret
+from gateway.deferred import load
 from gateway.domain.account import Caller
 from gateway.errors import InvalidApiKey, InvalidRequest
 from gateway.server.context import SERVICES
@@ -39,10 +40,13 @@ def list_protocol_keys(request: web.Request) -> list[str]:
 
 
 async def find_secret_caller(request: web.Request, authorization: str | None) -> Caller | None:
-    """Return the caller of a client secret, or None, and set ``request[CLIENT_SECRET]``.
+    """Return the caller of a client secret or of a stream's token, or None, and set ``request[CLIENT_SECRET]``.
 
     Raises ``InvalidApiKey`` if the client secret is not valid, or the path is not that of sessions.
     """
+    if request.path.startswith("/v1/streams/"):
+        stream_caller: Caller | None = load("server.stream_tokens:find_stream_caller")(request, authorization)
+        return stream_caller
     scheme, _, secret = (authorization or "").partition(" ")
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret.startswith(PREFIX):

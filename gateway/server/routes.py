@@ -74,8 +74,8 @@ _FORM_ROUTES: tuple[tuple[str, Operation, ParseForm], ...] = (
     ("/audio/translations", "translations", defer_function("formats.audio.transcriptions:parse_translation_inference")),
 )
 """Inference routes: the path below ``/v1``, the operation, and the parser of the body."""
-_VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH = (
-    f"{path}/{{id:[^/]+}}" for path in ("/videos", "/files", "/uploads", "/batches", "/messages/batches")
+_VIDEO, _FILE, _UPLOAD, _BATCH, _MESSAGE_BATCH, _STREAM = (
+    f"{path}/{{id:[^/]+}}" for path in ("/videos", "/files", "/uploads", "/batches", "/messages/batches", "/streams")
 )
 """``{id}`` matches any text without a slash: an invalid id is answered with 404 by the handler."""
 _RESPONSE = "/responses/{id:(?!compact$|input_tokens$)[^/]+}"
@@ -113,6 +113,9 @@ _DEFERRED_ROUTES: tuple[tuple[str, str, str], ...] = (
     ("DELETE", _RESPONSE, "server.handlers.responses:delete_response"),
     ("POST", f"{_RESPONSE}/cancel", "server.handlers.responses:cancel_response"),
     ("GET", "/realtime", "server.handlers.realtime:serve_session"),
+    ("GET", _STREAM, "server.handlers.streams:get_stream"),
+    ("DELETE", _STREAM, "server.handlers.streams:delete_stream"),
+    ("POST", f"{_STREAM}/token", "server.handlers.streams:post_token"),
     ("GET", "/key", "server.handlers.own_key:get_key"),
     ("GET", "/key/usage", "server.handlers.own_key:get_usage"),
     ("POST", "/quote", "server.handlers.quotes:post_quote"),
@@ -123,6 +126,7 @@ _DEFERRED_ROUTES: tuple[tuple[str, str, str], ...] = (
 _NON_HEAD_PATHS = frozenset(
     {
         "server.handlers.video_events:get_events",
+        "server.handlers.streams:get_stream",
         "server.handlers.realtime:serve_session",
         "server.handlers.client_files:GET_FILES",
         "server.handlers.client_files:GET_FILE",

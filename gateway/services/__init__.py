@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # a process imports only what it uses; some need optional dep
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.batches.service import BatchService
     from gateway.cluster.membership.node import ClusterNode
+    from gateway.proxy.resumable_streams import ResumableStreams
     from gateway.sinks.service import SinkService
     from gateway.storage.bodies.body_store import BodyStore
 
@@ -110,6 +111,7 @@ class _OperationServices:
     metrics: RequestMetrics
     alerts: "AlertWatcher | None"
     bodies: "CreatedOnce[BodyStore]"
+    streams: "CreatedOnce[ResumableStreams]"
     sinks: "SinkService | None"
 
 
@@ -209,6 +211,8 @@ def _open_operations(
     metrics = open_metrics(billing.settlement.ended, routing.load_balancer, routing.router)
     bodies = CreatedOnce(lambda: _open_bodies(base, routing.secret_box, jobs))
     stack.push_async_callback(_close_bodies, bodies)
+    streams = CreatedOnce(lambda: _open_streams(base))
+    stack.callback(lambda: streams.if_made(lambda made: made.close()))
     stack.push_async_callback(requests.background.close, _GRACE_S)
     sinks = None
     if base.options.declare and base.options.config.sink:
@@ -229,7 +233,7 @@ def _open_operations(
             metrics=metrics,
             read_bodies_problem=lambda: "" if bodies.instance is None else bodies.instance.problem,
         )
-    return _OperationServices(admin, sign_in, metrics, alerts, bodies, sinks)
+    return _OperationServices(admin, sign_in, metrics, alerts, bodies, streams, sinks)
 
 
 def _build_services(
@@ -265,6 +269,7 @@ def _build_services(
         alerts=operations.alerts,
         tracing=clients.tracing,
         open_bodies=operations.bodies,
+        open_streams=operations.streams,
         sinks=operations.sinks,
         startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
@@ -274,6 +279,12 @@ def _open_bodies(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> 
     from gateway.services.bodies import open_bodies  # noqa: PLC0415 - only if bodies are kept
 
     return open_bodies(base, secret_box, jobs)
+
+
+def _open_streams(base: BaseServices) -> "ResumableStreams":
+    from gateway.services.streams import open_streams  # noqa: PLC0415 - only if a stream is kept
+
+    return open_streams(base)
 
 
 async def _close_bodies(bodies: "CreatedOnce[BodyStore]") -> None:

@@ -106,6 +106,7 @@ def build_key_row(key: ApiKey) -> Values:
         "max_session_nanos": key.max_session_nanos,
         "shows_account": key.shows_account,
         "keep_bodies": key.keep_bodies,
+        "resumable": key.resumable,
         **_build_bounds(key.quota, key.limits),
     }
 
@@ -137,6 +138,7 @@ def parse_key(row: Row[Any]) -> ApiKey:
         max_session_nanos=row.max_session_nanos,
         shows_account=row.shows_account,
         keep_bodies=row.keep_bodies,
+        resumable=row.resumable,
     )
 
 

@@ -37,7 +37,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0047"
+REVISION = "0048"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -93,6 +93,7 @@ keys = Table(
     Column("max_session_nanos", BigInteger),
     Column("keep_bodies", String(32)),
     Column("shows_account", Boolean, nullable=False, server_default=false()),
+    Column("resumable", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("account_id", "name"),
     sqlite_autoincrement=True,
 )

@@ -48,6 +48,8 @@ FIXES: Mapping[str, str] = {
     "idempotency_conflict": "Wait for the first request, or use another `Idempotency-Key` for another request.",
     "request_cancelled": "A member or an administrator cancelled the request. Send it again if it is still needed.",
     "task_not_ready": "Poll `GET /v1/videos/{id}` until the job is `completed`, or follow its events.",
+    "stream_interrupted": "The message names the last event that exists. Keep the text so far, and offer to send the "
+    "request again.",
     "precondition_failed": "Read the object again and send its present `ETag`.",
     "request_too_large": "Send less, or raise `server.max_body_mb`, `max_upload_mb` or `max_file_mb`, and "
     "the limit "

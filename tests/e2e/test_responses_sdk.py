@@ -208,7 +208,6 @@ async def test_a_failure_in_mid_stream_ends_the_stream_with_an_error(
     [
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"background": True, "store": False}, "background"),
-        ({"background": True, "stream": True}, "background"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
     ],

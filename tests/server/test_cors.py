@@ -247,8 +247,8 @@ async def test_every_header_of_ours_can_be_read(standing_with: StartGateway) -> 
     sources = [path.read_text() for path in Path(gateway_package.__file__).parent.rglob("*.py")]
     ours = {name for source in sources for name in re.findall(r'"(x-gateway-[a-z-]+)"', source)}
     assert ours - exposed == {
-        "x-gateway-budget", "x-gateway-keep", "x-gateway-prefer", "x-gateway-quote", "x-gateway-session",
-        "x-gateway-tags", "x-gateway-user",
+        "x-gateway-budget", "x-gateway-keep", "x-gateway-prefer", "x-gateway-quote", "x-gateway-resumable",
+        "x-gateway-session", "x-gateway-tags", "x-gateway-user",
     }, "headers of requests"  # fmt: skip
 
 

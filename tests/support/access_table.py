@@ -146,6 +146,7 @@ class Site:
         )
         states = self.services.billing.limits.open_budgets().states
         await states.put_budget(SessionState(subject, 1), 0, lambda _former: True)
+        await self.services.billing.limits.open_budgets().states.put_budget(SessionState(subject, 1), 0, lambda _: True)
         return subject
 
     async def find_model(self) -> str:
@@ -513,6 +514,8 @@ PUBLIC: Mapping[str, Row] = {
     **{f"POST {path}/models/{{model}}:{name}": Row(400, body={}) for path in ("/v1", "/v1beta") for name in _METHODS},
     "GET /v1beta/models": Row(),
     "GET /v1beta/models/{model}": Row(),
+    **{f"{method} /v1/streams/{{id}}": Row(404) for method in ("GET", "DELETE")},
+    "POST /v1/streams/{id}/token": Row(404, body={}),
     "GET /v1/key": Row(),
     "GET /v1/key/usage": Row(),
     "POST /v1/quote": Row(400, body={}),

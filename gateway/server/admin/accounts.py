@@ -85,6 +85,7 @@ class KeyFields:
     max_session_usd: float | None
     show_account: bool
     keep_bodies: str | None
+    resumable: bool
     locked: Sequence[str]
     declared: bool
     created_at: Moment

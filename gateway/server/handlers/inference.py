@@ -4,24 +4,34 @@ from time import monotonic
 
 from aiohttp import web
 
+from gateway.deferred import load
 from gateway.domain.price import usd
 from gateway.proxy import forward
+from gateway.proxy.client_stream import ClientStream
 from gateway.server.active_inference import INFERENCE
 from gateway.server.responses import SMALL_BODY_BYTES, BufferedResponse, EventStreamResponse, LargeResponse
 
+_OPEN_FUNCTION = "server.recorded_stream:open_recorded"
+
 
 async def forward_inference(
-    request: web.Request, open_stream: type[EventStreamResponse] = EventStreamResponse
+    request: web.Request, open_stream: type[EventStreamResponse] = EventStreamResponse, *, in_background: bool = False
 ) -> web.StreamResponse:
-    """Forward one inference request, which is already parsed, with its cost reserved."""
+    """Forward one inference request, which is already parsed, with its cost reserved.
+
+    The stream of a request ``in_background`` goes on without a reader.
+    """
     active = request[INFERENCE]
-    ctx, services = active.context, active.services
-    inference = ctx.inference
+    ctx, services, inference = active.context, active.services, active.context.inference
     images = None if inference.image is None else services.media.images
     if inference.stream:
         client_stream = open_stream(request)
         stream = forward.stream if images is None else images.fetch_stream
-        sent_stream = client_stream if active.exchange is None else active.exchange.wrap(client_stream)
+        sent_stream: ClientStream = client_stream
+        if in_background or active.names_resumable or ctx.caller.key.resumable:
+            sent_stream = load(_OPEN_FUNCTION)(active, client_stream, in_background=in_background)
+        if active.exchange is not None:
+            sent_stream = active.exchange.wrap(sent_stream)
         await stream(services.proxy, ctx, sent_stream, settle=active.settle_stream)
         return client_stream.response
     fetch = forward.fetch if images is None else images.fetch

@@ -3,7 +3,7 @@
 Requests about a response stored at its provider are forwarded. Translated responses are stored by the gateway.
 """
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -21,6 +21,10 @@ from gateway.routing.provider_response import ask_provider
 from gateway.server.background_responses import cancel_kept_response, find_kept_response, read_kept_response
 from gateway.server.context import CALLER, SERVICES
 from gateway.server.responses import LargeResponse
+from gateway.server.stream_events import StreamInterrupted, send_events
+
+if TYPE_CHECKING:  # only if a stream is kept
+    from gateway.proxy.resumable_streams import ResumableStream
 
 DEFAULT_PAGE_ROWS = 20
 MAX_PAGE_ROWS = 100
@@ -28,18 +32,25 @@ _LIMIT_TEXTS = frozenset(map(str, range(1, MAX_PAGE_ROWS + 1)))
 _JSON_HEADERS = {"Content-Type": "application/json"}
 _EVENT_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 _FORWARDED_PARAMETERS = ("after", "before", "limit", "order")
+_MAX_SEQUENCE_DIGITS = 9
 _FLAG_VALUES = {"true": True, "false": False}
 Item = dict[str, Any]
 
 
-async def get_response(request: web.Request) -> web.Response:
+async def get_response(request: web.Request) -> web.StreamResponse:
     """``GET /v1/responses/{id}``: the response; with ``stream=true``, as a stream of events.
 
-    Raises ``InvalidRequest`` if ``stream`` is neither ``true`` nor ``false``.
+    With ``starting_after``, the stream has the events after that ``sequence_number``. Raises ``InvalidRequest`` if a
+    parameter is malformed, and ``StreamInterrupted`` if those events are not kept.
     """
     streamed = _FLAG_VALUES.get(request.query.get("stream", "false"))
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
+    after = _find_starting_after(request)
+    if streamed and (stream := _find_stream(request)) is not None:
+        return await send_events(request, stream, after, numbered=False)
+    if streamed and after:
+        raise StreamInterrupted("The events of this response are not kept any more: get it without 'stream'")
     loan = Loan(request.app[SERVICES].memory)
     kept_response = await _find_kept_response(request, loan)
     if kept_response is None:
@@ -51,6 +62,21 @@ async def get_response(request: web.Request) -> web.Response:
     inference = parse_responses_inference({"model": "none", "input": ""})
     events, _ = await run_by_size(len(body), build_whole, body, inference)
     return LargeResponse(request, events, _EVENT_HEADERS, loan)
+
+
+def _find_starting_after(request: web.Request) -> int:
+    """Return how many events the client has: it names the ``sequence_number`` of the last one, from 0."""
+    text = request.query.get("starting_after")
+    if text is None:
+        return 0
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_SEQUENCE_DIGITS):
+        raise InvalidRequest("'starting_after' must be the sequence_number of an event", param="starting_after")
+    return int(text) + 1
+
+
+def _find_stream(request: web.Request) -> "ResumableStream | None":
+    streams = request.app[SERVICES].open_streams.instance
+    return None if streams is None else streams.find_response(request.match_info["id"], request[CALLER].account.id)
 
 
 async def get_input_items(request: web.Request) -> web.Response:

@@ -99,6 +99,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "show_account": "Whether the key may see the limits of its account, and what is left of them.",
     "max_session_usd": "The highest budget that a session may have, in dollars; null: any, but no raise.",
     "keep_bodies": "Of which requests prompts and answers are kept; null: as `requests.keep_bodies` says.",
+    "resumable": "Whether the streams of the key can be taken up again, unless a request says otherwise.",
     "same_prompt": "How often the same conversation may be answered within the window.",
     "window_s": "The window, in seconds.",
     "length": "The most requests that may wait; beyond it they are refused.",

@@ -11,9 +11,10 @@ from gateway.server.openapi.attrs_schema import Schema
 from gateway.server.openapi.operation import JSON, ref
 
 _EXTRA_CODES: Mapping[int, Mapping[str, str]] = {
-    429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."}
+    409: {"stream_interrupted": "The events of a stream after some number do not exist, or are not kept."},
+    429: {"insufficient_quota": "A daily or monthly quota is used up; `Retry-After` says when it resets."},
 }
-"""Codes that occur with another status too."""
+"""Codes that occur with another status too, or whose class is imported only with the feature."""
 _PLAIN_MEANINGS: Mapping[str, str] = {
     "sensitive_words_detected": "An image or its prompt is not allowed, by the gateway's list of words or by the "
     "provider.",

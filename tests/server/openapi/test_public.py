@@ -58,6 +58,7 @@ def keep_as(name: str) -> Callable[[Any, Memory], None]:
 
 
 LINK = {"expires": "$expires", "signature": "$signature"}
+STREAM_OPERATIONS = {"get_stream", "delete_stream", "create_stream_token"}
 CALLS = (
     Call("create_chat_completion", CHAT, headers={"Idempotency-Key": "once"}),
     Call("create_chat_completion", CHAT, headers={"Idempotency-Key": "once"}),
@@ -196,6 +197,7 @@ FINISHED = (
     Call("get_own_key"),
     Call("get_own_usage", query={"by": "model", "from": "2026-01-01", "to": "2026-01-03"}),
     Call("get_own_usage", query={"by": "account"}, status=400),
+    *(Call(name, path={"id": "st_none"}, status=404) for name in sorted(STREAM_OPERATIONS)),
     Call("create_quote", CHAT),
     Call("create_quote", CHAT, query={"hold_s": "61"}, status=400),
     Call("get_billing_subscription"),
@@ -209,7 +211,7 @@ FINISHED = (
     Call("get_openapi"),
     Call("get_docs"),
 )
-NEVER_WELL = {"create_image_variation", "cancel_response", "open_realtime_session"}
+NEVER_WELL = {"create_image_variation", "cancel_response", "open_realtime_session"} | STREAM_OPERATIONS
 
 
 @pytest.fixture

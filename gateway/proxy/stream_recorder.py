@@ -1,0 +1,259 @@
+"""The events of a stream, numbered and kept for any number of readers. Nothing here knows of HTTP or of billing.
+
+One writer appends what it sends anyway. Each reader goes on at its own pace from any event, to the end of the stream.
+Events lie in blocks. If the streams of the process need more memory than ``EventMemory`` allows, full blocks move to a
+file (``storage/spill_file.py``).
+"""
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+
+import attrs
+
+from gateway.formats.wire.sse import SseSplitter, parse_data
+from gateway.large_work import run_in_thread
+from gateway.storage.spill_file import SpilledPiece, SpillFile
+
+MIB = 1024 * 1024
+MAX_MEMORY_BYTES = 64 * MIB
+"""Memory for the events of all streams together, beyond which full blocks move to files."""
+MAX_SPILLED_BYTES = 1024 * MIB
+"""Disk space for the events of all streams together."""
+_BLOCK_BYTES = 64 * 1024
+_EVENT_BYTES = 64
+"""Memory that an event takes in addition to its bytes."""
+_COMMENT = b":"
+
+
+class EventsLost(Exception):
+    """The next events of a stream are not kept, and never will be."""
+
+
+class EventMemory:
+    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file."""
+
+    def __init__(
+        self, folder: Path, max_bytes: int = MAX_MEMORY_BYTES, max_spilled_bytes: int = MAX_SPILLED_BYTES
+    ) -> None:
+        self._folder = folder
+        self.max_bytes = max_bytes
+        self.max_spilled_bytes = max_spilled_bytes
+        self.used_bytes = 0
+        self.spilled_bytes = 0
+
+    @property
+    def is_short(self) -> bool:
+        return self.used_bytes > self.max_bytes
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether files do not take up the events fast enough, or are full, too."""
+        return self.used_bytes > 2 * self.max_bytes or self.spilled_bytes > self.max_spilled_bytes
+
+    def open_file(self) -> SpillFile:
+        return SpillFile(self._folder)
+
+
+@attrs.define(eq=False)
+class _Block:
+    """Consecutive events, of which ``first`` is the number of the first one: in memory, or as a ``piece`` of a file."""
+
+    first: int
+    events: list[bytes] = attrs.Factory(list)
+    size: int = 0
+    piece: SpilledPiece | None = None
+    lengths: "array[int] | None" = None
+
+
+class StreamRecorder:
+    """Keeps the events of one stream. The first one has the number 1. Comments are not events, and are not kept.
+
+    Attributes:
+        count: the number of events so far, which is the number of the last one.
+        is_full: whether the stream has no room for another event: the next one is lost to all readers.
+        ended: whether no event follows.
+        is_complete: whether all events up to the stream's own end are kept.
+    """
+
+    __slots__ = (
+        "_blocks", "_file", "_has_gap", "_max_bytes", "_memory", "_size", "_spilling", "_splitter", "_waiters", "count",
+        "ended", "is_complete", "is_full",
+    )  # fmt: skip
+
+    def __init__(self, memory: EventMemory, max_bytes: int) -> None:
+        self._memory = memory
+        self._max_bytes = max_bytes
+        self._size = 0
+        self._blocks = [_Block(1)]
+        self._splitter = SseSplitter()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._file: SpillFile | None = None
+        self._spilling: asyncio.Task[None] | None = None
+        self.count = 0
+        self._has_gap = self.is_full = self.ended = self.is_complete = False
+
+    def append(self, data: bytes) -> None:
+        """Add the events in ``data``, which has whole events only."""
+        if self.ended:
+            return
+        self._add(self._splitter.split(data))
+        memory = self._memory
+        if self._blocks[-1].size >= _BLOCK_BYTES:
+            self._blocks.append(_Block(self.count + 1))
+            if memory.is_short and self._spilling is None:
+                self._spilling = asyncio.get_running_loop().create_task(self._spill())
+        if self._size > self._max_bytes or memory.is_exhausted:
+            self.is_full = True
+        if self._waiters:
+            self._wake()
+
+    def _add(self, events: Sequence[bytes]) -> None:
+        block, size, count = self._blocks[-1], 0, 0
+        for event in events:
+            if event.startswith(_COMMENT) and parse_data(event) is None:
+                continue
+            if self.is_full:
+                self._has_gap = True
+                break
+            block.events.append(event)
+            count += 1
+            size += len(event) + _EVENT_BYTES
+        block.size += size
+        self._size += size
+        self._memory.used_bytes += size
+        self.count += count
+        if self._has_gap:
+            self.ended = True
+            self._wake()
+
+    def end(self, *, complete: bool) -> None:
+        """Record the end. ``complete`` is False if the stream broke off without its last event. Later calls: no-op."""
+        if not self.ended:
+            if self._splitter.has_pending:
+                self._add([self._splitter.take()])
+            self.ended, self.is_complete = True, complete and not self._has_gap
+            self._wake()
+
+    def discard(self) -> None:
+        """Forget all events. Readers that have not read all of them get ``EventsLost``."""
+        self.end(complete=False)
+        self.is_complete = False
+        for block in self._blocks:
+            self._release(block)
+        self._blocks = []
+        if self._spilling is not None:
+            self._spilling.add_done_callback(lambda _: self._close_file())
+        else:
+            self._close_file()
+
+    def open_reader(self, after: int) -> "StreamReader":
+        """Return a reader of the events after number ``after``, at most ``count``."""
+        return StreamReader(self, after)
+
+    async def load(self, after: int) -> Sequence[bytes]:
+        """Return the events of one block after number ``after``; at least one. Raises ``EventsLost``."""
+        index = bisect_right(self._blocks, after + 1, key=attrgetter("first")) - 1
+        if index < 0:
+            raise EventsLost
+        block = self._blocks[index]
+        if block.piece is None:
+            return block.events[after + 1 - block.first :]
+        file, lengths = self._file, block.lengths
+        if file is None or lengths is None:
+            raise EventsLost
+        try:
+            data = await run_in_thread(file.read, block.piece)
+        except OSError:  # the file was closed meanwhile, or the disk has failed
+            raise EventsLost from None
+        events, offset = [], 0
+        for length in lengths:
+            events.append(data[offset : offset + length])
+            offset += length
+        return events[after + 1 - block.first :]
+
+    async def wait(self) -> None:
+        """Wait for the next event, or the end."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _spill(self) -> None:
+        """Move the full blocks to the file, the oldest first, while memory is short."""
+        try:
+            while (block := self._find_full_block()) is not None and self._memory.is_short:
+                if self._file is None:
+                    self._file = await run_in_thread(self._memory.open_file)
+                piece = await run_in_thread(self._file.write, b"".join(block.events))
+                if not block.size:  # it was discarded meanwhile
+                    return
+                block.lengths = array("L", map(len, block.events))
+                block.piece, block.events = piece, []
+                self._memory.used_bytes -= block.size
+                self._memory.spilled_bytes += piece.length
+        except OSError:
+            self.is_full = True
+        finally:
+            self._spilling = None
+
+    def _find_full_block(self) -> _Block | None:
+        return next((block for block in self._blocks[:-1] if block.piece is None), None)
+
+    def _release(self, block: _Block) -> None:
+        if block.piece is None:
+            self._memory.used_bytes -= block.size
+        else:
+            self._memory.spilled_bytes -= block.piece.length
+        block.size, block.events = 0, []
+
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+
+class StreamReader:
+    """Reads a stream from one event to its end.
+
+    Attributes:
+        position: the number of the last event that was read.
+    """
+
+    __slots__ = ("_recorder", "position")
+
+    def __init__(self, recorder: StreamRecorder, after: int) -> None:
+        self._recorder = recorder
+        self.position = after
+
+    @property
+    def has_next(self) -> bool:
+        return self.position < self._recorder.count
+
+    async def read(self) -> Sequence[bytes]:
+        """Return the next events, as many as are there; wait for one if there is none. Empty at the end.
+
+        Raises ``EventsLost`` if the stream goes on, or should have gone on, with events that are not kept.
+        """
+        recorder = self._recorder
+        while not self.has_next:
+            if recorder.ended:
+                if recorder.is_complete:
+                    return ()
+                raise EventsLost
+            await recorder.wait()
+        events = await recorder.load(self.position)
+        self.position += len(events)
+        return events
