@@ -150,14 +150,15 @@ class RequestBudgets:
     async def retire(self, before_ms: int) -> int:
         """Delete the budgets of sessions without stored requests that were set before ``before_ms``.
 
-        Those that running requests use stay, and so do ended sessions. Return the number. Raises ``StoreUnavailable``.
+        Those that running requests use stay, and so do ended sessions. What is spent under budgets that are gone is
+        deleted, too. Return the number of all of these. Raises ``StoreUnavailable``.
         """
         total, is_done = 0, False
         while not is_done:
             subjects = await self.states.list_unused(before_ms)
             retired = [subject for subject in subjects if await self._retire(subject, before_ms)]
             total, is_done = total + len(retired), not retired
-        return total
+        return total + await self.states.delete_unneeded_sums()
 
     async def _retire(self, subject: str, before_ms: int) -> bool:
         async with self._lock(subject):

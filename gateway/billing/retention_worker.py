@@ -8,7 +8,7 @@ import structlog
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.traffic import HOUR_MS
 from gateway.errors import StoreUnavailable
-from gateway.storage.retention import RetentionRepository
+from gateway.storage.retention import RetentionBatch, RetentionRepository
 
 FIRST_DELAY_S = 60.0
 RETIRE_INTERVAL_S = 3_600.0
@@ -18,7 +18,8 @@ MAX_ROWS = 500
 """The maximum number of rows per commit, which then takes about 15 ms."""
 RETENTION_HOURS = 400 * 24
 SESSION_DAYS = 30
-"""How long the budget of a session without stored requests is kept if requests are kept forever."""
+"""How long the budget of a session without stored requests is kept if requests are kept forever. Requests that it has
+refused are not kept longer: they would keep it."""
 _DAY_MS = 86_400_000
 
 log = structlog.stdlib.get_logger(__name__)
@@ -55,6 +56,7 @@ class RetentionWorker:
         self._pause_s = pause_s
         self._retire_limits = retire_limits
         self._retire_sessions = retire_sessions
+        self._refused_until = 0
 
     async def run(self) -> None:
         await asyncio.sleep(FIRST_DELAY_S)
@@ -68,12 +70,13 @@ class RetentionWorker:
         try:
             newest_ms = await self._retirement.find_newest_ms()
             now_ms = now_ms if newest_ms is None else min(now_ms, newest_ms)
-            rows = await self._retire_requests(now_ms - keep_days * _DAY_MS) if keep_days else 0
+            before_ms = now_ms - (keep_days or SESSION_DAYS) * _DAY_MS
+            rows = await self._retire_requests(before_ms) if keep_days else await self._retire_refused(before_ms)
             rows += await self._retire_hours(now_ms // HOUR_MS - RETENTION_HOURS)
             if self._retire_limits is not None:
                 rows += await self._retire_limits(now_ms / 1000)
             if self._retire_sessions is not None:
-                rows += await self._retire_sessions(now_ms - (keep_days or SESSION_DAYS) * _DAY_MS)
+                rows += await self._retire_sessions(before_ms)
         except StoreUnavailable as error:
             log.warning("requests_not_retired", error=error.message)
             return
@@ -82,12 +85,26 @@ class RetentionWorker:
 
     async def _retire_requests(self, before_ms: int) -> int:
         """Delete rows from the oldest on, until the next is too new. Rows are stored in the order of settlement."""
-        retired_rows, after_sequence, is_done = 0, 0, False
+        retired_rows, _ = await self._retire_rows(self._retirement.retire_requests, before_ms, 0)
+        return retired_rows
+
+    async def _retire_refused(self, before_ms: int) -> int:
+        """Delete requests that sessions have refused, from where the last run has stopped."""
+        retired_rows, self._refused_until = await self._retire_rows(
+            self._retirement.retire_refused, before_ms, self._refused_until
+        )
+        return retired_rows
+
+    async def _retire_rows(
+        self, retire: Callable[[int, int, int], Awaitable[RetentionBatch]], before_ms: int, after_sequence: int
+    ) -> tuple[int, int]:
+        """Return the number of deleted rows, and the last sequence that was checked."""
+        retired_rows, is_done = 0, False
         while not is_done and not self._write_queue.failing:
-            batch = await self._retirement.retire_requests(before_ms, after_sequence, MAX_ROWS)
+            batch = await retire(before_ms, after_sequence, MAX_ROWS)
             retired_rows, after_sequence, is_done = retired_rows + batch.retired, batch.last, batch.ended
             await asyncio.sleep(self._pause_s)
-        return retired_rows
+        return retired_rows, after_sequence
 
     async def _retire_hours(self, before_hour: int) -> int:
         retired_rows = 0

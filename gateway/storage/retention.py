@@ -1,15 +1,18 @@
 """Deletion of old rows in the database."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, delete, exists, func, select, text
 
+from gateway.errors import BudgetExceeded, SessionEnded
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
-from gateway.storage.schema import requests, retired, usage_hours, videos
+from gateway.storage.schema import NOT_SUCCESSFUL, requests, retired, usage_hours, videos
 
 _ADD_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"), highest_columns=("until_ms",))
 _NEWEST_QUERY = text(
@@ -19,6 +22,7 @@ _NEWEST_QUERY = text(
     "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1) AS of_audit) AS newest"
 )
 CountLost = Callable[[AsyncConnection, Sequence[ColumnElement[bool]]], Awaitable[None]]
+_SESSION_REFUSALS = (BudgetExceeded.code, SessionEnded.code)
 _IS_JOB = exists().where(videos.c.request_id == requests.c.id)
 
 
@@ -80,9 +84,7 @@ class RetentionRepository:
                 await _ADD_RETIRED.run(connection, _sum_up(deleted_rows))
                 is_in_range = requests.c.sequence.between(deleted_rows[0].sequence, deleted_rows[-1].sequence)
                 is_deleted = (is_in_range, requests.c.settled_ms < before_ms, ~_IS_JOB)
-                if self._count_lost is not None:
-                    await self._count_lost(connection, is_deleted)
-                await connection.execute(delete(requests).where(*is_deleted))
+                await self._delete(connection, is_deleted)
             return RetentionBatch(
                 len(deleted_rows),
                 rows[-1].sequence if rows else after_sequence,
@@ -90,6 +92,35 @@ class RetentionRepository:
             )
 
         return await self._database.write(work)
+
+    async def _delete(self, connection: AsyncConnection, is_deleted: Sequence[ColumnElement[bool]]) -> None:
+        if self._count_lost is not None:
+            await self._count_lost(connection, is_deleted)
+        await connection.execute(delete(requests).where(*is_deleted))
+
+    async def retire_refused(self, before_ms: int, after_sequence: int, max_rows: int) -> RetentionBatch:
+        """Look at ``max_rows`` failures after ``after_sequence``; delete old refusals by budgets and ended sessions.
+
+        They cost nothing, so the totals of their keys do not change. ``last`` is the last old failure: none before it
+        needs another look.
+        """
+        columns = requests.c
+        rows = await self._database.read(
+            select(columns.sequence, columns.settled_ms, columns.error_code, columns.cost_nanos, columns.attempts)
+            .where(NOT_SUCCESSFUL, columns.sequence > after_sequence)
+            .order_by(columns.sequence)
+            .limit(max_rows)
+        )
+        old_rows = list(takewhile(lambda row: row.settled_ms < before_ms, rows))
+        sequences = [
+            row.sequence
+            for row in old_rows
+            if row.error_code in _SESSION_REFUSALS and not row.attempts and not row.cost_nanos
+        ]
+        if sequences:
+            await self._database.write(partial(self._delete, is_deleted=(columns.sequence.in_(sequences),)))
+        last = old_rows[-1].sequence if old_rows else after_sequence
+        return RetentionBatch(len(sequences), last, ended=len(old_rows) < max_rows)
 
     async def retire_hours(self, before_hour: int) -> int:
         """Delete the hourly traffic of the oldest hour before ``before_hour``; return the number of deleted sums."""

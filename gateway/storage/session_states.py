@@ -14,7 +14,7 @@ from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
 from gateway.storage.limit_counters import LimitCounters
-from gateway.storage.schema import IS_NAMED, requests, session_states
+from gateway.storage.schema import IS_NAMED, limit_counters, requests, session_states
 
 _MAX_LOOKED_UP = 500
 """Sessions per statement."""
@@ -98,6 +98,18 @@ class SessionStateRepository:
             return bool((await connection.execute(delete(session_states).where(*is_unused))).rowcount)
 
         return await self._database.write(work)
+
+    async def delete_unneeded_sums(self) -> int:
+        """Delete what sessions without a stored state have spent: nothing counts it. Return the number of sums.
+
+        In a cluster nothing is deleted, because leases refer to the sums.
+        """
+        if self._database.credit is not None:
+            return 0
+        has_state = exists().where(_COLUMNS.subject == limit_counters.c.subject)
+        return await self._database.change(
+            delete(limit_counters).where(limit_counters.c.counter == SESSION_BUDGET.counter, ~has_state)
+        )
 
     async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
         """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""

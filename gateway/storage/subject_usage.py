@@ -22,7 +22,7 @@ _SUM_COLUMNS = tuple(func.coalesce(func.sum(_COLUMNS[name]), 0).label(name) for 
 _DAY_MS = DAY_S * 1000
 _AMOUNTS = ("usage", "users", "user_rows", "unattributed")
 _MAX_SOUGHT_DAYS = 400
-_NO_TRAFFIC = TrafficLine("", *(0 for _ in SUMMED_FIELDS))
+_LINE, _TOTAL, _OTHER = "line", "total", "other"
 
 
 class SubjectUsageRepository:
@@ -34,23 +34,26 @@ class SubjectUsageRepository:
     async def find_usage(self, subject_filter: SubjectFilter, max_lines: int) -> SubjectUsage:
         """Return the ``max_lines`` most expensive subjects, the sum of the others, and of those beyond the bound."""
         conditions = _write_conditions(subject_filter)
+        listed = _COLUMNS.value != OTHER_VALUES
         by_cost = func.sum(_COLUMNS.cost_nanos).desc(), func.sum(_COLUMNS.requests).desc(), _COLUMNS.value
-        all_sums = [
-            func.sum(func.sum(_COLUMNS[name])).over() for name in SUMMED_FIELDS
-        ]  # in the same pass over the table
-        lines_query = select(_COLUMNS.value, *_SUM_COLUMNS, *all_sums).where(
-            *conditions, _COLUMNS.value != OTHER_VALUES
-        )
-        lines_query = lines_query.group_by(_COLUMNS.value).order_by(*by_cost).limit(max_lines)
+        # Only the highest are summed in full: sorting all sums of 300,000 sessions takes twice as long.
+        highest_values = select(_COLUMNS.value).where(*conditions, listed).group_by(_COLUMNS.value).order_by(*by_cost)
+        is_highest = _COLUMNS.value.in_(highest_values.limit(max_lines))
         days = range(subject_filter.since, subject_filter.until + 1)
         every_value = _write_conditions(attrs.evolve(subject_filter, values=()))
-        other_query = select(*_SUM_COLUMNS).where(*every_value, _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days))
-        rows, (other_sums,) = await self._database.read_snapshot([lines_query, other_query])
-        end = 1 + len(SUMMED_FIELDS)
-        lines = tuple(TrafficLine(row[0], *map(int, row[1:end])) for row in rows)
-        total = TrafficLine("", *map(int, rows[0][end:])) if rows else _NO_TRAFFIC
-        unlisted_sums = reduce(partial(add_lines, sign=-1), lines, total)
-        return SubjectUsage(lines, unlisted_sums, TrafficLine("", *map(int, other_sums)))
+        is_other = _COLUMNS.value == OTHER_VALUES, _COLUMNS.day.in_(days)
+        lines_query = select(literal(_LINE), _COLUMNS.value, *_SUM_COLUMNS).where(*conditions, is_highest)
+        statement: Any = union_all(  # one statement, because all parts must be of the same moment
+            lines_query.group_by(_COLUMNS.value),
+            select(literal(_TOTAL), literal(""), *_SUM_COLUMNS).where(*conditions, listed),
+            select(literal(_OTHER), literal(""), *_SUM_COLUMNS).where(*every_value, *is_other),
+        )
+        rows = await self._database.read_long(statement)
+        sums = [(part, TrafficLine(label, *map(int, amounts))) for part, label, *amounts in map(tuple, rows)]
+        lines = [line for part, line in sums if part == _LINE]
+        lines.sort(key=lambda line: (-line.cost_nanos, -line.requests, line.label))
+        total, other = (next(line for part, line in sums if part == name) for name in (_TOTAL, _OTHER))
+        return SubjectUsage(tuple(lines), reduce(partial(add_lines, sign=-1), lines, total), other)
 
     async def list_days(self, subject_filter: SubjectFilter) -> list[TrafficLine]:
         """Return the sums of the days on which one of the subjects has any, in order. The label is the day's number."""

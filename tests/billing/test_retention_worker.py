@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -94,6 +95,28 @@ async def test_budgets_of_sessions_are_kept_as_long_as_requests_and_thirty_days_
     )
     await worker.retire()
     assert asked == [NOW_MS - session_days * DAY_MS]
+
+
+async def test_refusals_by_sessions_go_after_thirty_days_where_requests_are_kept_forever() -> None:
+    """All others stay, and the next run looks only at what has become old since."""
+    scenario = RetentionScenario(keep_days=0)
+    refused = {"outcome": "refused", "cost_nanos": 0, "attempts": 0, "settled_ms": NOW_MS - 30 * DAY_MS - 1}
+    values: list[dict[str, Any]] = [
+        {"error_code": "budget_exceeded"},
+        {"error_code": "session_ended"},
+        {"error_code": "quota_exceeded"},
+        {"error_code": "budget_exceeded", "attempts": 1},
+        {"error_code": "budget_exceeded", "outcome": "failed", "cost_nanos": 5},
+        {"error_code": "budget_exceeded", "settled_ms": NOW_MS - 30 * DAY_MS},
+    ]
+    await scenario.put(31 * DAY_MS)
+    await scenario.store.post([make_row(f"r{number}", **(refused | value)) for number, value in enumerate(values)])
+    await scenario.put(0)
+    await scenario.job.retire()
+    stored = await scenario.store.list_requests(RequestFilter(), 10)
+    assert [request.row.id for request in stored] == [
+        f"req_{name}" for name in (31 * DAY_MS, "r2", "r3", "r4", "r5", 0)
+    ]
 
 
 async def test_age_is_counted_from_the_newest_row_where_the_clock_is_ahead_of_it() -> None:

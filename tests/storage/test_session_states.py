@@ -6,10 +6,12 @@ import attrs
 
 from gateway.domain.account import Account
 from gateway.domain.audit_log import AuditRow
-from gateway.domain.request_budget import SessionState
+from gateway.domain.limit import build_charges
+from gateway.domain.request_budget import SESSION_BUDGET, SessionState
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
+from gateway.storage.limit_counters import LimitCounters
 from gateway.storage.session_states import SessionStateRepository
 from tests.support.request_records import charge
 
@@ -32,6 +34,17 @@ async def test_only_old_sessions_without_requests_and_end_are_unused(database: D
     assert await states.list_unused(2_000) == [SUBJECTS[0], "2:used"]
     assert [await states.delete_unused(subject, 2_000) for subject in SUBJECTS] == [True, False, False, False]
     assert set(await states.list_states(SUBJECTS)) == set(SUBJECTS[1:])
+
+
+async def test_only_sums_of_budgets_that_are_gone_are_deleted(database: Database) -> None:
+    """A limit of sessions counts for itself: its sums stay."""
+    states, ledger, counters = SessionStateRepository(database), LedgerRepository(database), LimitCounters(database)
+    budget, limit = SESSION_BUDGET.counter, "each run|session|lifetime|UTC"
+    await states.put_budget(SessionState(SUBJECTS[1], 5), 1_000, allow)
+    charges = [(counter, subject, 0) for counter in (budget, limit) for subject in SUBJECTS[:2]]
+    await ledger.post([attrs.evolve(charge(1, 3), limit_charges=build_charges(charges))])
+    assert await states.delete_unneeded_sums() == 1
+    assert await counters.list_all() == dict.fromkeys(charges[1:], 3)
 
 
 async def test_the_sessions_of_a_deleted_account_are_deleted(database: Database) -> None:

@@ -39,6 +39,8 @@ _UNKNOWN = "unknown"
 _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
 _HOURS_SHOWN, _MAX_HOURS = 24, 31 * 24
+_MAX_SESSION_DAYS = 31
+"""A day may have the sums of 10,000 sessions, nearly all of which have none on other days."""
 
 _LABEL_METADATA = {**FIRST, **OMITTED}
 
@@ -175,7 +177,8 @@ async def get_usage(request: AdminRequest) -> UsageReport:
     `cached_tokens` are the part of `prompt_tokens` that providers read from their prompt caches, and `saved_usd` is the
     price of the same prompts without a cache minus what was charged. Writing to a cache can cost more than is saved;
     then it is negative. Times are whole hours; without any, the last 30 days, or by hour the last 24 hours. By hour at
-    most 31 days are possible. By user, session and tag are whole days, of all models, channels and statuses.
+    most 31 days are possible, and by session, too. By user, session and tag are whole days, of all models, channels and
+    statuses.
     Requests without a known model, or without a channel, are in the `total` alone. By account, channel and provider is
     for administrators. A channel that is gone has the provider `unknown`.
     """
@@ -238,6 +241,8 @@ async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -
     traffic_filter = await _parse_filter(request)
     since, until = traffic_filter.since // DAY_HOURS, -(-traffic_filter.until // DAY_HOURS)
     traffic_filter = attrs.evolve(traffic_filter, since=since * DAY_HOURS, until=until * DAY_HOURS)
+    if kind == "session" and until - since > _MAX_SESSION_DAYS:
+        raise InvalidRequest(f"By session no more than {_MAX_SESSION_DAYS} days can be told", param="since")
     history = request.services.admin.history
     value = request.query.get("value")
     values = () if value is None else (value,)
