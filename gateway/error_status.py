@@ -43,6 +43,7 @@ STATUS: Mapping[str, int] = {
     "no_available_channel": 503,
     "overloaded": 503,
     "upstream_timeout": 504,
+    "not_cached": 504,
 }
 _PAGE = "/help/reference/errors"
 """The page that lists every code of ``STATUS``."""

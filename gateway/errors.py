@@ -278,6 +278,12 @@ class NoHealthyChannel(GatewayError):
     code = "no_available_channel"
 
 
+class NotCached(GatewayError):
+    """The request wants only an answer from the cache (``only-if-cached``), and there is none for it."""
+
+    code = "not_cached"
+
+
 class ChannelsRateLimited(NoHealthyChannel):
     """Channels serve the model, but all of them wait for a rate limit: their own, or their provider's."""
 

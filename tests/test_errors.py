@@ -52,7 +52,7 @@ PUBLIC = {
     501: {"api_not_implemented"},
     502: {"upstream_error"},
     503: {"no_available_channel", "overloaded"},
-    504: {"upstream_timeout"},
+    504: {"upstream_timeout", "not_cached"},
 }
 """The public table, by status."""
 

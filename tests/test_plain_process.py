@@ -42,6 +42,7 @@ MAX_LINES = 57_000
 UNUSED = (
     "babel", "gateway.alerts", "gateway.auth.sessions", "gateway.batches", "gateway.billing.reconcile",
     "gateway.formats.redaction", "gateway.server.kept_exchange", "gateway.storage.bodies",
+    "gateway.billing.cache_use", "gateway.server.cached_answers", "gateway.storage.answer_cache",
     "gateway.cli.channels", "gateway.cluster",
     "gateway.demo.server", "gateway.doctor", "gateway.formats.audio.deepgram", "gateway.formats.audio.transcriptions",
     "gateway.formats.batches", "gateway.formats.chat.bedrock", "gateway.formats.chat.gemini", "gateway.formats.files",

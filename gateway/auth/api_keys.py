@@ -158,6 +158,9 @@ class ApiKeyAuthenticator:
         """Return the callers of all keys, in the order of the keys' ids."""
         return sorted(self._by_key.values(), key=lambda caller: caller.key.id)
 
+    def has_account(self, account_id: int) -> bool:
+        return account_id in self._by_account
+
     def find_callers(self, account: str) -> list[Caller]:
         """Return the callers of an account, by its name, in the order of the keys' ids."""
         callers = (caller for caller in self._by_key.values() if caller.account.name == account)

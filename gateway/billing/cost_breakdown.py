@@ -36,7 +36,8 @@ class BillLine:
     Attributes:
         what: ``input_tokens``, ``cached_input_tokens``, ``cache_write_tokens``, ``output_tokens``, the tokens of a
             modality (``audio_input_tokens``), ``searches``, ``images``, ``seconds`` and so on; ``reported_cost`` if the
-            provider's own figure was charged; ``request`` if only the whole cost is known.
+            provider's own figure was charged; ``cached_answer`` for one from the gateway's cache; ``request`` if only
+            the whole cost is known.
         unit_usd: the price of ``per`` units; None if unknown.
         estimated: the prices are not those that were charged.
         cost_nanos: the cost. Unless the lines are ``estimated``, they add up to the charge of the request.
@@ -53,6 +54,8 @@ class BillLine:
 
 def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int = ONE_PPM) -> list[BillLine]:
     """Return the lines of a request. ``prices`` are those of the requested model and of the model that answered."""
+    if row.cache in {"hit", "joined"}:
+        return [_build_total_line("cached_answer", row.cost_nanos)] if row.cost_nanos else []
     usage = parse_charged_usage(row)
     price = next(
         (candidate for candidate in prices if compute_cost_nanos(candidate, usage, multiplier_ppm) == row.cost_nanos),

@@ -5,6 +5,7 @@ Nothing here awaits, so no cancellation can interrupt it. The database gets the 
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,7 +15,6 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.domain.balance import Charge, Reservation
 from gateway.domain.charged_units import build_units
 from gateway.domain.content_filter import is_block_code
-from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import compute_cost_nanos
 from gateway.domain.request_log import (
@@ -36,6 +36,9 @@ from gateway.routing.target import Attempt
 from gateway.storage.journal import RequestJournal
 from gateway.upstream.exhaustion import ResourcesExhausted
 from gateway.wording import mask_name
+
+if TYPE_CHECKING:  # only if answers are cached
+    from gateway.billing.cache_use import CacheUse
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -74,18 +77,18 @@ class Settlement:
         now_s: float,
         now_ms: int,
         left: bool = False,
+        cache: "CacheUse | None" = None,
     ) -> RequestRecord:
         """Settle a request once; return its record. ``now_s`` is loop time. ``left``: the client has disconnected."""
         if ctx.record is not None:
             return ctx.record
         if (reservation := ctx.reservation) is None:  # no provider was asked: nothing is charged
             return self._store_refused(ctx, build_record(ctx, outcome, error, now_s=now_s, now_ms=now_ms))
-        inference, paid, cost = ctx.inference, ctx.attempts[-1] if ctx.attempts else None, 0
+        inference, attempts, cost = ctx.inference, ctx.attempts, 0 if cache is None else cache.charge(ctx)
+        paid = attempts[-1] if attempts else None
         if outcome != "completed" and self.find_abandoned() != "free":  # an attempt before the last may have cost money
             paid = _apply_minimum_usage(ctx, error, reservation) or paid
         usage = _complete_usage(ctx) if OPERATIONS[inference.operation].known_unit else ctx.usage
-        # A provider's counts are not trusted without bounds: no token is shorter than a byte, so the length of the body
-        # bounds the prompt, and the request's own limit bounds the answer. ``_cap_usage`` handles higher counts.
         if usage.prompt_tokens > inference.max_prompt_tokens or usage.completion_tokens > inference.max_output_tokens:
             usage = _cap_usage(ctx)
         if paid is not None:
@@ -95,12 +98,12 @@ class Settlement:
             else:
                 cost = target.charge(paid.answered, usage, inference)
             if paid.performance is not None and outcome == "completed":
-                took_s = now_s - paid.began_at
-                paid.performance.note_end(usage, cost, took_s, paid.slot.began + took_s)
+                paid.performance.note_end(usage, cost, now_s - paid.began_at, paid.slot.began + now_s - paid.began_at)
         charge = self._quota.end(ctx, reservation, cost, usage.prompt_tokens + usage.completion_tokens, now_ms / 1000)
         if left:  # how the rest of the answer ended does not matter: the client had left
             outcome, error = "client_closed", None
-        ctx.record = record = build_record(ctx, outcome, error, now_s=now_s, now_ms=now_ms, charge=charge, paid=paid)
+        record = build_record(ctx, outcome, error, now_s=now_s, now_ms=now_ms, charge=charge, paid=paid, cache=cache)
+        ctx.record = record
         self._journal.record_end(record)
         self._write_queue.put(record)
         self.ended.append(record)
@@ -123,7 +126,10 @@ def _complete_usage(ctx: RequestContext) -> Usage:
 
 
 def _cap_usage(ctx: RequestContext) -> Usage:
-    """Return the usage, or the highest possible one if the provider reports more, which is logged."""
+    """Return the usage, or the highest possible one if the provider reports more, which is logged.
+
+    No token is shorter than a byte: the length of the body bounds the prompt, and the request's own limit the answer.
+    """
     reported = ctx.usage
     if not ctx.attempts or reported.source != "upstream":
         return reported
@@ -172,14 +178,13 @@ def build_record(
     now_ms: int,
     charge: Charge = NOTHING_CHARGED,
     paid: Attempt | None = None,
+    cache: "CacheUse | None" = None,
 ) -> RequestRecord:
     """Build the record of an ended request. ``now_s`` is loop time. ``ctx`` lacks ``inference`` if no body was read."""
-    inference: InferenceRequest | None = getattr(ctx, "inference", None)  # saves the call of ``ctx.parsed``
     attempts, usage, account, key = ctx.attempts, ctx.usage, ctx.caller.account, ctx.caller.key
-    model, stream = (mask_name(inference.model), inference.stream) if inference else ("", False)
-    if not attempts:
-        channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
-    else:
+    model, stream = (mask_name(call.model), call.stream) if (call := getattr(ctx, "inference", None)) else ("", False)
+    channel, served, tried, adapted, unpriced, place = None, model, "", "", False, None
+    if attempts:
         last, target = attempts[-1], attempts[-1].target
         channel, served, place = last.channel.name, last.answered or target.model, target.place
         # A cost reported by the provider, or at the price of the model that answered, is charged even without a price.
@@ -189,7 +194,7 @@ def build_record(
     first_byte_ms = None if ctx.first_byte_at is None else round((ctx.first_byte_at - ctx.started_at) * 1000)
     status = 200 if first_byte_ms is not None else error.status if error is not None else _STATUSES.get(outcome, 200)
     units, hold = usage.details is not None or usage.written_tokens or usage.size, ctx.reservation or _NO_HOLD
-    total_ms, copied_from = round((now_s - ctx.started_at) * 1000), ctx.copied_from
+    total_ms, copied = round((now_s - ctx.started_at) * 1000), ctx.copied_from
     return RequestRecord(  # positional: this many keyword arguments would take twice as long as the record itself
         *(ctx.id, ctx.started_ms, now_ms, ctx.operation, account.id, account.name, key.id, key.name, model, channel),
         *(status, outcome, error.public_code if error else None, stream, len(attempts)),
@@ -198,14 +203,17 @@ def build_record(
         *(tried, usage.images, usage.duration_ms, usage.characters, build_error(error.message) if error else ""),
         *(unpriced, ctx.batch.id, ctx.batch.multiplier_ppm, adapted, round(ctx.queued_s * 1000) if ctx.queued_s else 0),
         *("" if served == model else build_error(served[:MAX_SERVED_CHARS]), build_units(usage) if units else ""),
-        (copied_from.shadow_route or ctx.route) if place is None else place.route.name,
-        *(copied_from.shadow_route != "", _find_saved(paid, usage) if usage.cached_tokens or units else 0),
-        *(*ctx.attribution, hold.limit_charges, copied_from.replay_of),
+        *((copied.shadow_route or ctx.route) if place is None else place.route.name, copied.shadow_route != ""),
+        _find_saved(paid, usage, cache) if cache is not None or usage.cached_tokens or units else 0,
+        *(*ctx.attribution, hold.limit_charges, copied.replay_of),
+        cache="" if cache is None else cache.result,
     )
 
 
-def _find_saved(paid: Attempt | None, usage: Usage) -> int:
-    """Return what the prompt cache has saved in the attempt that is charged, in nano-USD."""
+def _find_saved(paid: Attempt | None, usage: Usage, cache: "CacheUse | None") -> int:
+    """Return what the prompt cache has saved in the attempt that is charged, or the cache of answers, in nano-USD."""
+    if cache is not None and cache.target is not None:
+        return cache.saved_nanos
     return 0 if paid is None else paid.target.find_saved_nanos(paid.answered, usage)
 
 

@@ -31,6 +31,7 @@ _COMMAND_LOCATIONS = {
     "videos": "videos:videos",
     "batches": "batches:batches",
     "bodies": "bodies:bodies",
+    "cache": "cache:cache",
     "usage": "billing:usage",
     "users": "users:users",
     "verify": "billing:verify",

@@ -55,7 +55,7 @@ def print_routes(routes: Sequence[Json]) -> None:
 
 def print_route(route: Json) -> None:
     """Print a route, and the channels that serve each of its steps."""
-    fields = {name: route[name] for name in ("name", "about", "source", "max_attempts", "deadline_s")}
+    fields = {name: route[name] for name in ("name", "about", "source", "max_attempts", "deadline_s", "cache_ttl_s")}
     print_fields({name: value for name, value in fields.items() if value not in {None, ""}})
     for number, step in enumerate(format_steps(route), 1):
         click.echo(f"step {number}  {format_value(step)}")

@@ -91,7 +91,7 @@ def key_options(command: Command) -> Command:
             help="Refuse a conversation that is sent more often than that, unchanged.",
         ),
     )
-    return limit_options(add_time_options)
+    return limit_options(_keeping_options(add_time_options))
 
 
 def _add_rule_options(command: Command) -> Command:
@@ -104,6 +104,13 @@ def _add_rule_options(command: Command) -> Command:
             default=None,
             help="Let it see the limits of its account, or not.  [default: hidden]",
         ),
+    )
+
+
+def _keeping_options(command: Command) -> Command:
+    """Add the options for what is kept of a key's requests."""
+    return _add_options(
+        command,
         click.option(
             "--keep-bodies",
             metavar="RULE",
@@ -113,6 +120,12 @@ def _add_rule_options(command: Command) -> Command:
             "--resumable/--not-resumable",
             default=None,
             help="Let clients take up its streams again, or not.  [default: not]",
+        ),
+        click.option(
+            "--cache-ttl-s",
+            type=_COUNT,
+            metavar="SECONDS",
+            help="For how long its answers are given again to equal requests; 0: never.",
         ),
     )
 

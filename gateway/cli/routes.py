@@ -26,7 +26,7 @@ from gateway.cli.resource_options import build_fields
 from gateway.cli.step_text import parse_step
 from gateway.cli.times import parse_past
 
-_FIELDS = ("about", "max_attempts", "deadline_s", "step")
+_FIELDS = ("about", "max_attempts", "deadline_s", "cache_ttl_s", "step")
 _NAME = click.argument("name")
 _FILE = click.Path(path_type=Path, readable=False)  # reading the file reports a better error
 

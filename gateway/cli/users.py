@@ -48,5 +48,5 @@ def _print_forgotten(answer: Json) -> None:
     click.echo(
         f"The user is {answer['name']} now: in {answer['requests']:,} requests, {answer['sums']:,} daily sums, "
         f"{answer['keys']:,} keys, {answer['videos']:,} videos and {answer['audit']:,} rows of the audit log. The kept "
-        f"bodies of {answer['bodies']:,} requests are deleted."
+        f"bodies of {answer['bodies']:,} requests and {answer['answers']:,} cached answers are deleted."
     )

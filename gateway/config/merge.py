@@ -31,7 +31,7 @@ from gateway.routing.route_spec import RouteSpec
 EDITABLE = frozenset(
     {
         "routing", "billing", "media", "videos", "files", "batches", "responses", "egress", "requests", "bodies",
-        "streams",
+        "streams", "cache",
     }
 )  # fmt: skip
 """Sections whose keys can be changed while the gateway runs. Other sections are read at startup, or name files."""

@@ -105,6 +105,7 @@ class LiveConfig:
         hash_key: the key of the hashes under which end users may be stored; equal on all nodes.
         attribution: what is stored of the end users, sessions and tags of requests.
         keep_bodies: of which requests the bodies are kept, unless their keys say otherwise; None: of none.
+        caches: whether answers may be given again to requests whose key does not say so.
         followers: called with each configuration that is put into effect after the first.
     """
 
@@ -113,6 +114,7 @@ class LiveConfig:
     hash_key: bytes = attrs.field(repr=False)
     attribution: AttributionRules = attrs.field(init=False)
     keep_bodies: str | None = attrs.field(init=False)
+    caches: bool = attrs.field(init=False)
     followers: list[Callable[[EffectiveConfig], object]] = attrs.field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -124,6 +126,9 @@ class LiveConfig:
         self.attribution = effective.config.attribution.rules(self.hash_key)
         rule = effective.config.requests.keep_bodies
         self.keep_bodies = None if rule == "none" else rule
+        self.caches = effective.config.cache.ttl_s > 0 or any(
+            spec.cache_ttl_s for spec in (*effective.config.route, *effective.routes)
+        )
         for follow in self.followers:
             follow(effective)
 
@@ -172,6 +177,9 @@ class LiveConfig:
 
     def find_body_bounds(self) -> BodyBounds:
         return self.config.bodies.bounds()
+
+    def find_cache_max_bytes(self) -> int:
+        return self.config.cache.find_max_bytes()
 
     def find_sync_interval_s(self) -> float:
         return self.config.routing.sync_interval_s

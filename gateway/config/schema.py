@@ -17,6 +17,7 @@ from gateway.billing.price_spec import MODEL, GroupSpec, PriceSpec
 from gateway.config.alert_schema import AlertSpec
 from gateway.config.attribution_schema import AttributionSection
 from gateway.config.bodies_schema import BodiesSection
+from gateway.config.cache_schema import CacheSection
 from gateway.config.files_schema import BatchesSection, FilesSection
 from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
@@ -459,6 +460,7 @@ class Config:
     requests: RequestsSection = attrs.Factory(RequestsSection)
     bodies: BodiesSection = attrs.Factory(BodiesSection)
     streams: StreamsSection = attrs.Factory(StreamsSection)
+    cache: CacheSection = attrs.Factory(CacheSection)
     metrics: MetricsSection = attrs.Factory(MetricsSection)
     tracing: TracingSection = attrs.Factory(TracingSection)
     channel: tuple[ChannelSpec, ...] = ()

@@ -79,7 +79,8 @@ class ApiKey:
     taken to repeat itself; None: never. ``max_session_nanos``: the highest budget that a session may have; None: any,
     but no raise. ``shows_account``: whether the key may see the limits of its account. ``keep_bodies``: of which
     requests the bodies are kept; None: as ``requests.keep_bodies`` says. ``resumable``: whether streams can be taken up
-    again, unless a request says otherwise.
+    again, unless a request says otherwise. ``cache_ttl_s``: for how many seconds answers are given again (0: never);
+    None: as ``cache.ttl_s`` says.
     """
 
     id: int
@@ -107,6 +108,7 @@ class ApiKey:
     shows_account: bool = False
     keep_bodies: str | None = None
     resumable: bool = False
+    cache_ttl_s: int | None = None
 
     @property
     def masked(self) -> str:

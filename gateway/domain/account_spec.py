@@ -13,6 +13,7 @@ import attrs
 from gateway.domain.account import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
 from gateway.domain.attribution import MAX_NAME_CHARS, MAX_TAG_CHARS, MAX_TAGS, build_tags, find_tag_problem, split_tags
 from gateway.domain.balance import Quota, QuotaPeriod
+from gateway.domain.cache_rules import MAX_TTL_S
 from gateway.domain.keep_rule import KEY_RULE_FORMS, is_key_rule
 from gateway.domain.loop_rule import LoopRule
 from gateway.domain.price import NANOS_PER_USD, nanos
@@ -66,6 +67,7 @@ _POSITIVE_NUMBER = between(1)
 _OVERLAP_HOURS = between(0, 720)
 _REPEATS = between(2, 1_000)
 _WINDOW_S = between(1, 86_400)
+_CACHE_TTL_S = between(0, MAX_TTL_S)
 _MAX_USD = 9 * 10**9  # so that nano-USD fit a 64-bit integer
 _MAX_TIME_S = 253_370_764_800  # a four-digit year in UTC, whichever zone was meant
 
@@ -134,6 +136,7 @@ class KeySpec:
     show_account: bool = False
     keep_bodies: str | None = attrs.field(default=None, metadata=must(KEY_RULE_FORMS, is_key_rule))
     resumable: bool = False
+    cache_ttl_s: int | None = attrs.field(default=None, metadata=_CACHE_TTL_S)
 
     def apply(self, key: ApiKey) -> ApiKey:
         """Return ``key`` with these settings; its secret and account stay."""
@@ -155,6 +158,7 @@ class KeySpec:
             shows_account=self.show_account,
             keep_bodies=self.keep_bodies,
             resumable=self.resumable,
+            cache_ttl_s=self.cache_ttl_s,
         )
 
 
@@ -216,6 +220,7 @@ def build_key_fields(key: ApiKey, account: str) -> dict[str, Any]:
         "show_account": key.shows_account,
         "keep_bodies": key.keep_bodies,
         "resumable": key.resumable,
+        "cache_ttl_s": key.cache_ttl_s,
         "locked": list(key.locked),
         "declared": key.declared,
         "created_at": build_time(key.created_ms // 1000),

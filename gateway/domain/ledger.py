@@ -175,8 +175,8 @@ def day_of(row: RequestRecord) -> int:
 
 
 def counts_as_usage(row: RequestRecord) -> bool:
-    """Return whether a request was sent to a provider. Only such requests count as usage."""
-    return row.attempts > 0
+    """Return whether a request counts as usage: it was sent to a provider, or got an answer that another had bought."""
+    return row.attempts > 0 or row.cache in {"hit", "joined"}
 
 
 def check_same_credit(stored_entry: LedgerEntry, entry: LedgerEntry) -> None:

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from gateway.answer_fields import Count
+from gateway.domain.cache_rules import CacheResult
 from gateway.domain.price import ONE_PPM
 from gateway.domain.usage import UsageSource
 from gateway.frozen import frozen, quick_frozen
@@ -144,10 +145,12 @@ class RequestRecord:
         shadow: the request is a copy of one of ``route``, made by the gateway for a shadow model.
         end_user: for whom the request was made, like the next two (``domain/attribution.py``); empty if unknown.
         units: charged units that have no field of their own (``charged_units.py``); empty if there are none.
-        saved_nanos: what the provider's prompt cache has saved: the cost of the same usage with nothing read from the
-            cache or written to it, minus ``cost_nanos``. Negative if writing to the cache cost more than was saved.
+        saved_nanos: what caches have saved: the provider's prompt cache, that is, the cost of the same usage with
+            nothing read from it or written to it, minus ``cost_nanos`` (negative if writing to it cost more); or the
+            gateway's cache of answers, that is, the price of the answer minus ``cost_nanos``.
         limit_charges: what the cost counts for beside key and account (``domain/limit.py``); empty for nothing.
         replay_of: the id of the kept request that was sent again; empty for every other request.
+        cache: where the answer came from; empty if it could not come from the cache of answers.
     """
 
     id: str
@@ -195,6 +198,7 @@ class RequestRecord:
     tags: str = ""
     limit_charges: str = ""
     replay_of: str = ""
+    cache: CacheResult = ""
 
 
 def parse_record(fields: Mapping[str, Any]) -> RequestRecord:

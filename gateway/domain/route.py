@@ -149,6 +149,7 @@ class Route:
         about: a description for people.
         max_attempts: attempts over all steps; None: the setting ``routing.max_attempts``.
         deadline_s: seconds for the first byte over all steps; None: each attempt has only its channel's timeouts.
+        cache_ttl_s: for how long answers are given again (0: never); None: as the key or ``cache.ttl_s`` says.
     """
 
     name: str
@@ -156,6 +157,7 @@ class Route:
     about: str = ""
     max_attempts: int | None = None
     deadline_s: float | None = None
+    cache_ttl_s: int | None = None
 
     @property
     def models(self) -> tuple[str, ...]:

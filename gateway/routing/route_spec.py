@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from gateway.domain.cache_rules import MAX_TTL_S
 from gateway.domain.model_name import is_glob
 from gateway.domain.route import (
     ANY_REQUEST,
@@ -147,6 +148,7 @@ class RouteSpec:
     about: str = attrs.field(default="", metadata=_DESCRIPTION)
     max_attempts: int | None = attrs.field(default=None, metadata=between(1, MAX_ATTEMPTS))
     deadline_s: float | None = attrs.field(default=None, metadata=POSITIVE)
+    cache_ttl_s: int | None = attrs.field(default=None, metadata=between(0, MAX_TTL_S))
 
     def find_problems(self) -> Iterator[tuple[str, str]]:
         if not 0 < len(self.step) <= MAX_STEPS:
@@ -155,7 +157,7 @@ class RouteSpec:
     def route(self) -> Route:
         """Return the route as the router uses it."""
         steps = tuple(step.step() for step in self.step)
-        return Route(self.name, steps, self.about, self.max_attempts, self.deadline_s)
+        return Route(self.name, steps, self.about, self.max_attempts, self.deadline_s, self.cache_ttl_s)
 
 
 def build_route(route: Route) -> dict[str, Any]:
@@ -165,6 +167,7 @@ def build_route(route: Route) -> dict[str, Any]:
         "about": route.about,
         "max_attempts": route.max_attempts,
         "deadline_s": route.deadline_s,
+        "cache_ttl_s": route.cache_ttl_s,
         "step": [_build_step(step) for step in route.steps],
     }
 

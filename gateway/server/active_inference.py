@@ -15,6 +15,7 @@ from gateway.domain.attribution import BUDGET_HEADER, FIELDS, HEADERS, UNATTRIBU
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome
 from gateway.errors import GatewayError
+from gateway.proxy.client_stream import ClientStream
 from gateway.proxy.drain import DrainedStream
 from gateway.request_context import QUOTE_HEADER, RESUMABLE_HEADER, RequestContext
 from gateway.server.client_ip import check_client_ip, find_client_ip
@@ -24,14 +25,17 @@ from gateway.server.multipart import MultipartReader
 from gateway.server.sessions import check_still_signed_in
 from gateway.wording import mask_keys
 
-if TYPE_CHECKING:  # only if bodies or streams are kept
+if TYPE_CHECKING:  # only if bodies, streams or answers are kept
+    from gateway.billing.cache_use import CacheUse
+    from gateway.server.answer_recorder import AnswerRecorder
     from gateway.server.kept_exchange import KeptExchange
     from gateway.server.recorded_stream import RecordedStream
 
 _CLIENT_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
 _REQUEST_ID_HEADER = "X-Request-Id"
+CACHE_CONTROL = "Cache-Control"
 _RARE_HEADERS = HEADERS | {
-    name.lower() for name in (HEADER, _REQUEST_ID_HEADER, BUDGET_HEADER, QUOTE_HEADER, RESUMABLE_HEADER)
+    name.lower() for name in (HEADER, _REQUEST_ID_HEADER, BUDGET_HEADER, QUOTE_HEADER, RESUMABLE_HEADER, CACHE_CONTROL)
 }
 
 
@@ -40,21 +44,25 @@ class ActiveInference:
 
     Attributes:
         form: the multipart body, whose files exist until the form is closed; None if the body is JSON.
-        has_rare_headers: whether a header names an end user, a session, tags, a budget, a quote, a request id or an
-            idempotency key, or says whether the stream can be taken up again. Most requests have none of them, and one
-            look at all names replaces a look for each.
+        has_rare_headers: whether a header names an end user, a session, tags, a budget, a quote, a request id, an
+            idempotency key or the use of caches, or says whether the stream can be taken up again. Most requests have
+            none of them, and one look at all names replaces a look for each.
         task: runs the request; None once the request has ended.
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
         exchange: collects the bodies of the request; None if they are not kept.
         names_resumable: whether a header says if the stream can be taken up again.
         recorded: the client's stream if it can be taken up again; else None.
+        cache_use: what the request has from the cache of answers; None if it has nothing to do with that.
+        recorder: takes the provider's answer for equal requests; None if they may not have it.
     """
 
     form: MultipartReader | None = None
     exchange: "KeptExchange | None" = None
     recorded: "RecordedStream | None" = None
     names_resumable = False
+    cache_use: "CacheUse | None" = None
+    recorder: "AnswerRecorder | None" = None
     cancelled = False
     stopped = False
 
@@ -93,12 +101,23 @@ class ActiveInference:
             self.stopped = self.task.cancel()
         return True
 
-    def close_kept(self) -> None:
-        """Close what keeps the bodies or the stream of the request, after its settlement."""
+    def wrap_stream(self, stream: ClientStream) -> ClientStream:
+        """Return a client stream that gives what is sent to the collectors of the request, too."""
         if self.exchange is not None:
-            self.exchange.close()
-        if self.recorded is not None:
-            self.recorded.close()
+            stream = self.exchange.wrap(stream)
+        return stream if self.recorder is None else self.recorder.wrap(stream)
+
+    def note_answer(self, body: bytes, media_type: str) -> None:
+        if self.exchange is not None:
+            self.exchange.note_answer(body, media_type)
+        if self.recorder is not None:
+            self.recorder.note_answer(body, media_type)
+
+    def close_collectors(self) -> None:
+        """Close what keeps the bodies, the stream or the answer of the request, after its settlement."""
+        for collector in (self.exchange, self.recorded, self.recorder):
+            if collector is not None:
+                collector.close()
 
     def handle_disconnect(self) -> bool:
         ctx, services = self.context, self.services
@@ -107,7 +126,7 @@ class ActiveInference:
         if ctx.reservation is None or ctx.record is not None or self.cancelled or not services.drain.open:
             return False
         rule, inference = services.billing.settlement.find_abandoned(), ctx.inference
-        must_finish = continues_in_background(inference)
+        must_finish = continues_in_background(inference) or (self.recorder is not None and self.recorder.is_awaited)
         if must_finish or rule == "drain" or (rule == "charge" and reads_unmeasured(inference)):
             self._drain = services.proxy.drain(ctx, whole=must_finish)
         return self._drain is not None
@@ -151,9 +170,13 @@ class ActiveInference:
             context.first_byte_at = drain.first_byte_at  # the client received nothing after it disconnected
         if self.exchange is not None:
             self.exchange.error = error
+        if self.recorder is not None:
+            self.recorder.is_whole = outcome == "completed"
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
         has_left = has_left or (self.recorded is not None and self.recorded.was_given_up)
-        services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms, left=has_left)
+        services.billing.settlement.settle(
+            context, outcome, error, now_s=now, now_ms=now_ms, left=has_left, cache=self.cache_use
+        )
         attribution = context.attribution
         if attribution is not UNATTRIBUTED and attribution.session and services.billing.limits.budgets is not None:
             load("server.request_checks:note_left")(self)

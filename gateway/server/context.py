@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # a process imports only the services that it uses
     from gateway.observability.process_monitor import ProcessMonitor
     from gateway.observability.request_metrics import RequestMetrics
     from gateway.observability.span_export import SpanExporter
+    from gateway.proxy.answer_flights import CachedAnswers
     from gateway.proxy.failover import Proxy
     from gateway.proxy.idempotency import IdempotencyService
     from gateway.proxy.loops import LoopGuard
@@ -364,6 +365,7 @@ class Services:
         open_bodies: returns the store of bodies; made by the first request whose bodies are kept.
         open_streams: returns the streams that can be taken up again; made by the first of them.
         sinks: None if there is no ``[[sink]]`` table, and for commands other than ``serve``.
+        open_answers: returns the cache of answers; made by the first request that may be answered from it.
         open_copy_sender: returns the sender of copies to shadow models; made by the first request of a step with one.
         open_loop_guard: returns the guard that finds clients in loops; made by the first request of a key with
             ``loops``.
@@ -396,6 +398,7 @@ class Services:
     startup_info: StartupInfo
     open_bodies: CreatedOnce[BodyStore]
     open_streams: CreatedOnce[ResumableStreams]
+    open_answers: CreatedOnce[CachedAnswers]
     sinks: SinkService | None = None
     open_copy_sender: CreatedOnce[CopySender] = attrs.field(factory=lambda: CreatedOnce(_make_copy_sender))
     open_loop_guard: CreatedOnce[LoopGuard] = attrs.field(factory=lambda: CreatedOnce(_make_loop_guard))

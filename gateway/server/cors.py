@@ -37,9 +37,9 @@ _ACCEPTED_PREFIXES = ("anthropic-", "openai-", "x-goog-", "x-stainless-")
 _MAX_HEADER_NAMES = 64
 _FORBIDDEN_ORIGIN_TEXT = "Pages of this origin may not call the gateway: server.cors_origins does not name it"
 _EXPOSED_HEADERS = (
-    "Accept-Ranges, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Link, "
+    "Accept-Ranges, Age, Allow, Content-Disposition, Content-Range, Date, ETag, Idempotent-Replayed, Link, "
     "Retry-After, openai-poll-after-ms, request-id, x-gateway-adapted, x-gateway-affinity, x-gateway-attempts, "
-    "x-gateway-budget-spent-usd, x-gateway-budget-usd, x-gateway-cost-usd, x-gateway-limit-soft, "
+    "x-gateway-budget-spent-usd, x-gateway-budget-usd, x-gateway-cache, x-gateway-cost-usd, x-gateway-limit-soft, "
     "x-gateway-limit-usd-left, x-gateway-overhead-ms, x-gateway-queue-ms, x-gateway-route, "
     "x-gateway-session-usd-left, x-gateway-step, x-gateway-stream, x-gateway-tried, x-gateway-warning, "
     "x-ratelimit-limit-requests, x-ratelimit-limit-tokens, "

@@ -6,7 +6,7 @@ The bytes are those that the gateway holds anyway. They are redacted and written
 import random
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Protocol, get_args
 
 from gateway.domain.keep_rule import KEEP_HEADER, RedactedKind, find_share
 from gateway.domain.kept_body import BodyKind, BodyOwner, BodyPart, LossReason
@@ -203,12 +203,20 @@ class KeptExchange:
         self._times.clear()
 
 
+class StreamCollector(Protocol):
+    """Takes what a client is sent."""
+
+    def begin_stream(self, media_type: str) -> None: ...
+
+    def add(self, data: bytes) -> None: ...
+
+
 class KeptStream:
     """Implements ``proxy.client_stream.ClientStream``: sends to another one, and collects what is sent."""
 
     __slots__ = ("_add", "_exchange", "_stream", "_write")
 
-    def __init__(self, stream: ClientStream, exchange: KeptExchange) -> None:
+    def __init__(self, stream: ClientStream, exchange: StreamCollector) -> None:
         self._stream = stream
         self._exchange = exchange
         self._add = exchange.add

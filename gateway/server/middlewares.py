@@ -304,8 +304,8 @@ async def settle_request(
             active.idempotency_key.close()
         if active.context.loan is not None:
             close_loan(active.context)
-        if active.exchange is not None or active.recorded is not None:
-            active.close_kept()
+        if active.exchange is not None or active.recorded is not None or active.recorder is not None:
+            active.close_collectors()
         services.drain.active_count -= 1
         active.task = None  # the task references its exception, and with it the request
         del request[INFERENCE]  # breaks a reference cycle: request and body are freed without the garbage collector

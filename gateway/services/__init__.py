@@ -10,7 +10,7 @@ from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
 from gateway.billing.retention_worker import RetentionWorker
-from gateway.deferred import CreatedOnce
+from gateway.deferred import CreatedOnce, load
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -64,11 +64,13 @@ if TYPE_CHECKING:  # a process imports only what it uses; some need optional dep
     from gateway.auth.provider_sign_in import ProviderSignIn
     from gateway.batches.service import BatchService
     from gateway.cluster.membership.node import ClusterNode
+    from gateway.proxy.answer_flights import CachedAnswers
     from gateway.proxy.resumable_streams import ResumableStreams
     from gateway.sinks.service import SinkService
     from gateway.storage.bodies.body_store import BodyStore
 
 _BODIES_FOLDER = "bodies"
+_CACHE_FOLDER = "cache"
 _GRACE_S = 2.0
 """How long background requests may take to settle at shutdown, in seconds. The drain has already waited for them."""
 
@@ -113,6 +115,7 @@ class _OperationServices:
     bodies: "CreatedOnce[BodyStore]"
     streams: "CreatedOnce[ResumableStreams]"
     sinks: "SinkService | None"
+    answers: "CreatedOnce[CachedAnswers]"
 
 
 @asynccontextmanager
@@ -213,6 +216,8 @@ def _open_operations(
     stack.push_async_callback(_close_bodies, bodies)
     streams = CreatedOnce(lambda: _open_streams(base))
     stack.callback(lambda: streams.if_made(lambda made: made.close()))
+    answers = CreatedOnce(lambda: load("services.cache:open_answers")(base, routing.secret_box, jobs))
+    stack.push_async_callback(_close_bodies, answers)
     stack.push_async_callback(requests.background.close, _GRACE_S)
     sinks = None
     if base.options.declare and base.options.config.sink:
@@ -233,7 +238,7 @@ def _open_operations(
             metrics=metrics,
             read_bodies_problem=lambda: "" if bodies.instance is None else bodies.instance.problem,
         )
-    return _OperationServices(admin, sign_in, metrics, alerts, bodies, streams, sinks)
+    return _OperationServices(admin, sign_in, metrics, alerts, bodies, streams, sinks, answers)
 
 
 def _build_services(
@@ -271,6 +276,7 @@ def _build_services(
         open_bodies=operations.bodies,
         open_streams=operations.streams,
         sinks=operations.sinks,
+        open_answers=operations.answers,
         startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
 
@@ -287,7 +293,7 @@ def _open_streams(base: BaseServices) -> "ResumableStreams":
     return open_streams(base)
 
 
-async def _close_bodies(bodies: "CreatedOnce[BodyStore]") -> None:
+async def _close_bodies(bodies: "CreatedOnce[BodyStore] | CreatedOnce[CachedAnswers]") -> None:
     if bodies.instance is not None:
         await bodies.instance.close()
 
@@ -438,6 +444,8 @@ def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> 
     )
     if (options.folder.path / _BODIES_FOLDER).exists():
         services.open_bodies()  # an earlier process has kept bodies, which expire
+    if (options.folder.path / _CACHE_FOLDER).exists():
+        services.open_answers()  # the same
     jobs.start("retire_requests", storage.deployment.run_once(worker.run))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:

@@ -107,6 +107,7 @@ def build_key_row(key: ApiKey) -> Values:
         "shows_account": key.shows_account,
         "keep_bodies": key.keep_bodies,
         "resumable": key.resumable,
+        "cache_ttl_s": key.cache_ttl_s,
         **_build_bounds(key.quota, key.limits),
     }
 
@@ -139,6 +140,7 @@ def parse_key(row: Row[Any]) -> ApiKey:
         shows_account=row.shows_account,
         keep_bodies=row.keep_bodies,
         resumable=row.resumable,
+        cache_ttl_s=row.cache_ttl_s,
     )
 
 

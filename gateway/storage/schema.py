@@ -37,7 +37,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0048"
+REVISION = "0049"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -92,6 +92,7 @@ keys = Table(
     Column("loops", JSON(none_as_null=True)),
     Column("max_session_nanos", BigInteger),
     Column("keep_bodies", String(32)),
+    Column("cache_ttl_s", INT),
     Column("shows_account", Boolean, nullable=False, server_default=false()),
     Column("resumable", Boolean, nullable=False, server_default=false()),
     UniqueConstraint("account_id", "name"),
@@ -162,6 +163,7 @@ requests = Table(
     Column("queued_ms", INT, nullable=False, server_default=text("0")),
     Column("limit_charges", Text, nullable=False, server_default=text("''")),
     Column("replay_of", String(64), nullable=False, server_default=text("''")),
+    Column("cache", String(8), nullable=False, server_default=text("''")),
     Index("requests_by_key", "key_id", "sequence"),
     Index("requests_by_model", "model", "sequence"),
     Index("requests_by_account", "account_id", "sequence"),

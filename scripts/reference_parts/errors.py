@@ -41,6 +41,8 @@ FIXES: Mapping[str, str] = {
     "conflict": "Read the object again, then repeat the change if it still applies.",
     "loop_detected": "The client repeats itself: let it stop, or raise the `loops` of the key. Requests for different "
     "people or runs count apart if they name their user or session.",
+    "not_cached": "Send the request without `only-if-cached` to get a new answer. The [cache](../caching.md) of "
+    "answers gives only what an equal request has bought.",
     "budget_exceeded": "Raise the budget in `x-gateway-budget`, as far as `max_session_usd` of the key allows, lower "
     "the output limit of the request, or begin another session.",
     "session_ended": "Name another session, such as with `x-gateway-session`. An ended session is not opened again.",

@@ -33,6 +33,7 @@ ARGUMENTS = {
 OPTIONS = {
     ("accounts", "edit"): ["--rpm", "5"],
     ("bodies", "delete"): ["--account", "acme", "--yes"],
+    ("cache", "clear"): ["--account", "acme", "--yes"],
     ("channels", "add"): ["--provider", "openai", "--api-key", "sk-1"],
     ("channels", "edit"): ["--rpm", "5"],
     ("keys", "edit"): ["--rpm", "5"],

@@ -416,6 +416,8 @@ ADMIN: Mapping[str, Row] = {
     "GET /bodies/attestation": Row(),
     "GET /bodies": Row(),
     "POST /bodies/delete": Row(body={"user": "nobody"}),
+    "GET /cache": Row(),
+    "POST /cache/clear": Row(body={"user": "nobody"}),
     "GET /audit": Row(),
     "GET /audit-trail": Row(),
     "GET /settings": Row(),

@@ -10,6 +10,7 @@ import structlog
 
 from gateway.answer_fields import OMITTED, Count, Moment
 from gateway.auth.accounts import KeyState
+from gateway.deferred import load
 from gateway.domain.account import Caller, Status
 from gateway.domain.account_spec import AccountSpec, KeySpec, RotateSpec
 from gateway.domain.loop_rule import LoopRule
@@ -86,6 +87,7 @@ class KeyFields:
     show_account: bool
     keep_bodies: str | None
     resumable: bool
+    cache_ttl_s: int | None
     locked: Sequence[str]
     declared: bool
     created_at: Moment
@@ -221,9 +223,11 @@ async def edit_account(request: AdminRequest) -> AccountView:
 
 @admin_operation(query=(CONFIRM_QUERY,), change=True)
 async def delete_account(request: AdminRequest) -> DeletedInForce:
-    """Delete an account, its keys and its kept bodies."""
+    """Delete an account, its keys, its kept bodies and its cached answers."""
     services, name, confirm = request.services, request.match_info["name"], request.query.get("confirm")
+    account = await services.auth.accounts.get_stored_account(name, request.actor)
     await services.auth.accounts.delete_account(name, request.actor, confirm=confirm)
+    await load("server.admin.answer_cache:forget_account")(services, account.id)
     if services.open_bodies.instance is not None:
         try:
             await services.open_bodies().sweep()

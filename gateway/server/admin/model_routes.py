@@ -54,6 +54,7 @@ class RouteAnswer:
     about: str
     max_attempts: Count | None
     deadline_s: float | None
+    cache_ttl_s: int | None
     step: Sequence[StepField]
     source: Source
     overridden: bool

@@ -89,6 +89,8 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/bodies/attestation", "server.admin.body_export:get_attestation", "administrator"),
     ("GET", "/bodies", "server.admin.kept_bodies:get_body_status", "administrator"),
     ("POST", "/bodies/delete", "server.admin.kept_bodies:delete_bodies", "administrator"),
+    ("GET", "/cache", "server.admin.answer_cache:get_cache", "administrator"),
+    ("POST", "/cache/clear", "server.admin.answer_cache:clear_cache", "administrator"),
     ("GET", "/settings", "server.admin.settings:list_settings", "administrator"),
     ("PUT", "/settings/{section}/{key}", "server.admin.settings:put_setting", "administrator"),
     ("DELETE", "/settings/{section}/{key}", "server.admin.settings:delete_setting", "administrator"),

@@ -11,6 +11,7 @@ from gateway.domain.kept_body import BodyFilter
 from gateway.frozen import frozen
 from gateway.parsing import must, parse_spec
 from gateway.server.active_inference import ActiveInference
+from gateway.server.admin.answer_cache import delete_answers
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.admin.kept_bodies import erase_bodies, find_stored_names
@@ -35,7 +36,7 @@ class ForgottenUser:
     """What was renamed: the random ``name`` that stands for the user now, and the number of places.
 
     ``sums`` are those of days, ``videos`` the receipts of jobs, ``audit`` the rows of changed keys in the audit log.
-    The kept bodies of so many requests (``bodies``) were deleted.
+    The kept bodies of so many requests (``bodies``) were deleted, and so many cached ``answers``.
     """
 
     name: str
@@ -45,15 +46,16 @@ class ForgottenUser:
     videos: Count
     audit: Count
     bodies: Count
+    answers: Count
 
 
 @admin_operation(takes=ForgetUserSpec)
 async def forget_user(request: AdminRequest) -> ForgottenUser:
     """Replace the name of an end user by a random one, the same in all requests, sums, API keys and videos.
 
-    Running requests get the random name, too, and so do changes of keys in the audit log. Kept bodies are deleted. What
-    clients wrote into files, and keys that the configuration file declares, stay as they are. In a cluster, requests
-    that other nodes are running are stored with the name: repeat the call when they have ended.
+    Running requests get the random name, too, and so do changes of keys in the audit log. Kept bodies and cached
+    answers are deleted. What clients wrote into files, and keys that the configuration file declares, stay as they are.
+    In a cluster, requests that other nodes are running are stored with the name: repeat the call when they have ended.
     """
     services, actor = request.services, request.actor
     spec = parse_spec(await read_fields(request), ForgetUserSpec)
@@ -72,7 +74,9 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     videos = await repository.rename_videos(names, new_name, account_id)
     audit = await repository.rename_audit(names, new_name, account_id)
     bodies = (await erase_bodies(services, BodyFilter(end_users=names, account_id=account_id))).requests
+    answers = await delete_answers(services, account_id=account_id, end_users=names)
     counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit, "bodies": bodies}
+    counts["answers"] = answers
     detail = orjson.dumps(counts).decode()
     row = actor.build_audit_row("user.forgotten", new_name, now_ms, account_id=account_id, detail=detail)
     await services.admin.audit_log.add_audit(row)
@@ -86,6 +90,8 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
         renaming.rename_request(call.context)
         if isinstance(call, ActiveInference) and call.exchange is not None:
             call.exchange.drop_of(renaming.new_name)
+        if isinstance(call, ActiveInference) and call.recorder is not None:
+            call.recorder.drop_of(renaming.new_name)
     services.videos.jobs.reservations.renamings.append(renaming)
 
 

@@ -111,5 +111,5 @@ def _build_fields(route: RouteAnswer | None, steps: Sequence[Mapping[str, Any]])
     """Return the route as the admin API takes it."""
     if route is None:
         return {"step": steps}
-    known = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s")}
+    known = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s", "cache_ttl_s")}
     return {**{name: value for name, value in known.items() if value not in {None, ""}}, "step": steps}

@@ -8,9 +8,10 @@ from gateway.deferred import load
 from gateway.domain.price import usd
 from gateway.proxy import forward
 from gateway.proxy.client_stream import ClientStream
-from gateway.server.active_inference import INFERENCE
+from gateway.server.active_inference import CACHE_CONTROL, INFERENCE
 from gateway.server.responses import SMALL_BODY_BYTES, BufferedResponse, EventStreamResponse, LargeResponse
 
+_ANSWER_FUNCTION = "server.cached_answers:answer_from_cache"
 _OPEN_FUNCTION = "server.recorded_stream:open_recorded"
 
 
@@ -23,6 +24,11 @@ async def forward_inference(
     """
     active = request[INFERENCE]
     ctx, services, inference = active.context, active.services, active.context.inference
+    asks = active.has_rare_headers and CACHE_CONTROL in request.headers
+    if services.live_config.caches or ctx.caller.key.cache_ttl_s or asks:
+        cached_response: web.StreamResponse | None = await load(_ANSWER_FUNCTION)(request, active, open_stream)
+        if cached_response is not None:
+            return cached_response
     images = None if inference.image is None else services.media.images
     if inference.stream:
         client_stream = open_stream(request)
@@ -30,8 +36,8 @@ async def forward_inference(
         sent_stream: ClientStream = client_stream
         if in_background or active.names_resumable or ctx.caller.key.resumable:
             sent_stream = load(_OPEN_FUNCTION)(active, client_stream, in_background=in_background)
-        if active.exchange is not None:
-            sent_stream = active.exchange.wrap(sent_stream)
+        if active.exchange is not None or active.recorder is not None:
+            sent_stream = active.wrap_stream(sent_stream)
         await stream(services.proxy, ctx, sent_stream, settle=active.settle_stream)
         return client_stream.response
     fetch = forward.fetch if images is None else images.fetch
@@ -44,8 +50,8 @@ async def forward_inference(
     headers = {"x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}", "Content-Type": answer.media_type}
     if row is not None and not row.unpriced:  # without a price the cost is unknown
         headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
-    if active.exchange is not None:
-        active.exchange.note_answer(answer.body, answer.media_type)
+    if active.exchange is not None or active.recorder is not None:
+        active.note_answer(answer.body, answer.media_type)
     if active.idempotency_key.is_named:
         await active.idempotency_key.keep(answer.body, answer.media_type)
     body = answer.body

@@ -31,6 +31,7 @@ _ATTRIBUTE_PATTERN = re.compile(r"^[ ]{4}(?P<names>[a-z][a-z0-9_, ]*): (?P<about
 DESCRIPTIONS: Mapping[str, str] = {
     "RouteSpec.about": "A description for people.",
     "RouteSpec.deadline_s": "Seconds for the first byte over all steps; null: each attempt has its channel's timeouts.",
+    "RouteSpec.cache_ttl_s": "For how long answers are given again, in seconds; 0: never; null: as the key says.",
     "RouteSpec.max_attempts": "The most attempts over all steps; null: the setting `routing.max_attempts`.",
     "RouteSpec.step": "The steps, in the order in which they are tried.",
     "StepSpec.models": "Models, or tables of a model and its weight.",
@@ -100,6 +101,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "max_session_usd": "The highest budget that a session may have, in dollars; null: any, but no raise.",
     "keep_bodies": "Of which requests prompts and answers are kept; null: as `requests.keep_bodies` says.",
     "resumable": "Whether the streams of the key can be taken up again, unless a request says otherwise.",
+    "cache_ttl_s": "For how long answers are given again, in seconds; 0: never; null: as `cache.ttl_s` says.",
     "same_prompt": "How often the same conversation may be answered within the window.",
     "window_s": "The window, in seconds.",
     "length": "The most requests that may wait; beyond it they are refused.",

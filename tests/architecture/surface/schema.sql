@@ -162,6 +162,7 @@ CREATE TABLE keys (
 	webhook_url TEXT, 
 	former_digest BLOB, 
 	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), shows_account BOOLEAN DEFAULT 0 NOT NULL, resumable BOOLEAN DEFAULT 0 NOT NULL, 
+	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), shows_account BOOLEAN DEFAULT 0 NOT NULL, cache_ttl_s INTEGER, 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
@@ -268,7 +269,7 @@ CREATE TABLE requests (
 	images INTEGER DEFAULT '0' NOT NULL, 
 	duration_ms INTEGER DEFAULT '0' NOT NULL, 
 	characters INTEGER DEFAULT '0' NOT NULL, 
-	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, end_user TEXT DEFAULT '' NOT NULL, session TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, queued_ms INTEGER DEFAULT 0 NOT NULL, limit_charges TEXT DEFAULT '' NOT NULL, replay_of VARCHAR(64) DEFAULT '' NOT NULL, 
+	error TEXT DEFAULT '' NOT NULL, unpriced BOOLEAN DEFAULT 0 NOT NULL, batch_id VARCHAR(64), batch_multiplier_ppm INTEGER DEFAULT 1000000 NOT NULL, adapted TEXT DEFAULT '' NOT NULL, served_model TEXT DEFAULT '' NOT NULL, units TEXT DEFAULT '' NOT NULL, route TEXT DEFAULT '' NOT NULL, saved_nanos BIGINT DEFAULT '0' NOT NULL, shadow BOOLEAN DEFAULT 0 NOT NULL, end_user TEXT DEFAULT '' NOT NULL, session TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, queued_ms INTEGER DEFAULT 0 NOT NULL, limit_charges TEXT DEFAULT '' NOT NULL, replay_of VARCHAR(64) DEFAULT '' NOT NULL, cache VARCHAR(8) DEFAULT '' NOT NULL, 
 	UNIQUE (id)
 );
 CREATE TABLE response_owners (

@@ -29,7 +29,7 @@ STEPS: list[dict[str, Any]] = [
     {"models": ["dear"], "channels": ["on*"]},
     {"models": ["cheap", {"model": "dear", "weight": 3}], "on": ["unavailable"], "if": {"max_prompt_tokens": 1000}},
 ]
-FAST: dict[str, Any] = {"about": "quick", "max_attempts": 8, "deadline_s": 20, "step": STEPS}
+FAST: dict[str, Any] = {"about": "quick", "max_attempts": 8, "deadline_s": 20, "cache_ttl_s": 600, "step": STEPS}
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ async def test_a_route_is_in_force_when_its_change_returns_until_it_is_removed(a
     assert await admin.list_stored() == {}
     none: dict[str, Any] = dict.fromkeys(FAST)
     before = {**none, **FAST}
-    after = {"about": "", "max_attempts": None, "deadline_s": None, "step": STEPS[:1]}
+    after = {"about": "", "max_attempts": None, "deadline_s": None, "cache_ttl_s": None, "step": STEPS[:1]}
     assert await admin.list_trail("route") == [
         ("route.changed", "fast", {name: [None, value] for name, value in FAST.items()}),
         ("route.changed", "fast", {name: [before[name], after[name]] for name in FAST}),

@@ -19,6 +19,7 @@ from tests.support.started_gateways import StartGateway
 CHINESE = "zh-CN,zh;q=0.9,en;q=0.8"
 DATA = {
     "acme", "ada", "test", "demo", "connect", "playground", "local", "sk", "req", "video", "Bearer", "first", "page",
+    "Cache", "Control", "max", "age",
     "system", "chat", "completions", "loopback", "sqlite", "console", "auto", "json", "en", "zh", "Hans",
     "low", "medium", "high", "standard", "hd", "flex", "fast", "priority", "nothing-of-that-name", "partners",
     "gateway nodes forget", "pip", "install", "model-gateway", "traceparent", "Prometheus",

@@ -23,7 +23,8 @@ STEP: dict[str, Any] = {
     "shadow": {"models": ["copy"], "share": 0.07, "max_running": 9},
 }
 """A step in which no field has its default."""
-ROUTE: dict[str, Any] = {"about": "Quick", "max_attempts": 3, "deadline_s": 20, "step": [{"models": ["m"]}, STEP]}
+ROUTE: dict[str, Any] = {"about": "Quick", "max_attempts": 3, "deadline_s": 20, "cache_ttl_s": 600}
+ROUTE["step"] = [{"models": ["m"]}, STEP]
 INPUTS: Mapping[type, Mapping[str, tuple[str, str]]] = {
     Route: {
         "name": ("", ""),  # it is in the address
@@ -31,6 +32,7 @@ INPUTS: Mapping[type, Mapping[str, tuple[str, str]]] = {
         "about": ("about", "Quick"),
         "max_attempts": ("max_attempts", "3"),
         "deadline_s": ("deadline_s", "20"),
+        "cache_ttl_s": ("cache_ttl_s", "600"),
     },
     RouteStep: {
         "models": ("models", 'm*9, "a, b"'),

@@ -193,6 +193,8 @@ SEEN = (
     Call("admin_replay_request", {"key": 999}, path={"id": "$request"}, status=404),
     Call("admin_delete_bodies", {"user": "u-17"}),
     Call("admin_delete_bodies", {}, status=400),
+    Call("admin_get_cache"),
+    Call("admin_clear_cache", {"user": "u-17"}),
     Call("admin_list_videos", query={"live": "true"}, keep=keep_first("video")),
     Call("admin_get_video", path={"id": "$video"}),
     Call("admin_cancel_video", path={"id": "$video"}),

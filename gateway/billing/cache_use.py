@@ -1,0 +1,35 @@
+"""What a request has from the cache of answers, and what that costs."""
+
+import attrs
+
+from gateway.domain.cache_rules import CacheResult
+from gateway.domain.price import multiply_ppm
+from gateway.request_context import RequestContext
+from gateway.routing.target import Target
+
+
+@attrs.define(eq=False)
+class CacheUse:
+    """What a request has from the cache. Those that joined another pay the same as for a hit.
+
+    Attributes:
+        target: the target whose answer is given, at the price of now; None: a provider is asked.
+        answered: the model named in that answer; see ``Attempt.answered``.
+        hit_price_ppm: the share of the price that is charged, in parts per million.
+        saved_nanos: what a given answer has saved, once it is charged.
+    """
+
+    result: CacheResult = "miss"
+    target: Target | None = None
+    answered: str = ""
+    hit_price_ppm: int = 0
+    saved_nanos: int = 0
+
+    def charge(self, ctx: RequestContext) -> int:
+        """Return what a given answer costs, in nano-USD; 0 if none was given."""
+        if self.target is None:
+            return 0
+        price = self.target.charge(self.answered, ctx.usage, ctx.inference)
+        cost = multiply_ppm(price, self.hit_price_ppm)
+        self.saved_nanos = price - cost
+        return cost

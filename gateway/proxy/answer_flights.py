@@ -1,0 +1,96 @@
+"""Equal requests at one moment: one asks the provider, and the others wait for its answer."""
+
+import asyncio
+from collections.abc import Callable, Collection
+
+import orjson
+
+from gateway.domain.cache_rules import CacheResult
+from gateway.domain.cached_answer import CachedAnswer
+from gateway.storage.answer_cache import AnswerCache
+
+MAX_WAIT_S = 60.0
+"""How long a request waits for the answer to an equal one before it asks a provider itself."""
+
+
+class Flight:
+    """A request that asks a provider, and the equal ones that wait for its answer.
+
+    Attributes:
+        waiting: the number of requests that wait.
+    """
+
+    __slots__ = ("_answer", "_digest", "_flights", "waiting")
+
+    def __init__(self, flights: dict[str, "Flight"], digest: str) -> None:
+        self._flights = flights
+        self._digest = digest
+        self._answer: asyncio.Future[CachedAnswer | None] = asyncio.get_running_loop().create_future()
+        self.waiting = 0
+
+    async def wait(self) -> CachedAnswer | None:
+        """Return the answer; None if there is none that others may have, or not in ``MAX_WAIT_S``."""
+        self.waiting += 1
+        try:
+            await asyncio.wait({self._answer}, timeout=MAX_WAIT_S)
+        finally:
+            self.waiting -= 1
+        return self._answer.result() if self._answer.done() else None
+
+    def end(self, answer: CachedAnswer | None) -> None:
+        """Give the answer to those who wait; None: each must ask a provider itself. Later calls change nothing."""
+        if self._flights.get(self._digest) is self:
+            del self._flights[self._digest]
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+
+class AnswerFlights:
+    """The flights of this node, by the digest of their requests."""
+
+    def __init__(self) -> None:
+        self._flights: dict[str, Flight] = {}
+
+    def find(self, digest: str) -> Flight | None:
+        return self._flights.get(digest)
+
+    def start(self, digest: str) -> Flight:
+        """Start a flight. Only if there is none of this digest."""
+        flight = self._flights[digest] = Flight(self._flights, digest)
+        return flight
+
+
+class CachedAnswers:
+    """The cache of answers of this node.
+
+    ``publish`` notifies the other nodes of a cluster of a deletion; None for a single gateway.
+
+    Attributes:
+        counts: the number of requests by where their answer came from, since the start.
+        recorded_bytes: the size of the answers that are being recorded.
+    """
+
+    def __init__(self, store: AnswerCache, publish: Callable[[str], None] | None) -> None:
+        self.store = store
+        self.flights = AnswerFlights()
+        self.counts: dict[CacheResult, int] = {"hit": 0, "joined": 0, "miss": 0}
+        self.recorded_bytes = 0
+        self._publish = publish
+        self._deletions: set[asyncio.Task[int]] = set()
+
+    async def delete(self, *, account_id: int | None = None, end_users: Collection[str] | None = None) -> int:
+        """Delete answers as ``AnswerCache.delete`` does, and have the other nodes delete theirs."""
+        if self._publish is not None:
+            users = None if end_users is None else sorted(end_users)
+            self._publish(orjson.dumps([account_id, users]).hex())
+        return await self.store.delete(account_id=account_id, end_users=end_users)
+
+    def delete_here(self, name: str) -> None:
+        """Delete what another node has published."""
+        account_id, end_users = orjson.loads(bytes.fromhex(name))
+        task = asyncio.ensure_future(self.store.delete(account_id=account_id, end_users=end_users))
+        self._deletions.add(task)
+        task.add_done_callback(self._deletions.discard)
+
+    async def close(self) -> None:
+        await self.store.close()

@@ -1,0 +1,119 @@
+"""Admin API: the cache of answers."""
+
+from collections.abc import Collection
+from typing import Any
+
+import attrs
+import orjson
+import structlog
+
+from gateway.answer_fields import Count, Moment
+from gateway.domain.account_spec import build_time
+from gateway.errors import Conflict, StoreUnavailable
+from gateway.frozen import frozen
+from gateway.parsing import parse_spec
+from gateway.server.admin.handler import AdminRequest, admin_operation
+from gateway.server.admin.io import read_fields
+from gateway.server.admin.kept_bodies import find_stored_names
+from gateway.server.context import Services
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+@frozen(kw_only=True)
+class CacheView:
+    """What this node has stored of answers, and how often it gave them since its start.
+
+    ``bytes`` are those on disk. ``problem`` says why answers cannot be stored there at the moment.
+    """
+
+    answers: Count
+    bytes: Count
+    memory_bytes: Count
+    oldest_at: Moment | None
+    hits: Count
+    joined: Count
+    misses: Count
+    problem: str | None
+
+
+@frozen
+class ClearCacheSpec:
+    """Whose answers to delete: those that match all fields; without a field all.
+
+    Attributes:
+        account: Of requests of this account.
+        user: Of requests made for this end user, as clients send its name.
+    """
+
+    account: str | None = None
+    user: str | None = attrs.field(default=None, repr=False)
+
+
+@frozen(kw_only=True)
+class ClearedCacheView:
+    """The number of ``answers`` that were deleted on this node. The other nodes delete theirs, too."""
+
+    answers: Count
+
+
+@admin_operation()
+async def get_cache(request: AdminRequest) -> CacheView:
+    """Get how many answers are stored, and how often they were given."""
+    answers = request.services.open_answers()
+    status, counts = await answers.store.describe(), answers.counts
+    return CacheView(
+        answers=status.answers,
+        bytes=status.bytes,
+        memory_bytes=status.memory_bytes,
+        oldest_at=None if status.oldest_ms is None else build_time(status.oldest_ms // 1000),
+        hits=counts["hit"],
+        joined=counts["joined"],
+        misses=counts["miss"],
+        problem=status.problem or None,
+    )
+
+
+@admin_operation(takes=ClearCacheSpec)
+async def clear_cache(request: AdminRequest) -> ClearedCacheView:
+    """Delete stored answers: all, or those of an account or an end user."""
+    services, actor = request.services, request.actor
+    spec = parse_spec(await read_fields(request), ClearCacheSpec)
+    account_id = None
+    if spec.account is not None:
+        account_id = (await services.auth.accounts.get_stored_account(spec.account, actor)).id
+    if spec.user is not None and services.live_config.attribution.users == "off":
+        raise Conflict("No user is stored (attribution.users is off): delete by account, or all answers")
+    end_users = None if spec.user is None else find_stored_names(services, spec.user)
+    deleted = await delete_answers(services, account_id=account_id, end_users=end_users)
+    given = ", ".join(name for name in ("account", "user") if getattr(spec, name) is not None)
+    detail: dict[str, Any] = {"answers": deleted} | ({} if spec.account is None else {"account": spec.account})
+    row = actor.build_audit_row(
+        "cache.cleared",
+        given or "all",
+        int(services.clock() * 1000),
+        account_id=account_id,
+        detail=orjson.dumps(detail).decode(),
+    )
+    await services.admin.audit_log.add_audit(row)
+    return ClearedCacheView(answers=deleted)
+
+
+async def delete_answers(
+    services: Services, *, account_id: int | None = None, end_users: Collection[str] | None = None
+) -> int:
+    """Delete answers on all nodes; return how many on this one. Raises ``StoreUnavailable`` if the disk fails."""
+    if services.open_answers.instance is None and services.storage.node is None:
+        return 0
+    try:
+        return await services.open_answers().delete(account_id=account_id, end_users=end_users)
+    except OSError as error:
+        raise StoreUnavailable(f"The disk failed during the deletion. Repeat it: {error}") from error
+
+
+async def forget_account(services: Services, account_id: int) -> None:
+    """Delete the answers of a deleted account. No answer of it is given any more, also if the disk fails."""
+    try:
+        await delete_answers(services, account_id=account_id)
+    except StoreUnavailable as error:
+        log.warning("answers_not_erased", account=str(account_id), error=error.message)

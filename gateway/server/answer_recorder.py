@@ -1,0 +1,172 @@
+"""Records the provider's answer to a request, to keep it and to give it to those who wait for it."""
+
+from hashlib import sha256
+
+from gateway.config.cache_schema import CacheSection
+from gateway.domain.cached_answer import CachedAnswer
+from gateway.domain.request_log import format_adapted_fields
+from gateway.frozen import frozen
+from gateway.proxy.answer_flights import CachedAnswers, Flight
+from gateway.proxy.client_stream import ClientStream
+from gateway.request_context import RequestContext
+from gateway.routing.target import Target
+from gateway.server.context import Services
+from gateway.server.kept_exchange import KeptStream
+
+MAX_ANSWER_BYTES = 4 * 1024 * 1024
+"""A larger answer is not kept, and not given to those who wait for it."""
+MAX_RECORDED_BYTES = 64 * 1024 * 1024
+"""The most of all answers that are being recorded; beyond that, others are not kept."""
+
+
+@frozen
+class CachePlan:
+    """How a request uses the cache.
+
+    Attributes:
+        ttl_s: for how long its answer is kept.
+        max_age_s: the highest age of an answer that it gets.
+    """
+
+    digest: str
+    form: str
+    ttl_s: int
+    max_age_s: int
+    rules: CacheSection
+
+
+def compute_source(target: Target) -> str:
+    """Return what identifies the origin of an answer: a change of channel, model or route makes another one."""
+    channel, place = target.channel, target.place
+    origin = (
+        (channel.name, channel.id, channel.provider, channel.base_url, channel.headers, channel.allow_fields),
+        (target.model, target.endpoint.wire, target.endpoint.path, target.left_out),
+        None if place is None else (place.route, place.step, place.model),
+    )
+    return sha256(repr(origin).encode()).hexdigest()
+
+
+class AnswerRecorder:
+    """Takes the provider's answer to a request, to keep it and to give it to those who wait for it.
+
+    Args:
+        flight: has those who wait; None if another request has them.
+
+    Attributes:
+        is_whole: whether the answer was successful, and is whole once it has been sent.
+    """
+
+    __slots__ = ("_answers", "_ctx", "_flight", "_is_unwanted", "_media_type", "_pieces", "_plan", "_services",
+                 "_size", "is_whole")  # fmt: skip
+
+    def __init__(
+        self, ctx: RequestContext, services: Services, answers: CachedAnswers, plan: CachePlan, flight: Flight | None
+    ) -> None:
+        self._ctx = ctx
+        self._services = services
+        self._answers = answers
+        self._plan = plan
+        self._flight = flight
+        self._media_type = ""
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._is_unwanted = False
+        self.is_whole = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether others wait for the answer: then it is read to its end although the client has left."""
+        return self._flight is not None and self._flight.waiting > 0
+
+    def note_answer(self, body: bytes, media_type: str) -> None:
+        """Take a complete answer, once its request is settled."""
+        self._media_type = media_type
+        self._deliver(body)
+
+    def wrap(self, client_stream: ClientStream) -> "RecordedStream":
+        """Return a client stream whose data are recorded, too."""
+        return RecordedStream(client_stream, self)
+
+    def begin_stream(self, media_type: str) -> None:
+        self._media_type = media_type
+
+    def add(self, data: bytes) -> None:
+        """Take a piece of a stream: called for every event."""
+        self._size += len(data)
+        self._answers.recorded_bytes += len(data)
+        if self._is_unwanted or self._size > MAX_ANSWER_BYTES or self._answers.recorded_bytes > MAX_RECORDED_BYTES:
+            self._drop()
+        elif not (data.startswith(b":") and self._media_type.startswith("text/")):  # a comment that keeps alive
+            self._pieces.append(data)
+
+    def end_stream(self) -> None:
+        """Keep the recorded stream if it is whole. Call this after its last piece, once the request is settled."""
+        if not self._is_unwanted:
+            self._deliver(b"".join(self._pieces))
+
+    def drop_of(self, end_user: str) -> None:
+        """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
+        if self._ctx.attribution.end_user == end_user:
+            self._drop()
+
+    def close(self) -> None:
+        self._answers.recorded_bytes -= self._size
+        self._size = 0
+        self._pieces.clear()
+        if self._flight is not None:
+            self._flight.end(None)  # unless it has its answer
+
+    def _drop(self) -> None:
+        self._is_unwanted = True
+        self._pieces.clear()
+
+    def _deliver(self, body: bytes) -> None:
+        if not self.is_whole or self._is_unwanted or len(body) > MAX_ANSWER_BYTES or not self._may_keep():
+            return
+        answer = self._build_answer(body)
+        self._answers.store.put(answer)
+        if self._flight is not None:
+            self._flight.end(answer)
+
+    def _may_keep(self) -> bool:
+        """Return whether others may have the answer: no failure has led to it, and nothing of it is at a provider."""
+        ctx, services = self._ctx, self._services
+        if not ctx.attempts or ctx.inference.made or not services.auth.api_keys.has_account(ctx.caller.account.id):
+            return False
+        was_first = len(ctx.attempts) == 1 and not ctx.target_list.passed
+        return ctx.attempts[-1].target.place is None or was_first  # a later step of a route is a makeshift
+
+    def _build_answer(self, body: bytes) -> CachedAnswer:
+        ctx, plan, attempt = self._ctx, self._plan, self._ctx.attempts[-1]
+        now_ms = int(self._services.clock() * 1000)
+        return CachedAnswer(
+            digest=plan.digest,
+            form=plan.form,
+            media_type=self._media_type,
+            body=body,
+            usage=ctx.usage,
+            answered=attempt.answered,
+            source=compute_source(attempt.target),
+            adapted=format_adapted_fields(attempt.translator.adapted),
+            account_id=ctx.caller.account.id,
+            key_id=ctx.caller.key.id,
+            end_user=ctx.attribution.end_user,
+            stored_ms=now_ms,
+            expires_ms=now_ms + plan.ttl_s * 1000,
+        )
+
+
+class RecordedStream(KeptStream):
+    """Sends to another client stream, and records what is sent."""
+
+    __slots__ = ("_recorder",)
+
+    def __init__(self, stream: ClientStream, recorder: AnswerRecorder) -> None:
+        super().__init__(stream, recorder)
+        self._recorder = recorder
+
+    async def finish(self, data: bytes) -> None:
+        if data:
+            self._recorder.add(data)
+        self._recorder.end_stream()  # before the client reads the end: others do not wait for it
+        await self._stream.finish(data)

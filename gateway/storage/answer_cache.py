@@ -1,0 +1,382 @@
+"""The store of answers that are given again: a SQLite file of its own, and the newest answers in memory.
+
+Why not the segments of kept bodies: an answer is looked up by a digest, replaced, and deleted one by one by age, user
+or account, in whatever order. A table does all of that in one transaction, which ``kill -9`` leaves whole or undone.
+Why not the gateway's database: answers may be gigabytes that no backup needs, and must not delay charges.
+
+Every answer is sealed with the data key of its account. A power failure may damage the file: it is then made anew.
+"""
+
+import asyncio
+import sqlite3
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import orjson
+import structlog
+
+from gateway.domain.cached_answer import FORMS, CachedAnswer, CacheStatus
+from gateway.domain.usage import Usage, UsageDetails
+from gateway.storage.bodies.data_keys import DataKeys
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+
+MAX_MEMORY_BYTES = 32 * 1024 * 1024
+MAX_WAITING_BYTES = 32 * 1024 * 1024
+"""Answers that wait to be written. Further ones are only kept in memory."""
+SWEEP_INTERVAL_S = 60.0
+_ANSWER_BYTES = 1_024
+"""What an answer takes in memory beside its body."""
+_FILE = "answers.db"
+_KEYS_FOLDER = "keys"
+_LENGTH_BYTES = 4
+_COMPRESSION_LEVEL = 1
+_DELETED_SHARE = 0.05
+"""The share of the answers that is deleted at once when the file is too large."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (
+    digest TEXT NOT NULL, form TEXT NOT NULL, account_id INTEGER NOT NULL, key_id INTEGER NOT NULL,
+    end_user TEXT NOT NULL, stored_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, sealed BLOB NOT NULL,
+    PRIMARY KEY (digest, form)
+);
+CREATE INDEX IF NOT EXISTS answers_by_expiry ON answers (expires_ms);
+CREATE INDEX IF NOT EXISTS answers_by_account ON answers (account_id);
+"""
+_PUT = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+
+_DELETE_OLDEST = "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?)"
+_TEXTS = ("media_type", "answered", "source", "adapted")
+
+T = TypeVar("T")
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class AnswerCache:
+    """The answers of this node.
+
+    One thread does all work on the file, in the order in which it is asked.
+
+    Args:
+        secret_box: has the master key.
+        find_max_bytes: returns the most bytes of the file.
+        clock: returns Unix seconds.
+        keeps_stored: go on with what an earlier process has stored.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        secret_box: SecretBox,
+        *,
+        find_max_bytes: Callable[[], int],
+        clock: Callable[[], float],
+        keeps_stored: bool = True,
+        max_memory_bytes: int = MAX_MEMORY_BYTES,
+    ) -> None:
+        self._folder = folder
+        self._data_keys = DataKeys(folder / _KEYS_FOLDER, secret_box)
+        self._find_max_bytes = find_max_bytes
+        self._clock = clock
+        self._keeps_stored = keeps_stored
+        self._max_memory_bytes = max_memory_bytes
+        self._thread = ThreadPoolExecutor(1, "cache")
+        self._connection: sqlite3.Connection | None = None
+        self._memory: OrderedDict[tuple[str, str], CachedAnswer] = OrderedDict()
+        self._memory_bytes = 0
+        self._waiting: list[CachedAnswer] = []
+        self._waiting_bytes = 0
+        self._is_closed = False
+        self._problem = ""
+
+    def find_in_memory(self, digest: str) -> list[CachedAnswer]:
+        """Return the forms of an answer that are in memory and have not expired."""
+        now_ms, answers = self._now_ms(), []
+        for form in FORMS:
+            answer = self._memory.get((digest, form))
+            if answer is not None and answer.expires_ms > now_ms:
+                self._memory.move_to_end((digest, form))
+                answers.append(answer)
+        return answers
+
+    async def find(self, digest: str) -> list[CachedAnswer]:
+        """Return the stored forms of an answer that have not expired. A file that cannot be read has none."""
+        answers = await self._in_thread(self._read, digest)
+        for answer in answers:
+            self._remember(answer)
+        return answers
+
+    def put(self, answer: CachedAnswer) -> None:
+        """Store an answer: at once in memory, soon on disk."""
+        if self._is_closed:
+            return
+        self._remember(answer)
+        size = _measure(answer)
+        if self._waiting_bytes + size > MAX_WAITING_BYTES:
+            return
+        self._waiting.append(answer)
+        self._waiting_bytes += size
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._write_waiting)
+
+    async def delete(self, *, account_id: int | None = None, end_users: Collection[str] | None = None) -> int:
+        """Delete the answers of an account, of end users, or of end users of an account; return how many were on disk.
+
+        Without an argument all are deleted. What was deleted is not given again, also if the disk fails. Raises
+        ``OSError`` if it may still be on disk then.
+        """
+        for key, answer in list(self._memory.items()):
+            if account_id in {None, answer.account_id} and (end_users is None or answer.end_user in end_users):
+                self._forget(key)
+        return await self._in_thread(self._delete, account_id, end_users)
+
+    async def sweep(self) -> None:
+        """Delete what has expired."""
+        now_ms = self._now_ms()
+        for key in [key for key, answer in self._memory.items() if answer.expires_ms <= now_ms]:
+            self._forget(key)
+        await self._in_thread(self._sweep)
+
+    async def run(self) -> None:
+        """Delete what expires, until the store is closed."""
+        while not self._is_closed:
+            await self.sweep()
+            await asyncio.sleep(SWEEP_INTERVAL_S)
+
+    async def describe(self) -> CacheStatus:
+        answers, used_bytes, oldest_ms = await self._in_thread(self._count)
+        return CacheStatus(answers, used_bytes, self._memory_bytes, oldest_ms, self._problem)
+
+    async def close(self) -> None:
+        """Write what waits, and stop."""
+        if not self._is_closed:
+            closing = self._in_thread(self._close)
+            self._is_closed = True
+            await closing
+            self._thread.shutdown()
+
+    # --- memory: on the event loop
+
+    def _remember(self, answer: CachedAnswer) -> None:
+        key, size = (answer.digest, answer.form), _measure(answer)
+        self._forget(key)
+        if size > self._max_memory_bytes // 4:
+            return
+        self._memory[key] = answer
+        self._memory_bytes += size
+        while self._memory_bytes > self._max_memory_bytes:
+            self._forget(next(iter(self._memory)))
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        answer = self._memory.pop(key, None)
+        if answer is not None:
+            self._memory_bytes -= _measure(answer)
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _write_waiting(self) -> None:
+        """Let the thread write what waits, before anything that it is asked later."""
+        answers, self._waiting = self._waiting, []
+        if answers and not self._is_closed:
+            size = sum(map(_measure, answers))
+            writing = asyncio.get_running_loop().run_in_executor(self._thread, self._write, answers)
+            writing.add_done_callback(lambda _: self._note_written(size))
+
+    def _note_written(self, size: int) -> None:
+        self._waiting_bytes -= size
+
+    def _in_thread(self, work: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        self._write_waiting()
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    # --- the file: in the thread
+
+    def _open(self) -> sqlite3.Connection:
+        """Return the connection. A damaged file is made anew. Raises ``sqlite3.Error``, ``OSError``."""
+        if self._connection is None:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not self._keeps_stored:
+                self._remove_file()
+            try:
+                self._connection = self._connect()
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError):
+                    raise
+                self._discard_file(error)
+                self._connection = self._connect()
+        return self._connection
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self._folder / _FILE
+        path.touch(mode=0o600)
+        connection = sqlite3.connect(path, check_same_thread=False)
+        try:
+            for pragma in (
+                "auto_vacuum = INCREMENTAL",
+                "journal_mode = TRUNCATE",
+                "synchronous = OFF",  # ``kill -9`` loses nothing; after a power failure the file may be made anew
+                "secure_delete = ON",
+            ):
+                connection.execute(f"PRAGMA {pragma}")
+            connection.executescript(_SCHEMA)
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _discard_file(self, error: Exception) -> None:
+        log.warning("cache_damaged", error=str(error), reason="the file of cached answers is made anew")
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+        self._remove_file()
+
+    def _remove_file(self) -> None:
+        for name in (_FILE, f"{_FILE}-journal"):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _note_failure(self, error: Exception) -> None:
+        """Note why the file cannot be used. A damaged one is made anew at the next use."""
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            with suppress(OSError):
+                self._discard_file(error)
+        elif not self._problem:
+            log.warning("cache_failed", error=str(error), reason="answers cannot be stored on disk")
+        self._problem = str(error)
+
+    def _read(self, digest: str) -> list[CachedAnswer]:
+        query = "SELECT form, account_id, key_id, end_user, stored_ms, expires_ms, sealed FROM answers WHERE digest = ?"
+        try:
+            rows = self._open().execute(query, (digest,)).fetchall()
+        except (sqlite3.Error, OSError) as error:
+            self._note_failure(error)
+            return []
+        answers, now_ms = [], self._now_ms()
+        for form, account_id, key_id, end_user, stored_ms, expires_ms, sealed in rows:
+            try:
+                box = self._data_keys.find_box(account_id)
+                packed = None if box is None else box.open(sealed, context=_name_context(digest, form))
+            except (DecryptionFailed, OSError):
+                continue
+            if packed is not None and form in FORMS and expires_ms > now_ms:
+                owner = {"account_id": account_id, "key_id": key_id, "end_user": end_user}
+                times = {"stored_ms": stored_ms, "expires_ms": expires_ms}
+                answers.append(CachedAnswer(digest=digest, form=form, **owner, **times, **_unpack(packed)))
+        return answers
+
+    def _write(self, answers: Sequence[CachedAnswer]) -> None:
+        try:
+            rows = [self._build_row(answer) for answer in answers]
+            connection = self._open()
+            with connection:
+                connection.executemany(_PUT, rows)
+            self._keep_bound(connection)
+        except (sqlite3.Error, OSError, DecryptionFailed) as error:
+            self._note_failure(error)
+        else:
+            self._problem = ""
+
+    def _build_row(self, answer: CachedAnswer) -> tuple[object, ...]:
+        try:
+            box = self._data_keys.open_box(answer.account_id)
+        except DecryptionFailed:  # another master key sealed the data key: nothing under it can be read any more
+            self._data_keys.destroy(answer.account_id)
+            box = self._data_keys.open_box(answer.account_id)
+        sealed = box.seal(_pack(answer), context=_name_context(answer.digest, answer.form))
+        owner = answer.account_id, answer.key_id, answer.end_user
+        return answer.digest, answer.form, *owner, answer.stored_ms, answer.expires_ms, sealed
+
+    def _keep_bound(self, connection: sqlite3.Connection) -> None:
+        """Delete the oldest answers while the file is too large, and give free pages back to the disk."""
+        while _find_used_bytes(connection) > self._find_max_bytes():
+            (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
+            if not count:
+                break
+            with connection:
+                connection.execute(_DELETE_OLDEST, (max(1, int(count * _DELETED_SHARE)),))
+        connection.executescript("PRAGMA incremental_vacuum")  # ``execute`` would free one page
+
+    def _delete(self, account_id: int | None, end_users: Collection[str] | None) -> int:
+        conditions, values = ["1"], list[object]()
+        if account_id is not None:
+            conditions.append("account_id = ?")
+            values.append(account_id)
+        if end_users is not None:
+            conditions.append(f"end_user IN ({', '.join('?' * len(end_users))})")
+            values += sorted(end_users)
+        elif account_id is not None:  # first: without it nothing can be read, whatever is left on the disk
+            self._data_keys.destroy(account_id)
+        try:
+            connection = self._open()
+            with connection:
+                statement = f"DELETE FROM answers WHERE {' AND '.join(conditions)}"  # noqa: S608 - no value is in it
+                deleted = connection.execute(statement, values).rowcount
+            self._keep_bound(connection)
+        except sqlite3.Error as error:
+            self._note_failure(error)
+            raise OSError(f"The file of cached answers cannot be changed: {error}") from error
+        return deleted
+
+    def _sweep(self) -> None:
+        try:
+            connection = self._open()
+            with connection:
+                connection.execute("DELETE FROM answers WHERE expires_ms <= ?", (self._now_ms(),))
+            self._keep_bound(connection)
+        except (sqlite3.Error, OSError) as error:
+            self._note_failure(error)
+
+    def _count(self) -> tuple[int, int, int | None]:
+        query = "SELECT count(*), min(stored_ms) FROM answers WHERE expires_ms > ?"
+        try:
+            connection = self._open()
+            count, oldest_ms = connection.execute(query, (self._now_ms(),)).fetchone()
+            return count, _find_used_bytes(connection), oldest_ms
+        except (sqlite3.Error, OSError) as error:
+            self._note_failure(error)
+            return 0, 0, None
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _name_context(digest: str, form: str) -> str:
+    return f"{digest}:{form}"
+
+
+def _measure(answer: CachedAnswer) -> int:
+    """Return what an answer takes in memory, in bytes."""
+    return len(answer.body) + _ANSWER_BYTES
+
+
+def _find_used_bytes(connection: sqlite3.Connection) -> int:
+    """Return the bytes of the file without those of free pages."""
+    numbers = [
+        connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
+    ]
+    return int((numbers[0] - numbers[1]) * numbers[2])
+
+
+def _pack(answer: CachedAnswer) -> bytes:
+    head = orjson.dumps({name: getattr(answer, name) for name in _TEXTS} | {"usage": attrs.asdict(answer.usage)})
+    return zlib.compress(len(head).to_bytes(_LENGTH_BYTES, "big") + head + answer.body, _COMPRESSION_LEVEL)
+
+
+def _unpack(packed: bytes) -> dict[str, Any]:
+    """Return the fields of an answer that are sealed."""
+    plain = zlib.decompress(packed)
+    start = _LENGTH_BYTES + int.from_bytes(plain[:_LENGTH_BYTES], "big")
+    fields: dict[str, Any] = orjson.loads(plain[_LENGTH_BYTES:start])
+    usage, details = fields.pop("usage"), None
+    if usage["details"] is not None:
+        details = UsageDetails(**usage["details"])
+    return {**fields, "usage": Usage(**{**usage, "details": details}), "body": plain[start:]}

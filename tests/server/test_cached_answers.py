@@ -1,0 +1,264 @@
+"""Answers that are given again: to whom, in which form, at what price, and what is asked of the provider."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.server.context import SERVICES
+from tests.support.admin_calls import AdminApi
+from tests.support.gateway import HELLO, KEY, RunningGateway, channel
+from tests.support.scripted_upstream import COMPLETION, FIN, ScriptedUpstream, answer, chat_script
+from tests.support.started_gateways import StartGateway
+
+OTHER_KEY = "sk-test-key-of-another-account"
+PRICE = {"model": "m", "input_usd_per_million": 1.0, "output_usd_per_million": 2.0}
+
+
+def config(up: ScriptedUpstream, **cache: Any) -> dict[str, Any]:
+    return {"channel": [channel(up.base_url)], "price": [PRICE], "cache": {"ttl_s": 600} | cache}
+
+
+async def ask(gateway: RunningGateway, body: Any = HELLO, **headers: str) -> tuple[Any, str]:
+    """The body of an answer, and where it came from."""
+    lines = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with gateway.post(body, headers=lines) as response:
+        content = await response.read()
+        assert response.status == 200, content
+        return content, response.headers.get("x-gateway-cache", "")
+
+
+async def test_an_equal_request_gets_the_answer_again_for_nothing(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        first, second = await ask(gateway), await ask(gateway, {**HELLO, "user": "ann", "metadata": {"a": "b"}})
+        assert (first[1], second[1]) == ("miss", "hit")
+        assert first[0] == second[0]
+        assert len(up.received) == 1
+        bought, given = await gateway.rows(2)
+        assert (bought.cache, bought.saved_nanos, given.cache, given.cost_nanos) == ("miss", 0, "hit", 0)
+        assert given.saved_nanos == bought.cost_nanos > 0
+        assert (given.attempts, given.channel, given.status) == (0, None, 200)
+        assert (given.prompt_tokens, given.completion_tokens) == (bought.prompt_tokens, bought.completion_tokens)
+
+
+async def test_a_hit_costs_its_share(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, hit_price=0.25))
+        await ask(gateway)
+        async with gateway.post() as response:
+            await response.read()
+            assert response.headers["x-gateway-cache"] == "hit"
+            assert int(response.headers["Age"]) >= 0
+            cost_usd = response.headers["x-gateway-cost-usd"]
+        bought, given = await gateway.rows(2)
+        assert given.cost_nanos == -(-bought.cost_nanos // 4) == round(float(cost_usd) * 1e9)
+        assert given.cost_nanos + given.saved_nanos == bought.cost_nanos
+
+
+async def test_nothing_is_given_again_by_default(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, ttl_s=0))
+        for headers in ({}, {"Cache_Control": "max-age=3600"}, {}):
+            assert (await ask(gateway, **headers))[1] == ""
+        assert len(up.received) == 3
+        assert gateway.app[SERVICES].open_answers.instance is None
+
+
+@pytest.mark.parametrize("first", ["json", "stream", "usage"])
+@pytest.mark.parametrize("second", ["json", "stream", "usage"])
+async def test_an_answer_is_given_in_every_form(gateway_with: StartGateway, first: str, second: str) -> None:
+    async with ScriptedUpstream(chat_script("hel", "lo")) as up, ScriptedUpstream([answer(COMPLETION)]) as whole:
+        gateway = await gateway_with(config(whole if first == "json" else up))
+        bodies = {
+            "json": HELLO,
+            "stream": {**HELLO, "stream": True},
+            "usage": {**HELLO, "stream": True, "stream_options": {"include_usage": True}},
+        }
+        await ask(gateway, bodies[first])
+        async with gateway.post(bodies[second]) as response:
+            content, media_type = await response.read(), response.content_type
+            assert response.headers["x-gateway-cache"] == "hit"
+        text = ""
+        usage = None
+        if second == "json":
+            assert media_type == "application/json"
+            value = orjson.loads(content)
+            text, usage = value["choices"][0]["message"]["content"], value["usage"]
+        else:
+            assert media_type == "text/event-stream"
+            assert content.endswith(b"data: [DONE]\n\n")
+            for line in content.split(b"\n\n")[:-2]:
+                value = orjson.loads(line.removeprefix(b"data: "))
+                usage = value.get("usage") or usage
+                text += "".join(choice["delta"].get("content") or "" for choice in value["choices"])
+        bought, given = await gateway.rows(2)
+        assert text == "hello"
+        assert (usage is None) == (second == "stream")
+        if usage is not None:
+            assert (usage["prompt_tokens"], usage["completion_tokens"]) == (
+                bought.prompt_tokens,
+                bought.completion_tokens,
+            )
+        assert given.prompt_tokens == bought.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("cache", "key_ttl", "header", "results"),
+    [
+        ({"ttl_s": 0, "request_ttl_s": 60}, None, "max-age=3600", ["miss", "hit"]),
+        ({"ttl_s": 0, "request_ttl_s": 60}, None, None, ["", ""]),
+        ({"ttl_s": 0, "request_ttl_s": 60}, 0, "max-age=3600", ["", ""]),
+        ({"ttl_s": 0}, 60, None, ["miss", "hit"]),
+        ({"ttl_s": 60}, 0, None, ["", ""]),
+        ({"ttl_s": 60}, None, "no-store", ["", ""]),
+        ({"ttl_s": 60}, None, "no-cache", ["miss", "miss"]),
+        ({"ttl_s": 60}, None, "max-age=0, max-stale=7", ["miss", "miss"]),
+        ({"ttl_s": 60}, None, "max-age=many", ["miss", "hit"]),
+    ],
+)
+async def test_who_switches_the_cache_on(
+    gateway_with: StartGateway, cache: dict[str, Any], key_ttl: int | None, header: str | None, results: list[str]
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        key = {"name": "test", "account": "acme", "secret": KEY} | ({} if key_ttl is None else {"cache_ttl_s": key_ttl})
+        gateway = await gateway_with(config(up) | {"key": [key], "cache": cache})
+        headers = {} if header is None else {"Cache_Control": header}
+        assert [(await ask(gateway, **headers))[1] for _ in results] == results
+
+
+async def test_an_answer_gets_too_old(gateway_with: StartGateway) -> None:
+    now_s = 1_800_000_000.0
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, ttl_s=100), clock=lambda: now_s)
+        assert (await ask(gateway))[1] == "miss"
+        now_s += 50
+        assert (await ask(gateway, Cache_Control="max-age=40"))[1] == "miss"
+        now_s += 80
+        async with gateway.post() as response:
+            assert (response.headers["x-gateway-cache"], response.headers["Age"]) == ("hit", "80")
+            await response.read()
+        now_s += 20
+        assert (await ask(gateway))[1] == "miss"
+        assert len(up.received) == 3
+
+
+@pytest.mark.parametrize("ttl_s", [0, 60])
+async def test_only_if_cached_asks_no_provider(gateway_with: StartGateway, ttl_s: int) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, ttl_s=ttl_s))
+        async with gateway.post(headers={"Cache-Control": "only-if-cached"}) as response:
+            assert response.status == 504
+            assert (await response.json())["error"]["code"] == "not_cached"
+        assert up.received == []
+        await ask(gateway)
+        async with gateway.post(headers={"Cache-Control": "only-if-cached"}) as response:
+            assert response.status == (200 if ttl_s else 504)
+        rows = await gateway.rows(3)
+        assert [row.cost_nanos for row in rows if row.outcome == "refused"] == [0] * (1 if ttl_s else 2)
+
+
+IMAGE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
+DATA_IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_cached"),
+    [
+        ({"temperature": 0.5, "seed": 7}, True),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, DATA_IMAGE]}]}, True),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, IMAGE]}]}, False),
+        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}]}, False),
+        ({"tools": [TOOL]}, False),
+        ({"web_search_options": {}}, False),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}}, False),
+    ],
+)
+async def test_only_what_cannot_change_is_cached(
+    gateway_with: StartGateway, fields: dict[str, Any], is_cached: bool
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(
+            {**config(up), "channel": [channel(up.base_url, allow_fields=["*"])], "cache": {"ttl_s": 60}}
+        )
+        body = {**HELLO, **fields}
+        results = []
+        for _ in range(2):
+            async with gateway.post(body) as response:
+                results.append(response.headers.get("x-gateway-cache", ""))
+                await response.read()
+        assert results == (["miss", "hit"] if is_cached else ["", ""])
+
+
+async def test_requests_with_tools_are_cached_if_the_operator_says_so(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, tools=True))
+        body = {**HELLO, "tools": [TOOL]}
+        assert [(await ask(gateway, body))[1] for _ in range(2)] == ["miss", "hit"]
+
+
+async def test_every_other_field_counts(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        await ask(gateway)
+        for fields in ({"temperature": 0}, {"max_tokens": 5}, {"stop": ["a"]}, {"n": 1}, {"seed": 1}):
+            assert (await ask(gateway, {**HELLO, **fields}))[1] == "miss"
+        reordered = orjson.loads(orjson.dumps({"messages": HELLO["messages"], "model": "m"}))
+        assert (await ask(gateway, reordered))[1] == "hit"
+
+
+async def test_a_failed_answer_is_not_kept(gateway_with: StartGateway) -> None:
+    refused = answer({"error": {"message": "no"}}, 400)
+    cut = chat_script("hel")[:2]
+    async with ScriptedUpstream([refused], [*cut, FIN], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up) | {"routing": {"max_attempts": 1, "trip_failures": 1000}})
+        async with gateway.post() as response:
+            assert response.status == 400
+        async with gateway.post({**HELLO, "stream": True}) as response:
+            assert b'"error"' in await response.read()
+        assert (await ask(gateway))[1] == "miss"
+
+
+@pytest.mark.parametrize("path", ["/forget", "/clear", "/delete", "/all"])
+async def test_what_is_deleted_is_not_given(gateway_with: StartGateway, path: str) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, scope="all"))
+        admin = AdminApi(gateway)
+        await admin("POST", "/accounts", {"name": "other"}, status=201)
+        key = await admin("POST", "/keys", {"name": "k", "account": "other"}, status=201)
+        headers = {"Authorization": f"Bearer {key['secret']}", "x-gateway-user": "ann"}
+        async with gateway.post(headers=headers) as response:
+            assert response.headers["x-gateway-cache"] == "miss"
+        assert (await ask(gateway))[1] == "hit"
+        assert (await admin("GET", "/cache"))["answers"] == 1
+        if path == "/forget":
+            assert (await admin("POST", "/users/forget", {"user": "ann"}))["answers"] == 1
+        elif path == "/clear":
+            assert (await admin("POST", "/cache/clear", {"user": "bob"}))["answers"] == 0
+            assert (await admin("POST", "/cache/clear", {"user": "ann", "account": "other"}))["answers"] == 1
+        elif path == "/all":
+            assert (await admin("POST", "/cache/clear", {}))["answers"] == 1
+        else:
+            await admin("DELETE", "/accounts/other?confirm=other")
+        assert (await ask(gateway))[1] == "miss"
+        assert len(up.received) == 2
+        status = await admin("GET", "/cache")
+        assert (status["hits"], status["joined"], status["misses"]) == (1, 0, 2)
+
+
+async def test_accounts_and_keys_share_as_the_scope_says(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        for scope, expected in (("key", "miss miss miss"), ("account", "miss hit miss"), ("all", "miss hit hit")):
+            secrets = [KEY, "sk-test-second-key-of-acme", OTHER_KEY]
+            accounts = ["acme", "acme", "other"]
+            keys = [
+                {"name": f"k{number}", "account": account, "secret": secret}
+                for number, (account, secret) in enumerate(zip(accounts, secrets, strict=True))
+            ]
+            owners = {"account": [{"name": "acme"}, {"name": "other"}], "key": keys}
+            body = {**HELLO, "messages": [{"role": "user", "content": scope}]}
+            gateway = await gateway_with(config(up, scope=scope) | owners)
+            results = [(await ask(gateway, body, Authorization=f"Bearer {secret}"))[1] for secret in secrets]
+            assert results == expected.split()
+            await gateway.stop()
