@@ -161,8 +161,7 @@ CREATE TABLE keys (
 	created_ms BIGINT NOT NULL, 
 	webhook_url TEXT, 
 	former_digest BLOB, 
-	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), shows_account BOOLEAN DEFAULT 0 NOT NULL, resumable BOOLEAN DEFAULT 0 NOT NULL, 
-	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), shows_account BOOLEAN DEFAULT 0 NOT NULL, cache_ttl_s INTEGER, 
+	former_until_s BIGINT, locked JSON DEFAULT '[]' NOT NULL, burst INTEGER, end_user TEXT DEFAULT '' NOT NULL, tags TEXT DEFAULT '' NOT NULL, loops JSON, max_session_nanos BIGINT, keep_bodies VARCHAR(32), shows_account BOOLEAN DEFAULT 0 NOT NULL, resumable BOOLEAN DEFAULT 0 NOT NULL, cache_ttl_s INTEGER, 
 	UNIQUE (account_id, name), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (digest)
