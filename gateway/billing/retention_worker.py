@@ -10,7 +10,6 @@ from gateway.domain.traffic import HOUR_MS
 from gateway.errors import StoreUnavailable
 from gateway.storage.retention import RetentionBatch, RetentionRepository
 
-FIRST_DELAY_S = 60.0
 RETIRE_INTERVAL_S = 3_600.0
 PAUSE_S = 0.1
 """The pause between two commits, for other writers."""
@@ -59,7 +58,6 @@ class RetentionWorker:
         self._refused_until = 0
 
     async def run(self) -> None:
-        await asyncio.sleep(FIRST_DELAY_S)
         while True:
             await self.retire()
             await asyncio.sleep(RETIRE_INTERVAL_S)

@@ -1,5 +1,6 @@
 """Open the services that handlers use at startup, package by package, and close them in reverse order."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
@@ -9,8 +10,7 @@ import attrs
 from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
-from gateway.billing.retention_worker import RetentionWorker
-from gateway.deferred import CreatedOnce, load
+from gateway.deferred import CreatedOnce
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -54,7 +54,6 @@ from gateway.services.videos import open_videos, start_video_workers
 from gateway.storage.database import DatabaseStartupError
 from gateway.storage.encryption import SecretBox
 from gateway.storage.integrity_worker import IntegrityWorker
-from gateway.storage.retention import RetentionRepository
 from gateway.storage.sqlite_database import SqliteDatabase
 from gateway.upstream.interface import HttpClient
 from gateway.upstream.safe_fetch import SafeFetcher
@@ -69,6 +68,8 @@ if TYPE_CHECKING:  # a process imports only what it uses; some need optional dep
     from gateway.sinks.service import SinkService
     from gateway.storage.bodies.body_store import BodyStore
 
+RETENTION_DELAY_S = 60.0
+"""The time from the start to the first deletion of old rows."""
 _BODIES_FOLDER = "bodies"
 _CACHE_FOLDER = "cache"
 _GRACE_S = 2.0
@@ -105,6 +106,15 @@ class _RequestServices:
 
 
 @frozen
+class _KeptServices:
+    """What is kept of requests, each opened by the first request that needs it."""
+
+    bodies: "CreatedOnce[BodyStore]"
+    streams: "CreatedOnce[ResumableStreams]"
+    answers: "CreatedOnce[CachedAnswers]"
+
+
+@frozen
 class _OperationServices:
     """The services of the gateway's operators. ``sign_in``, ``alerts`` and ``sinks`` are None without configuration."""
 
@@ -112,10 +122,8 @@ class _OperationServices:
     sign_in: "ProviderSignIn | None"
     metrics: RequestMetrics
     alerts: "AlertWatcher | None"
-    bodies: "CreatedOnce[BodyStore]"
-    streams: "CreatedOnce[ResumableStreams]"
+    kept: "_KeptServices"
     sinks: "SinkService | None"
-    answers: "CreatedOnce[CachedAnswers]"
 
 
 @asynccontextmanager
@@ -212,12 +220,8 @@ def _open_operations(
     stack.push_async_callback(admin.finish_changes)
     sign_in = _open_sign_in(base, auth, fetcher, routing.secret_box)
     metrics = open_metrics(billing.settlement.ended, routing.load_balancer, routing.router)
-    bodies = CreatedOnce(lambda: _open_bodies(base, routing.secret_box, jobs))
-    stack.push_async_callback(_close_bodies, bodies)
-    streams = CreatedOnce(lambda: _open_streams(base))
-    stack.callback(lambda: streams.if_made(lambda made: made.close()))
-    answers = CreatedOnce(lambda: load("services.cache:open_answers")(base, routing.secret_box, jobs))
-    stack.push_async_callback(_close_bodies, answers)
+    kept = _open_kept(base, routing.secret_box, jobs, stack)
+    bodies = kept.bodies
     stack.push_async_callback(requests.background.close, _GRACE_S)
     sinks = None
     if base.options.declare and base.options.config.sink:
@@ -238,7 +242,17 @@ def _open_operations(
             metrics=metrics,
             read_bodies_problem=lambda: "" if bodies.instance is None else bodies.instance.problem,
         )
-    return _OperationServices(admin, sign_in, metrics, alerts, bodies, streams, sinks, answers)
+    return _OperationServices(admin, sign_in, metrics, alerts, kept, sinks)
+
+
+def _open_kept(base: BaseServices, secret_box: SecretBox, jobs: JobRunner, stack: AsyncExitStack) -> _KeptServices:
+    bodies = CreatedOnce(lambda: _open_bodies(base, secret_box, jobs))
+    stack.push_async_callback(_close_store, bodies)
+    streams = CreatedOnce(lambda: _open_streams(base))
+    stack.callback(lambda: streams.if_made(lambda made: made.close()))
+    answers = CreatedOnce(lambda: _open_answers(base, secret_box, jobs))
+    stack.push_async_callback(_close_store, answers)
+    return _KeptServices(bodies, streams, answers)
 
 
 def _build_services(
@@ -273,10 +287,10 @@ def _build_services(
         metrics=operations.metrics,
         alerts=operations.alerts,
         tracing=clients.tracing,
-        open_bodies=operations.bodies,
-        open_streams=operations.streams,
+        open_bodies=operations.kept.bodies,
+        open_streams=operations.kept.streams,
         sinks=operations.sinks,
-        open_answers=operations.answers,
+        open_answers=operations.kept.answers,
         startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
 
@@ -293,9 +307,15 @@ def _open_streams(base: BaseServices) -> "ResumableStreams":
     return open_streams(base)
 
 
-async def _close_bodies(bodies: "CreatedOnce[BodyStore] | CreatedOnce[CachedAnswers]") -> None:
-    if bodies.instance is not None:
-        await bodies.instance.close()
+def _open_answers(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> "CachedAnswers":
+    from gateway.services.cache import open_answers  # noqa: PLC0415 - only if answers are cached
+
+    return open_answers(base, secret_box, jobs)
+
+
+async def _close_store(store: "CreatedOnce[BodyStore] | CreatedOnce[CachedAnswers]") -> None:
+    if store.instance is not None:
+        await store.instance.close()
 
 
 async def _start_batches(base: BaseServices, batches: "CreatedOnce[BatchService]", stack: AsyncExitStack) -> None:
@@ -430,23 +450,20 @@ def _start_workers(services: Services, options: AppOptions, jobs: JobRunner) -> 
         jobs.start("renew_certificate", options.certificate.run)
 
 
+async def _retire_requests(services: Services) -> None:
+    await asyncio.sleep(RETENTION_DELAY_S)
+    from gateway.services.retention import open_retention_worker  # noqa: PLC0415 - not before the gateway is ready
+
+    await open_retention_worker(services).run()
+
+
 def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     storage = services.storage
-    count_lost = None if services.sinks is None else services.sinks.count_lost
-    repository, keep_days = RetentionRepository(storage.database, count_lost), services.live_config.find_keep_days
-    worker = RetentionWorker(
-        repository,
-        storage.write_queue,
-        keep_days,
-        storage.retention_clock.now,
-        retire_limits=services.billing.limits.retire,
-        retire_sessions=services.billing.limits.retire_sessions,
-    )
     if (options.folder.path / _BODIES_FOLDER).exists():
         services.open_bodies()  # an earlier process has kept bodies, which expire
     if (options.folder.path / _CACHE_FOLDER).exists():
         services.open_answers()  # the same
-    jobs.start("retire_requests", storage.deployment.run_once(worker.run))
+    jobs.start("retire_requests", storage.deployment.run_once(lambda: _retire_requests(services)))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:
         from gateway.cluster.open_journal import collect_notes  # noqa: PLC0415 - its driver is an extra

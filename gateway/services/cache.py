@@ -1,7 +1,5 @@
 """Open the cache of answers: at the first request that uses it, or if an earlier process has stored some."""
 
-from functools import partial
-
 from gateway.background import JobRunner
 from gateway.proxy.answer_flights import CachedAnswers
 from gateway.services.base import BaseServices
@@ -26,7 +24,7 @@ def open_answers(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> 
         clock=base.options.clock,
         keeps_stored=node is None,
     )
-    answers = CachedAnswers(store, None if node is None else partial(node.notifications.publish, _DELETED))
+    answers = CachedAnswers(store, None if node is None else lambda name: node.notifications.publish(_DELETED, name))
     if node is not None:
         node.notifications.subscribe(_DELETED, answers.delete_here)
     if base.options.declare:

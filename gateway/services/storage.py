@@ -20,9 +20,8 @@ from gateway.storage.identity import check_secrets
 from gateway.storage.integrity_check import check_integrity
 from gateway.storage.journal import RequestJournal
 from gateway.storage.open import open_database
-from gateway.storage.retention import RetentionRepository
 from gateway.storage.settings import SettingRepository
-from gateway.storage.startup_state import find_leftovers
+from gateway.storage.startup_state import find_leftovers, find_newest_ms
 from gateway.storage.unstorable import UnstorableFile
 
 CHECK_TIMEOUT_S = 0.2
@@ -82,7 +81,7 @@ async def open_live_config(options: AppOptions, storage: StorageServices) -> Liv
 
 async def _open_retention_clock(now: Callable[[], float], database: Database) -> RetentionClock:
     """Return the clock for retention. Log a warning if it is far from the time of the newest record."""
-    newest_ms = await RetentionRepository(database).find_newest_ms()
+    newest_ms = await find_newest_ms(database)
     clock = RetentionClock(now, None if newest_ms is None else newest_ms / 1000)
     days = round(abs(clock.ahead_s) / 86_400, 1)
     if clock.ahead_s > WARN_AFTER_S:

@@ -3,7 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import structlog
 from sqlalchemy import Executable, Row, insert
@@ -16,8 +16,10 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import Inserts
 from gateway.storage.kept_changes import KeptChanges
 from gateway.storage.row_mapping import build_audit_row
-from gateway.storage.stored_credit import StoredCredit
 from gateway.storage.subject_sums import SubjectSums
+
+if TYPE_CHECKING:  # of a node of a cluster
+    from gateway.storage.stored_credit import StoredCredit
 
 T = TypeVar("T")
 

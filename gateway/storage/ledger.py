@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import structlog
@@ -41,9 +41,11 @@ from gateway.storage.ledger_rows import (
 )
 from gateway.storage.row_mapping import build_entry_row, parse_entry
 from gateway.storage.schema import entries, requests, retired, usage_days, videos
-from gateway.storage.stored_credit import StoredCredit
-from gateway.storage.stored_notes import StoredNotes
 from gateway.storage.unstorable import UnstorableFile, post_separately
+
+if TYPE_CHECKING:  # of a node of a cluster
+    from gateway.storage.stored_credit import StoredCredit
+    from gateway.storage.stored_notes import StoredNotes
 
 _DAY_MS = DAY_S * 1000
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
@@ -91,7 +93,7 @@ class LedgerRepository:
     """
 
     def __init__(
-        self, database: Database, unstorable: UnstorableFile | None = None, notes: StoredNotes | None = None
+        self, database: Database, unstorable: UnstorableFile | None = None, notes: "StoredNotes | None" = None
     ) -> None:
         self._database = database
         self._unstorable = unstorable
@@ -182,7 +184,7 @@ class LedgerRepository:
             log.error("charge_not_stored", request_id=row.id, cost_nanos=row.cost_nanos, error=error.reason)  # noqa: TRY400
 
     async def _insert(
-        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: StoredCredit | None = None
+        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: "StoredCredit | None" = None
     ) -> None:
         await post_rows(connection, rows, self._database.subjects)
         await self._delete_notes(connection, rows)
@@ -191,7 +193,7 @@ class LedgerRepository:
             await credit.post(connection, rows)
 
     async def insert_new(
-        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: StoredCredit | None = None
+        self, connection: AsyncConnection, rows: Sequence[RequestRecord], credit: "StoredCredit | None" = None
     ) -> Sequence[RequestRecord]:
         """Store the rows that are not stored yet, as part of the current transaction; return them.
 

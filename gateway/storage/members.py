@@ -31,7 +31,6 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.dialect import describe_violation
 from gateway.storage.identities import put_identity
-from gateway.storage.passkeys import use_passkey
 from gateway.storage.schema import accounts, links, members, passkeys, sessions
 
 _COUNT_PASSKEYS = select(func.count()).where(passkeys.c.member_id == members.c.id).correlate(members).scalar_subquery()
@@ -183,8 +182,11 @@ class MemberRepository:
                 raise WrongPassphrase
             if {member.status, row.status} != {"active"}:
                 raise Forbidden(DISABLED_TEXT, should_retry=False)
-            if proof.passkey is not None and not await use_passkey(connection, member.id, proof.passkey, session):
-                raise WrongPassphrase
+            if proof.passkey is not None:
+                from gateway.storage.passkeys import use_passkey  # noqa: PLC0415 - only for who signs in with one
+
+                if not await use_passkey(connection, member.id, proof.passkey, session):
+                    raise WrongPassphrase
             used_credentials = {"totp_step": member.totp_step, "recovery": list(member.recovery)}
             await connection.execute(
                 update(members).where(is_member).values(signed_in_ms=session.created_ms, **used_credentials)

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, delete, exists, func, select, text
+from sqlalchemy import ColumnElement, Row, delete, exists, func, select
 
 from gateway.errors import BudgetExceeded, SessionEnded
 from gateway.frozen import frozen
@@ -13,14 +13,9 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
 from gateway.storage.schema import NOT_SUCCESSFUL, requests, retired, usage_hours, videos
+from gateway.storage.startup_state import find_newest_ms
 
 _ADD_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"), highest_columns=("until_ms",))
-_NEWEST_QUERY = text(
-    "SELECT MAX(at_ms) FROM ("
-    "SELECT * FROM (SELECT settled_ms AS at_ms FROM requests ORDER BY sequence DESC LIMIT 1) AS of_requests "
-    "UNION ALL SELECT * FROM (SELECT at_ms FROM entries ORDER BY sequence DESC LIMIT 1) AS of_entries "
-    "UNION ALL SELECT * FROM (SELECT at_ms FROM audit ORDER BY sequence DESC LIMIT 1) AS of_audit) AS newest"
-)
 CountLost = Callable[[AsyncConnection, Sequence[ColumnElement[bool]]], Awaitable[None]]
 _SESSION_REFUSALS = (BudgetExceeded.code, SessionEnded.code)
 _IS_JOB = exists().where(videos.c.request_id == requests.c.id)
@@ -52,9 +47,7 @@ class RetentionRepository:
         self._count_lost = count_lost
 
     async def find_newest_ms(self) -> int | None:
-        """Return when the last request, credit or change was recorded, in Unix milliseconds; None before the first."""
-        ((newest_ms,),) = await self._database.read(_NEWEST_QUERY)
-        return None if newest_ms is None else int(newest_ms)
+        return await find_newest_ms(self._database)
 
     async def retire_requests(self, before_ms: int, after_sequence: int, max_rows: int) -> RetentionBatch:
         """Look at ``max_rows`` rows after ``after_sequence``, and delete those that were settled before ``before_ms``.

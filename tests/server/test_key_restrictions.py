@@ -121,6 +121,9 @@ OF_ONE: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/v1/messages/batches/{id}/results", None),
     ("POST", "/v1/messages/batches/{id}/cancel", {}),
     ("DELETE", "/v1/messages/batches/{id}", None),
+    ("GET", "/v1/streams/{id}", None),
+    ("POST", "/v1/streams/{id}/token", {}),
+    ("DELETE", "/v1/streams/{id}", None),
 )
 """They answer that there is none, to every permitted caller."""
 QUOTE: tuple[str, str, Any] = ("POST", "/v1/quote", HELLO)

@@ -44,19 +44,14 @@ async def forward_inference(
     answer = await fetch(services.proxy, ctx)
     ctx.first_byte_at = active.loop.time()
     active.settle("completed")
-    row = ctx.record
+    row, body = ctx.record, answer.body
     overhead_s = monotonic() - ctx.read_at - ctx.upstream_s - ctx.queued_s
     services.metrics.overheads.append(overhead_s)
     headers = {"x-gateway-overhead-ms": f"{overhead_s * 1000:.2f}", "Content-Type": answer.media_type}
     if row is not None and not row.unpriced:  # without a price the cost is unknown
         headers["x-gateway-cost-usd"] = usd(row.cost_nanos)
     if active.exchange is not None or active.recorder is not None:
-        active.note_answer(answer.body, answer.media_type)
+        active.note_answer(body, answer.media_type)
     if active.idempotency_key.is_named:
-        await active.idempotency_key.keep(answer.body, answer.media_type)
-    body = answer.body
-    return (
-        BufferedResponse(request, body, headers)
-        if len(body) <= SMALL_BODY_BYTES
-        else LargeResponse(request, body, headers)
-    )
+        await active.idempotency_key.keep(body, answer.media_type)
+    return (BufferedResponse if len(body) <= SMALL_BODY_BYTES else LargeResponse)(request, body, headers)

@@ -66,6 +66,7 @@ _TAG_DESCRIPTIONS: Mapping[str, str] = {
     "running calls": "Requests that are being processed now.",
     "videos": "Video jobs and webhook deliveries.",
     "bodies": "Kept prompts and answers.",
+    "sinks": "Where the rows of requests are delivered.",
     "cache": "Answers that are given again to equal requests.",
     "batches": "Batches of requests, which the gateway sends by itself.",
     "nodes": "The gateways that share the database.",

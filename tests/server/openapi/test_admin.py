@@ -208,6 +208,9 @@ SEEN = (
     Call("admin_test_alert", path={"name": "ops"}),
     Call("admin_test_alert", path={"name": "nobody"}, status=404),
     Call("admin_list_alerts"),
+    Call("admin_test_sink", path={"name": "rows"}),
+    Call("admin_test_sink", path={"name": "nobody"}, status=404),
+    Call("admin_list_sinks"),
     Call("admin_list_nodes"),
     Call("admin_list_lost_changes"),
     Call("admin_forget_node", path={"id": "0" * 16}, body={"leases": "release"}, status=404),
@@ -246,6 +249,7 @@ async def caller(gateway_with: StartGateway) -> AsyncIterator[Caller]:
                 "key": [key],
                 "egress": {"allow": ["127.0.0.1"]},
                 "alert": [{"name": "ops", "url": f"{up.answers_url}/told"}],
+                "sink": [{"name": "rows", "kind": "webhook", "url": f"{up.answers_url}/told", "secret": "s" * 24}],
                 "videos": {"webhook_hosts": ["127.0.0.1"]},
             }
         )
