@@ -268,6 +268,7 @@ async def review(gateway_with: StartGateway) -> AsyncIterator[Review]:
         gateway.app[SERVICES].active_requests.calls.clear()
 
 
+@pytest.mark.timeout(180)  # some 6,000 requests
 async def test_everyone_is_let_in_where_they_may_and_sees_what_is_theirs(review: Review) -> None:
     """Who is refused has changed nothing, and nobody has written of it."""
     asked = list_asked(list_routes(review.site.gateway.app))

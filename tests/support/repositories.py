@@ -177,6 +177,7 @@ class Repositories(  # type: ignore[misc]  # two of them have a _limit of their 
         RequestLogRepository.__init__(self, self.database)
         ChannelRepository.__init__(self, self.database, SecretBox(bytes(32)))
         LedgerRepository.__init__(self, self.database)
+        RetentionRepository.__init__(self, self.database)
         self.traffic = TrafficRepository(self.database)
         self.subjects = SubjectUsageRepository(self.database)
         self.audit_log = AuditLogRepository(self.database)
