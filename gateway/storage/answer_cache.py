@@ -91,6 +91,7 @@ class AnswerCache:
         self._memory_bytes = 0
         self._waiting: list[CachedAnswer] = []
         self._waiting_bytes = 0
+        self._deletion_count = 0
         self._is_closed = False
         self._problem = ""
 
@@ -106,7 +107,10 @@ class AnswerCache:
 
     async def find(self, digest: str) -> list[CachedAnswer]:
         """Return the stored forms of an answer that have not expired. A file that cannot be read has none."""
+        deletion_count = self._deletion_count
         answers = await self._in_thread(self._read, digest)
+        if deletion_count != self._deletion_count:  # these may be among the deleted ones
+            return []
         for answer in answers:
             self._remember(answer)
         return answers
@@ -130,6 +134,7 @@ class AnswerCache:
         Without an argument all are deleted. What was deleted is not given again, also if the disk fails. Raises
         ``OSError`` if it may still be on disk then.
         """
+        self._deletion_count += 1
         for key, answer in list(self._memory.items()):
             if account_id in {None, answer.account_id} and (end_users is None or answer.end_user in end_users):
                 self._forget(key)

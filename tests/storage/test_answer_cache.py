@@ -1,5 +1,6 @@
 """The store of answers: what is found again after a restart, what is deleted, and that it stays within its bounds."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -86,6 +87,19 @@ async def test_deletion_by_account_and_user(tmp_path: Path) -> None:
     assert await cache.delete() == 1
     assert cache.find_in_memory("d3") == []
     await cache.close()
+
+
+async def test_a_deletion_while_an_answer_is_read_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    cache.put(ANSWER)
+    await cache.close()
+    later = open_cache(tmp_path)
+    reading = asyncio.ensure_future(later.find("d1"))
+    await asyncio.sleep(0)  # the thread has been asked
+    assert await later.delete(end_users=["ann"]) == 1
+    assert await reading == []
+    assert later.find_in_memory("d1") == []
+    await later.close()
 
 
 async def test_the_oldest_answers_go_when_the_file_is_too_large(tmp_path: Path) -> None:
