@@ -5,15 +5,19 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal, get_args
 
+from gateway.domain.balance import DAY_S
+from gateway.domain.subject_usage import SubjectFilter
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.frozen import frozen
 from gateway.routing.model_offers import list_offers, list_route_offers
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import parse_search
 
-SearchKind = Literal["request", "account", "key", "member", "model", "channel", "route", "limit"]
+SearchKind = Literal["request", "end_user", "account", "key", "member", "model", "channel", "route", "limit"]
 MAX_MATCHES = 6
 """Maximum number of matches of each kind."""
+_USER_DAYS = 7
+"""For how many days the requests of an end user are looked for, today included."""
 _REQUEST_ID_PATTERN = re.compile(r"req_[0-9a-z]+|[0-9a-f]{6,}", re.IGNORECASE)
 
 
@@ -29,13 +33,15 @@ class SearchMatch:
 
 @admin_operation(query=(Query("search", "Words that the name of an object contains, in any case, or a request's id."),))
 async def search(request: AdminRequest) -> list[SearchMatch]:
-    """Find requests, accounts, keys, members, models, channels, routes and limits by name.
+    """Find requests, end users, accounts, keys, members, models, channels, routes and limits by name.
 
-    A key is also found by the last four characters of its secret, and a request by its id or a beginning that no other
-    id has. Of each kind there are at most 6 matches, names that begin with the text first. A member finds the keys and
-    requests of its own account, and the models that a key of the account can call.
+    A key is also found by the last four characters of its secret, a request by its id or a beginning that no other id
+    has, and an end user by its whole name if it has requests of the last 7 days. Of each kind there are at most 6
+    matches, names that begin with the text first. A member finds the keys, requests and end users of its own account,
+    and the models that a key of the account can call.
     """
-    text = parse_search(request).lower()
+    search_text = parse_search(request)
+    text = search_text.lower()
     if not text:
         raise InvalidRequest("'search' must have at least one character", param="search")
     candidates = [*await _list_keys(request), *_list_models(request)]
@@ -44,7 +50,7 @@ async def search(request: AdminRequest) -> list[SearchMatch]:
     words = set(text.split())
     found = [match for match in candidates if _has_words(match, words)]
     found.sort(key=lambda match: (not match.name.lower().startswith(text), match.name.lower()))
-    matches = await _find_requests(request, text)
+    matches = [*await _find_requests(request, text), *await _find_end_user(request, search_text)]
     for kind in get_args(SearchKind):
         matches += [match for match in found if match.kind == kind][:MAX_MATCHES]
     return matches
@@ -63,6 +69,18 @@ async def _find_requests(request: AdminRequest, text: str) -> list[SearchMatch]:
             row = (await services.admin.history.get(text, request.actor.scope)).row
             return [SearchMatch(kind="request", id=row.id, name=row.id, detail=row.model)]
     return []
+
+
+async def _find_end_user(request: AdminRequest, name: str) -> list[SearchMatch]:
+    services = request.services
+    today = int(services.clock()) // DAY_S
+    user_filter = SubjectFilter("user", "", today - _USER_DAYS + 1, today, request.actor.scope, values=(name,))
+    await services.billing.flusher.store_waiting()
+    usage = await services.admin.history.subjects.find_usage(user_filter, 1)
+    return [
+        SearchMatch(kind="end_user", id=name, name=name, detail=f"{line.requests} requests in {_USER_DAYS} days")
+        for line in usage.lines
+    ]
 
 
 async def _list_keys(request: AdminRequest) -> list[SearchMatch]:

@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.admin_calls import ask_office
 from tests.support.console_people import invite, make_administrator
-from tests.support.gateway import KEY, channel
+from tests.support.gateway import HELLO, KEY, channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 CONFIG: Mapping[str, Any] = {
@@ -29,6 +30,25 @@ CONFIG: Mapping[str, Any] = {
     "route": [{"name": "quick", "step": [{"models": ["beta"]}]}],
     "billing": {"unpriced": "free"},
 }
+
+
+async def test_an_end_user_is_found_by_its_whole_name_within_the_callers_rights(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with({**CONFIG, "channel": [channel(up.base_url, name="azure", models=["alpha"])]})
+        ada = await make_administrator(gateway)
+        nora = await invite(ada, "nora", "member", "north")
+        for _ in range(2):
+            async with gateway.post({**HELLO, "model": "alpha"}, headers={"x-gateway-user": "U-17"}) as response:
+                assert response.status == 200
+        _, found = await ada.call("GET", "/search?search=U-17")
+        assert [(match["kind"], match["name"], match["detail"]) for match in found["data"]] == [
+            ("end_user", "U-17", "2 requests in 7 days")
+        ]
+        for person, text in ((ada, "U-1"), (ada, "u-17"), (nora, "U-17")):
+            _, found = await person.call("GET", f"/search?search={text}")
+            assert found["data"] == []
+        for person in (ada, nora):
+            await person.session.close()
 
 
 @pytest.mark.slow

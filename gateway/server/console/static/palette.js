@@ -6,6 +6,7 @@ import { t } from "./language.js";
 const PAUSE_MS = 120;
 const PLACES = {
   request: (id) => `/console/requests/${id}`,
+  end_user: (id) => `/console/requests?end_user=${id}&last=7d`,
   account: (id) => `/console/accounts/${id}`,
   key: (id) => `/console/keys/${id}`,
   member: (id, name) => `/console/members?search=${name}`,
@@ -15,7 +16,7 @@ const PLACES = {
   limit: (id) => `/console/limits/${id}`,
 };
 const TITLES = {
-  page: t("Pages"), action: t("Actions"), request: t("Requests"), account: t("Accounts"), key: t("Keys"), member: t("Members"),
+  page: t("Pages"), action: t("Actions"), request: t("Requests"), end_user: t("End users"), account: t("Accounts"), key: t("Keys"), member: t("Members"),
   model: t("Models"), channel: t("Channels"), route: t("Routes"), limit: t("Limits"),
 };
 // Each with the role that it needs, and the page whose dialog it opens.
