@@ -147,7 +147,8 @@ class Twins:
 
     async def _ask(self, gateway: RunningGateway, secret: str, body: Any) -> tuple[int, str, str, str]:
         """Status, code of the error, text, and where it came from."""
-        headers = {"Authorization": f"Bearer {secret}"}
+        # The other gateway may take so long that this one would close a kept connection in the middle of a request.
+        headers = {"Authorization": f"Bearer {secret}", "Connection": "close"}
         async with gateway.client.post(gateway.url + CHAT, json=body, headers=headers) as response:
             result = response.headers.get("x-gateway-cache", "")
             content = await response.read()
@@ -211,6 +212,7 @@ async def test_nobody_gets_what_it_could_not_have_now(gateway_with: StartGateway
 async def _sum_costs(gateway: RunningGateway) -> Counter[str]:
     """What each key has spent, in nano-USD."""
     await gateway.check_books()
+    await gateway.app[SERVICES].billing.flusher.store_waiting()
     costs: Counter[str] = Counter()
     for stored in await gateway.app[SERVICES].admin.request_log.list_requests(RequestFilter(), 1000):
         costs[stored.row.key_name] += stored.row.cost_nanos
