@@ -23,6 +23,8 @@ MAX_TAG_CHARS = 64
 MAX_TAGS = 8
 MAX_VALUES = 10_000
 """The default of ``attribution.max_values``."""
+FORGOTTEN_PREFIX = "forgotten-"
+"""What the random name of a forgotten user begins with."""
 HASH_PREFIX = "hmac:"
 """What a user begins with that is stored as a hash."""
 ANY_TAG = "*"

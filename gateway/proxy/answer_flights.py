@@ -1,6 +1,7 @@
 """Equal requests at one moment: one asks the provider, and the others wait for its answer."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection
 
 import orjson
@@ -11,6 +12,8 @@ from gateway.storage.answer_cache import AnswerCache
 
 MAX_WAIT_S = 60.0
 """How long a request waits for the answer to an equal one before it asks a provider itself."""
+
+_MAX_KNOWN_DELETIONS = 1_000
 
 
 class Flight:
@@ -77,20 +80,43 @@ class CachedAnswers:
         self.recorded_bytes = 0
         self._publish = publish
         self._deletions: set[asyncio.Task[int]] = set()
+        self._forgotten: deque[tuple[float, int | None, Collection[str]]] = deque()
+        self._oldest_known_at = 0.0
+
+    def was_forgotten(self, account_id: int, end_user: str, started_at: float) -> bool:
+        """Return whether the answers of a user were deleted since ``started_at``, in seconds of the event loop.
+
+        True, too, for a request that is older than what is known of deletions.
+        """
+        return bool(end_user) and (
+            started_at <= self._oldest_known_at
+            or any(
+                started_at <= at and account in {None, account_id} and end_user in users
+                for at, account, users in self._forgotten
+            )
+        )
 
     async def delete(self, *, account_id: int | None = None, end_users: Collection[str] | None = None) -> int:
         """Delete answers as ``AnswerCache.delete`` does, and have the other nodes delete theirs."""
         if self._publish is not None:
             users = None if end_users is None else sorted(end_users)
             self._publish(orjson.dumps([account_id, users]).hex())
+        self._note_deletion(account_id, end_users)
         return await self.store.delete(account_id=account_id, end_users=end_users)
 
     def delete_here(self, name: str) -> None:
         """Delete what another node has published."""
         account_id, end_users = orjson.loads(bytes.fromhex(name))
+        self._note_deletion(account_id, end_users)
         task = asyncio.ensure_future(self.store.delete(account_id=account_id, end_users=end_users))
         self._deletions.add(task)
         task.add_done_callback(self._deletions.discard)
+
+    def _note_deletion(self, account_id: int | None, end_users: Collection[str] | None) -> None:
+        if end_users is not None:
+            self._forgotten.append((asyncio.get_running_loop().time(), account_id, end_users))
+            if len(self._forgotten) > _MAX_KNOWN_DELETIONS:
+                self._oldest_known_at = self._forgotten.popleft()[0]
 
     async def close(self) -> None:
         await self.store.close()

@@ -73,6 +73,13 @@ class ResumableStream:
         attempts = [] if self.request is None else self.request.context.attempts
         return attempts[-1].response_id if attempts else self._response_id
 
+    @property
+    def end_user(self) -> str:
+        """For whom the request was made, as its row names it; empty if it names nobody."""
+        if self.request is not None:
+            return self.request.context.attribution.end_user
+        return "" if self.record is None else self.record.end_user
+
     def note_end(self, record: RequestRecord | None) -> None:
         """Take the record of the request, which has ended."""
         self._response_id = self.response_id
@@ -127,6 +134,7 @@ class ResumableStreams:
 
     def __init__(self, memory: EventMemory, find_bounds: Callable[[], StreamBounds], node: str = "") -> None:
         self.memory = memory
+        memory.make_room = self._forget_oldest
         self.node = node
         self._find_bounds = find_bounds
         self.streams: dict[str, ResumableStream] = {}
@@ -141,7 +149,7 @@ class ResumableStreams:
         With ``may_stay_unread``, only the provider's timeouts end a stream that no client reads.
         """
         memory, bounds = self.memory, self._find_bounds()
-        while len(self.streams) >= MAX_STREAMS or memory.used_bytes > 1.5 * memory.max_bytes:
+        while len(self.streams) >= MAX_STREAMS or memory.used_bytes > 1.5 * memory.max_bytes or memory.is_exhausted:
             if not self._forget_oldest():
                 break
         if len(self.streams) >= MAX_STREAMS or memory.is_exhausted:
@@ -181,9 +189,14 @@ class ResumableStreams:
     def forget(self, stream: ResumableStream) -> None:
         """Delete a stream. The events of one that goes on are deleted at its end."""
         self.streams.pop(stream.id, None)
-        stream.stop_timer()
         if stream.request is None:
             stream.discard_soon()
+
+    def forget_of(self, covers: Callable[[int, str], bool]) -> None:
+        """Delete the streams whose account's id and end user ``covers`` accepts."""
+        for stream in list(self.streams.values()):
+            if covers(stream.account_id, stream.end_user):
+                self.forget(stream)
 
     def close(self) -> None:
         """Delete all streams, at the end of the process."""

@@ -8,7 +8,7 @@ file (``storage/spill_file.py``).
 import asyncio
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from pathlib import Path
 
@@ -34,7 +34,11 @@ class EventsLost(Exception):
 
 
 class EventMemory:
-    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file."""
+    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file.
+
+    Attributes:
+        make_room: deletes the events of the oldest stream that is not needed; returns False if there is none.
+    """
 
     def __init__(
         self, folder: Path, max_bytes: int = MAX_MEMORY_BYTES, max_spilled_bytes: int = MAX_SPILLED_BYTES
@@ -44,6 +48,7 @@ class EventMemory:
         self.max_spilled_bytes = max_spilled_bytes
         self.used_bytes = 0
         self.spilled_bytes = 0
+        self.make_room: Callable[[], bool] = lambda: False
 
     @property
     def is_short(self) -> bool:
@@ -106,8 +111,10 @@ class StreamRecorder:
             self._blocks.append(_Block(self.count + 1))
             if memory.is_short and self._spilling is None:
                 self._spilling = asyncio.get_running_loop().create_task(self._spill())
-        if self._size > self._max_bytes or memory.is_exhausted:
+        if self._size > self._max_bytes:
             self.is_full = True
+        while memory.is_exhausted and not self.is_full:
+            self.is_full = not memory.make_room()
         if self._waiters:
             self._wake()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import ExitStack
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
@@ -114,10 +115,15 @@ class ActiveInference:
             self.recorder.note_answer(body, media_type)
 
     def close_collectors(self) -> None:
-        """Close what keeps the bodies, the stream or the answer of the request, after its settlement."""
-        for collector in (self.exchange, self.recorded, self.recorder):
-            if collector is not None:
-                collector.close()
+        """Close what keeps the bodies, the stream or the answer of the request, after its settlement.
+
+        All are closed, also if one fails: others may be waiting for the answer or the end of the stream.
+        """
+        with ExitStack() as stack:
+            for collector in (self.recorder, self.recorded, self.exchange):  # the last one is closed first
+                if collector is not None:
+                    stack.callback(collector.close)
+        self.recorded = None  # the two refer to each other
 
     def handle_disconnect(self) -> bool:
         ctx, services = self.context, self.services

@@ -3,8 +3,10 @@
 from hashlib import sha256
 
 from gateway.config.cache_schema import CacheSection
+from gateway.domain.attribution import FORGOTTEN_PREFIX
 from gateway.domain.cached_answer import CachedAnswer
 from gateway.domain.request_log import format_adapted_fields
+from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.frozen import frozen
 from gateway.proxy.answer_flights import CachedAnswers, Flight
 from gateway.proxy.client_stream import ClientStream
@@ -92,11 +94,15 @@ class AnswerRecorder:
 
     def add(self, data: bytes) -> None:
         """Take a piece of a stream: called for every event."""
+        if self._is_unwanted:
+            return
         self._size += len(data)
         self._answers.recorded_bytes += len(data)
-        if self._is_unwanted or self._size > MAX_ANSWER_BYTES or self._answers.recorded_bytes > MAX_RECORDED_BYTES:
+        if self._size > MAX_ANSWER_BYTES or self._answers.recorded_bytes > MAX_RECORDED_BYTES:
             self._drop()
-        elif not (data.startswith(b":") and self._media_type.startswith("text/")):  # a comment that keeps alive
+        elif data.startswith(b":") and self._media_type.startswith("text/"):
+            self._pieces += _list_events(data)
+        else:
             self._pieces.append(data)
 
     def end_stream(self) -> None:
@@ -117,8 +123,9 @@ class AnswerRecorder:
             self._flight.end(None)  # unless it has its answer
 
     def _drop(self) -> None:
+        """Keep nothing. Those who wait ask a provider themselves, at once."""
         self._is_unwanted = True
-        self._pieces.clear()
+        self.close()
 
     def _deliver(self, body: bytes) -> None:
         if not self.is_whole or self._is_unwanted or len(body) > MAX_ANSWER_BYTES or not self._may_keep():
@@ -131,7 +138,10 @@ class AnswerRecorder:
     def _may_keep(self) -> bool:
         """Return whether others may have the answer: no failure has led to it, and nothing of it is at a provider."""
         ctx, services = self._ctx, self._services
-        if not ctx.attempts or ctx.inference.made or not services.auth.api_keys.has_account(ctx.caller.account.id):
+        user, account_id = ctx.attribution.end_user, ctx.caller.account.id
+        if user.startswith(FORGOTTEN_PREFIX) or self._answers.was_forgotten(account_id, user, ctx.started_at):
+            return False  # no later deletion would find it
+        if not ctx.attempts or ctx.inference.made or not services.auth.api_keys.has_account(account_id):
             return False
         was_first = len(ctx.attempts) == 1 and not ctx.target_list.passed
         return ctx.attempts[-1].target.place is None or was_first  # a later step of a route is a makeshift
@@ -154,6 +164,13 @@ class AnswerRecorder:
             stored_ms=now_ms,
             expires_ms=now_ms + plan.ttl_s * 1000,
         )
+
+
+def _list_events(data: bytes) -> list[bytes]:
+    """Return the events in a piece of a stream, without the comments that keep a connection alive."""
+    splitter = SseSplitter()
+    events = [event for event in splitter.split(data) if not event.startswith(b":") or parse_data(event) is not None]
+    return [*events, splitter.take()]
 
 
 class RecordedStream(KeptStream):

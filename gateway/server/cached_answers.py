@@ -43,7 +43,7 @@ from gateway.formats.translator import PLAIN_MODE, ResponseIdentity
 from gateway.large_work import run_by_size, run_in_thread
 from gateway.proxy.answer_flights import CachedAnswers, Flight
 from gateway.proxy.stream import EVENT_STREAM_TYPE
-from gateway.request_context import RequestContext
+from gateway.request_context import RESUMABLE_HEADER, RequestContext
 from gateway.routing.target import Target
 from gateway.server.active_inference import CACHE_CONTROL, ActiveInference
 from gateway.server.answer_recorder import AnswerRecorder, CachePlan, compute_source
@@ -65,6 +65,7 @@ _TOOL_FIELDS = ("tools", "functions")
 _STATE_FIELDS = ("previous_response_id", "conversation", "prompt", "background")
 """Fields of the Responses API with which a response depends on more than the request."""
 _DIGEST_VERSION = 1
+_NOT_RESUMABLE_WARNING = f"{RESUMABLE_HEADER}: not used here; an answer from the cache is sent at once"
 
 
 async def answer_from_cache(
@@ -163,7 +164,9 @@ def compute_digest(ctx: RequestContext, rules: CacheSection) -> str | None:
     body, operation = inference.body, inference.operation
     uncounted = _STREAM_FIELDS if operation == _RESPONSES else _STREAM_FIELDS | FIELDS
     options = body.get("stream_options")
-    other_options = {name: value for name, value in options.items() if name != "include_usage"} if options else None
+    other_options: Any = options
+    if isinstance(options, dict):  # only some operations check it
+        other_options = {name: value for name, value in options.items() if name != "include_usage"}
     # With the time of creation: after a database was restored, another account may get the same id.
     sharers = {"account": (account.id, account.created_ms), "key": (key.id, key.created_ms), "all": ()}[rules.scope]
     parts = (
@@ -195,7 +198,8 @@ class _Giver:
         store, digest = answers.store, self._plan.digest
         response = await self._give_best(store.find_in_memory(digest), "hit")
         if response is None:
-            stored_answers = await store.find(digest)
+            # An equal request may have got its answer while the read was waiting for the thread.
+            stored_answers = await store.find(digest) or store.find_in_memory(digest)
             if stored_answers:
                 response = await self._give_best(stored_answers, "hit", waited=True)
         return response
@@ -277,8 +281,11 @@ class _Giver:
         return write_answer(request, answer.body, answer_headers)
 
     async def _send_stream(self, media_type: str, body: bytes) -> web.StreamResponse:
+        active = self._active
+        if active.names_resumable or active.context.caller.key.resumable:
+            active.context.warn(_NOT_RESUMABLE_WARNING)
         client_stream = self._open_stream(self._request)
-        exchange = self._active.exchange
+        exchange = active.exchange
         sent_stream = client_stream if exchange is None else exchange.wrap(client_stream)
         sent_stream.open(media_type, b"")
         await sent_stream.finish(body)

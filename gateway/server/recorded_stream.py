@@ -49,6 +49,7 @@ class RecordedStream:
         self._streams = streams
         self._stream: ResumableStream | None = None
         self._catch_up: asyncio.Task[None] | None = None
+        self._unrecorded: list[bytes] = []
         self._is_open = self._has_left = self._may_stay_unread = False
         self.was_given_up = False
 
@@ -128,7 +129,10 @@ class RecordedStream:
         if self._has_left:
             if recorder.ended and not self.was_given_up:  # no reader can get what follows
                 self.give_up()
-        elif self._catch_up is None and self._client.write(data, framed) and not recorder.is_full:
+        elif self._catch_up is not None:
+            if recorder.ended:  # it has become full since the last event, and has not taken this one
+                self._unrecorded.append(data)
+        elif self._client.write(data, framed) and not recorder.is_full:
             reader = recorder.open_reader(recorder.count)
             self._catch_up = asyncio.get_running_loop().create_task(self._send_missing(reader))
         return self.full
@@ -141,6 +145,9 @@ class RecordedStream:
                 self._client.write(b"".join(await reader.read()))
                 while self._client.full:
                     await self._client.drain()
+            if self._unrecorded:
+                self._client.write(b"".join(self._unrecorded))
+                self._unrecorded.clear()
         except (ClientDisconnected, EventsLost):
             self._client.abort()
         else:

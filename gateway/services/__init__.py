@@ -146,6 +146,8 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
         )
         services = _build_services(stored_state, clients, requests, request_services, operations)
         _start_workers(services, options, jobs)
+        if (options.folder.path / _CACHE_FOLDER).exists():
+            services.open_answers()  # an earlier process has stored answers: they expire, and are deleted on request
         if options.declare:
             # Commands other than ``serve`` may know other channels and a shorter retention: they must not end jobs or
             # delete rows.
@@ -461,8 +463,6 @@ def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> 
     storage = services.storage
     if (options.folder.path / _BODIES_FOLDER).exists():
         services.open_bodies()  # an earlier process has kept bodies, which expire
-    if (options.folder.path / _CACHE_FOLDER).exists():
-        services.open_answers()  # the same
     jobs.start("retire_requests", storage.deployment.run_once(lambda: _retire_requests(services)))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:

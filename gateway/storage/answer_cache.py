@@ -29,6 +29,8 @@ from gateway.storage.encryption import DecryptionFailed, SecretBox
 MAX_MEMORY_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 """Answers that wait to be written. Further ones are only kept in memory."""
+FIND_TIMEOUT_S = 1.0
+"""How long a request waits for the file, which may be busy with a deletion, or hang with its disk."""
 SWEEP_INTERVAL_S = 60.0
 _ANSWER_BYTES = 1_024
 """What an answer takes in memory beside its body."""
@@ -106,14 +108,18 @@ class AnswerCache:
         return answers
 
     async def find(self, digest: str) -> list[CachedAnswer]:
-        """Return the stored forms of an answer that have not expired. A file that cannot be read has none."""
+        """Return the stored forms of an answer that have not expired.
+
+        A file that cannot be read, or not in ``FIND_TIMEOUT_S``, has none.
+        """
         deletion_count = self._deletion_count
-        answers = await self._in_thread(self._read, digest)
+        answers: list[CachedAnswer] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIND_TIMEOUT_S):
+                answers = await self._in_thread(self._read, digest)
         if deletion_count != self._deletion_count:  # these may be among the deleted ones
             return []
-        for answer in answers:
-            self._remember(answer)
-        return answers
+        return [self._keep_newest(answer) for answer in answers]
 
     def put(self, answer: CachedAnswer) -> None:
         """Store an answer: at once in memory, soon on disk."""
@@ -177,6 +183,14 @@ class AnswerCache:
         while self._memory_bytes > self._max_memory_bytes:
             self._forget(next(iter(self._memory)))
 
+    def _keep_newest(self, answer: CachedAnswer) -> CachedAnswer:
+        """Remember an answer that was read. Return the one in memory instead if that was put meanwhile."""
+        kept_answer = self._memory.get((answer.digest, answer.form))
+        if kept_answer is not None and kept_answer.stored_ms >= answer.stored_ms:
+            return kept_answer
+        self._remember(answer)
+        return answer
+
     def _forget(self, key: tuple[str, str]) -> None:
         answer = self._memory.pop(key, None)
         if answer is not None:
@@ -208,6 +222,7 @@ class AnswerCache:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not self._keeps_stored:
                 self._remove_file()
+            self._data_keys.remove_dead()
             try:
                 self._connection = self._connect()
             except sqlite3.DatabaseError as error:
@@ -265,15 +280,15 @@ class AnswerCache:
             return []
         answers, now_ms = [], self._now_ms()
         for form, account_id, key_id, end_user, stored_ms, expires_ms, sealed in rows:
+            owner = {"account_id": account_id, "key_id": key_id, "end_user": end_user}
+            times = {"stored_ms": stored_ms, "expires_ms": expires_ms}
             try:
                 box = self._data_keys.find_box(account_id)
                 packed = None if box is None else box.open(sealed, context=_name_context(digest, form))
-            except (DecryptionFailed, OSError):
-                continue
-            if packed is not None and form in FORMS and expires_ms > now_ms:
-                owner = {"account_id": account_id, "key_id": key_id, "end_user": end_user}
-                times = {"stored_ms": stored_ms, "expires_ms": expires_ms}
-                answers.append(CachedAnswer(digest=digest, form=form, **owner, **times, **_unpack(packed)))
+                if packed is not None and form in FORMS and expires_ms > now_ms:
+                    answers.append(CachedAnswer(digest=digest, form=form, **owner, **times, **_unpack(packed)))
+            except (DecryptionFailed, OSError, zlib.error, TypeError, KeyError, ValueError):
+                continue  # unreadable, or of another version
         return answers
 
     def _write(self, answers: Sequence[CachedAnswer]) -> None:

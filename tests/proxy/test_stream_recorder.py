@@ -124,3 +124,22 @@ async def test_a_full_disk_ends_the_keeping_and_not_the_stream(tmp_path: Path) -
     recorder.append(events[0])
     with pytest.raises(EventsLost):
         await reader.read()
+
+
+async def test_old_streams_make_room_before_a_running_one_is_full(tmp_path: Path) -> None:
+    memory = EventMemory(tmp_path, 10_000)
+    old, running = StreamRecorder(memory, MIB), StreamRecorder(memory, MIB)
+    old.append(b"".join(make_events(90)))
+    olds = [old]
+
+    def make_room() -> bool:
+        if not olds:
+            return False
+        olds.pop().discard()
+        return True
+
+    memory.make_room = make_room
+    running.append(b"".join(make_events(90)))
+    assert (olds, running.is_full) == ([], False)
+    running.append(b"".join(make_events(90)))
+    assert running.is_full

@@ -1,14 +1,28 @@
 """Answers that are given again: to whom, in which form, at what price, and what is asked of the provider."""
 
+import asyncio
 from typing import Any
 
 import orjson
 import pytest
 
+from gateway.request_context import RESUMABLE_HEADER
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import AdminApi
+from tests.support.fault_scene import until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
-from tests.support.scripted_upstream import COMPLETION, FIN, ScriptedUpstream, answer, chat_script
+from tests.support.scripted_upstream import (
+    COMPLETION,
+    FIN,
+    LAST_CHUNK,
+    SSE_HEAD,
+    Received,
+    ScriptedUpstream,
+    answer,
+    chat_events,
+    chat_script,
+    chunk,
+)
 from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-another-account"
@@ -262,3 +276,102 @@ async def test_accounts_and_keys_share_as_the_scope_says(gateway_with: StartGate
             results = [(await ask(gateway, body, Authorization=f"Bearer {secret}"))[1] for secret in secrets]
             assert results == expected.split()
             await gateway.stop()
+
+
+async def test_a_comment_before_an_event_takes_nothing_from_the_answer(gateway_with: StartGateway) -> None:
+    first, *middle, last, done = chat_events("hel", "lo")
+    comment = b": OPENROUTER PROCESSING\n\n"
+    script = [SSE_HEAD, chunk(comment + first), *map(chunk, middle), chunk(last), chunk(comment + done), LAST_CHUNK]
+    async with ScriptedUpstream(script) as up:
+        gateway = await gateway_with(config(up))
+        bought = await ask(gateway, {**HELLO, "stream": True})
+        given = await ask(gateway, {**HELLO, "stream": True})
+        whole = await ask(gateway)
+        assert (bought[1], given[1], whole[1]) == ("miss", "hit", "hit")
+        assert given[0] == bought[0].replace(comment, b"")
+        assert orjson.loads(whole[0])["choices"][0]["message"]["content"] == "hello"
+
+
+@pytest.mark.parametrize("options", ["x", [1], 7])
+async def test_options_of_a_stream_that_are_no_object_count_as_they_are(
+    gateway_with: StartGateway, options: Any
+) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        body = {**HELLO, "max_tokens": 5, "stream_options": options}
+        async with gateway.client.post(f"{gateway.url}/v1/messages", json=body) as response:
+            assert response.status == 200, await response.read()
+            assert response.headers["x-gateway-cache"] == "miss"
+
+
+async def test_a_user_forgotten_while_its_request_waits_is_not_stored(gateway_with: StartGateway) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Received) -> None:
+        await gate.wait()
+
+    async with ScriptedUpstream([wait, answer({"error": {"message": "no"}}, 400)], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        leading = asyncio.create_task(read_status(gateway, "bob"))
+        await until(lambda: len(up.received) == 1)
+        waiting = asyncio.create_task(read_status(gateway, "ann"))
+        flights = gateway.app[SERVICES].open_answers().flights
+        await until(lambda: [flight.waiting for flight in flights._flights.values()] == [1])
+        await AdminApi(gateway)("POST", "/users/forget", {"user": "ann"})
+        gate.set()
+        assert (await leading, await waiting) == (400, 200)
+        assert (await AdminApi(gateway)("GET", "/cache"))["answers"] == 0
+
+
+async def test_a_user_forgotten_on_another_node_is_not_stored_here(gateway_with: StartGateway) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Received) -> None:
+        await gate.wait()
+
+    async with ScriptedUpstream([wait, answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        asking = asyncio.create_task(read_status(gateway, "ann"))
+        await until(lambda: len(up.received) == 1)
+        gateway.app[SERVICES].open_answers().delete_here(orjson.dumps([None, ["ann"]]).hex())
+        gate.set()
+        assert await asking == 200
+        assert (await AdminApi(gateway)("GET", "/cache"))["answers"] == 0
+        assert await read_status(gateway, "ann") == 200  # a later request is none of those
+        assert (await AdminApi(gateway)("GET", "/cache"))["answers"] == 1
+
+
+async def read_status(gateway: RunningGateway, user: str) -> int:
+    async with gateway.post(headers={"x-gateway-user": user}) as response:
+        await response.read()
+        return response.status
+
+
+async def test_an_answer_from_the_cache_says_that_its_stream_is_not_resumable(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream(chat_script("hel", "lo")) as up:
+        gateway = await gateway_with(config(up))
+        for result, warns in (("miss", False), ("hit", True)):
+            async with gateway.post({**HELLO, "stream": True}, headers={RESUMABLE_HEADER: "true"}) as response:
+                await response.read()
+                assert response.headers["x-gateway-cache"] == result
+                assert (RESUMABLE_HEADER in response.headers.get("x-gateway-warning", "")) == warns
+
+
+async def test_an_answer_too_large_to_keep_ends_the_wait_of_others(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.answer_recorder.MAX_ANSWER_BYTES", 100)
+    gate = asyncio.Event()
+
+    async def wait(_: Received) -> None:
+        await gate.wait()
+
+    events = [chunk(event) for event in chat_events("hel", "lo")]
+    async with ScriptedUpstream([SSE_HEAD, *events[:1], wait, *events[1:2], wait, *events[2:], LAST_CHUNK]) as up:
+        gateway = await gateway_with(config(up))
+        asking = asyncio.create_task(ask(gateway, {**HELLO, "stream": True}))
+        await until(lambda: len(up.received) == 1)
+        answers = gateway.app[SERVICES].open_answers()
+        await until(lambda: not answers.flights._flights and answers.recorded_bytes == 0)
+        gate.set()
+        assert (await asking)[1] == "miss"

@@ -2,11 +2,13 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
+import pytest
 
 from gateway.domain.cached_answer import CachedAnswer
 from gateway.domain.usage import Usage, UsageDetails
@@ -151,3 +153,54 @@ async def test_a_node_begins_with_nothing(tmp_path: Path) -> None:
     node.put(ANSWER)
     assert len(await node.find("d1")) == 1
     await node.close()
+
+
+async def test_a_read_does_not_replace_a_newer_answer(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    cache.put(ANSWER)
+    await cache.close()
+    later, newer = open_cache(tmp_path), attrs.evolve(ANSWER, body=b"newer", stored_ms=1_000_500)
+    reading = asyncio.ensure_future(later.find("d1"))
+    await asyncio.sleep(0)  # the thread has been asked
+    later.put(newer)
+    assert await reading == [newer]
+    assert later.find_in_memory("d1") == [newer]
+    await later.close()
+
+
+async def test_a_file_that_hangs_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.storage.answer_cache.FIND_TIMEOUT_S", 0.01)
+    cache, gate = open_cache(tmp_path), threading.Event()
+    cache.put(ANSWER)
+    await cache.describe()
+    cache._forget(("d1", "json"))
+    hanging = cache._in_thread(gate.wait)
+    try:
+        assert await cache.find("d1") == []
+    finally:
+        gate.set()
+    await hanging
+    monkeypatch.undo()
+    assert await cache.find("d1") == [ANSWER]
+    await cache.close()
+
+
+async def test_an_answer_of_another_version_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = open_cache(tmp_path)
+    monkeypatch.setattr("gateway.storage.answer_cache._TEXTS", ("media_type", "answered", "source"))
+    cache.put(ANSWER)
+    await cache.close()
+    later = open_cache(tmp_path)
+    assert await later.find("d1") == []
+    await later.close()
+
+
+async def test_a_key_whose_destruction_was_interrupted_is_destroyed_at_the_start(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path)
+    cache.put(ANSWER)
+    await cache.close()
+    (tmp_path / "keys" / "1.key").rename(tmp_path / "keys" / "1.dead")
+    later = open_cache(tmp_path)
+    assert await later.find("d1") == []
+    assert list((tmp_path / "keys").iterdir()) == []
+    await later.close()

@@ -112,7 +112,12 @@ async def delete_answers(
 
 
 async def forget_account(services: Services, account_id: int) -> None:
-    """Delete the answers of a deleted account. No answer of it is given any more, also if the disk fails."""
+    """Delete the answers and the streams of a deleted account.
+
+    No answer of it is given any more, also if the disk fails.
+    """
+    if (streams := services.open_streams.instance) is not None:
+        streams.forget_of(lambda stream_account_id, _: stream_account_id == account_id)
     try:
         await delete_answers(services, account_id=account_id)
     except StoreUnavailable as error:

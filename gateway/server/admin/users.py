@@ -7,6 +7,7 @@ import orjson
 
 from gateway.answer_fields import Count
 from gateway.billing.forgotten_users import UserRenaming
+from gateway.domain.attribution import FORGOTTEN_PREFIX
 from gateway.domain.kept_body import BodyFilter
 from gateway.frozen import frozen
 from gateway.parsing import must, parse_spec
@@ -61,7 +62,7 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     spec = parse_spec(await read_fields(request), ForgetUserSpec)
     accounts = services.auth.accounts
     account_id = None if spec.account is None else (await accounts.get_stored_account(spec.account, actor)).id
-    new_name, names = f"forgotten-{secrets.token_hex(8)}", find_stored_names(services, spec.user)
+    new_name, names = f"{FORGOTTEN_PREFIX}{secrets.token_hex(8)}", find_stored_names(services, spec.user)
     now_ms = int(services.clock() * 1000)
     is_on_node = services.storage.node is not None
     renaming = UserRenaming(names, new_name, account_id, now_ms, is_on_node=is_on_node)
@@ -86,6 +87,8 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
 def rename_running(services: Services, renaming: UserRenaming) -> None:
     """Give running requests and open jobs of the user the new name. Raises ``Conflict``; nothing has changed then."""
     renaming.rename_balances(services.billing.limits.spending)
+    if (streams := services.open_streams.instance) is not None:
+        streams.forget_of(renaming.covers)  # while their requests have the former name
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
         if isinstance(call, ActiveInference) and call.exchange is not None:

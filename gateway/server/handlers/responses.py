@@ -50,7 +50,7 @@ async def get_response(request: web.Request) -> web.StreamResponse:
     if streamed and (stream := _find_stream(request)) is not None:
         return await send_events(request, stream, after, numbered=False)
     if streamed and after:
-        raise StreamInterrupted("The events of this response are not kept any more: get it without 'stream'")
+        raise StreamInterrupted("This node does not keep the events of this response: get it without 'stream'")
     loan = Loan(request.app[SERVICES].memory)
     kept_response = await _find_kept_response(request, loan)
     if kept_response is None:
@@ -77,6 +77,13 @@ def _find_starting_after(request: web.Request) -> int:
 def _find_stream(request: web.Request) -> "ResumableStream | None":
     streams = request.app[SERVICES].open_streams.instance
     return None if streams is None else streams.find_response(request.match_info["id"], request[CALLER].account.id)
+
+
+def _forget_stream(request: web.Request) -> None:
+    """Delete the events of a deleted response."""
+    streams = request.app[SERVICES].open_streams.instance
+    if streams is not None and (stream := _find_stream(request)) is not None:
+        streams.forget(stream)
 
 
 async def get_input_items(request: web.Request) -> web.Response:
@@ -114,16 +121,15 @@ async def get_input_items(request: web.Request) -> web.Response:
 
 async def delete_response(request: web.Request) -> web.Response:
     """``DELETE /v1/responses/{id}``: delete the response."""
-    services, kept_response, response_id = (
-        request.app[SERVICES],
-        await _find_kept_response(request),
-        request.match_info["id"],
-    )
+    services, response_id = request.app[SERVICES], request.match_info["id"]
+    kept_response = await _find_kept_response(request)
     if kept_response is None:
         answer_body = await _ask_owner(request, "DELETE")
+        _forget_stream(request)
         await services.routing.response_owners.forget(response_id)
         return LargeResponse(request, answer_body, _JSON_HEADERS)
     await services.routing.kept_responses.delete(kept_response)
+    _forget_stream(request)
     body = {"id": kept_response.id, "object": "response", "deleted": True}
     return LargeResponse(request, exact_json.dumps(body), _JSON_HEADERS)
 

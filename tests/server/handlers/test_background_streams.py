@@ -110,3 +110,15 @@ async def test_a_background_stream_that_fails_or_is_cancelled_is_stored_as_that(
         assert [row.outcome for row in await gateway.rows(2)] == ["failed", "cancelled"]
         assert orjson.loads((await get(gateway, response_id))[1])["status"] == "cancelled"
         never.set()
+
+
+async def test_a_deleted_response_has_no_events_left(gateway_with: StartGateway) -> None:
+    gate = asyncio.Event()
+    gate.set()
+    async with ScriptedUpstream(gated(gate)) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, provider="mistral", **UNHURRIED)]})
+        response_id, _ = await begin(gateway)
+        await gateway.rows(1)
+        async with gateway.client.delete(f"{gateway.url}{PATH}/{response_id}") as response:
+            assert (await response.json())["deleted"]
+        assert (await get(gateway, response_id, "?stream=true"))[0] == 404

@@ -304,3 +304,23 @@ async def test_without_the_header_nothing_is_kept(gateway_with: StartGateway) ->
         async with gateway.client.get(f"{gateway.url}/v1/streams/st_{request_id[4:]}?after=0") as response:
             assert response.status == 404
         assert up.received[0].path == CHAT
+
+
+@pytest.mark.parametrize("deletes_account", [False, True])
+async def test_nothing_of_a_forgotten_user_can_be_read(gateway_with: StartGateway, deletes_account: bool) -> None:
+    async with ScriptedUpstream(chat_script(*WORDS)) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, **UNHURRIED)]})
+        admin = AdminApi(gateway)
+        await admin("POST", "/accounts", {"name": "other"}, status=201)
+        key = await admin("POST", "/keys", {"name": "k", "account": "other"}, status=201)
+        for user in ("ann", "bob"):
+            headers = {"Authorization": f"Bearer {key['secret']}", "x-gateway-user": user, RESUMABLE: "true"}
+            async with gateway.post(STREAMED, headers=headers) as response:
+                await response.read()
+        await gateway.rows(2)
+        assert len(find_streams(gateway)) == 2
+        if deletes_account:
+            await admin("DELETE", "/accounts/other?confirm=other")
+        else:
+            await admin("POST", "/users/forget", {"user": "ann"})
+        assert [stream.end_user for stream in find_streams(gateway).values()] == ([] if deletes_account else ["bob"])
