@@ -17,6 +17,8 @@ MAX_PATTERN_CHARS = 500
 MAX_CHOICES = 500
 """The most ways in which a pattern can match at one position, which a failing search tries all."""
 MAX_MATCH_CHARS = 1_000
+MAX_STEPS = 1_000
+"""The most characters that a failing search compares at one position, over all the ways."""
 _WINDOW_CHARS = 512
 """Positions that are tried in one search, which holds the interpreter's lock."""
 _NAME = re.compile(r"[a-z]{1,20}")
@@ -30,19 +32,28 @@ class PatternRefusedError(ValueError):
 
 @frozen
 class OwnPattern:
-    """A pattern. What it finds is replaced by ``[name 1]``."""
+    """A pattern. What it finds is replaced by ``[name 1]``.
+
+    Attributes:
+        steps: how many characters a search compares at most at one position.
+        max_chars: the length of the longest match.
+        first_char: the character with which every match begins; empty if there are several.
+    """
 
     name: str
     pattern: re.Pattern[str]
-    choices: int
+    steps: int
     max_chars: int
+    first_char: str
 
     def find(self, text: str, work: Work) -> Iterator[tuple[int, int]]:
         """Yield the parts of ``text`` that match. Raises ``TooMuchWorkError``."""
         for first in range(0, len(text), _WINDOW_CHARS):
             end = first + _WINDOW_CHARS
-            work.add((min(end, len(text)) - first) * self.choices)
-            for match in self.pattern.finditer(text, first, end + self.max_chars):
+            stop = min(end + self.max_chars, len(text))
+            positions = text.count(self.first_char, first, stop) if self.first_char else stop - first
+            work.add(stop - first + positions * self.steps)
+            for match in self.pattern.finditer(text, first, stop):
                 if match.start() < end:
                     yield match.span()
 
@@ -65,46 +76,72 @@ def parse_pattern(text: str) -> OwnPattern:
         operations = list(import_module("re._parser").parse(expression))  # there is no public parser
     except (re.error, RecursionError, OverflowError) as error:
         raise PatternRefusedError(str(error)) from None
-    choices, min_chars, max_chars = _measure(operations)
-    if not min_chars:
+    size = _measure(operations)
+    if not size.min_chars:
         raise PatternRefusedError("it matches an empty text")
-    return OwnPattern(name, pattern, choices, max_chars)
+    return OwnPattern(name, pattern, size.steps, size.max_chars, _find_first_char(pattern, operations))
 
 
-def _measure(operations: Iterable[tuple[Any, Any]]) -> tuple[int, int, int]:
-    """Return in how many ways a sequence can match at one position, and its shortest and longest match.
+def _find_first_char(pattern: re.Pattern[str], operations: Iterable[tuple[Any, Any]]) -> str:
+    for operation, argument in operations:
+        if str(operation) != "AT":
+            return chr(argument) if str(operation) == "LITERAL" and not pattern.flags & re.IGNORECASE else ""
+    return ""
 
-    Raises ``PatternRefusedError``.
-    """
-    choices, min_chars, max_chars = 1, 0, 0
+
+@frozen
+class _Size:
+    """In how many ways a part can match at one position, its shortest and longest match, and the steps of all ways."""
+
+    choices: int = 1
+    min_chars: int = 0
+    max_chars: int = 0
+    steps: int = 1
+
+
+def _measure(operations: Iterable[tuple[Any, Any]]) -> _Size:
+    """Return the size of a sequence. Raises ``PatternRefusedError``."""
+    size = _Size(steps=0)
     for operation, argument in operations:
         part = _measure_operation(str(operation), argument)
-        choices, min_chars, max_chars = choices * part[0], min_chars + part[1], max_chars + part[2]
-        if choices > MAX_CHOICES or max_chars > MAX_MATCH_CHARS:
+        size = _Size(
+            size.choices * part.choices,
+            size.min_chars + part.min_chars,
+            size.max_chars + part.max_chars,
+            size.steps + size.choices * part.steps,
+        )
+        if size.choices > MAX_CHOICES or size.max_chars > MAX_MATCH_CHARS or size.steps > MAX_STEPS:
             raise PatternRefusedError("it can match in too many ways: bound its repetitions, such as {1,20}")
-    return choices, min_chars, max_chars
+    return size
 
 
-def _measure_operation(operation: str, argument: Any) -> tuple[int, int, int]:
+def _measure_operation(operation: str, argument: Any) -> _Size:
     if operation in _PLAIN_OPERATIONS:
-        return 1, 1, 1
+        return _Size(1, 1, 1)
     if operation == "AT":
-        return 1, 0, 0
+        return _Size()
     if operation == "SUBPATTERN":
         return _measure(argument[-1])
     if operation == "BRANCH":
         branches = [_measure(branch) for branch in argument[1]]
-        choices, min_chars, max_chars = zip(*branches, strict=True)
-        return sum(choices), min(min_chars), max(max_chars)
+        return _Size(
+            sum(branch.choices for branch in branches),
+            min(branch.min_chars for branch in branches),
+            max(branch.max_chars for branch in branches),
+            sum(branch.steps for branch in branches),
+        )
     if operation in _REPETITIONS:
         return _measure_repetition(*argument)
     raise PatternRefusedError("it has a reference or a look-around")
 
 
-def _measure_repetition(least: int, most: int, operations: Any) -> tuple[int, int, int]:
+def _measure_repetition(least: int, most: int, operations: Any) -> _Size:
     if most > MAX_MATCH_CHARS:
         raise PatternRefusedError("it has a repetition without a bound: write {1,20} instead of + and *")
-    choices, min_chars, max_chars = _measure(operations)
-    if choices > 1 and choices**most > MAX_CHOICES:
+    part = _measure(operations)
+    if not part.max_chars:
+        raise PatternRefusedError("it repeats what has no characters")
+    if part.choices > 1 and part.choices**most > MAX_CHOICES:
         raise PatternRefusedError("it repeats what can match in several ways")
-    return (most - least + 1) * choices**most, min_chars * least, max_chars * most
+    ways = part.choices**most
+    return _Size((most - least + 1) * ways, part.min_chars * least, part.max_chars * most, 1 + most * ways * part.steps)

@@ -48,7 +48,8 @@ def test_a_match_that_a_stream_splits_is_found() -> None:
     [
         "EMP", "Staff=EMP", "=EMP", "staff=", "staff=a*", "staff=a+b", "staff=(a{1,9}){1,9}", r"staff=(a)\1",
         "staff=(?=a)a", "staff=a{1,50}b{1,50}", "staff=a{2000}", "staff=(", "staff=a{0,3}",
-        "staff=(?>a)", f"staff={'a' * 501}",
+        "staff=(?>a)", f"staff={'a' * 501}", "staff=[ab]{0,499}(?:[ab][ab]){250}c", r"staff=(?:\b){1000}a",
+        r"staff=(?:(?:(?:\b){1000}){1000}){1000}a", "staff=(?:x{0}){1000}a",
     ],
 )  # fmt: skip
 def test_a_pattern_that_could_take_long_is_refused(pattern: str) -> None:
@@ -69,3 +70,14 @@ def test_the_work_of_patterns_counts() -> None:
     pattern = parse_pattern(r"staff=[a-z]{2,400}\d")
     with pytest.raises(TooMuchWorkError):
         list(pattern.find("." * 2_000_000, Work()))
+
+
+def test_the_work_of_a_pattern_has_the_length_of_each_way() -> None:
+    """A client chooses the text: what the start of a long match costs at each position is counted."""
+    pattern = parse_pattern(r"staff=[ab]{300}c")
+    with pytest.raises(TooMuchWorkError):
+        list(pattern.find("ab" * 500_000, Work()))
+    work = Work()
+    assert not list(parse_pattern(STAFF).find("no number " * 100_000, work))
+    assert work.steps < 2_000_000
+    assert list(parse_pattern(r"staff=(?i)emp-\d{3}").find("EMP-123", Work())) == [(0, 7)]
