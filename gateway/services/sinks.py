@@ -65,7 +65,7 @@ def _open_sender(
         from gateway.sinks.bucket_sender import BucketSender  # noqa: PLC0415 - obstore is an extra
     except ImportError as error:
         raise ConfigError([describe_missing_extra(f"sink[{index}].url", "s3")]) from error
-    return BucketSender(parse_bucket(spec.url))
+    return BucketSender(spec.name, parse_bucket(spec.url))
 
 
 def _find_provider(load_balancer: LoadBalancer, channel: str) -> str | None:

@@ -1,7 +1,8 @@
 """Delivers batches as objects of JSON lines: ``2027/01/31/12/<digits>.jsonl`` below the sink's folder.
 
-The hour is that of the settlement, in UTC. The digits follow from where the batch begins in the request log. A batch
-that is delivered again after a crash has at least the same requests, and therefore replaces its first object.
+The hour is that of the settlement, in UTC. The digits follow from the sink's name, from where the batch begins in
+the request log, and from its first request: sinks and gateways that share a folder do not replace each other's objects.
+A batch that is delivered again after a crash replaces its first object, unless its first request was deleted meanwhile.
 """
 
 import hashlib
@@ -20,14 +21,18 @@ _NAME_DIGITS = 24
 
 
 class BucketSender:
-    """Delivers to a bucket. ``open_bucket`` connects at the first delivery."""
+    """Delivers to a bucket for the sink ``name``. ``open_bucket`` connects at the first delivery."""
 
-    def __init__(self, address: BucketAddress, open_bucket: Callable[[BucketAddress], Bucket] = Bucket) -> None:
+    def __init__(
+        self, name: str, address: BucketAddress, open_bucket: Callable[[BucketAddress], Bucket] = Bucket
+    ) -> None:
+        self._name = name
         self._location = address.describe()
         self._bucket = open_bucket(address)
 
     async def __call__(self, batch: SinkBatch) -> SinkAnswer:
-        digest = hashlib.sha256(f"{batch.cursor} {batch.number}".encode()).hexdigest()[:_NAME_DIGITS]
+        place = f"{self._name} {batch.cursor} {batch.number} {batch.entries[0].row.id}"
+        digest = hashlib.sha256(place.encode()).hexdigest()[:_NAME_DIGITS]
         names = []
         try:
             for hour, entries in _group_by_hour(batch).items():

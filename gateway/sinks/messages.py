@@ -95,7 +95,8 @@ def _read_message(item: Any, default_role: str) -> Message:
     if "content" not in item and "parts" not in item:
         return _build_message(role, [_read_part(item)])
     parts = _list_parts(item.get("content") or item.get("parts") or [])
-    parts += [_read_part(call) for call in item.get("tool_calls") or () if isinstance(call, dict)]
+    calls = item.get("tool_calls")
+    parts += [_read_part(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     return _build_message(_ROLES.get(role, role), parts)
 
 

@@ -1,7 +1,7 @@
 """Reads what a sink delivers: pages of the request log after a cursor, and the bodies that are kept."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from fnmatch import fnmatchcase
 
 import attrs
@@ -10,7 +10,7 @@ from gateway.config.sink_schema import SinkFilter
 from gateway.domain.kept_body import BodyPart
 from gateway.domain.request_log import RequestFilter, RequestRecord, has_failed
 from gateway.frozen import frozen
-from gateway.sinks.batch import SinkEntry
+from gateway.sinks.batch import DeliveryFailed, SinkEntry
 from gateway.storage.request_log import RequestLogRepository
 
 PAGE_ROWS = 200
@@ -27,24 +27,41 @@ class SinkPage:
 
     Attributes:
         next_cursor: the cursor after the page.
-        pending_ids: the matching requests that are not delivered yet.
-        rows: the matching rows by id, until an attempt failed: then they are read again, because some may be deleted.
+        pending_ids: the matching requests that are not dealt with yet.
         first_ms: when its first matching row was settled, in Unix milliseconds; None without one.
         last_ms: the same of the last row, whether it matches or not.
         has_more: whether there are rows after the page.
         batches: the number of batches that are dealt with.
+        bare_ids: requests whose bodies the receiver refused: they are delivered without.
+        unsure_ids: requests that were refused before the receiver took any of the page.
+        refusal: the last refusal.
     """
 
     cursor: str
     next_cursor: str
     pending_ids: list[str]
-    rows: dict[str, RequestRecord]
     first_ms: int | None
     last_ms: int | None
     has_more: bool
     batches: int = 0
     delivered: int = 0
     refused: int = 0
+    bare_ids: set[str] = attrs.Factory(set)
+    unsure_ids: list[str] = attrs.Factory(list)
+    refusal: DeliveryFailed = attrs.Factory(lambda: DeliveryFailed(""))
+
+    def drop(self, request_ids: Collection[str]) -> None:
+        """Note that requests are dealt with."""
+        dealt_with = set(request_ids)
+        self.pending_ids = [request_id for request_id in self.pending_ids if request_id not in dealt_with]
+
+    def take_up_unsure(self) -> bool:
+        """Let ``unsure_ids`` be tried again if the receiver has taken a request since; return whether there are any."""
+        if not self.delivered or not self.unsure_ids:
+            return False
+        self.pending_ids, self.unsure_ids = self.unsure_ids, []
+        self.bare_ids.clear()
+        return True
 
 
 class KeptBodies:
@@ -98,25 +115,31 @@ class SinkSource:
         times_ms = [row.settled_ms for row in rows.values()]
         last_ms = page.rows[-1].row.settled_ms if page.rows else None
         first_ms = min(times_ms, default=None)
-        return SinkPage(cursor, page.next or cursor, [*rows], rows, first_ms, last_ms, page.more)
+        return SinkPage(cursor, page.next or cursor, [*rows], first_ms, last_ms, page.more)
 
     async def load_batch(self, page: SinkPage) -> list[SinkEntry]:
-        """Return the first pending requests, at most ``MAX_BATCH_BYTES`` of bodies; none if no pending one is left.
+        """Return the first pending requests, at most ``MAX_BATCH_BYTES`` of bodies."""
+        if self.bodies is not None:
+            await self.bodies.await_requests(page.pending_ids, self.pause)
+        return await self.load(page, page.pending_ids)
 
-        Requests that were deleted meanwhile are dropped from ``page``.
+    async def load(self, page: SinkPage, request_ids: Sequence[str]) -> list[SinkEntry]:
+        """Return the first of ``request_ids`` as they are stored now, at most ``MAX_BATCH_BYTES`` of bodies.
+
+        Requests that were deleted meanwhile are dropped from ``page``: the result is empty if all were.
         """
-        if not page.rows:
-            page.rows = {stored.row.id: stored.row for stored in await self.log.list_by_ids(page.pending_ids)}
-            page.pending_ids = [request_id for request_id in page.pending_ids if request_id in page.rows]
-        if self.bodies is None:
-            return [SinkEntry(page.rows[request_id]) for request_id in page.pending_ids]
-        await self.bodies.await_requests(page.pending_ids, self.pause)
-        entries: list[SinkEntry] = []
+        bodies_by_id: dict[str, Sequence[BodyPart]] = {}
         size = 0
-        for request_id in page.pending_ids:
-            bodies = await self.bodies.read(request_id)
+        for request_id in request_ids:
+            bodies: Sequence[BodyPart] = ()
+            if self.bodies is not None and request_id not in page.bare_ids:
+                bodies = await self.bodies.read(request_id)
             size += sum(len(body.content) for body in bodies)
-            if entries and size > MAX_BATCH_BYTES:
+            if bodies_by_id and size > MAX_BATCH_BYTES:
                 break
-            entries.append(SinkEntry(page.rows[request_id], bodies))
-        return entries
+            bodies_by_id[request_id] = bodies
+        rows = {stored.row.id: stored.row for stored in await self.log.list_by_ids([*bodies_by_id])}
+        page.drop(bodies_by_id.keys() - rows.keys())
+        return [
+            SinkEntry(rows[request_id], bodies) for request_id, bodies in bodies_by_id.items() if request_id in rows
+        ]

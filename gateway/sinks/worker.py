@@ -9,7 +9,7 @@ import structlog
 
 from gateway.domain.sink import SinkState
 from gateway.errors import InvalidRequest, StoreUnavailable
-from gateway.sinks.batch import BatchRefused, DeliveryFailed, Send, SinkBatch, SinkEntry
+from gateway.sinks.batch import BatchRefused, DeliveryFailed, Send, SinkAnswer, SinkBatch, SinkEntry
 from gateway.sinks.source import SinkPage, SinkSource
 from gateway.storage.sinks import Progress, SinkRepository
 
@@ -85,6 +85,8 @@ class SinkWorker:
             return await self._note_failure(error)
         except StoreUnavailable:  # which has an alert of its own
             return STORE_RETRY_S
+        except Exception as error:  # noqa: BLE001 - the sink must say that it does not get on
+            return await self._note_failure(_describe_fault(error))
         self._failures = 0
         return 0.0 if has_more else self._poll_s
 
@@ -95,12 +97,14 @@ class SinkWorker:
         if page is None or page.cursor != state.cursor:
             page = self._page = await self._read_page(state)
             self._waiting_ms = page.first_ms
-        while page.pending_ids:
+        while page.pending_ids or page.take_up_unsure():
             entries = await self._source.load_batch(page)
             if entries:
                 await self._deliver_batch(page, entries)
                 page.batches += 1
         self._page = None
+        if page.unsure_ids:
+            raise page.refusal
         await self._save(state, page)
         return page.has_more
 
@@ -135,55 +139,72 @@ class SinkWorker:
         await self._states.advance(state, progress, int(now_s * 1000))
 
     async def _deliver_batch(self, page: SinkPage, entries: Sequence[SinkEntry]) -> None:
-        """Deliver ``entries``; if the receiver refuses them, in ever smaller parts.
+        """Deliver ``entries``; if the receiver refuses them, in ever smaller parts, and one alone without its bodies.
 
-        Refused requests are lost only if the receiver takes another one of the page: else it may refuse everything.
-        Raises ``DeliveryFailed``.
+        Every part is read again before its attempt. Refused requests are lost only if the receiver takes another one of
+        the page: else it may refuse everything. Raises ``DeliveryFailed``.
         """
-        parts = deque([entries])
-        refused_ids: list[str] = []
-        refusal = DeliveryFailed("")
-        for _ in range(MAX_SPLIT_ATTEMPTS):
+        parts = deque([[entry.row.id for entry in entries]])
+        for attempt in range(MAX_SPLIT_ATTEMPTS):
             if not parts:
-                break
-            part = parts.popleft()
+                return
+            request_ids = parts.popleft()
+            part = await self._source.load(page, request_ids) if attempt else entries
+            if not part:
+                continue
             try:
-                answer = await self.send(SinkBatch(page.cursor, page.batches, part))
+                answer = await self._send_batch(SinkBatch(page.cursor, page.batches, part))
             except BatchRefused as error:
-                refusal = error
-                if len(part) == 1:
-                    refused_ids.append(part[0].row.id)
+                page.refusal = error
+                middle = len(request_ids) // 2
+                if middle:
+                    parts.extendleft((request_ids[middle:], request_ids[:middle]))
+                elif part[0].bodies:
+                    page.bare_ids.update(request_ids)
+                    parts.appendleft(request_ids)
                 else:
-                    middle = len(part) // 2
-                    parts.extendleft((part[middle:], part[:middle]))
+                    self._put_aside(page, request_ids)
                 continue
             page.delivered += len(part) - answer.refused
             self._note_refused(page, answer.refused, answer.text)
-            self._drop(page, [entry.row.id for entry in part])
-        if parts or (refused_ids and not page.delivered):
-            self._page = None if not page.delivered else page
-            raise refusal
-        self._note_refused(page, len(refused_ids), str(refusal))
-        self._drop(page, refused_ids)
+            page.drop([entry.row.id for entry in part])
+        if parts:
+            raise page.refusal
+
+    async def _send_batch(self, batch: SinkBatch) -> SinkAnswer:
+        """Make one attempt. A batch that cannot be encoded counts as refused: one request may be the reason."""
+        try:
+            return await self.send(batch)
+        except (DeliveryFailed, StoreUnavailable):
+            raise
+        except Exception as error:
+            fault = _describe_fault(error)
+            raise BatchRefused(str(fault)) from error
+
+    def _put_aside(self, page: SinkPage, request_ids: Sequence[str]) -> None:
+        page.drop(request_ids)
+        if page.delivered:
+            self._note_refused(page, len(request_ids), str(page.refusal))
+        else:
+            page.unsure_ids += request_ids
 
     def _note_refused(self, page: SinkPage, refused: int, reason: str) -> None:
         if refused:
             page.refused += refused
             log.warning("sink_refused_rows", job=self.name, rows=refused, error=reason)
 
-    @staticmethod
-    def _drop(page: SinkPage, request_ids: Sequence[str]) -> None:
-        dealt_with = set(request_ids)
-        page.pending_ids = [request_id for request_id in page.pending_ids if request_id not in dealt_with]
-
     async def _note_failure(self, error: DeliveryFailed) -> float:
         """Note a failed attempt; return the seconds until the next one."""
         if not self._failures:
             log.warning("sink_not_delivered", job=self.name, error=str(error))
         self._failures += 1
-        if self._page is not None:
-            self._page.rows = {}
         with suppress(StoreUnavailable):
             await self._states.note_failure(self.name, str(error), self._waiting_ms)
         backoff_s = 2.0 ** min(self._failures, _MAX_DOUBLINGS)
         return min(max(backoff_s, error.retry_after_s), MAX_BACKOFF_S)
+
+
+def _describe_fault(error: Exception) -> DeliveryFailed:
+    """Return the failure for an error of the gateway itself, whose text may have parts of bodies."""
+    log.warning("sink_failed", exc_info=error)
+    return DeliveryFailed(f"the gateway failed: {type(error).__name__}")

@@ -21,8 +21,8 @@ HOUR_MS = 3_600_000
 pytestmark = SQLITE_ONLY
 
 
-def open_sender(server: S3Server) -> BucketSender:
-    return BucketSender(parse_bucket(server.media_url), lambda address: Bucket(address, retry_for_s=0.1))
+def open_sender(server: S3Server, name: str = "one") -> BucketSender:
+    return BucketSender(name, parse_bucket(server.media_url), lambda address: Bucket(address, retry_for_s=0.1))
 
 
 def read_lines(server: S3Server) -> Mapping[str, list[Any]]:
@@ -76,3 +76,21 @@ async def test_a_bucket_that_fails_is_tried_again(database: Database) -> None:
             server.fails = 0
             await scene.drain()
             assert list(read_lines(server).values()) == [[["req_a", "req_b"]]]
+
+
+async def test_two_sinks_in_one_folder_do_not_replace_each_others_objects(database: Database) -> None:
+    async with start_s3_server() as server:
+        receiver = SinkReceiver("http://unused.example")
+        specs = [receiver.spec(name=name, filter={"accounts": [name]}) for name in ("a", "b")]
+        async with (
+            open_scene(database, specs[0], send=open_sender(server, "a")) as first,
+            open_scene(database, specs[1], send=open_sender(server, "b")) as second,
+        ):
+            await first.step()
+            await second.step()
+            rows = [*make_named_rows("a", account="a"), *make_named_rows("b", account="b")]
+            await LedgerRepository(database).post(rows)
+            await first.drain()
+            await second.drain()
+        (found,) = read_lines(server).values()
+        assert sorted(found) == [["req_a"], ["req_b"]]

@@ -166,6 +166,13 @@ def test_a_deeply_nested_body_is_delivered_all_the_same(depth: int) -> None:
     assert orjson.loads(build_lines([entry]))
 
 
+@pytest.mark.parametrize("calls", [1, True, "text", {"a": 1}, [1]])
+def test_calls_of_tools_that_are_no_list_are_passed(calls: Any) -> None:
+    asked = {"messages": [{"role": "user", "content": "hi", "tool_calls": calls}]}
+    messages = read_messages(make_bodies(asked, {}), succeeded=True)
+    assert messages.input == [{"role": "user", "parts": [TEXT]}]
+
+
 KEYS = (
     "messages", "content", "parts", "role", "type", "text", "input", "choices", "message", "tool_calls", "function",
     "output", "candidates", "system", "thinking", "arguments",

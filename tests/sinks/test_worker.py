@@ -2,13 +2,16 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
 from sqlalchemy import delete
 
+from gateway.domain.kept_body import BodyPart
 from gateway.domain.request_log import RequestFilter
-from gateway.sinks.source import PAGE_ROWS, matches
+from gateway.sinks.batch import BatchRefused, SinkAnswer, SinkBatch
+from gateway.sinks.source import MAX_BATCH_BYTES, PAGE_ROWS, KeptBodies, matches
 from gateway.sinks.worker import MAX_BACKOFF_S, POLL_S
 from gateway.storage.database import Database
 from gateway.storage.ledger import LedgerRepository
@@ -16,8 +19,8 @@ from gateway.storage.request_log import RequestLogRepository
 from gateway.storage.retention import RetentionRepository
 from gateway.storage.schema import requests
 from gateway.storage.sinks import LostRequests, SinkRepository
-from tests.support.sink_receivers import KINDS, open_receiver
-from tests.support.sink_workers import make_named_rows, open_scene
+from tests.support.sink_receivers import KINDS, SinkReceiver, open_receiver
+from tests.support.sink_workers import SinkScene, make_named_rows, open_scene
 
 OUTAGE_S = 600.0
 _ALL = RequestFilter()
@@ -255,3 +258,102 @@ async def test_a_cursor_of_another_kind_of_database_begins_with_the_oldest_row(d
         await scene.step()
         await scene.step()
         assert receiver.list_accepted_ids() == ["req_a", "req_b"]
+
+
+def make_bodies(size: int) -> list[BodyPart]:
+    return [BodyPart("request", b"x" * size, "text/plain", size)]
+
+
+async def test_many_refused_rows_first_do_not_stop_a_sink(database: Database) -> None:
+    async with open_receiver() as receiver, open_scene(database, receiver.spec("traces")) as scene:
+        await scene.step()
+        bad = {f"req_{number}" for number in range(30)}
+        receiver.decide = lambda ids: 400 if bad & set(ids) else 200
+        await LedgerRepository(database).post(make_named_rows(range(PAGE_ROWS)))
+        await until_delivered(scene)
+        state = await scene.find_state()
+        assert (state.delivered, state.lost) == (PAGE_ROWS - 30, 30)
+
+
+async def until_delivered(scene: SinkScene) -> None:
+    for _ in range(20):
+        await scene.step()
+        state = await scene.find_state()
+        if state.delivered:
+            return
+
+
+async def test_bodies_that_are_refused_are_left_out_and_their_row_arrives(database: Database) -> None:
+    """Each request is a batch alone: nothing of the page was taken when the first one is refused."""
+    taken: list[tuple[str, int]] = []
+
+    async def read(request_id: str) -> Sequence[BodyPart]:
+        return make_bodies(MAX_BATCH_BYTES + 1 if request_id == "req_a" else 10)
+
+    async def send(batch: SinkBatch) -> SinkAnswer:
+        sizes = [sum(len(body.content) for body in entry.bodies) for entry in batch.entries]
+        if sum(sizes) > MAX_BATCH_BYTES:
+            raise BatchRefused("too large")
+        taken.extend(zip([entry.row.id for entry in batch.entries], sizes, strict=True))
+        return SinkAnswer("")
+
+    bodies = KeptBodies(read, lambda _: False)
+    async with open_scene(database, SinkReceiver("http://unused.example").spec(), bodies=bodies, send=send) as scene:
+        await scene.step()
+        await LedgerRepository(database).post(make_named_rows("ab"))
+        await scene.step()
+        assert taken == [("req_a", 0), ("req_b", 10)]
+        assert (await scene.find_state()).lost == 0
+
+
+async def test_an_error_of_the_gateway_is_noted_and_nothing_is_passed(database: Database) -> None:
+    taken: list[str] = []
+    is_broken = True
+
+    async def send(batch: SinkBatch) -> SinkAnswer:
+        if is_broken:
+            raise TypeError("'int' object is not iterable")
+        taken.extend(entry.row.id for entry in batch.entries)
+        return SinkAnswer("")
+
+    async with open_scene(database, SinkReceiver("http://unused.example").spec(), send=send) as scene:
+        await scene.step()
+        await LedgerRepository(database).post(make_named_rows("ab"))
+        await scene.step()
+        state = await scene.find_state()
+        assert (state.error, state.lost) == ("the gateway failed: TypeError", 0)
+        assert state.find_lag_s(scene.clock.now_s) > 900
+        is_broken = False
+        await scene.drain()
+        assert taken == ["req_a", "req_b"]
+
+
+async def test_what_is_deleted_between_two_attempts_at_a_part_is_not_sent(database: Database) -> None:
+    attempts: list[list[str]] = []
+
+    async def send(batch: SinkBatch) -> SinkAnswer:
+        attempts.append([entry.row.id for entry in batch.entries])
+        if len(attempts) == 1:
+            await database.change(delete(requests).where(requests.c.id == "req_c"))
+            raise BatchRefused("no")
+        return SinkAnswer("")
+
+    async with open_scene(database, SinkReceiver("http://unused.example").spec(), send=send) as scene:
+        await scene.step()
+        await LedgerRepository(database).post(make_named_rows("abcd"))
+        await scene.step()
+        assert attempts == [["req_a", "req_b", "req_c", "req_d"], ["req_a", "req_b"], ["req_d"]]
+
+
+async def test_what_is_deleted_before_the_first_attempt_is_not_sent(database: Database) -> None:
+    async def read(request_id: str) -> Sequence[BodyPart]:
+        if request_id == "req_a":  # the page is read by then
+            await database.change(delete(requests).where(requests.c.id == request_id))
+        return ()
+
+    bodies = KeptBodies(read, lambda _: False)
+    async with open_receiver() as receiver, open_scene(database, receiver.spec(), bodies=bodies) as scene:
+        await scene.step()
+        await LedgerRepository(database).post(make_named_rows("ab"))
+        await scene.step()
+        assert receiver.list_ids() == ["req_b"]
