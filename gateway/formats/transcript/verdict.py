@@ -5,6 +5,7 @@ wrong answers pass.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -13,7 +14,9 @@ from gateway.errors import InvalidRequest
 
 MAX_DEPTH = 32
 MAX_STEPS = 10_000_000
-"""The most checks of one answer: the values that it may have, times the objects of the schema."""
+"""The most checks of one answer: the values that it may have, times the objects and the listed values of the schema."""
+MAX_PROBLEMS = 20
+"""The most violations of a schema that are listed."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
     "integer": (int,), "number": (int, float),
@@ -34,13 +37,15 @@ def list_problems(text: str, words: Sequence[str], schema: Any) -> list[str]:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return [*problems, "the text is no JSON"]
-    return [*problems, *_find_violations(value, schema, "$")]
+    return [*problems, *islice(_find_violations(value, schema, "$"), MAX_PROBLEMS)]
 
 
 def _count_schemas(schema: Any) -> int:
     if not isinstance(schema, dict):
         return 1
-    return 1 + sum(_count_schemas(inner) for name, value in schema.items() for inner in _list_inner(name, value))
+    listed_count = sum(len(schema.get(name, ())) for name in ("enum", "required"))
+    inner_count = sum(_count_schemas(inner) for name, value in schema.items() for inner in _list_inner(name, value))
+    return 1 + listed_count + inner_count
 
 
 def check_schema(schema: Any, depth: int = 0) -> None:
@@ -82,17 +87,17 @@ def _list_inner(name: str, value: Any) -> Sequence[Any]:
     return [value] if name in {"items", "additionalProperties", "not"} else []
 
 
-def _find_violations(value: Any, schema: Any, path: str) -> list[str]:
-    if schema is True:
-        return []
+def _find_violations(value: Any, schema: Any, path: str) -> Iterator[str]:
     if schema is False:
-        return [f"{path}: nothing is allowed here"]
-    return [
-        problem
-        for name, expected in schema.items()
-        if name in _CHECKS
-        for problem in _CHECKS[name](value, expected, path, schema)
-    ]
+        yield f"{path}: nothing is allowed here"
+    elif schema is not True:
+        for name, expected in schema.items():
+            if name in _CHECKS:
+                yield from _CHECKS[name](value, expected, path, schema)
+
+
+def _fits(value: Any, schema: Any, path: str) -> bool:
+    return next(_find_violations(value, schema, path), None) is None
 
 
 def _is_type(value: Any, name: str) -> bool:
@@ -148,7 +153,7 @@ def _check_items(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
 
 def _check_combination(count_fits: Callable[[int, int], bool]) -> "_Check":
     def check(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
-        fitting_count = sum(not _find_violations(value, schema, path) for schema in expected)
+        fitting_count = sum(_fits(value, schema, path) for schema in expected)
         if not count_fits(fitting_count, len(expected)):
             yield f"{path}: {fitting_count} of {len(expected)} schemas fit"
 
@@ -156,7 +161,7 @@ def _check_combination(count_fits: Callable[[int, int], bool]) -> "_Check":
 
 
 def _check_not(value: Any, expected: Any, path: str, _: Any) -> Iterator[str]:
-    if not _find_violations(value, expected, path):
+    if _fits(value, expected, path):
         yield f"{path}: what is excluded"
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from gateway.errors import InvalidRequest
-from gateway.formats.transcript.verdict import MAX_STEPS, check_schema, list_problems
+from gateway.formats.transcript.verdict import MAX_PROBLEMS, MAX_STEPS, check_schema, list_problems
 
 NAMES = st.sampled_from(["a", "b"])
 VALUES = st.recursive(
@@ -85,3 +85,13 @@ def test_problems_are_named() -> None:
 def test_the_work_of_a_check_is_bounded() -> None:
     schema = {"items": {"anyOf": [{"type": "null"}] * 999 + [{}]}}
     assert list_problems(f"[{'1,' * (MAX_STEPS // 1_000)}1]", (), schema) == ["the text is too long to be checked"]
+
+
+@pytest.mark.parametrize("keyword", ["enum", "required"])
+def test_the_values_that_a_schema_lists_count_as_work(keyword: str) -> None:
+    schema = {"items": {keyword: [str(number) for number in range(MAX_STEPS // 1_000)]}}
+    assert list_problems(f"[{'1,' * 1_000}1]", (), schema) == ["the text is too long to be checked"]
+
+
+def test_few_of_many_problems_are_listed() -> None:
+    assert len(list_problems(f"[{'1,' * 1_000}1]", (), {"items": {"type": "null"}})) == MAX_PROBLEMS
