@@ -22,6 +22,15 @@ MAX_DELETIONS = 10_000
 _PURPOSE = "attestation"
 _DELETIONS = ("bodies.deleted", "user.forgotten", "account.deleted")
 _PAGE_ROWS = 1_000
+_NOT_STATED = (
+    "Bodies that expired, or that gave way to newer ones because of bodies.max_gb, are not listed as deletions.",
+    "Bodies that are hidden, and that other nodes still erase, are not counted as kept.",
+    "Rules of single keys, which come before the rule of the gateway, are not listed.",
+    "A deletion that was cut off before its entry in the audit log was written is not listed.",
+)
+_NOT_STATED_OF_ACCOUNT = (
+    "Deletions by request, key, end user, session or time alone are in the statement of all accounts."
+)
 
 
 @frozen
@@ -53,6 +62,7 @@ async def attest_bodies(services: Services, account_id: int | None) -> Attestati
         "keep_days": services.live_config.config.bodies.keep_days,
         "deletions": deletions[:MAX_DELETIONS],
         "deletions_left_out": max(len(deletions) - MAX_DELETIONS, 0),
+        "not_stated": _NOT_STATED if account_id is None else (*_NOT_STATED, _NOT_STATED_OF_ACCOUNT),
     }
     return sign(orjson.dumps(statement, option=orjson.OPT_SORT_KEYS).decode(), services.routing.secret_box)
 

@@ -96,5 +96,6 @@ async def test_a_statement_of_deletions_is_signed(gateway_with: StartGateway) ->
         assert "ann" not in answer["statement"]
         of_account = orjson.loads((await office("GET", "/bodies/attestation?account=acme"))["statement"])
         assert [deletion["detail"]["account"] for deletion in of_account["deletions"]] == ["acme"]
+        assert any("Deletions by request" in text for text in of_account["not_stated"])
         again = await office("GET", "/bodies/attestation")
         assert again["public_key"] == answer["public_key"]
