@@ -145,15 +145,15 @@ def sum_models(results: Sequence[Json]) -> list[Json]:
 
 
 def _sum_model(model: str, results: Sequence[Json]) -> Json:
-    sent = [result for result in results if "error" not in result]
+    sent = [result for result in results if "error" not in result and result["second"]["outcome"] != "refused"]
     times_ms = [result["second"]["total_ms"] for result in sent if result["second"]["outcome"] == "completed"]
     return {
         "model": model,
         "sent": len(sent),
         "unsent": len(results) - len(sent),
         "same_outcome": sum(result["first"]["outcome"] == result["second"]["outcome"] for result in sent),
-        "same_text": sum(result["same_text"] for result in sent),
-        "same_tools": sum(result["same_tools"] for result in sent),
+        "same_text": sum(result["same_text"] is True for result in sent),
+        "same_tools": sum(result["same_tools"] is True for result in sent),
         "passed": sum(not result["second"]["problems"] for result in sent),
         "cost_usd": sum(result["second"]["cost_usd"] for result in sent),
         "first_cost_usd": sum(result["first"]["cost_usd"] for result in sent),
@@ -170,6 +170,8 @@ def print_comparison(result: Json) -> None:
         click.echo(f"\nCosine of the first vectors: {result['cosine']:.6f}")
     elif result["same_text"]:
         click.echo("\nBoth answers have the same text.")
+    elif result["same_text"] is None:
+        click.echo("\nThe texts are not compared: a request did not complete, or an answer is not kept as it was.")
     elif result["changes"] is None:
         click.echo("\nThe texts are too long to be compared.")
     else:
@@ -183,5 +185,6 @@ def print_sums(answer: Json) -> None:
     """Print a table of the models, and the requests that differ or were not sent."""
     print_table(MODELS, answer["models"], "No requests found.")
     for result in answer["results"]:
-        if "error" in result:
-            click.echo(f"{result['id']}: {clean_lines(result['error'])}", err=True)
+        error = result["error"] if "error" in result else result["second"]["error"]
+        if error:
+            click.echo(f"{result['id']}: {clean_lines(error)}", err=True)

@@ -170,6 +170,7 @@ class ReplayedRequest(InternalRequest):
     async def send(self) -> None:
         context, services = self.context, self.services
         await self._prepare()
+        context.caller = services.auth.api_keys.refresh(context.caller)  # its key may have changed meanwhile
         context.route = services.routing.router.find_route_name(context.inference.model)
         context.target_list = targets = self._find_targets()
         if self._patient:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.context import Json
+from gateway.cli.replays import sum_models
 from tests.support.cli_operator import log, sit_down
 from tests.support.gateway import KEY, channel
 from tests.support.started_gateways import StartGateway
@@ -44,3 +46,20 @@ async def test_a_request_and_a_set_are_sent_again(gateway_with: StartGateway, tm
         assert "SAME OUTCOME" in table
         refused = await operator.type("requests", "replay", first_id, "--model", "none", "--key", "nobody")
         assert refused.exit_code == 1
+
+
+def test_what_was_refused_is_neither_sent_nor_passed() -> None:
+    def make_result(outcome: str, problems: list[str]) -> Json:
+        run = {"outcome": outcome, "cost_usd": 1.0, "total_ms": 2, "problems": problems}
+        return {
+            "model": "m",
+            "first": {**run, "outcome": "completed"},
+            "second": run,
+            "same_text": None,
+            "same_tools": None,
+        }
+
+    (summed,) = sum_models(
+        [make_result("completed", []), make_result("refused", ["no"]), make_result("failed", ["no"])]
+    )
+    assert (summed["sent"], summed["unsent"], summed["passed"], summed["same_text"]) == (2, 1, 1, 0)

@@ -133,11 +133,22 @@ async def test_a_redacted_or_cut_body_is_not_sent_as_if_it_were_whole(site: Site
     assert site.received[-1][1]["messages"][0]["content"] == "[secret 1]"
 
 
+async def test_an_answer_that_was_cut_is_not_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    request_id = await site.ask(*BODIES[0])
+    monkeypatch.setattr("gateway.server.replayed_request.MAX_ANSWER_BYTES", 20)
+    compared = await site.replay(request_id, expect=["hello"])
+    assert (compared["first"]["is_whole"], compared["second"]["is_whole"]) == (True, False)
+    assert (compared["same_text"], compared["same_tools"], compared["changes"]) == (None, None, None)
+    assert compared["second"]["problems"] == ["a part of the answer is missing or was replaced"]
+
+
 async def test_the_limits_and_models_of_the_key_that_pays_apply(site: Site) -> None:
     request_id = await site.ask(*BODIES[0])
     poor = await site.office("POST", "/keys", {"name": "poor", "account": "lab", "quota_usd": 1e-9}, 201)
     compared = await site.replay(request_id, key=poor["id"])
     assert (compared["second"]["outcome"], compared["second"]["cost_usd"]) == ("refused", 0)
+    assert compared["second"]["problems"] == ["the request did not complete: refused"]
+    assert (compared["same_text"], compared["same_tools"], compared["changes"]) == (None, None, None)
     bound = await site.office("POST", "/keys", {"name": "bound", "account": "lab", "models": ["m"]}, 201)
     compared = await site.replay(request_id, key=bound["id"])
     assert compared["second"]["outcome"] == "refused"

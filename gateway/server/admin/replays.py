@@ -73,7 +73,8 @@ class ReplayRunView:
     """The first request, or the one that was sent again.
 
     ``text`` is what it was answered, also as JSON if it has no other form. ``problems`` say why the answer is not what
-    ``expect`` and ``schema`` ask for.
+    ``expect`` and ``schema`` ask for; a request that did not complete has one. ``is_whole`` is false if a part of
+    the answer is missing, or if values were replaced in it: then nothing is compared.
     """
 
     id: str
@@ -91,6 +92,7 @@ class ReplayRunView:
     text: str
     tools: Sequence[str]
     problems: Sequence[str]
+    is_whole: bool
 
 
 @frozen(kw_only=True)
@@ -105,14 +107,15 @@ class TextChangeView:
 class ReplayView:
     """A request that was sent again, beside the first one.
 
-    ``same_text`` and ``same_tools`` compare the answers. ``changes`` are null if the texts are too long to be compared.
+    ``same_text`` and ``same_tools`` compare the answers. They are null, as are ``changes``, unless both requests
+    completed and both answers are whole. ``changes`` are null, too, if the texts are too long to be compared.
     ``cosine`` is that of the first vectors of embeddings, else null.
     """
 
     first: ReplayRunView
     second: ReplayRunView
-    same_text: bool
-    same_tools: bool
+    same_text: bool | None
+    same_tools: bool | None
     changes: Sequence[TextChangeView] | None
     cosine: float | None
 
@@ -185,14 +188,19 @@ def _compare(
     row, answered = first
     old_texts = _Texts.read(b"", "") if answered is None else _Texts.read(answered.content, answered.media_type)
     new_texts = _Texts.read(replayed.body, replayed.media_type)
-    changes = compare_texts(old_texts.text, new_texts.text)
+    first = _build_run(
+        row, old_texts, spec, actor, is_whole=answered is not None and not (answered.cut or answered.redacted)
+    )
+    second = _build_run(replayed.row, new_texts, spec, actor, is_whole=not replayed.cut)
+    compares = all(run.is_whole and run.outcome == "completed" for run in (first, second))
+    changes = compare_texts(old_texts.text, new_texts.text) if compares else None
     return ReplayView(
-        first=_build_run(row, old_texts, spec, actor),
-        second=_build_run(replayed.row, new_texts, spec, actor),
-        same_text=old_texts.text == new_texts.text,
-        same_tools=old_texts.tools == new_texts.tools,
+        first=first,
+        second=second,
+        same_text=old_texts.text == new_texts.text if compares else None,
+        same_tools=old_texts.tools == new_texts.tools if compares else None,
         changes=None if changes is None else [_build_change(change) for change in changes],
-        cosine=compute_cosine(old_texts.vector, new_texts.vector) if old_texts.vector else None,
+        cosine=compute_cosine(old_texts.vector, new_texts.vector) if compares and old_texts.vector else None,
     )
 
 
@@ -217,7 +225,7 @@ class _Texts:
         return cls(text, list_tools(answers), vector)
 
 
-def _build_run(row: RequestRecord, texts: _Texts, spec: ReplaySpec, actor: Actor) -> ReplayRunView:
+def _build_run(row: RequestRecord, texts: _Texts, spec: ReplaySpec, actor: Actor, *, is_whole: bool) -> ReplayRunView:
     shows_channels = actor.scope is None
     return ReplayRunView(
         id=row.id,
@@ -234,8 +242,17 @@ def _build_run(row: RequestRecord, texts: _Texts, spec: ReplaySpec, actor: Actor
         total_ms=row.total_ms,
         text=texts.text,
         tools=texts.tools,
-        problems=list_problems(texts.text, spec.expect, spec.schema),
+        problems=_list_problems(row, texts, spec, is_whole=is_whole),
+        is_whole=is_whole,
     )
+
+
+def _list_problems(row: RequestRecord, texts: _Texts, spec: ReplaySpec, *, is_whole: bool) -> list[str]:
+    if row.outcome != "completed":
+        return [f"the request did not complete: {row.outcome}"]
+    if not is_whole and (spec.expect or spec.schema is not None):
+        return ["a part of the answer is missing or was replaced"]
+    return list_problems(texts.text, spec.expect, spec.schema)
 
 
 def _build_change(change: TextChange) -> TextChangeView:

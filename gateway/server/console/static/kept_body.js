@@ -133,6 +133,7 @@ function linkFallback(section, { first, second }) {
 // The texts in one: what only the first answer has is struck out, what only the second has is underlined.
 function showChanges(compared) {
   if (compared.same_text) return make("p", {}, t("Both answers have the same text."));
+  if (compared.same_text === null) return make("p", {}, t("The texts are not compared."));
   if (!compared.changes) return make("p", {}, t("The texts are too long to be compared."));
   const tags = { same: "span", old: "del", new: "ins" };
   const texts = compared.changes.map((change) => make(tags[change.kind] ?? "span", {}, change.text));
