@@ -188,15 +188,15 @@ def _compare(
     row, answered = first
     old_texts = _Texts.read(b"", "") if answered is None else _Texts.read(answered.content, answered.media_type)
     new_texts = _Texts.read(replayed.body, replayed.media_type)
-    first = _build_run(
+    first_run = _build_run(
         row, old_texts, spec, actor, is_whole=answered is not None and not (answered.cut or answered.redacted)
     )
-    second = _build_run(replayed.row, new_texts, spec, actor, is_whole=not replayed.cut)
-    compares = all(run.is_whole and run.outcome == "completed" for run in (first, second))
+    second_run = _build_run(replayed.row, new_texts, spec, actor, is_whole=not replayed.cut)
+    compares = all(run.is_whole and run.outcome == "completed" for run in (first_run, second_run))
     changes = compare_texts(old_texts.text, new_texts.text) if compares else None
     return ReplayView(
-        first=first,
-        second=second,
+        first=first_run,
+        second=second_run,
         same_text=old_texts.text == new_texts.text if compares else None,
         same_tools=old_texts.tools == new_texts.tools if compares else None,
         changes=None if changes is None else [_build_change(change) for change in changes],
