@@ -221,9 +221,9 @@ class SpendingLimits:
         return None if self.budgets is None else self.budgets.find_own(ctx)
 
     async def check_session(self, ctx: RequestContext) -> None:
-        """Raise ``SessionEnded`` if the request's session was ended. Raises ``StoreUnavailable``."""
+        """Check the request's session. Raises ``SessionEnded``, ``BudgetExceeded``, ``StoreUnavailable``."""
         if self.budgets is not None and ctx.attribution.session:
-            await self.budgets.check(ctx.caller.account.id, ctx.attribution.session)
+            await self.budgets.check_request(ctx)
 
     async def load(self, ctx: RequestContext) -> None:
         """Read what the subjects of a request have spent. Raises ``SessionEnded``, ``StoreUnavailable``."""

@@ -57,6 +57,8 @@ class RequestBudgets:
         self._ended: dict[str, bool] = {}
         """Whether each session in memory was ended, the least recently used first. Others have to be looked up."""
         self._own: WeakKeyDictionary[RequestContext, OwnBalance] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[RequestContext, int] = WeakKeyDictionary()
+        """The budgets that requests have given to their sessions."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One for each session that is looked up or changed."""
         self._running: set[asyncio.Task[Any]] = set()
@@ -90,6 +92,23 @@ class RequestBudgets:
         if balance is None or limit_nanos != balance.limit_nanos or not self.is_known(account_id, session):
             await self._run(self._change(subject, limit_nanos, key))
 
+    async def open_for(self, ctx: RequestContext, limit_nanos: int) -> None:
+        """As ``open``, for a request: if the budget is deleted before a reservation, ``check_request`` opens it again.
+
+        Raises the errors of ``open``.
+        """
+        await self.open(ctx.caller.account.id, ctx.attribution.session, limit_nanos, ctx.caller.key)
+        self._opened[ctx] = limit_nanos
+
+    async def check_request(self, ctx: RequestContext) -> None:
+        """Check the session of a request that is about to reserve. Raises the errors of ``check`` and ``open``."""
+        account_id, session = ctx.caller.account.id, ctx.attribution.session
+        await self.check(account_id, session)
+        limit_nanos = self._opened.get(ctx)
+        balance = self._find(_build_subject(account_id, session))
+        if limit_nanos is not None and (balance is None or balance.limit_nanos is None):
+            await self.open(account_id, session, limit_nanos, ctx.caller.key)
+
     async def _change(self, subject: str, limit_nanos: int, key: ApiKey) -> None:
         async with self._lock(subject):
             await self._look_up(subject)
@@ -111,7 +130,9 @@ class RequestBudgets:
         balance = self._find(subject)
         if balance is None:
             return 0
-        return await self.states.find_spent(subject) if balance.leased else balance.spent_nanos
+        if balance.leased or not balance.complete:
+            return await self.states.find_spent(subject)
+        return balance.spent_nanos
 
     async def end(self, account_id: int, session: str, audit: AuditRow) -> SessionState:
         """End a session: from now on its requests are refused. Return its state. Raises ``StoreUnavailable``."""
@@ -158,7 +179,19 @@ class RequestBudgets:
             subjects = await self.states.list_unused(before_ms)
             retired = [subject for subject in subjects if await self._retire(subject, before_ms)]
             total, is_done = total + len(retired), not retired
-        return total + await self.states.delete_unneeded_sums()
+        return total + await self._delete_sums()
+
+    async def _delete_sums(self) -> int:
+        """Delete what unused sessions have spent that have neither state nor requests; return the number of sums."""
+        total, balances, subjects = 0, self.book.balances, await self.states.list_unneeded_sums()
+        while subjects:
+            unused = [subject for subject in subjects if subject not in balances or not balances[subject].users]
+            for subject in unused:  # their spending is read again
+                self._ended.pop(subject, None)
+                balances.pop(subject, None)
+            total += await self.states.delete_unneeded_sums(unused)
+            subjects = await self.states.list_unneeded_sums(subjects[-1])
+        return total
 
     async def _retire(self, subject: str, before_ms: int) -> bool:
         async with self._lock(subject):

@@ -6,7 +6,7 @@ and not the node tell how much credit there is.
 
 import attrs
 
-from gateway.domain.credit import CreditGrant
+from gateway.domain.credit import CreditGrant, CreditRequest
 from gateway.domain.leased_limit_balance import LeasedLimitBalance, LeasedLimitBook
 from gateway.domain.limit_balance import LimitBalance
 from gateway.domain.request_budget import DEFAULT_STATUS, SessionBalance
@@ -30,11 +30,13 @@ class LeasedSessionBalance(LeasedLimitBalance):
         limit_nanos: the budget as this node knows it; None while it is not known whether the session has one.
         status: the HTTP status of a refusal.
         store_cap_nanos: the budget when the store last answered; None before.
+        read_since_request: whether the budget was read after the store was last asked for credit.
     """
 
     limit_nanos: int | None = attrs.field(default=None, init=False)
     status: int = attrs.field(default=DEFAULT_STATUS, init=False)
     store_cap_nanos: int | None = attrs.field(default=None, init=False)
+    read_since_request: bool = attrs.field(default=False, init=False)
 
     @property
     def leased(self) -> bool:
@@ -57,14 +59,24 @@ class LeasedSessionBalance(LeasedLimitBalance):
         """Set the budget. Idle credit that was granted under another one goes back to the store."""
         former_nanos, self.limit_nanos = self.limit_nanos, limit_nanos
         self.status = status or DEFAULT_STATUS
+        self.read_since_request = True
         if former_nanos is None:  # what the session has spent before is not part of any lease
             self.beyond_nanos = max(0, -self.room_nanos)
             self.lease_unknown = self.lease_unknown or self.used_nanos != 0 or self.granted_nanos != 0
-        if limit_nanos != former_nanos:
+        if limit_nanos != former_nanos or limit_nanos < self.answered_cap_nanos:
             if self.store_nanos is not None:
                 self.store_nanos += limit_nanos - self.answered_cap_nanos
                 self.store_cap_nanos = limit_nanos
             self.recount_overrun()
+
+    def build_request(self, min_nanos: int, needed_nanos: int, desired_nanos: int) -> CreditRequest:
+        self.read_since_request = False
+        return super().build_request(min_nanos, needed_nanos, desired_nanos)
+
+    def is_outdated(self, request: CreditRequest) -> bool:
+        """As for other limits; also if a lower budget was read while the store granted credit of a higher one."""
+        is_lowered = self.read_since_request and self.answered_cap_nanos > self.cap_nanos
+        return is_lowered or super().is_outdated(request)
 
     def note_answer(self, answer: CreditGrant) -> None:
         super().note_answer(answer)

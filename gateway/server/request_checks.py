@@ -42,7 +42,7 @@ async def apply_budget(active: ActiveInference) -> None:
     if session:
         caller = ctx.caller
         await services.billing.quota.precheck(caller, partial(services.routing.router.may_be_free, caller))
-        await budgets.open(ctx.caller.account.id, session, budget.limit_nanos, ctx.caller.key)
+        await budgets.open_for(ctx, budget.limit_nanos)
     else:
         budgets.set_own(ctx, budget.limit_nanos)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, Row, Select, Text, cast, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Row, Select, Text, cast, delete, exists, func, select, text, update
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.credit import build_limit_id
@@ -18,6 +18,7 @@ from gateway.storage.schema import IS_NAMED, limit_counters, requests, session_s
 
 _MAX_LOOKED_UP = 500
 """Sessions per statement."""
+_LIST_LEASES = text("SELECT node FROM credit_leases WHERE owner = 2 AND owner_id = :id LIMIT 1")
 _COLUMNS = session_states.c
 _QUERY: Select[Any] = select(_COLUMNS.subject, _COLUMNS.limit_nanos, _COLUMNS.status, _COLUMNS.ended_ms)
 
@@ -82,9 +83,10 @@ class SessionStateRepository:
         return [row.subject for row in await self._database.read_long(query.limit(_MAX_LOOKED_UP))]
 
     async def delete_unused(self, subject: str, before_ms: int) -> bool:
-        """Delete a session if ``list_unused`` still has it, and no node has credit of it; return whether it did.
+        """Delete a session and what it has spent, and return whether that was done.
 
-        The budget is removed first, because other nodes of a cluster are notified of changes and not of deletions.
+        The session stays unless ``list_unused`` still has it, and while a node has a lease of it. The budget is removed
+        first, because other nodes of a cluster are notified of changes and not of deletions.
         """
         is_unused = _COLUMNS.subject == subject, *_write_unused(before_ms)
 
@@ -92,24 +94,32 @@ class SessionStateRepository:
             if (credit := self._database.credit) is not None:
                 balance_id = build_limit_id(SESSION_BUDGET.counter, subject)
                 figures = await credit.find_figures([balance_id], connection)
-                if figures[balance_id].held_nanos:
+                leases = (await connection.execute(_LIST_LEASES, {"id": balance_id[1]})).all()
+                if leases or figures[balance_id].held_nanos:
                     return False
             await connection.execute(update(session_states).where(*is_unused).values(limit_nanos=None))
-            return bool((await connection.execute(delete(session_states).where(*is_unused))).rowcount)
+            if not (await connection.execute(delete(session_states).where(*is_unused))).rowcount:
+                return False
+            await connection.execute(_DELETE_SUMS.where(limit_counters.c.subject == subject))
+            return True
 
         return await self._database.write(work)
 
-    async def delete_unneeded_sums(self) -> int:
-        """Delete what sessions without a stored state have spent: nothing counts it. Return the number of sums.
+    async def list_unneeded_sums(self, after: str = "") -> list[str]:
+        """Return the sessions after this one that have spent something and have neither state nor stored requests.
 
-        In a cluster nothing is deleted, because leases refer to the sums.
+        After a full list, more may follow. In a cluster there are none, because leases refer to the sums.
         """
         if self._database.credit is not None:
-            return 0
-        has_state = exists().where(_COLUMNS.subject == limit_counters.c.subject)
-        return await self._database.change(
-            delete(limit_counters).where(limit_counters.c.counter == SESSION_BUDGET.counter, ~has_state)
-        )
+            return []
+        sums = limit_counters.c
+        query = select(sums.subject).where(sums.counter == SESSION_BUDGET.counter, sums.subject > after, *_UNNEEDED)
+        query = query.distinct().order_by(sums.subject).limit(_MAX_LOOKED_UP)
+        return [row.subject for row in await self._database.read_long(query)]
+
+    async def delete_unneeded_sums(self, subjects: Collection[str]) -> int:
+        """Delete what those of these sessions have spent that ``list_unneeded_sums`` still has; return the number."""
+        return await self._database.change(_DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *_UNNEEDED))
 
     async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
         """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""
@@ -126,10 +136,20 @@ class SessionStateRepository:
 
 def _write_unused(before_ms: int) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions of ``list_unused``. Requests are read through the index of their sessions."""
-    name = func.substr(_COLUMNS.subject, func.length(cast(_COLUMNS.account_id, Text)) + 2)
-    is_of_session = requests.c.session == name, requests.c.account_id + 0 == _COLUMNS.account_id
-    has_requests = exists().where(IS_NAMED["session"], *is_of_session)
-    return _COLUMNS.ended_ms.is_(None), _COLUMNS.changed_ms < before_ms, ~has_requests
+    return _COLUMNS.ended_ms.is_(None), _COLUMNS.changed_ms < before_ms, ~_write_has_requests(_COLUMNS.subject)
+
+
+def _write_has_requests(subject: ColumnElement[str]) -> ColumnElement[bool]:
+    name = func.substr(func.ltrim(subject, "0123456789"), 2)
+    is_of_subject = cast(requests.c.account_id, Text) + ":" + requests.c.session == subject
+    return exists().where(IS_NAMED["session"], requests.c.session == name, is_of_subject)
+
+
+_DELETE_SUMS = delete(limit_counters).where(limit_counters.c.counter == SESSION_BUDGET.counter)
+_UNNEEDED = (
+    ~exists().where(_COLUMNS.subject == limit_counters.c.subject),
+    ~_write_has_requests(limit_counters.c.subject),
+)
 
 
 async def _find_locked(connection: AsyncConnection, subject: str) -> SessionState:

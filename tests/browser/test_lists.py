@@ -265,6 +265,9 @@ async def test_many_are_invited_and_errors_are_told_by_line(site: VisitedGateway
     assert sorted((link["account"], link["role"]) for link in links[:3]) == [
         ("acme", "member"), ("crowd", "member"), ("crowd", "viewer")
     ]  # fmt: skip
+    await dialog.get_by_label("Account").press("Enter")
+    await expect(dialog.get_by_role("status")).to_have_text("3 links created · 5 lines with an error")
+    await expect(dialog.get_by_label("Or a CSV file")).to_be_disabled()
     async with page.expect_download() as download:
         await ada.press("Save links as CSV", within=dialog)
     text = (await (await download.value).path()).read_text()

@@ -5,14 +5,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import delete, insert
 from typing_extensions import override
 
+from gateway.domain.account import Account, ApiKey, Caller
+from gateway.domain.attribution import Attribution
 from gateway.domain.price import NANOS_PER_USD
-from gateway.domain.request_budget import BudgetHeader, SessionState, parse_budget
+from gateway.domain.request_budget import SESSION_BUDGET, BudgetHeader, SessionState, parse_budget
 from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.server.context import SERVICES
 from gateway.storage.database import Database
+from gateway.storage.limit_counters import LimitCounters
+from gateway.storage.schema import limit_counters, session_states
 from gateway.storage.session_states import SessionStateRepository
+from tests.support.contexts import make_context
 from tests.support.gateway import CHAT, KEY, RunningGateway, channel
 from tests.support.scripted_upstream import ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
@@ -227,6 +233,50 @@ async def test_old_budgets_of_sessions_without_requests_are_deleted(gateway_with
         await states.put_budget(SessionState("1:unused", 10), now_ms, lambda _former: True)
         assert await limits.retire_sessions(now_ms + 60_000) == 1
         assert "unused" not in [state.session for state in await states.list_newest(10)]
+
+
+async def test_the_sums_of_a_deleted_account_stay_with_its_requests(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        assert (await ask(gateway, {BUDGET: "1; session=a"}))[0] == 200
+        (row,) = await gateway.rows(1)
+        services = gateway.app[SERVICES]
+        limits, counters = services.billing.limits, LimitCounters(services.storage.database)
+        await services.storage.database.change(delete(session_states))
+        assert await limits.retire_sessions(int(services.clock() * 1000)) == 0
+        assert sum((await counters.list_all()).values()) == row.cost_nanos
+        gone = {"counter": SESSION_BUDGET.counter, "subject": "1:gone", "start_s": 0, "spent_nanos": 3}
+        await services.storage.database.change(insert(limit_counters).values(gone))
+        assert limits.open_budgets().list_balances(1, "gone", must_count=True)
+        assert await limits.retire_sessions(int(services.clock() * 1000)) == 1
+        assert sum((await counters.list_all()).values()) == row.cost_nanos
+        assert not limits.open_budgets().holds("1:gone"), "what it has spent is read again"
+
+
+async def test_a_budget_that_is_deleted_before_its_request_reserves_is_opened_again(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        limits = gateway.app[SERVICES].billing.limits
+        budgets = limits.open_budgets()
+        now_ms = int(gateway.app[SERVICES].clock() * 1000) + 60_000
+        ctx = make_context(Caller(Account(1, "acme"), ApiKey(1, 1, "k", b"", "")))
+        ctx.attribution = Attribution(session="a")
+        await budgets.open_for(ctx, 5)
+        assert await limits.retire_sessions(now_ms) == 1
+        assert not budgets.list_balances(1, "a")
+        await budgets.check_request(ctx)
+        assert [balance.limit_nanos for balance in budgets.list_balances(1, "a")] == [5]
+
+
+async def test_a_refused_raise_after_a_restart_tells_what_is_spent(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        assert (await ask(gateway, {BUDGET: "1; session=a"}))[0] == 200
+        (row,) = await gateway.rows(1)
+        await restart(gateway)
+        status, _, headers = await ask(gateway, {BUDGET: "2; session=a"})
+        assert status == 403
+        assert round(float(headers["x-gateway-budget-spent-usd"]) * NANOS_PER_USD) == row.cost_nanos
 
 
 async def test_a_slow_look_up_delays_no_other_session(gateway_with: StartGateway) -> None:

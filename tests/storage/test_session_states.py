@@ -43,8 +43,32 @@ async def test_only_sums_of_budgets_that_are_gone_are_deleted(database: Database
     await states.put_budget(SessionState(SUBJECTS[1], 5), 1_000, allow)
     charges = [(counter, subject, 0) for counter in (budget, limit) for subject in SUBJECTS[:2]]
     await ledger.post([attrs.evolve(charge(1, 3), limit_charges=build_charges(charges))])
-    assert await states.delete_unneeded_sums() == 1
+    assert await states.list_unneeded_sums() == [SUBJECTS[0]]
+    assert await states.delete_unneeded_sums(SUBJECTS) == 1
     assert await counters.list_all() == dict.fromkeys(charges[1:], 3)
+
+
+async def test_a_sum_stays_while_a_request_of_its_session_is_stored(database: Database) -> None:
+    """``gateway verify`` compares the sums with the requests."""
+    states, ledger = SessionStateRepository(database), LedgerRepository(database)
+    names = ("12:run:1", "run:1")
+    subjects = [f"{ACCOUNT}:{name}" for name in (*names, "gone")] + ["2:run:1"]
+    for number, (subject, name) in enumerate(zip(subjects, (*names, "", ""), strict=True)):
+        charges = build_charges([(SESSION_BUDGET.counter, subject, 0)])
+        await ledger.post([attrs.evolve(charge(number, 3), session=name, limit_charges=charges)])
+    assert await states.list_unneeded_sums() == ["1:gone", "2:run:1"]
+    assert await states.list_unneeded_sums("1:gone") == ["2:run:1"]
+    assert await states.delete_unneeded_sums(subjects) == 2
+    assert {subject for _, subject, _ in await LimitCounters(database).list_all()} == set(subjects[:2])
+
+
+async def test_what_a_session_has_spent_is_deleted_with_its_budget(database: Database) -> None:
+    states, ledger, counters = SessionStateRepository(database), LedgerRepository(database), LimitCounters(database)
+    charges = [(SESSION_BUDGET.counter, subject, 0) for subject in SUBJECTS[:2]]
+    await ledger.post([attrs.evolve(charge(1, 3), limit_charges=build_charges(charges))])
+    await states.put_budget(SessionState(SUBJECTS[0], 5), 1_000, allow)
+    assert await states.delete_unused(SUBJECTS[0], 2_000)
+    assert await counters.list_all() == {charges[1]: 3}
 
 
 async def test_the_sessions_of_a_deleted_account_are_deleted(database: Database) -> None:

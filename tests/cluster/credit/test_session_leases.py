@@ -8,6 +8,8 @@ import attrs
 import pytest
 
 from gateway.domain.account import Caller
+from gateway.domain.balance import UtcDay
+from gateway.domain.credit import CreditGrant, CreditRequest
 from gateway.errors import BudgetExceeded, SessionEnded
 from gateway.request_context import RequestContext
 from tests.support.billing_services import capped
@@ -118,6 +120,51 @@ async def test_idle_credit_of_a_higher_budget_goes_back_when_a_node_reads_the_lo
     await stop([first, second])
 
 
+async def test_idle_credit_of_a_raise_that_a_node_never_read_goes_back(store: CreditStore, tmp_path: Path) -> None:
+    (first, second), caller = await start_gateways(store, tmp_path, 2)
+    await second.open_budget(caller, "run1", 1_000)
+    key = attrs.evolve(caller.key, max_session_nanos=9_000)
+    await first.open_budget(Caller(caller.account, key), "run1", 9_000)
+    second.settle(await second.admit(caller, 800, session="run1"), 800)
+    balance = second.limits.open_budgets().list_balances(caller.account.id, "run1")[0]
+    assert (balance.find_room(second.balances.today) or 0) > 200
+    await first.open_budget(caller, "run1", 1_000)
+    await second.limits.open_budgets().reload(f"{caller.account.id}:run1")
+    assert balance.find_room(second.balances.today) == 0
+    admitted, _ = await admit_all([second], caller, "run1", 10)
+    assert len(admitted) == 2
+    for gateway, ctx in admitted:
+        gateway.settle(ctx, 100)
+    await stop([first, second])
+
+
+async def test_credit_of_a_raise_that_ended_before_the_answer_came_goes_back(
+    store: CreditStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first, second), caller = await start_gateways(store, tmp_path, 2)
+    await second.open_budget(caller, "run1", 1_000)
+    key = attrs.evolve(caller.key, max_session_nanos=9_000)
+    await first.open_budget(Caller(caller.account, key), "run1", 9_000)
+    authority = second.credit._authority
+    take = authority.take
+
+    async def take_before_the_budget_falls(requests: Sequence[CreditRequest], day: UtcDay) -> Sequence[CreditGrant]:
+        grants = await take(requests, day)
+        monkeypatch.setattr(authority, "take", take)
+        await first.open_budget(caller, "run1", 1_000)
+        await second.limits.open_budgets().reload(f"{caller.account.id}:run1")
+        return grants
+
+    monkeypatch.setattr(authority, "take", take_before_the_budget_falls)
+    second.settle(await second.admit(caller, 800, session="run1"), 800)
+    admitted, _ = await admit_all([second], caller, "run1", 10)
+    assert len(admitted) == 2
+    for gateway, ctx in admitted:
+        gateway.settle(ctx, 100)
+    await stop([first, second])
+    assert await find_spent(store, caller, "run1") == 1_000
+
+
 async def test_a_raise_beyond_what_the_key_allows_is_refused_at_every_node(store: CreditStore, tmp_path: Path) -> None:
     """Also where a node takes the raise for a lowering, because it knows an older budget."""
     (first, second), owner = await start_gateways(store, tmp_path, 2)
@@ -179,11 +226,13 @@ async def test_a_budget_is_kept_while_another_node_has_credit_of_it(store: Credi
     ctx = await first.admit(caller, 100, session="run1")
     later_ms = int(first.now * 1000) + 1
     assert await second.limits.retire_sessions(later_ms) == 0
-    first.settle(ctx, 0)
+    first.settle(ctx, 70)
     await first.stop()
+    assert await find_spent(store, caller, "run1") == 70
     await store.connection.execute("DELETE FROM requests")
     assert await second.limits.retire_sessions(later_ms) == 1
     assert len(await store.connection.fetch(_CHANGES)) == 2, "other nodes are told"
+    assert await find_spent(store, caller, "run1") == 0, "the next budget of the session begins anew"
     await second.stop()
 
 

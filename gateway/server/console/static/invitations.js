@@ -88,6 +88,7 @@ function tellError(text) {
 }
 
 function check() {
+  if (people.readOnly) return; // links are shown once: they must not vanish
   const found = readLines(people.value, general.value.trim());
   tellError("");
   if (!found.length) tellError(t("Enter at least one line"));
@@ -100,6 +101,10 @@ function check() {
 async function inviteAll() {
   invite.disabled = true;
   invite.setAttribute("aria-busy", "true");
+  people.readOnly = true; // what has links is no longer what is written there
+  general.readOnly = true;
+  file.disabled = true;
+  form.querySelector("[data-check-lines]").disabled = true; // Enter in a field presses hidden buttons, too
   for (const line of lines.filter((one) => !one.problem && !one.link)) {
     try {
       line.link = (await call("POST", "/admin/v1/links", { account: line.account, role: line.role })).url;
@@ -108,7 +113,6 @@ async function inviteAll() {
       if (!fault.status || fault.status === 401) break;
     }
   }
-  people.readOnly = true; // what has links is no longer what is written there
   form.querySelector("[data-check-lines]").hidden = true;
   invite.disabled = false;
   invite.removeAttribute("aria-busy");
@@ -134,7 +138,8 @@ people.addEventListener("input", () => {
   show();
 });
 file.addEventListener("change", async () => {
-  people.value = file.files[0] ? (await file.files[0].slice(0, 200_000).text()).replace(/^\uFEFF/, "") : "";
+  const text = file.files[0] ? (await file.files[0].slice(0, 200_000).text()).replace(/^\uFEFF/, "") : "";
+  if (!people.readOnly) people.value = text;
   check();
 });
 invite.addEventListener("click", inviteAll);
