@@ -499,7 +499,7 @@ async def test_subjects_of_a_limit_are_found_and_the_limit_is_raised_for_a_time(
     await ada.press("Raise for a time")
     dialog = page.locator("#raise-limit form")
     await ada.write("Adds (USD)", "2", within=dialog)
-    await ada.write("Ends", "2100-01-31T12:00", within=dialog)
+    await dialog.get_by_role("textbox", name="Ends").fill("2100-01-31T12:00")
     await ada.write("Reason optional", "the fair", within=dialog)
     await ada.send("Raise limit", within=dialog)
     raised = await site.operate("GET", "/limits/teams%20raised")

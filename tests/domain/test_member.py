@@ -142,6 +142,7 @@ def test_a_member_is_shown_without_what_is_secret() -> None:
         "authenticator": True,
         "recovery_left": 2,
         "passkeys": 0,
+        "may_read_bodies": False,
         "created_at": "1970-01-01T00:00:00Z",
         "signed_in_at": "2027-01-15T08:00:00Z",
     }

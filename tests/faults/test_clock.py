@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.billing.retention_worker import RetentionWorker
 from gateway.cleanup import RecordCleanup
 from gateway.domain.request_log import RequestFilter
 from gateway.domain.video import TIMEOUT_ERROR, VideoFilter
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.server.context import SERVICES
+from gateway.services.retention import open_retention_worker
 from tests.support.fault_scene import PRICE as CHAT_PRICE
 from tests.support.fault_scene import until
-from tests.support.gateway import channel, start_gateway
+from tests.support.gateway import RunningGateway, channel, start_gateway
 from tests.support.openai_videos import OpenAiVideos, Play
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.video_scene import PRICE, await_job, submit
@@ -38,16 +38,17 @@ class Clock:
 start = partial(start_gateway, template=Path(), furnished=False)
 
 
-async def sweep() -> None:
+async def sweep(gateway: RunningGateway) -> None:
     """Every job that deletes something for its age does so now."""
-    names = ("sweep_media", "sweep_videos", "sweep_records", "retire_requests")
+    names = ("sweep_media", "sweep_videos", "sweep_records")
     jobs = {task.get_name(): task for task in asyncio.all_tasks() if task.get_name() in names}
     assert jobs.keys() == set(names)
     for task in jobs.values():
         frame = task.get_coro().cr_frame  # type: ignore[union-attr]
         job = frame.f_locals["job"].__self__
-        assert isinstance(job, MediaCleanup | RecordCleanup | RetentionWorker)
-        await (job.retire() if isinstance(job, RetentionWorker) else job.sweep())
+        assert isinstance(job, MediaCleanup | RecordCleanup)
+        await job.sweep()
+    await open_retention_worker(gateway.app[SERVICES]).retire()
 
 
 @pytest.mark.parametrize("days", [3, 400])
@@ -76,7 +77,7 @@ async def test_a_start_far_ahead_keeps_everything_and_says_so(tmp_path: Path, da
             ahead = await start(home, config=config, clock=Clock(days))
         (reported,) = [line for line in lines if line["event"] == "clock_ahead"]
         assert f"{float(days)} days after the newest record" in reported["reason"]
-        await sweep()
+        await sweep(ahead)
         task = videos.tasks[next(iter(videos.tasks))]
         await until(lambda: task.polls > polls + 1)
         assert len(await ahead.app[SERVICES].admin.request_log.list_requests(RequestFilter(), 10)) >= 1
