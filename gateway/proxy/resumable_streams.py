@@ -75,7 +75,7 @@ class ResumableStream:
 
     @property
     def end_user(self) -> str:
-        """For whom the request was made, as its row names it; empty if it names nobody."""
+        """For whom the request was made, as its row names it; empty if it names no end user."""
         if self.request is not None:
             return self.request.context.attribution.end_user
         return "" if self.record is None else self.record.end_user

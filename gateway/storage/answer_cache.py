@@ -30,7 +30,7 @@ MAX_MEMORY_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 """Answers that wait to be written. Further ones are only kept in memory."""
 FIND_TIMEOUT_S = 1.0
-"""How long a request waits for the file, which may be busy with a deletion, or hang with its disk."""
+"""How long a request waits for the file, which may be busy with a deletion, or on a disk that does not answer."""
 SWEEP_INTERVAL_S = 60.0
 _ANSWER_BYTES = 1_024
 """What an answer takes in memory beside its body."""
