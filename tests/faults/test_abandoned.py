@@ -486,7 +486,7 @@ async def test_a_prompt_of_unknown_length_without_a_report(
 async def test_a_stream_in_the_background_costs_its_end_or_what_was_reserved(
     gateway_with: StartGateway, *, ends: bool
 ) -> None:
-    """The provider goes on after the client has left. Only the channel's total timeout bounds the reading."""
+    """The provider goes on after the client has left, who may take up the stream again: no drain bounds the reading."""
     used = {"input_tokens": 40, "output_tokens": 200, "total_tokens": 240}
     created, completed = (
         chunk(b"event: response.%b\ndata: %b\n\n" % (state.encode(), orjson.dumps(
@@ -501,10 +501,18 @@ async def test_a_stream_in_the_background_costs_its_end_or_what_was_reserved(
         gateway = await gateway_with(serve(channel(up.base_url, **UNHURRIED)))
         find_drains(gateway).longest_s = 0.0
         await send_and_leave(gateway, up, body, "/v1/responses", heard=True)
-        await until(lambda: find_drains(gateway).attempts)
+        streams = gateway.app[SERVICES].open_streams.instance
+        assert streams is not None
+        (stream,) = streams.streams.values()
+        await until(lambda: not stream.reader_count)
         provider.go_on()
-        row = await check_left(gateway, usage_source="upstream" if ends else "estimate")
-        assert row.completion_tokens == (200 if ends else 500)
+        (row,) = await gateway.rows(1)
+        expected = ("completed", "upstream", 200) if ends else ("failed", "estimate", 500)
+        assert (row.outcome, row.usage_source, row.completion_tokens) == expected
+        assert 0 < row.cost_nanos <= row.reserved_nanos
+        check_at_rest(gateway)
+        await gateway.check_books()
+        check_charged_once(gateway, row.cost_nanos)
 
 
 @pytest.mark.parametrize(

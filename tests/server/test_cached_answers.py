@@ -344,7 +344,8 @@ async def test_a_user_forgotten_on_another_node_is_not_stored_here(gateway_with:
 async def read_status(gateway: RunningGateway, user: str) -> int:
     async with gateway.post(headers={"x-gateway-user": user}) as response:
         await response.read()
-        return response.status
+        status: int = response.status
+        return status
 
 
 async def test_an_answer_from_the_cache_says_that_its_stream_is_not_resumable(gateway_with: StartGateway) -> None:
