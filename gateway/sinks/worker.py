@@ -25,6 +25,8 @@ MAX_SPLIT_ATTEMPTS = 40
 """Attempts to find the requests that a receiver refuses, for each batch."""
 OLDEST_CURSOR = "0"
 _MAX_DOUBLINGS = 10
+_FAULTS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Errors of code that reads a row or a body of an unexpected form. ``RuntimeError`` includes a nesting too deep."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -85,7 +87,7 @@ class SinkWorker:
             return await self._note_failure(error)
         except StoreUnavailable:  # which has an alert of its own
             return STORE_RETRY_S
-        except Exception as error:  # noqa: BLE001 - the sink must say that it does not get on
+        except _FAULTS as error:  # the sink must say that it does not get on
             return await self._note_failure(_describe_fault(error))
         self._failures = 0
         return 0.0 if has_more else self._poll_s
@@ -175,9 +177,7 @@ class SinkWorker:
         """Make one attempt. A batch that cannot be encoded counts as refused: one request may be the reason."""
         try:
             return await self.send(batch)
-        except (DeliveryFailed, StoreUnavailable):
-            raise
-        except Exception as error:
+        except _FAULTS as error:
             fault = _describe_fault(error)
             raise BatchRefused(str(fault)) from error
 
