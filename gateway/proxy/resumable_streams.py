@@ -134,7 +134,6 @@ class ResumableStreams:
 
     def __init__(self, memory: EventMemory, find_bounds: Callable[[], StreamBounds], node: str = "") -> None:
         self.memory = memory
-        memory.make_room = self._forget_oldest
         self.node = node
         self._find_bounds = find_bounds
         self.streams: dict[str, ResumableStream] = {}
@@ -155,7 +154,7 @@ class ResumableStreams:
         if len(self.streams) >= MAX_STREAMS or memory.is_exhausted:
             return None
         stream_id = self.make_id(request.context.id)
-        recorder = StreamRecorder(memory, bounds.max_bytes)
+        recorder = StreamRecorder(memory, bounds.max_bytes, self._forget_oldest)
         stream = ResumableStream(stream_id, request, recorder, None if may_stay_unread else bounds.keep_s)
         self.streams[stream_id] = stream
         return stream

@@ -34,11 +34,7 @@ class EventsLost(Exception):
 
 
 class EventMemory:
-    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file.
-
-    Attributes:
-        make_room: deletes the events of the oldest stream that is not needed; returns False if there is none.
-    """
+    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file."""
 
     def __init__(
         self, folder: Path, max_bytes: int = MAX_MEMORY_BYTES, max_spilled_bytes: int = MAX_SPILLED_BYTES
@@ -48,7 +44,6 @@ class EventMemory:
         self.max_spilled_bytes = max_spilled_bytes
         self.used_bytes = 0
         self.spilled_bytes = 0
-        self.make_room: Callable[[], bool] = lambda: False
 
     @property
     def is_short(self) -> bool:
@@ -77,6 +72,9 @@ class _Block:
 class StreamRecorder:
     """Keeps the events of one stream. The first one has the number 1. Comments are not events, and are not kept.
 
+    Args:
+        make_room: deletes the events of the oldest stream that has ended; returns False if there is none.
+
     Attributes:
         count: the number of events so far, which is the number of the last one.
         is_full: whether the stream has no room for another event: the next one is lost to all readers.
@@ -85,12 +83,13 @@ class StreamRecorder:
     """
 
     __slots__ = (
-        "_blocks", "_file", "_has_gap", "_max_bytes", "_memory", "_size", "_spilling", "_splitter", "_waiters", "count",
-        "ended", "is_complete", "is_full",
+        "_blocks", "_file", "_has_gap", "_make_room", "_max_bytes", "_memory", "_size", "_spilling", "_splitter",
+        "_waiters", "count", "ended", "is_complete", "is_full",
     )  # fmt: skip
 
-    def __init__(self, memory: EventMemory, max_bytes: int) -> None:
+    def __init__(self, memory: EventMemory, max_bytes: int, make_room: Callable[[], bool]) -> None:
         self._memory = memory
+        self._make_room = make_room
         self._max_bytes = max_bytes
         self._size = 0
         self._blocks = [_Block(1)]
@@ -114,7 +113,7 @@ class StreamRecorder:
         if self._size > self._max_bytes:
             self.is_full = True
         while memory.is_exhausted and not self.is_full:
-            self.is_full = not memory.make_room()
+            self.is_full = not self._make_room()
         if self._waiters:
             self._wake()
 

@@ -12,6 +12,11 @@ from tests.support.fault_scene import until
 MIB = 1024 * 1024
 
 
+def find_no_room() -> bool:
+    """Find no other stream to delete."""
+    return False
+
+
 def make_events(count: int, size: int = 100) -> list[bytes]:
     return [b"data: %d %b\n\n" % (number, b"x" * size) for number in range(count)]
 
@@ -27,7 +32,7 @@ async def read_all(reader: StreamReader, pause_s: float = 0.0) -> list[bytes]:
 @pytest.mark.parametrize("max_bytes", [64 * MIB, 200_000], ids=["in memory", "in a file"])
 async def test_readers_get_every_event_from_where_they_begin(tmp_path: Path, max_bytes: int) -> None:
     memory = EventMemory(tmp_path / "streams", max_bytes)
-    recorder, events, rng = StreamRecorder(memory, 64 * MIB), make_events(20_000), random.Random(1)  # noqa: S311 - cuts
+    recorder, events, rng = StreamRecorder(memory, 64 * MIB, find_no_room), make_events(20_000), random.Random(1)  # noqa: S311 - cuts
     readings = [asyncio.create_task(read_all(recorder.open_reader(0)))]
     starts = [0]
     position = 0
@@ -54,7 +59,7 @@ async def test_readers_get_every_event_from_where_they_begin(tmp_path: Path, max
 
 
 async def test_a_reader_waits_and_is_told_of_a_break(tmp_path: Path) -> None:
-    recorder = StreamRecorder(EventMemory(tmp_path), MIB)
+    recorder = StreamRecorder(EventMemory(tmp_path), MIB, find_no_room)
     first, second = make_events(2)
     reader = recorder.open_reader(0)
     reading = asyncio.create_task(reader.read())
@@ -78,7 +83,7 @@ async def test_a_reader_waits_and_is_told_of_a_break(tmp_path: Path) -> None:
 
 
 async def test_a_full_recorder_keeps_the_event_that_filled_it_and_no_other(tmp_path: Path) -> None:
-    recorder = StreamRecorder(EventMemory(tmp_path), 250)
+    recorder = StreamRecorder(EventMemory(tmp_path), 250, find_no_room)
     events = make_events(4)
     for event in events[:2]:
         assert not recorder.is_full
@@ -97,7 +102,7 @@ async def test_a_full_recorder_keeps_the_event_that_filled_it_and_no_other(tmp_p
 
 async def test_events_that_are_deleted_are_lost_to_a_reader_that_has_not_read_them(tmp_path: Path) -> None:
     memory = EventMemory(tmp_path, 150_000)
-    recorder = StreamRecorder(memory, MIB)
+    recorder = StreamRecorder(memory, MIB, find_no_room)
     for event in make_events(1_500):
         recorder.append(event)
     reader = recorder.open_reader(10)
@@ -110,7 +115,7 @@ async def test_events_that_are_deleted_are_lost_to_a_reader_that_has_not_read_th
 async def test_a_full_disk_ends_the_keeping_and_not_the_stream(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
-    recorder = StreamRecorder(EventMemory(blocked, 150_000), 16 * MIB)
+    recorder = StreamRecorder(EventMemory(blocked, 150_000), 16 * MIB, find_no_room)
     events = make_events(1_500)
     for event in events:
         recorder.append(event)
@@ -128,7 +133,7 @@ async def test_a_full_disk_ends_the_keeping_and_not_the_stream(tmp_path: Path) -
 
 async def test_old_streams_make_room_before_a_running_one_is_full(tmp_path: Path) -> None:
     memory = EventMemory(tmp_path, 10_000)
-    old, running = StreamRecorder(memory, MIB), StreamRecorder(memory, MIB)
+    old = StreamRecorder(memory, MIB, find_no_room)
     old.append(b"".join(make_events(90)))
     olds = [old]
 
@@ -138,7 +143,7 @@ async def test_old_streams_make_room_before_a_running_one_is_full(tmp_path: Path
         olds.pop().discard()
         return True
 
-    memory.make_room = make_room
+    running = StreamRecorder(memory, MIB, make_room)
     running.append(b"".join(make_events(90)))
     assert (olds, running.is_full) == ([], False)
     running.append(b"".join(make_events(90)))
