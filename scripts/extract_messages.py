@@ -18,7 +18,7 @@ from babel.messages.pofile import read_po, write_po
 ROOT = Path(__file__).resolve().parent.parent
 CONSOLE = ROOT / "gateway" / "server" / "console"
 CATALOGUES = sorted((CONSOLE / "locale").glob("*/LC_MESSAGES/console.po"))
-REFERENCE = frozenset({"docs.html", "help.html"})
+REFERENCE = frozenset({"docs.html", "help.html", "help_page.html", "help_results.html"})
 """The API reference and the documentation: they are in English, as what they show."""
 _PLURAL = (1, 2)
 _SOURCES: tuple[tuple[Path, str, str, Mapping[str, Any], Mapping[str, Any]], ...] = (

@@ -247,7 +247,18 @@ async def test_the_documentation_can_be_read_by_anybody(site: VisitedGateway, en
     await visitor.go(f"{site.url}/help")
     await visitor.shoot("help-light", whole=False)
     wrong = await site.guests.scan(visitor)
+    await page.keyboard.press("/")
+    await page.keyboard.type("claude code")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("link", name="Claude Code", exact=True).wait_for()
+    await visitor.shoot("help-search", whole=False)
+    wrong += await site.guests.scan(visitor)
     await page.set_viewport_size(PHONE)
+    wrong += await visitor.find_slips()
+    await page.get_by_role("link", name="Claude Code", exact=True).click()
+    await expect(page.get_by_role("heading", name="Claude Code", exact=True)).to_be_in_viewport()
+    await page.locator("[rel=next]").click()
+    await expect(page).to_have_title("I have a key · Model gateway")
     for each in (each for chapter in read_chapters() for each in chapter.pages):
         await visitor.go(f"{site.url}{each.url}")
         wrong += [f"{each.url}: {one}" for one in await visitor.find_slips() if one not in HEADERS]

@@ -10,7 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markupsafe import Markup
@@ -21,6 +21,8 @@ from gateway.server.console.routes import ROOT
 from gateway.server.console.static_files import find_static
 
 HELP_PATH = "/help"
+DOCUMENTED_ADDRESS = "http://127.0.0.1:8080"
+"""The address in the examples, which readers see as that of their gateway."""
 _INDEX_NAME = "index"
 _SUFFIX = ".md"
 _NON_WORD_PATTERN = re.compile(r"[^\w\s-]")
@@ -33,13 +35,23 @@ _GAP_PATTERN = re.compile(r"[-\s]+")
 
 
 @frozen
+class HelpSection:
+    """The plain text below one heading, without the text below the headings that follow."""
+
+    slug: str
+    title: str
+    text: str
+
+
+@frozen
 class HelpPage:
-    """A page. ``headings`` are id and text of each second-level heading."""
+    """A page. ``headings`` are id and text of each second-level heading; ``sections`` are searched."""
 
     name: str
     title: str
     body: str
     headings: tuple[tuple[str, str], ...]
+    sections: tuple[HelpSection, ...]
 
     @property
     def url(self) -> str:
@@ -77,9 +89,30 @@ def read_chapters() -> tuple[HelpChapter, ...]:
     )
 
 
+def list_pages() -> list[HelpPage]:
+    """Return all pages in the order of the menu."""
+    return [page for chapter in read_chapters() for page in chapter.pages]
+
+
 @cache
 def build_pages() -> Mapping[str, bytes]:
-    """Return every page as HTML, by its name."""
+    """Return every page as HTML, by its name. ``DOCUMENTED_ADDRESS`` stands for the gateway's address."""
+    template, pages = load_template("help_page.html"), list_pages()
+    neighbors = zip(pages, [None, *pages], [*pages[1:], None], strict=False)
+    return {
+        page.name: template.render(
+            page=page,
+            before=before,
+            after=after,
+            body=Markup(page.body),  # noqa: S704 - markdown-it escapes HTML
+        ).encode()
+        for page, before, after in neighbors
+    }
+
+
+@cache
+def load_template(name: str) -> Template:
+    """Return a template of the documentation, with what each of its pages shows."""
     env = Environment(
         loader=PackageLoader("gateway.server.console"),
         autoescape=True,
@@ -87,19 +120,8 @@ def build_pages() -> Mapping[str, bytes]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    template, chapters = env.get_template("help.html"), read_chapters()
-    return {
-        page.name: template.render(
-            root=ROOT,
-            static=find_static,
-            version=__version__,
-            chapters=chapters,
-            page=page,
-            body=Markup(page.body),  # noqa: S704 - markdown-it escapes HTML
-        ).encode()
-        for chapter in chapters
-        for page in chapter.pages
-    }
+    env.globals.update(root=ROOT, static=find_static, version=__version__, chapters=read_chapters())
+    return env.get_template(name)
 
 
 def build_url(name: str) -> str:
@@ -122,21 +144,44 @@ def parse_page(name: str, text: str) -> HelpPage:
             if child.type == "link_open":
                 child.attrSet("href", _resolve_link(str(child.attrGet("href")), name))
     title = next((heading_text for level, _, heading_text in headings if level == "h1"), name)
-    sections = tuple((slug, heading_text) for level, slug, heading_text in headings if level == "h2")
+    second_level = tuple((slug, heading_text) for level, slug, heading_text in headings if level == "h2")
     body = parser.renderer.render(tokens, parser.options, {})
     for tag, opening, closing in _SCROLLABLE_TAGS:
         body = body.replace(f"<{tag}>", opening).replace(f"</{tag}>", closing)  # "<" in text is escaped
-    return HelpPage(name, title, body, sections)
+    return HelpPage(name, title, body, second_level, tuple(_split_sections(tokens)))
 
 
 def _name_headings(tokens: Sequence[Token]) -> Iterator[tuple[str, str, str]]:
     used_slugs: set[str] = set()
     for opening, inline in itertools.pairwise(tokens):
         if opening.type == "heading_open":
-            heading_text = "".join(child.content for child in inline.children or ())
+            heading_text = _read_text(inline)
             slug = _slugify(heading_text, used_slugs)
             opening.attrSet("id", slug)
             yield opening.tag, slug, heading_text
+
+
+def _split_sections(tokens: Sequence[Token]) -> Iterator[HelpSection]:
+    slug = title = ""
+    texts: list[str] = []
+    is_heading = False
+    for token in tokens:
+        if token.type == "heading_open":
+            if slug:
+                yield HelpSection(slug, title, " ".join(texts))
+            slug, texts, is_heading = str(token.attrGet("id")), [], True
+        elif token.type == "inline" and is_heading:
+            title, is_heading = _read_text(token), False
+        elif token.type == "inline":
+            texts.append(_read_text(token))
+        elif token.type in ("fence", "code_block"):
+            texts.append(" ".join(token.content.split()))
+    if slug:
+        yield HelpSection(slug, title, " ".join(texts))
+
+
+def _read_text(inline: Token) -> str:
+    return "".join(" " if child.type == "softbreak" else child.content for child in inline.children or ())
 
 
 def _label_cells(tokens: Sequence[Token]) -> None:

@@ -19,3 +19,15 @@ for (const code of document.querySelectorAll(".code")) {
 
 // On a phone the contents would stand before everything.
 if (matchMedia("(max-width: 62rem)").matches) document.querySelector(".contents").open = false;
+
+// A slash goes to the search, as in the console.
+const search = document.getElementById("q");
+if (search) {
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, textarea, select, [contenteditable]");
+    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    search.focus();
+    search.select();
+  });
+}
