@@ -224,7 +224,7 @@ def _structure_items(value: Any, kind: Any) -> tuple[Any, ...]:
 
 def _structure_map(value: Any, kind: Any) -> dict[str, Any]:
     item_type = get_args(kind)[1]
-    noun = "strings" if item_type is str else "numbers"
+    noun = "values" if item_type is Any else "strings" if item_type is str else "numbers"
     if not isinstance(value, dict):
         raise ValueError(f"expected a table of {noun}")  # noqa: TRY004
     try:

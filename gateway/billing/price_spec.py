@@ -42,6 +42,17 @@ class SettingSpec:
 
 
 @frozen
+class SettingChanges:
+    """New values of several settings.
+
+    Attributes:
+        settings: values by paths such as ``routing.max_attempts``; null takes a stored value back.
+    """
+
+    settings: dict[str, Any]
+
+
+@frozen
 class GroupSpec:
     """``[[group]]``: the price multiplier of its keys. A group need not be declared to be used."""
 

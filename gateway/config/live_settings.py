@@ -9,7 +9,7 @@ from gateway.billing.price_spec import GroupSpec, PriceSpec, build_price
 from gateway.config.loader import read_shipped_prices
 from gateway.config.merge import EDITABLE, list_sections
 from gateway.config.stored_settings import StoredSettings, build_not_stored_error
-from gateway.domain.audit_log import Actor
+from gateway.domain.audit_log import Actor, AuditRow
 from gateway.domain.price import ONE_PPM, Price, PriceList
 from gateway.domain.setting import (
     MAX_PATH_CHARS,
@@ -54,9 +54,32 @@ class SettingsService(StoredSettings):
             before = self._build_view(section, field)
             if not before.editable:
                 raise _build_read_only_error(before)
-            audit = self._build_audit(by, "setting.changed", f"{section}.{key}", {key: before.value}, {key: value})
-            await self._put(name_setting(section, key), value, audit)
+            await self._put(name_setting(section, key), value, self._audit_setting(by, before, value))
             return self._build_view(section, field)
+
+    async def change_settings(self, changes: Mapping[str, Any], by: Actor) -> list[SettingView]:
+        """Set the values at paths such as ``routing.max_attempts``, all or none; None takes a stored value back.
+
+        Return the settings afterwards. Errors name the path.
+        """
+        fields: dict[str, tuple[str, attrs.Attribute[Any]]] = {}
+        for path in changes:
+            section, _, key = path.partition(".")
+            fields[path] = section, self._get_field(section, key)
+        async with self._reloader.changing:
+            before = {path: self._build_view(*found) for path, found in fields.items()}
+            needed = {
+                path: value
+                for path, value in changes.items()
+                if value is not None or path in self._live.effective.stored
+            }
+            for path, value in needed.items():
+                if value is not None and not before[path].editable:
+                    raise _build_read_only_error(before[path])
+            audits = {path: self._audit_setting(by, before[path], value) for path, value in needed.items()}
+            if needed:
+                await self._change(needed, audits, param="")
+            return [self._build_view(*found) for found in fields.values()]
 
     async def delete_setting(self, section: str, key: str, by: Actor) -> SettingView:
         """Remove a stored setting. Raises ``Conflict`` if none is stored and the file or environment sets it."""
@@ -64,8 +87,7 @@ class SettingsService(StoredSettings):
         async with self._reloader.changing:
             before = self._build_view(section, field)
             if path in self._live.effective.stored:
-                after = {key: before.default} if before.editable else {key: before.value}
-                await self._delete(path, self._build_audit(by, "setting.removed", path, {key: before.value}, after))
+                await self._delete(path, self._audit_setting(by, before, None))
             elif not before.editable:
                 raise _build_read_only_error(before)
             return self._build_view(section, field)
@@ -176,6 +198,14 @@ class SettingsService(StoredSettings):
             expected=None if check is None else check.expected,
             about=find_about(field),
         )
+
+    def _audit_setting(self, by: Actor, before: SettingView, value: Any) -> AuditRow:
+        """Build the row of a change to ``value``; None: the stored value is removed."""
+        action = "setting.changed" if value is not None else "setting.removed"
+        if value is None:
+            value = before.default if before.editable else before.value
+        path = name_setting(before.section, before.key)
+        return self._build_audit(by, action, path, {before.key: before.value}, {before.key: value})
 
     def _find_stored_group(self, name: str) -> Fields | None:
         """Return the stored fields of a group, empty if the stored value is not a table; None if nothing is stored."""

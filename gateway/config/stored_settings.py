@@ -8,7 +8,6 @@ import structlog
 from gateway.config.merge import EffectiveConfig, merge_stored_settings, parse_stored_settings
 from gateway.config.reload import LiveConfig, Reloader
 from gateway.domain.audit_log import Actor, AuditRow, build_change
-from gateway.domain.setting import Setting
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.storage.settings import SettingRepository
 
@@ -30,31 +29,36 @@ class StoredSettings:
         self._clock = clock
 
     async def _put(self, path: str, value: Any, audit: AuditRow) -> None:
-        adoptions = self._reloader.adoptions
-        effective, stored_settings = await self._merge(path, value), self._live.effective.stored
-        is_unchanged = path in stored_settings and stored_settings[path] == value  # no audit row if nothing changes
-        await self._store.put_setting(Setting(path, value, audit.at_ms), None if is_unchanged else audit)
-        await self._reloader.adopt(effective, adoptions)
-        log.info("setting_changed", path=path)
+        await self._change({path: value}, {path: audit})
 
     async def _delete(self, path: str, audit: AuditRow) -> None:
-        adoptions = self._reloader.adoptions
-        effective = await self._merge(path, None)
-        await self._store.delete_setting(path, audit)
-        await self._reloader.adopt(effective, adoptions)
-        log.info("setting_removed", path=path)
+        await self._change({path: None}, {path: audit})
 
-    async def _merge(self, path: str, value: Any) -> EffectiveConfig:
-        """Return the configuration with ``value`` (None removes it) at ``path``. Raises ``InvalidRequest``."""
-        stored_settings = {**parse_stored_settings(await self._store.list_settings()), path: value}
-        if value is None:
-            del stored_settings[path]
+    async def _change(self, changes: Mapping[str, Any], audits: Mapping[str, AuditRow], param: str = "value") -> None:
+        """Store and apply the value at each path, all or none; None removes the setting there.
+
+        Raises ``InvalidRequest`` that names ``param``; without one, the path of the first wrong value.
+        """
+        adoptions, before = self._reloader.adoptions, self._live.effective.stored
+        effective = await self._merge(changes, param)
+        rows = {path: row for path, row in audits.items() if changes[path] is None or before.get(path) != changes[path]}
+        await self._store.change_settings(changes, int(self._clock() * 1000), rows)  # no row if nothing changes
+        await self._reloader.adopt(effective, adoptions)
+        for path, value in changes.items():
+            log.info("setting_removed" if value is None else "setting_changed", path=path)
+
+    async def _merge(self, changes: Mapping[str, Any], param: str) -> EffectiveConfig:
+        """Return the configuration with ``changes``. Raises ``InvalidRequest``."""
+        stored_settings = {**parse_stored_settings(await self._store.list_settings()), **changes}
+        for path, value in changes.items():
+            if value is None:
+                del stored_settings[path]
         effective = merge_stored_settings(self._live.effective.declared, dict(sorted(stored_settings.items())))
         before = self._live.effective.ignored
-        wrong_paths = [other_path for other_path in effective.ignored if other_path == path or other_path not in before]
+        wrong_paths = [path for path in effective.ignored if path in changes or path not in before]
         if wrong_paths:
-            problems = "; ".join(f"{other_path}: {effective.ignored[other_path]}" for other_path in wrong_paths)
-            raise InvalidRequest(problems, param="value")
+            problems = "; ".join(f"{path}: {effective.ignored[path]}" for path in wrong_paths)
+            raise InvalidRequest(problems, param=param or wrong_paths[0])
         return effective
 
     def _build_audit(

@@ -1,6 +1,7 @@
 """Settings in the database."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import delete, insert, select
 
@@ -8,11 +9,12 @@ from gateway.domain.audit_log import AuditRow
 from gateway.domain.setting import Setting
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
-from gateway.storage.schema import settings
+from gateway.storage.row_mapping import build_audit_row
+from gateway.storage.schema import audit, settings
 
 
 class SettingRepository:
-    """The ``settings`` table. An ``audit`` row is written in the commit of its change."""
+    """The ``settings`` table. Audit rows are written in the commit of their changes."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -21,13 +23,21 @@ class SettingRepository:
         rows = await self._database.read_first(select(settings).order_by(settings.c.path))
         return [Setting(row.path, row.value, row.changed_ms) for row in rows]
 
-    async def put_setting(self, setting: Setting, audit: AuditRow | None = None) -> None:
+    async def change_settings(
+        self, changes: Mapping[str, Any], changed_ms: int, audits: Mapping[str, AuditRow] = {}
+    ) -> None:
+        """Store the value at each path in one transaction; None removes the setting there.
+
+        ``audits`` are the rows by path. That of a removal is left out if nothing was stored.
+        """
+
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(delete(settings).where(settings.c.path == setting.path))
-            values = {"path": setting.path, "value": setting.value, "changed_ms": setting.changed_ms}
-            await connection.execute(insert(settings).values(values))
+            for path, value in changes.items():
+                is_changed = bool((await connection.execute(delete(settings).where(settings.c.path == path))).rowcount)
+                if value is not None:
+                    is_changed = True
+                    await connection.execute(insert(settings).values(path=path, value=value, changed_ms=changed_ms))
+                if is_changed and path in audits:
+                    await connection.execute(insert(audit).values(build_audit_row(audits[path])))
 
-        await self._database.write(work, audit)
-
-    async def delete_setting(self, path: str, audit: AuditRow | None = None) -> bool:
-        return bool(await self._database.change(delete(settings).where(settings.c.path == path), audit))
+        await self._database.write(work)

@@ -269,26 +269,57 @@ async def test_a_price_is_free_only_if_that_is_meant(site: VisitedGateway, ada: 
     await site.operate("DELETE", "/prices/prism")
 
 
-async def test_a_setting_is_changed_taken_back_and_read_only_where_the_file_says_it(
+async def test_settings_are_found_changed_together_undone_and_read_only_where_the_file_says_it(
     site: VisitedGateway, ada: Visitor
 ) -> None:
     page = ada.page
-    attempts = page.get_by_label("max_attempts", exact=True)
-    await ada.go("/settings")
-    await expect(page.locator("#s-media-keep_hours")).to_have_text("72.0")
+    attempts = page.get_by_label("Attempts per request", exact=True)
+    affinity = page.get_by_label("Keep conversations on one channel", exact=True)
+    chooser = page.get_by_label("Let callers choose the balance", exact=True)
+    await ada.go("/settings?topic=media")
+    await expect(page.locator("#s-media-keep_hours")).to_have_text("72")
     await expect(page.locator("#media")).to_contain_text("from the file")
-    await ada.write("max_attempts", "99")
-    await ada.press("Save max_attempts")
+    await page.keyboard.press("/")
+    await page.keyboard.type("channels tried")
+    await page.keyboard.press("Enter")
+    await expect(page.locator(".setting")).to_have_count(1)
+    await expect(page.locator(".setting")).to_contain_text("Channels tried per request, before its first byte is sent.")
+    await ada.go("/settings")
+    await ada.write("Attempts per request", "99")
+    await affinity.select_option("header")
+    await expect(page.locator("#save-count")).to_have_text("2 unsaved changes")
+    await ada.press("Save")
     ada.watch.refusals = {400}
     await expect(page.get_by_role("alert")).to_contain_text("from 1 to 10")
-    await ada.write("max_attempts", "5")
-    await ada.send("Save max_attempts")
-    back = ada.find("button", "Reset max_attempts")
-    await expect(back).to_have_text("Reset to 3")
+    await expect(attempts).to_be_focused()
+    await expect(affinity).to_have_value("header")  # nothing was stored, and nothing that was chosen is lost
+    await ada.write("Attempts per request", "5")
+    await chooser.check()
+    await ada.send("Save")
+    await expect(page.locator(".toast")).to_contain_text("Settings saved")
+    await expect(page.get_by_text("Reset to 3", exact=True)).to_be_visible()
+    assert (await attempts.input_value(), await affinity.input_value(), await chooser.is_checked()) == (
+        "5",
+        "header",
+        True,
+    )
+    await ada.send("Undo")
+    await expect(page.get_by_text("Reset to")).to_have_count(0)
+    assert (await attempts.input_value(), await affinity.input_value(), await chooser.is_checked()) == (
+        "3",
+        "auto",
+        False,
+    )
+    await ada.write("Attempts per request", "5")
+    await ada.send("Save")
+    await ada.press("Reset: Attempts per request")
+    await expect(page.locator("#save-count")).to_have_text("1 unsaved change")
+    await ada.press("Discard")
     await expect(attempts).to_have_value("5")
-    await ada.send("Reset max_attempts")
-    await expect(back).to_have_count(0)
+    await ada.press("Reset: Attempts per request")
+    await ada.send("Save")
     await expect(attempts).to_have_value("3")
+    await expect(page.get_by_text("Reset to")).to_have_count(0)
     ada.watch.refusals |= {409}  # it was started without one
     await ada.press("Reload config")
     await expect(page.locator(".toast.bad")).to_be_visible()

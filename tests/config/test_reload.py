@@ -26,7 +26,6 @@ from gateway.config.merge import merge_stored_settings
 from gateway.config.reload import LiveConfig, Reloader, ReloadSource
 from gateway.domain.audit_log import OPERATOR, AuditFilter
 from gateway.domain.media import MediaRules
-from gateway.domain.setting import Setting
 from gateway.errors import InvalidRequest, StoreUnavailable
 from gateway.media.cleanup_worker import MediaCleanup
 from gateway.options import AppOptions
@@ -976,7 +975,7 @@ async def test_settings_of_another_node_are_in_force_although_a_reload_waits_for
     reloading = asyncio.create_task(site.reload({"channel": [channel(NOWHERE, "new")]}))
     await waiting.wait()
     assert not site.reloader.changing.locked(), "settings can be changed at this node, too"
-    await site.reloader._settings.put_setting(Setting("routing.retry_ratio", 0.3, 1))
+    await site.reloader._settings.change_settings({"routing.retry_ratio": 0.3}, 1)
     async with asyncio.timeout(5), site.reloader.changing:  # as while the provider of a channel is tested
         await site.reloader.adopt_stored()
     assert site.in_force.config.routing.retry_ratio == 0.3
@@ -989,14 +988,14 @@ async def test_a_setting_that_another_node_changes_meanwhile_stays_in_force(relo
     site = await reloadable({"channel": [channel(NOWHERE)]})
     store = site.reloader._settings
     service = SettingsService(site.in_force, site.reloader, store, clock=lambda: 1.0)
-    put = store.put_setting
+    change = store.change_settings
 
-    async def put_beside_another(setting: Setting, audit: Any = None) -> None:
-        await put(Setting("routing.max_attempts", 7, 1))
+    async def change_beside_another(*args: Any) -> None:
+        await change({"routing.max_attempts": 7}, 1, {})
         await site.reloader.adopt_stored()
-        await put(setting, audit)
+        await change(*args)
 
-    store.put_setting = put_beside_another  # type: ignore[method-assign]
+    store.change_settings = change_beside_another  # type: ignore[method-assign, assignment]
     view = await service.put_setting("routing", "retry_ratio", 0.3, OPERATOR)
     routing = site.in_force.config.routing
     assert (view.value, routing.retry_ratio, routing.max_attempts) == (0.3, 0.3, 7)

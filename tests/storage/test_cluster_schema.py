@@ -8,7 +8,6 @@ import asyncpg
 import pytest
 
 from gateway.domain.account import Account, ApiKey
-from gateway.domain.setting import Setting
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.api_keys import ApiKeyRepository
 from gateway.storage.database import Database
@@ -64,7 +63,7 @@ async def test_every_change_is_logged_and_announced_once_a_commit(
     account = await accounts.add_account(Account(0, "acme"))
     first, second = [await keys.add_key(make_key(account, name)) for name in ("first", "second")]
     await keys.put_key(first)
-    await settings.put_setting(Setting("routing.retry_ratio", 0.5, 1))
+    await settings.change_settings({"routing.retry_ratio": 0.5}, 1)
     await accounts.delete_account(account.id)
     logged = [
         ("account", "1"), ("key", str(first.id)), ("key", str(second.id)), ("key", str(first.id)),
@@ -133,7 +132,7 @@ async def test_the_schema_goes_back_and_comes_again(shared_postgres: SharedPostg
     logging = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE '%_changed'"
 
     await database.write(lambda connection: connection.run_sync(downgrade, "0020"))
-    await SettingRepository(database).put_setting(Setting("a.b", 1, 1))
+    await SettingRepository(database).change_settings({"a.b": 1}, 1)
     await database.close()
     connection = await asyncpg.connect(url)
     try:

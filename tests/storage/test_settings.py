@@ -4,7 +4,7 @@ import attrs
 import orjson
 import pytest
 
-from gateway.domain.audit_log import OPERATOR, AuditFilter
+from gateway.domain.audit_log import OPERATOR, AuditFilter, AuditRow
 from gateway.domain.setting import Setting
 from gateway.storage.audit_log import AuditLogRepository
 from gateway.storage.database import Database
@@ -47,7 +47,7 @@ async def test_a_new_store_has_no_settings(bench: Bench) -> None:
 async def test_values_are_read_back_as_they_were_written_by_path(bench: Bench) -> None:
     put = [Setting(f"videos.{chr(ord('z') - number)}", value, number) for number, value in enumerate(VALUES)]
     for setting in put:
-        await bench.settings.put_setting(setting)
+        await bench.settings.change_settings({setting.path: setting.value}, setting.changed_ms)
     read = list(await bench.settings.list_settings())
     assert read == put[::-1]
     assert orjson.dumps([setting.value for setting in read]) == orjson.dumps(VALUES[::-1]), "false is not 0"
@@ -55,24 +55,24 @@ async def test_values_are_read_back_as_they_were_written_by_path(bench: Bench) -
 
 async def test_putting_again_replaces_and_leaves_others_alone(bench: Bench) -> None:
     other = Setting("price/gpt-*", {"model": "gpt-*"}, 1)
-    for setting in (Setting("group/vip", 1, 1), other, Setting("group/vip", 2, 2)):
-        await bench.settings.put_setting(setting)
+    await bench.settings.change_settings({"group/vip": 1, other.path: other.value}, 1)
+    await bench.settings.change_settings({"group/vip": 2}, 2)
     assert list(await bench.settings.list_settings()) == [Setting("group/vip", 2, 2), other]
 
 
-async def test_what_is_deleted_is_gone_and_says_whether_it_was_there(bench: Bench) -> None:
-    await bench.settings.put_setting(Setting("group/vip", 1))
-    assert [await bench.settings.delete_setting(path) for path in ("group/vi", "group/vip", "group/vip")] == [
-        False,
-        True,
-        False,
-    ]
-    assert list(await bench.settings.list_settings()) == []
+async def test_what_is_removed_is_gone(bench: Bench) -> None:
+    await bench.settings.change_settings({"group/vip": 1, "group/lab": 2}, 1)
+    await bench.settings.change_settings({"group/vip": None, "group/vi": None, "group/new": 3}, 2)
+    assert list(await bench.settings.list_settings()) == [Setting("group/lab", 2, 1), Setting("group/new", 3, 2)]
 
 
 async def test_every_change_is_on_record_and_what_was_none_is_not(bench: Bench) -> None:
-    await bench.settings.put_setting(Setting("a.b", 1), OPERATOR.build_audit_row("setting.changed", "put", 1))
-    assert not await bench.settings.delete_setting("a.c", OPERATOR.build_audit_row("setting.removed", "nothing", 2))
-    await bench.settings.put_setting(Setting("a.c", 1))
-    assert await bench.settings.delete_setting("a.b", OPERATOR.build_audit_row("setting.removed", "deleted", 3))
-    assert await bench.list_subjects() == ["deleted", "put"]
+    def audit(path: str, subject: str) -> dict[str, AuditRow]:
+        return {path: OPERATOR.build_audit_row("setting.changed", subject, 1)}
+
+    await bench.settings.change_settings({"a.b": 1}, 1, audit("a.b", "put"))
+    await bench.settings.change_settings({"a.c": None}, 2, audit("a.c", "nothing"))
+    await bench.settings.change_settings({"a.c": 1}, 3)
+    rows = audit("a.b", "deleted") | audit("a.d", "put beside") | audit("a.e", "nothing")
+    await bench.settings.change_settings({"a.b": None, "a.d": 1, "a.e": None}, 4, rows)
+    assert sorted(await bench.list_subjects()) == ["deleted", "put", "put beside"]

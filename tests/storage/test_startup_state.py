@@ -5,7 +5,6 @@ import attrs
 from gateway.domain.account import Account
 from gateway.domain.batch import Batch
 from gateway.domain.idempotency import IdempotencyRecord
-from gateway.domain.setting import Setting
 from gateway.storage.accounts import AccountRepository
 from gateway.storage.batches import BatchRepository, find_no_process
 from gateway.storage.database import Database
@@ -52,7 +51,7 @@ async def test_a_batch_is_seen_until_it_has_ended(database: Database) -> None:
 
 async def test_what_was_set_is_seen_until_it_is_taken_back(database: Database) -> None:
     settings = SettingRepository(database)
-    await settings.put_setting(Setting("routing.max_attempts", 4))
+    await settings.change_settings({"routing.max_attempts": 4}, 1)
     assert await find_leftovers(database) == attrs.evolve(NOTHING, settings=True)
-    await settings.delete_setting("routing.max_attempts")
+    await settings.change_settings({"routing.max_attempts": None}, 2)
     assert await find_leftovers(database) == NOTHING

@@ -129,6 +129,7 @@ async def test_names_and_settings_are_taken_once(pair: Pair) -> None:
         assert [type(one) for one in done].count(Account) == 1
         assert done.count(Conflict) == 1
         values = [Setting("routing.retry_ratio", value, number) for value in (0.25, 0.75)]
-        assert await at_once(*(s.put_setting(v) for s, v in zip(settings, values, strict=True))) == [None, None]
+        puts = (s.change_settings({v.path: v.value}, v.changed_ms) for s, v in zip(settings, values, strict=True))
+        assert await at_once(*puts) == [None, None]
         (stored,) = await settings[0].list_settings()
         assert stored in values

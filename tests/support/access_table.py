@@ -312,6 +312,7 @@ UNWRITTEN = frozenset(
         "POST /routes/{name}/test",
         "POST /session/second-factor",
         "DELETE /sessions",
+        "PATCH /settings",
         "PUT /settings/{section}/{key}",
         "DELETE /settings/{section}/{key}",
     }
@@ -421,6 +422,7 @@ ADMIN: Mapping[str, Row] = {
     "GET /audit": Row(),
     "GET /audit-trail": Row(),
     "GET /settings": Row(),
+    "PATCH /settings": Row(body={"settings": {"routing.max_attempts": 4}}),
     "PUT /settings/{section}/{key}": Row(body=LIMIT),
     "DELETE /settings/{section}/{key}": Row(),
     "GET /groups": Row(),

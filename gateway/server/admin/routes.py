@@ -92,6 +92,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/cache", "server.admin.answer_cache:get_cache", "administrator"),
     ("POST", "/cache/clear", "server.admin.answer_cache:clear_cache", "administrator"),
     ("GET", "/settings", "server.admin.settings:list_settings", "administrator"),
+    ("PATCH", "/settings", "server.admin.settings:change_settings", "administrator"),
     ("PUT", "/settings/{section}/{key}", "server.admin.settings:put_setting", "administrator"),
     ("DELETE", "/settings/{section}/{key}", "server.admin.settings:delete_setting", "administrator"),
     ("GET", "/groups", "server.admin.settings:list_groups", "administrator"),

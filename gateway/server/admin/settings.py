@@ -8,9 +8,9 @@ from typing import Any, get_args
 import attrs
 
 from gateway.answer_fields import FIRST, OMITTED, Count
-from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingSpec, build_price
+from gateway.billing.price_spec import GroupSpec, PriceSpec, SettingChanges, SettingSpec, build_price
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingType, Source
+from gateway.domain.setting import GroupView, PriceSource, PriceView, SettingType, SettingView, Source
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
@@ -131,10 +131,14 @@ class DeletedPrice:
 @admin_operation()
 async def list_settings(request: AdminRequest) -> SettingsView:
     """List all settings except secrets, by section, with their values and sources."""
-    sections: dict[str, dict[str, SettingAnswer]] = {}
-    for view in request.services.admin.settings.list_settings():
-        sections.setdefault(view.section, {})[view.key] = build_view(SettingAnswer, view)
-    return SettingsView(sections)
+    return _build_settings(request.services.admin.settings.list_settings())
+
+
+@admin_operation(takes=SettingChanges, change=True)
+async def change_settings(request: AdminRequest) -> SettingsView:
+    """Set several settings, all or none, in force at once; errors name the path of the setting."""
+    changes = parse_spec(await read_change(request), SettingChanges).settings
+    return _build_settings(await request.services.admin.settings.change_settings(changes, request.actor))
 
 
 @admin_operation(takes=SettingSpec, change=True)
@@ -249,6 +253,13 @@ async def _list_groups(request: AdminRequest, views: Iterable[GroupView]) -> lis
         )
         for name in sorted(groups)
     ]
+
+
+def _build_settings(views: Iterable[SettingView]) -> SettingsView:
+    sections: dict[str, dict[str, SettingAnswer]] = {}
+    for view in views:
+        sections.setdefault(view.section, {})[view.key] = build_view(SettingAnswer, view)
+    return SettingsView(sections)
 
 
 def build_price_fields(price: Price, multiplier_ppm: int = ONE_PPM) -> Fields:

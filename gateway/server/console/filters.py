@@ -106,6 +106,12 @@ def format_segment(name: object) -> str:
     return quote(str(name), safe="")
 
 
+def format_sentence(text: str) -> str:
+    """Return the description of a setting, which begins small and has no full stop, as a sentence."""
+    stop = "" if text[-1:] in {".", "。", ""} else "." if text[-1:].isascii() else "。"
+    return f"{text[:1].upper()}{text[1:]}{stop}"
+
+
 FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "usd": format_usd,
     "count": format_count,
@@ -117,5 +123,6 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "moment": format_moment,
     "short_moment": format_short_moment,
     "urlencode": format_segment,
+    "sentence": format_sentence,
     "value": write_value,
 }

@@ -1,4 +1,4 @@
-"""The pages of prices, groups and settings."""
+"""The page of prices and groups."""
 
 import asyncio
 
@@ -16,9 +16,3 @@ async def load_prices(request: web.Request) -> Data:
         ask_admin_api(request, "/providers"),
     )
     return {"groups": groups, "list": prices, "providers": providers}
-
-
-async def load_settings(request: web.Request) -> Data:
-    """Load all settings with their sources, and the targets of alerts."""
-    settings, alerts = await asyncio.gather(ask_admin_api(request, "/settings"), ask_admin_api(request, "/alerts"))
-    return {"sections": settings.sections, "targets": alerts.targets, "recent": alerts.recent}

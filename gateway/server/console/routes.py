@@ -81,7 +81,7 @@ _PAGES = (
     Page("/models", "models.html", mark("Models"), "server.console.models:load_models"),
     Page("/models/{name}", "model.html", mark("Model"), "server.console.models:load_model"),
     Page("/prices", "prices.html", mark("Prices and groups"), "server.console.prices:load_prices", "administrator"),
-    Page("/settings", "settings.html", mark("Settings"), "server.console.prices:load_settings", "administrator"),
+    Page("/settings", "settings.html", mark("Settings"), "server.console.settings:load_settings", "administrator"),
 )
 
 

@@ -12,6 +12,7 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
     "InviteSpec": {"account": "acme", "role": "member"},
     "RotateSpec": {"overlap_h": 24},
+    "SettingChanges": {"settings": {"routing.max_attempts": 2, "requests.keep_days": None}},
     "SettingSpec": {"value": 2},
     "AssertionSpec": dict.fromkeys(("id", "client_data", "authenticator_data", "signature"), "AAAA"),
     "AttestationSpec": {**dict.fromkeys(("id", "client_data", "attestation_object"), "AAAA"), "name": "my laptop"},

@@ -117,7 +117,7 @@ async def test_a_change_at_one_node_reaches_every_other_and_is_acknowledged(
 ) -> None:
     await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('before', '1', 1)")
     first, second = await nodes.start(A), await nodes.start(B)
-    await SettingRepository(first.database).put_setting(SETTING)
+    await SettingRepository(first.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     await until(lambda: first.applied and second.applied)
     assert {(each.kind, each.id) for each in second.applied} == {("setting", "routing.retry_ratio")}
     newest = await observer.fetchval("SELECT max(sequence) FROM changes")
@@ -137,7 +137,7 @@ async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
         # As while it frees what a dead node had claimed.
         async with second.session._control_connection.exclusive(WITHIN_S) as busy:
             await busy.fetchval("SELECT 1")
-            await SettingRepository(first.database).put_setting(SETTING)
+            await SettingRepository(first.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
             await until(lambda: second.applied)
             await second.database.read_first(text("SELECT 1"))
             running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'"
@@ -149,13 +149,13 @@ async def test_a_change_waits_for_no_dead_nodes_claims_and_for_no_other_read(
 async def test_a_lost_notification_is_made_up_for_by_the_next_beat(nodes: Nodes) -> None:
     first, second = await nodes.start(A), await nodes.start(B)
     second.session.wake_event = NeverSetEvent()
-    await SettingRepository(first.database).put_setting(SETTING)
+    await SettingRepository(first.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     await until(lambda: second.applied)
 
 
 async def test_what_is_changed_between_registering_and_following_is_applied(nodes: Nodes) -> None:
     node = await nodes.start(A, follow=False)
-    await SettingRepository(node.database).put_setting(SETTING)
+    await SettingRepository(node.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     assert node.queue.full, "what it has read may not be in force any longer"
     await node.node.follow(node.apply, node.reload)
     assert (len(node.applied), node.queue.full) == (1, False)
@@ -172,7 +172,7 @@ async def test_a_node_whose_changes_cannot_be_applied_moves_its_fence_no_further
         node.applied += changes
 
     await node.node.follow(apply, node.reload)
-    await SettingRepository(node.database).put_setting(SETTING)
+    await SettingRepository(node.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     await asyncio.wait_for(tried.wait(), WITHIN_S)
     before_s = node.queue.valid_until_s
     tried.clear()
@@ -190,11 +190,11 @@ async def test_a_buried_node_writes_nothing_until_it_has_registered_again_and_re
     assert await first.session.declare_dead(B, 1)
     assert not await first.session.declare_dead(B, 1), "it is dead already"
     with pytest.raises(StoreUnavailable):
-        await SettingRepository(second.database).put_setting(SETTING)
+        await SettingRepository(second.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     wake(second)
     await until(lambda: second.queue.valid_until_s > before_s)
     assert (second.reloaded, second.node.process) == ([2], f"{B}:2")
-    await SettingRepository(second.database).put_setting(SETTING)
+    await SettingRepository(second.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     assert not await first.session.declare_dead(B, 1), "it has registered again since"
 
 
@@ -409,7 +409,7 @@ async def test_a_write_that_a_frozen_node_is_in_the_middle_of_holds_nobody_up_fo
     try:
         await reached.wait()
         await freeze(second)
-        await SettingRepository(first.database).put_setting(SETTING)
+        await SettingRepository(first.database).change_settings({SETTING.path: SETTING.value}, SETTING.changed_ms)
     finally:
         never.set()
     with pytest.raises(StoreUnavailable):

@@ -208,10 +208,7 @@ async def test_what_is_stored_is_in_force_after_a_start_and_what_is_no_longer_kn
 class FullStore(SettingRepository):
     """A disk that is full."""
 
-    async def put_setting(self, *_: object) -> None:
-        raise StoreUnavailable("The gateway's store cannot be written to")
-
-    async def delete_setting(self, *_: object) -> bool:
+    async def change_settings(self, *_: object) -> None:
         raise StoreUnavailable("The gateway's store cannot be written to")
 
 
@@ -394,3 +391,31 @@ async def test_models_have_the_price_that_who_looks_would_pay(admin_with: StartA
         await look(admin.gateway, viewer, path, 403)
     await admin("PUT", "/settings/billing/unpriced", {"value": "refuse"})
     assert [model["id"] for model in (await look(admin.gateway, viewer, "/models"))["data"]] == ["m"]
+
+
+async def test_several_settings_change_together_or_not_at_all(admin: AdminApi) -> None:
+    changes = {"routing.max_attempts": 5, "videos.webhook_hosts": ["a.example.com"], "cache.ttl_s": 60}
+    answer = await admin("PATCH", "/settings", {"settings": changes})
+    assert {
+        f"{section}.{key}": (setting["value"], setting["source"])
+        for section, keys in answer["sections"].items()
+        for key, setting in keys.items()
+    } == {path: (value, "console") for path, value in changes.items()}
+    stored, rows = await admin.list_stored(), (await admin("GET", "/audit-trail?limit=10"))["data"]
+    assert {row["subject"] for row in rows if row["action"] == "setting.changed"} == set(changes)
+    for wrong, param, status in (
+        ({"routing.max_attempts": 99, "cache.ttl_s": 90}, "routing.max_attempts", 400),
+        ({"cache.ttl_s": 90, "routing.max_atempts": 4}, None, 404),
+        ({"cache.ttl_s": 90, "media.link_hours": 3}, None, 409),  # the file sets it
+        ({"cache.ttl_s": 90, "server.port": 9000}, None, 409),
+    ):
+        error = (await admin("PATCH", "/settings", {"settings": wrong}, status))["error"]
+        assert error["param"] == param, error
+    assert (await admin("PATCH", "/settings", {"settings": [1]}, 400))["error"]["param"] == "settings"
+    assert await admin.list_stored() == stored
+    back = await admin("PATCH", "/settings", {"settings": {"routing.max_attempts": None, "routing.retry_ratio": None}})
+    assert back["sections"]["routing"]["max_attempts"]["source"] == "default"
+    assert await admin.list_stored() == {
+        path: value for path, value in stored.items() if path != "routing.max_attempts"
+    }
+    await admin("PATCH", "/settings", {"settings": {}})

@@ -116,6 +116,7 @@ MONEY = (
     Call("admin_list_prices", query={"source": "nowhere"}, status=400),
     Call("admin_delete_price", path={"model": "org/x"}),
     Call("admin_list_settings"),
+    Call("admin_change_settings", {"settings": {"routing.max_attempts": 2}}),
     Call("admin_put_setting", {"value": 2}, path={"section": "routing", "key": "max_attempts"}),
     Call("admin_delete_setting", path={"section": "routing", "key": "max_attempts"}),
     Call("admin_delete_key", path=THEIR),

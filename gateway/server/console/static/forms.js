@@ -15,7 +15,7 @@ import { call } from "./api.js";
 import { t } from "./language.js";
 import { tellLater, toast } from "./toast.js";
 
-function readValue(field) {
+export function readValue(field) {
   const text = field.type === "password" ? field.value : field.value.trim();
   switch (field.dataset.as ?? (field.type === "number" ? "number" : "")) {
     case "number":
@@ -43,7 +43,7 @@ function readValue(field) {
   }
 }
 
-function isTouched(field) {
+export function isTouched(field) {
   if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
   if (!field.options) return field.value !== field.defaultValue;
   const before = [...field.options].findIndex((option) => option.defaultSelected);
@@ -71,7 +71,7 @@ export function readForm(form, change) {
   return body;
 }
 
-function clearErrors(form) {
+export function clearErrors(form) {
   for (const place of form.querySelectorAll("[data-error-of], [data-error]")) {
     place.hidden = true;
     place.textContent = "";

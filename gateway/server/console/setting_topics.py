@@ -1,0 +1,144 @@
+"""What the page of settings shows: topics with their sections, and the title of each setting."""
+
+from collections.abc import Mapping
+
+from gateway.frozen import frozen
+from gateway.server.console.routes import mark
+
+
+@frozen
+class Topic:
+    """A part of the page. ``sections`` are titles by the names of sections in the configuration file."""
+
+    name: str
+    title: str
+    sections: Mapping[str, str]
+
+
+TOPICS = (
+    Topic("routing", mark("Routing"), {"routing": mark("Retries, failover and balancing")}),
+    Topic(
+        "money",
+        mark("Money and limits"),
+        {"billing": mark("Charging and alerts"), "ledger": mark("After a crash"), "rate_limits": mark("Rate limits")},
+    ),
+    Topic(
+        "privacy",
+        mark("Records and privacy"),
+        {
+            "requests": mark("Requests"),
+            "bodies": mark("Prompts and answers"),
+            "attribution": mark("End users and tags"),
+            "safety": mark("Word list"),
+        },
+    ),
+    Topic(
+        "answers",
+        mark("Streams and cache"),
+        {"streams": mark("Resumable streams"), "cache": mark("Answer cache"), "responses": mark("Stored responses")},
+    ),
+    Topic(
+        "media",
+        mark("Files and media"),
+        {"media": mark("Images"), "videos": mark("Videos"), "files": mark("Files"), "batches": mark("Batches")},
+    ),
+    Topic("server", mark("Server"), {"server": mark("Address, limits and log"), "egress": mark("Outbound requests")}),
+    Topic("cluster", mark("Cluster"), {"cluster": mark("Nodes")}),
+    Topic("monitoring", mark("Monitoring"), {"metrics": mark("Metrics"), "tracing": mark("Tracing")}),
+)
+
+TITLES: Mapping[str, str] = {
+    "server.host": mark("Listen address"),
+    "server.port": mark("Port"),
+    "server.base_url": mark("Public URL"),
+    "server.tls_certificate": mark("TLS certificate"),
+    "server.tls_key": mark("TLS private key"),
+    "server.drain_timeout_s": mark("Time to finish requests at shutdown (seconds)"),
+    "server.shutdown_delay_s": mark("Delay before shutdown (seconds)"),
+    "server.keepalive_timeout_s": mark("Idle timeout of client connections (seconds)"),
+    "server.max_connections": mark("Client connections"),
+    "server.max_connections_per_address": mark("Client connections per IP address"),
+    "server.max_body_mb": mark("Largest request body (MB)"),
+    "server.max_loaded_mb": mark("Memory for referenced content (MB)"),
+    "server.max_upload_mb": mark("Largest upload (MB)"),
+    "server.max_file_mb": mark("Largest file in an upload (MB)"),
+    "server.log_format": mark("Log format"),
+    "server.trusted_proxies": mark("Trusted proxies"),
+    "server.local_sign_in": mark("Sign-in with a passphrase"),
+    "server.cors_origins": mark("Allowed browser origins (CORS)"),
+    "cluster.enabled": mark("Run as a node"),
+    "cluster.url": mark("Address of this node"),
+    "cluster.insecure": mark("Plain HTTP between nodes"),
+    "cluster.journal": mark("Where requests are recorded first"),
+    "cluster.orphan_after_s": mark("Settle the credit of a lost node after (seconds)"),
+    "rate_limits.store": mark("Where rate limits are counted"),
+    "rate_limits.prefix": mark("Prefix at a shared server"),
+    "rate_limits.when_down": mark("While that server is down"),
+    "ledger.on_crash": mark("Cost of requests interrupted by a crash"),
+    "billing.unpriced": mark("Models without a price"),
+    "billing.require_price": mark("Require a price (deprecated)"),
+    "billing.abandoned": mark("Cost if the client disconnects"),
+    "billing.burn_rate": mark("Burn-rate alert (factor)"),
+    "billing.anomaly_factor": mark("Unusual-spending alert (factor)"),
+    "billing.anomaly_usd": mark("Unusual-spending alert from (USD per hour)"),
+    "routing.max_attempts": mark("Attempts per request"),
+    "routing.retry_ratio": mark("Share of retries"),
+    "routing.failover_after_s": mark("Failover if a stream is silent for (seconds)"),
+    "routing.trip_failures": mark("Open a circuit after failures in a row"),
+    "routing.trip_ratio": mark("Open a circuit at this share of failures"),
+    "routing.cooldown_s": mark("First cooldown (seconds)"),
+    "routing.max_cooldown_s": mark("Longest cooldown (seconds)"),
+    "routing.warm_up_s": mark("Warm-up after recovery (seconds)"),
+    "routing.sync_interval_s": mark("Refresh model lists every (seconds)"),
+    "routing.affinity": mark("Keep conversations on one channel"),
+    "routing.affinity_s": mark("Keep them for (seconds)"),
+    "routing.balance": mark("Balance channels by"),
+    "routing.allow_prefer": mark("Let callers choose the balance"),
+    "routing.shadow_account": mark("Account for shadow requests"),
+    "routing.demo": mark("Built-in demo"),
+    "media.link_hours": mark("Image links are valid for (hours)"),
+    "media.keep_hours": mark("Keep images for (hours)"),
+    "media.max_gb": mark("Disk space for images (GB)"),
+    "videos.store": mark("Where finished videos are served from"),
+    "videos.keep_days": mark("Keep videos for (days)"),
+    "videos.max_gb": mark("Disk space for videos (GB)"),
+    "videos.deadline_h": mark("Give a job up after (hours)"),
+    "videos.max_open": mark("Unfinished jobs per account"),
+    "videos.status_words": mark("Status words for running jobs"),
+    "videos.polls_per_channel": mark("Concurrent polls per channel"),
+    "videos.webhook_hosts": mark("Hosts allowed for webhooks"),
+    "files.max_mb": mark("Largest stored file (MB)"),
+    "files.max_total_mb_per_account": mark("Files per account (MB)"),
+    "files.keep_days": mark("Keep files for (days)"),
+    "batches.max_active": mark("Concurrent requests of batches"),
+    "batches.price_multiplier": mark("Price multiplier of batches"),
+    "responses.keep_days": mark("Keep responses for (days)"),
+    "responses.max_total_mb_per_account": mark("Responses per account (MB)"),
+    "attribution.users": mark("How end users are stored"),
+    "attribution.names": mark("Store names sent by Open WebUI"),
+    "attribution.tags": mark("Stored tags"),
+    "attribution.max_values": mark("Separate sums per day"),
+    "safety.words_file": mark("File with forbidden words"),
+    "egress.allow": mark("Allowed private networks"),
+    "requests.keep_days": mark("Keep request details for (days)"),
+    "requests.keep_bodies": mark("Keep prompts and answers"),
+    "bodies.keep_days": mark("Keep them for (days)"),
+    "bodies.max_gb": mark("Disk space (GB)"),
+    "bodies.max_kb": mark("Largest part kept of a body (KB)"),
+    "bodies.redact": mark("Redact"),
+    "bodies.patterns": mark("Own patterns to redact"),
+    "bodies.leave_out": mark("JSON fields left out"),
+    "bodies.media": mark("Keep images and audio"),
+    "streams.keep_s": mark("Keep a stream for (seconds)"),
+    "streams.max_mb": mark("Largest stream (MB)"),
+    "cache.ttl_s": mark("Reuse answers for (seconds)"),
+    "cache.request_ttl_s": mark("Longest time that a request may ask for (seconds)"),
+    "cache.max_gb": mark("Disk space for answers (GB)"),
+    "cache.scope": mark("Answers are shared by"),
+    "cache.hit_price": mark("Price of a cached answer (share)"),
+    "cache.tools": mark("Cache requests with tools"),
+    "metrics.allow": mark("Networks that may read metrics"),
+    "tracing.endpoint": mark("OTLP receiver"),
+    "tracing.sample_ratio": mark("Share of requests to trace"),
+}
+"""The title of each setting, by its path."""

@@ -1,0 +1,74 @@
+"""The page of settings: one topic, or what a search finds in all of them."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from gateway.frozen import frozen
+from gateway.server.admin.settings import SettingAnswer
+from gateway.server.console.language import LANGUAGE, gettext
+from gateway.server.console.page import Data, ask_admin_api
+from gateway.server.console.setting_topics import TITLES, TOPICS, Topic
+
+_MAX_SEARCH_CHARS = 100
+
+
+@frozen
+class ShownSetting:
+    """A setting of the page. ``path`` is like ``routing.max_attempts``; ``title`` is not translated."""
+
+    path: str
+    title: str
+    answer: SettingAnswer
+
+
+@frozen
+class ShownSection:
+    """A section of the page with those of its settings that are shown."""
+
+    name: str
+    title: str
+    settings: tuple[ShownSetting, ...]
+
+
+async def load_settings(request: web.Request) -> Data:
+    """Load the settings that match ``?q=``, else those of ``?topic=`` or the first topic; and the targets of alerts."""
+    answer, alerts = await asyncio.gather(ask_admin_api(request, "/settings"), ask_admin_api(request, "/alerts"))
+    search = request.query.get("q", "").strip()[:_MAX_SEARCH_CHARS]
+    topic = next((topic for topic in TOPICS if topic.name == request.query.get("topic")), TOPICS[0])
+    language = request[LANGUAGE]
+    shown = _find_sections(answer.sections, search, language) if search else _list_sections(answer.sections, topic)
+    return {
+        "topics": TOPICS,
+        "topic": None if search else topic,
+        "search": search,
+        "shown": list(shown),
+        "targets": alerts.targets,
+        "recent": alerts.recent,
+    }
+
+
+def _list_sections(sections: Mapping[str, Mapping[str, Any]], topic: Topic) -> Iterator[ShownSection]:
+    for name, title in topic.sections.items():
+        paths = ((f"{name}.{key}", answer) for key, answer in sections.get(name, {}).items())
+        yield ShownSection(name, title, tuple(ShownSetting(path, TITLES[path], answer) for path, answer in paths))
+
+
+def _find_sections(sections: Mapping[str, Mapping[str, Any]], search: str, language: str) -> Iterator[ShownSection]:
+    """Yield the sections with settings that have every word of ``search`` in path, title or description."""
+    words = search.lower().split()
+    for topic in TOPICS:
+        for section in _list_sections(sections, topic):
+            found = tuple(
+                setting for setting in section.settings if _has_words(setting, section.title, words, language)
+            )
+            if found:
+                yield ShownSection(section.name, section.title, found)
+
+
+def _has_words(setting: ShownSetting, section_title: str, words: list[str], language: str) -> bool:
+    texts = (section_title, setting.title, setting.answer.about)
+    everything = " ".join([setting.path, *texts, *(gettext(language, text) for text in texts)]).lower()
+    return all(word in everything for word in words)
