@@ -1,11 +1,13 @@
 """Runs real clients against a gateway in front of providers of three API formats; `make test-clients`.
 
 Coding agents do a task over a strict provider of each of nine vendors; see ``scripts/client_runs/agents.py``. A second
-task goes over a route of three providers, two of which fail on the way; see ``scripts/client_runs/chain.py``.
+task goes over a route of three providers, two of which fail on the way; see ``scripts/client_runs/chain.py``. The
+snippets of the console's page Connect run as copied; see ``scripts/client_runs/connect_page.py``.
 
     .venv/bin/python -m scripts.run_clients                 # all of them
     .venv/bin/python -m scripts.run_clients litellm Codex   # those with these words in their names
     .venv/bin/python -m scripts.run_clients "over a route"  # the agents over a route
+    .venv/bin/python -m scripts.run_clients "on connect"    # the snippets of the console's page
 
 Each client is a small program in ``tests/clients`` with an environment of its own under ``.venv/clients``, made at its
 first run from package registries. Prints a table of clients and formats, and one of agents and vendors. Exit code 1 if
@@ -25,6 +27,7 @@ from pathlib import Path
 from scripts.client_runs.agents import AGENTS, run_tasks, write_task_table
 from scripts.client_runs.chain import run_chains
 from scripts.client_runs.clients import CLIENTS, Client
+from scripts.client_runs.connect_page import SNIPPETS, run_snippets
 from scripts.client_runs.environments import Missing, prepare
 from scripts.client_runs.providers import AnthropicModels, GeminiModels, OpenAIModels, list_channels
 from scripts.client_runs.results import FORMATS, Result, read_results, write_table
@@ -106,11 +109,13 @@ def main() -> int:
     clients = [one for one in CLIENTS if _is_wanted(one.name, wanted)]
     agents = [one for one in AGENTS if _is_wanted(one.name, wanted)]
     chained = [one for one in AGENTS if _is_wanted(f"{one.name} over a route", wanted)]
-    if not clients and not chained:
+    snippets = [one for one in SNIPPETS if _is_wanted(f"{one.tab} on connect", wanted)]
+    if not clients and not chained and not snippets:
         parser.error("no client has such a name")
     results = asyncio.run(run_all(clients, verbose=args.verbose)) if clients else []
     tasks = asyncio.run(run_tasks(agents, verbose=args.verbose)) if agents else []
     tasks += asyncio.run(run_chains(chained, verbose=args.verbose)) if chained else []
+    tasks += asyncio.run(run_snippets(snippets)) if snippets else []
     if clients:
         print(write_table(results, [client.name for client in clients]))
     if tasks:

@@ -136,7 +136,7 @@ async def _run_codex(node: str, installed: Path, home: Path, work: Path, *, url:
         node, str(installed / "@openai" / "codex" / "bin" / "codex.js"), "exec", "--skip-git-repo-check",
         "--dangerously-bypass-approvals-and-sandbox", prompt,
     )  # fmt: skip
-    return await _run(command, home, work, {"GATEWAY_KEY": KEY})
+    return await run_program(command, home, work, {"GATEWAY_KEY": KEY})
 
 
 async def _run_claude(node: str, installed: Path, home: Path, work: Path, *, url: str, model: str, prompt: str) -> str:
@@ -148,10 +148,10 @@ async def _run_claude(node: str, installed: Path, home: Path, work: Path, *, url
         "ANTHROPIC_MODEL": model,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": model,
     }
-    return await _run(command, home, work, environ)
+    return await run_program(command, home, work, environ)
 
 
-async def _run(command: tuple[str, ...], home: Path, work: Path, environ: Mapping[str, str]) -> str:
+async def run_program(command: tuple[str, ...], home: Path, work: Path, environ: Mapping[str, str]) -> str:
     """Run ``command`` and return all that it writes."""
     env = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": str(home), **environ}
     process = await asyncio.create_subprocess_exec(

@@ -1,16 +1,21 @@
 """How to call the gateway: snippets with real values, safe whatever a model is called."""
 
-import html
+import asyncio
 import re
 import shlex
 import subprocess
+import sys
+import tomllib
 
 import orjson
+import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.server.console.connect import format_json_text, format_shell_json_text, format_shell_text
 from gateway.server.context import SERVICES
+from tests.support.connect_page import read_snippets
 from tests.support.console_people import invite, make_administrator
 from tests.support.gateway import KEY, channel
 from tests.support.started_gateways import StartGateway
@@ -40,8 +45,7 @@ async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_w
         status, text = await ben.open("/connect")
         assert status == 200
         assert KEY not in text
-        code = dict(re.findall(r'<code id="s-(\S+)">(.*?)</code>', text, re.DOTALL))
-        plain = {name: html.unescape(re.sub(r"<[^>]*>", "", part)) for name, part in code.items()}
+        plain = read_snippets(text)
         assert plain["base"] == "https://ai.example.com/v1"
         assert plain["model"] == plain["cline-model"] == MODEL, "the first that chats"
         command = shlex.split(plain["curl"])
@@ -51,11 +55,18 @@ async def test_the_snippets_have_the_address_and_a_model_and_no_secret(gateway_w
         assert orjson.loads(plain["zed"])["language_models"]["openai_compatible"]["Gateway"]["api_url"] == plain["base"]
         assert 'ANTHROPIC_BASE_URL="https://ai.example.com"' in plain["claude-code"]
         assert '{"base_url": "https://ai.example.com"}' in plain["google"]
-        assert "GOOGLE_GEMINI_BASE_URL" in plain["google-env"]
+        assert 'GOOGLE_GEMINI_BASE_URL="https://ai.example.com"' in plain["gemini-cli"]
+        codex = tomllib.loads(plain["codex"])
+        assert (codex["model"], codex["model_providers"]["gateway"]["base_url"]) == (MODEL, plain["base"])
+        opencode = orjson.loads(plain["opencode"])
+        assert opencode["provider"]["gateway"]["options"]["baseURL"] == plain["base"]
+        assert [*opencode["provider"]["gateway"]["models"]] == [MODEL]
+        assert yaml.safe_load(plain["continue"])["models"][0]["model"] == MODEL
+        assert yaml.safe_load(plain["librechat"])["endpoints"]["custom"][0]["models"]["default"] == [MODEL]
         assert "host.docker.internal" not in text
         assert "<b>&" not in text
-        for tab in re.findall(r'aria-controls="(panel-\S+)"', text):
-            assert f'role="tabpanel" id="{tab}"' in text
+        tabs = re.findall(r'aria-controls="(panel-\S+)"', text)
+        assert sorted(tabs) == sorted(re.findall(r'role="tabpanel" id="(panel-\S+)"', text))
 
 
 async def test_who_may_call_is_offered_a_chat_and_a_key_of_its_own_account(gateway_with: StartGateway) -> None:
@@ -78,3 +89,25 @@ async def test_who_may_call_is_offered_a_chat_and_a_key_of_its_own_account(gatew
         for refused in ("make-key", 'id="trial"', "trial.js"):
             assert refused not in text
         assert "Viewers cannot create keys" in text
+
+
+@pytest.mark.parametrize(
+    ("snippet", "command"),
+    [("curl", ["sh", "-c"]), ("python", [sys.executable, "-c"]), ("google", [sys.executable, "-c"])],
+)
+async def test_a_snippet_runs_as_it_was_copied(
+    gateway_with: StartGateway, snippet: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    ada = await make_administrator(await gateway_with({}))
+    async with ada.session:
+        _, key = await ada.call("POST", "/keys", {"name": "connect", "account": "acme"})
+        code = read_snippets((await ada.open("/connect"))[1], key["secret"])[snippet]
+    assert key["secret"] in code
+    process = await asyncio.create_subprocess_exec(
+        *command, code, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    assert b"Hello" in output or b"demo" in output, output

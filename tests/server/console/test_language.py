@@ -38,7 +38,8 @@ LATIN = {
 """Words that stay as they are: terms, units, formats, keys of a keyboard and products."""
 APPS = {
     "Admin Settings → Connections → OpenAI → Manage → Add New Connection", "OpenAI API Compatible", "OpenAI compatible",
-    "Custom", "Base URL", "API Host", "Endpoint", "Model gateway",
+    "Custom", "Base URL", "API Host", "Endpoint", "Model gateway", "Cursor Settings → Models", "API Keys", "Codex",
+    "Cursor", "Responses API", "OpenAI Chat Model", "Embeddings OpenAI",
 }  # fmt: skip
 """What other apps call their settings."""
 _SKIPPED = re.compile(
