@@ -25,6 +25,7 @@ class Provider:
         usage: prompt and completion tokens of each answer.
         pictures: the items of an answer that should have some; none: it fails.
         left: how many have gone in the middle of an answer.
+        heard: the bodies of the chat requests.
     """
 
     models: list[str] = attrs.Factory(lambda: ["m", "broken", "endless"])
@@ -33,6 +34,7 @@ class Provider:
     usage: tuple[int, int] = (1200, 480)
     images: tuple[Json, ...] = ()
     left: int = 0
+    heard: list[Json] = attrs.Factory(list)
     _runner: Any = None
 
     async def __aenter__(self) -> Self:
@@ -68,6 +70,7 @@ class Provider:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
+        self.heard.append(body)
         if body["model"] == "broken":
             return self._fail()
         if not body.get("stream"):

@@ -223,8 +223,9 @@ async def test_a_request_is_copied_as_code(site: VisitedGateway, ada: Visitor) -
     await ada.go(f"/requests/{site.known['answered']}")
     for name, words in (
         ("curl", ["curl -N", "Authorization: Bearer $GATEWAY_KEY", '"model":"m"']),
-        ("Python", ["httpx.post(", '"stream": True', '"model": "m"']),
+        ("Python", ["urllib.request.urlopen(", '"stream": True', '"model": "m"']),
         ("JavaScript", ["await fetch(", "process.env.GATEWAY_KEY", '"model": "m"']),
+        ("Go", ["strings.NewReader(", 'os.Getenv("GATEWAY_KEY")', '\\"model\\":\\"m\\"']),
     ):
         await ada.press(f"Copy {name}")
         await expect(page.get_by_text("Copied, with a sample prompt").last).to_be_visible()

@@ -4,9 +4,13 @@ import asyncio
 import base64
 import csv
 import io
+import os
 import re
-from collections.abc import AsyncIterator
+import shutil
+import sys
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -17,12 +21,19 @@ from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway
 from tests.browser.seed import open_used_gateway
 from tests.browser.user import Enter, Visitor
-from tests.support.gateway import CHAT
+from tests.support.gateway import CHAT, KEY
 from tests.support.openai_images import CustomImages
 
 pytestmark = BROWSER
 
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+PROGRAMS: Mapping[str, list[str]] = {
+    "curl": ["sh", "-c"],
+    "python": [sys.executable, "-c"],
+    "javascript": ["node", "--input-type=module", "-e"],
+}
+"""The command that runs a program in each language."""
 PLAYS = """
 async (film) => {
   film.muted = true;
@@ -201,15 +212,24 @@ async def browse_requests_in_the_drawer(ben: Visitor) -> None:
     await expect(drawer).to_contain_text(ids[1])
     await page.keyboard.press("ArrowDown")
     await expect(drawer).to_contain_text(ids[2])
-    await page.route("**/requests/*", _answer_late)
+    gate = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await gate.wait()
+        await route.continue_()
+
+    await page.route("**/requests/*", hold)
     await ben.press("↑ Newer")
     await ben.press("↑ Newer")  # before the first one's page is here
+    gate.set()
     await expect(drawer).to_contain_text(ids[0])
     await expect(ben.find("button", "↑ Newer")).to_be_disabled()
     await ben.shoot("requests-drawer", whole=False)
+    gate.clear()
     async with page.expect_response("**/requests/*") as late:
         await ben.press("↓ Older")
         await ben.press("Close")
+        gate.set()
     await (await late.value).finished()
     await page.evaluate("new Promise((resolve) => setTimeout(resolve, 50))")  # it would be shown by now
     await page.unroute("**/requests/*")
@@ -221,11 +241,6 @@ async def browse_requests_in_the_drawer(ben: Visitor) -> None:
     await ben.write("From", "2026-01-31T12:00")
     await page.wait_for_url(re.compile(r"/requests\?since=[^&]*Z$"))
     await expect(page.get_by_label("From", exact=True)).not_to_have_value("")
-
-
-async def _answer_late(route: Route) -> None:
-    await asyncio.sleep(0.3)
-    await route.continue_()
 
 
 async def test_two_models_answer_side_by_side(site: VisitedGateway, enter: Enter) -> None:
@@ -255,6 +270,12 @@ async def test_two_models_answer_side_by_side(site: VisitedGateway, enter: Enter
     await page.keyboard.press("Enter")
     await expect(answers.last).to_contain_text("on fire")
     await expect(answers.nth(2)).to_have_text("The sea is calm.")
+    await ben.choose("Compare with optional", "demo-chat")
+    await page.locator("#model-3").select_option("m")
+    await expect(page.locator("#model-4")).to_be_visible()
+    await ben.press("Retry")
+    await expect(answers).to_have_count(5)
+    await expect(page.locator(".turn.failed")).to_have_count(0)
     await ben.press("New chat")
     await expect(answers).to_have_count(0)
 
@@ -319,15 +340,95 @@ async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(site: VisitedGat
 
     await ben.go("/playground?model=broken")
     ben.watch.refusals = {502, 500}
+    await ben.press("New chat")
     await ben.choose("API key", await read_option(ben, "test"))
     await ben.write("Message", "Are you there?")
     await page.keyboard.press("Enter")
-    await expect(page.get_by_role("alert")).to_contain_text("on fire")
+    await expect(page.locator(".turn.failed").get_by_role("alert")).to_contain_text("on fire")
+    await ben.shoot("playground-chat-failed")
+    await page.reload()
+    await expect(page.locator(".turn.failed")).to_contain_text("on fire")
+    await page.get_by_label("Model", exact=True).select_option("m")
+    await ben.press("Retry")
+    await expect(answer).to_have_text(["The sea is calm."])
+    await ben.press("Edit the message and ask again")
     await expect(page.get_by_label("Message", exact=True)).to_have_value("Are you there?")
-    await ben.press("Show as curl")
-    await expect(page.get_by_label("curl", exact=True)).to_contain_text('"content":"Are you there?"')
-    await page.keyboard.press("Escape")
-    await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(page.locator(".turn")).to_have_count(0)
+
+
+async def test_a_chat_takes_files_parameters_and_what_tools_answer(
+    site: VisitedGateway, enter: Enter, tmp_path: Path
+) -> None:
+    ben = await enter("ben")
+    page = ben.page
+    sent: list[dict[str, Any]] = []
+    page.on("request", lambda one: sent.append(one.post_data_json or {}) if one.url.endswith(CHAT) else None)
+    note = tmp_path / "note.txt"
+    note.write_text("The port is 8080.")
+    dot = tmp_path / "dot.png"
+    dot.write_bytes(base64.b64decode(DOT))
+    other = tmp_path / "program.bin"
+    other.write_bytes(b"\x00\x01")
+    await ben.go("/playground?model=demo-chat")
+    await ben.choose("API key", await read_option(ben, "test"))
+    await page.locator("#files").set_input_files([note, dot, other])
+    await expect(page.locator(".toast.bad")).to_contain_text("program.bin is no image")
+    await expect(page.locator("#attached li")).to_have_count(2)
+    await ben.unfold("More parameters")
+    await page.get_by_label("Tools optional", exact=True).fill('[{"type": ')
+    await ben.write("Message", "How is the weather?")
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-error-of=tools]")).to_contain_text("This is no JSON")
+    await expect(page.locator("#attached li")).to_have_count(2)
+    assert not sent
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+    await page.get_by_label("Tools optional", exact=True).fill(orjson.dumps([tool]).decode())
+    await ben.write("Top p optional", "0.5")
+    await page.get_by_label("Message", exact=True).press("Enter")
+    await page.get_by_label("Result of weather", exact=True).fill("Rain at 9 degrees")
+    await ben.press("Send tool results")
+    await expect(page.locator(".turn.ours .said").last).to_contain_text("Rain at 9 degrees")
+    first, second = sent
+    assert [part["type"] for part in first["messages"][0]["content"]] == ["text", "image_url", "text"]
+    assert (first["tools"], first["top_p"]) == ([tool], 0.5)
+    call, result = second["messages"][1:]
+    assert (call["tool_calls"][0]["function"]["name"], result["content"]) == ("weather", "Rain at 9 degrees")
+    assert result["tool_call_id"] == call["tool_calls"][0]["id"]
+    await ben.shoot("playground-chat-tools")
+    await page.reload()
+    await expect(page.locator(".attached")).to_have_count(1)
+    await expect(page.get_by_label("Result of weather", exact=True)).to_have_value("Rain at 9 degrees")
+
+
+async def test_a_chat_is_taken_away_as_code_that_runs(site: VisitedGateway, enter: Enter) -> None:
+    ben = await enter("ben")
+    page = ben.page
+    await ben.go("/playground?model=m")
+    text = 'It\'s "quoted" at $5, `so` \\ é 🌊'
+    await ben.write("Message", text)
+    await ben.unfold("More parameters")
+    await ben.write("Other fields optional", '{"metadata": {"a": "b"}, "store": null, "parallel_tool_calls": true}')
+    await ben.press("Get code")
+    await expect(page.locator("#code-curl")).to_contain_text("$GATEWAY_KEY")
+    codes = {language: await page.locator(f"#code-{language}").text_content() or "" for language in PROGRAMS}
+    await page.get_by_role("tab", name="Go", exact=True).click()
+    await expect(page.locator("#code-go")).to_be_visible()
+    await ben.shoot("playground-code", whole=False)
+    provider = site.known["provider"]
+    for language, command in PROGRAMS.items():
+        if shutil.which(command[0]) is None:
+            assert language == "javascript", f"{command[0]} is missing"
+            continue
+        before = len(provider.heard)
+        program = await asyncio.create_subprocess_exec(
+            *command, codes[language], env={**os.environ, "GATEWAY_KEY": KEY, "NO_PROXY": "*"},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, error = await program.communicate()
+        assert b"calm" in output, (language, output, error)
+        (body,) = provider.heard[before:]
+        assert body["messages"][-1]["content"] == text, language
+    await expect(page.locator("#code-go")).to_contain_text('strings.NewReader("{')
 
 
 async def read_option(visitor: Visitor, key: str) -> str:

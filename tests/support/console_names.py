@@ -1,7 +1,7 @@
 """Words of the console that are no messages."""
 
 NAMES = {
-    "CSV", "JSONL", "UTC", "Python", "JavaScript", "curl",
+    "CSV", "JSON", "JSONL", "UTC", "Python", "JavaScript", "Go", "curl",
     "s",  # the unit, a second
     "YOUR_KEY", "MODEL",  # in snippets
     "PostgreSQL", "Valkey", "Redis",

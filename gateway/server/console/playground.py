@@ -1,5 +1,7 @@
 """The playground for chat, images, videos and audio, charged to a key of the member's account."""
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from gateway.server.console.connect import find_address
@@ -15,6 +17,14 @@ MODES: tuple[tuple[ModelKind, str], ...] = (
     ("transcription", mark("Transcription")),
 )
 KEY_NAME = "playground"
+_SAMPLES: Mapping[str, str] = {
+    "tools_sample": '[{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", '
+    '"properties": {"city": {"type": "string"}}}}}]',
+    "schema_sample": '{"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"], '
+    '"additionalProperties": false}',
+    "fields_sample": '{"top_k": 40}',
+}
+"""What the empty fields for JSON show."""
 
 
 async def load_playground(request: web.Request) -> Data:
@@ -25,6 +35,7 @@ async def load_playground(request: web.Request) -> Data:
     values = format_choices(choices, mode)
     return {
         **values,
+        **_SAMPLES,
         "model": model or values["model"],
         "modes": MODES,
         "mode": mode,

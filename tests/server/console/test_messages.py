@@ -20,8 +20,10 @@ from tests.support.console_names import NAMES
 from tests.support.table_rows import table_rows
 
 TEMPLATES = sorted(path for path in (CONSOLE / "templates").glob("*.html") if path.name not in REFERENCE)
-SCRIPTS = sorted(path for path in (CONSOLE / "static").glob("*.js") if path.name not in {"docs.js", "reading.js"})
-"""Without those of the API reference and the documentation, which are in English."""
+SCRIPTS = sorted(
+    path for path in (CONSOLE / "static").glob("*.js") if path.name not in {"docs.js", "reading.js", "code.js"}
+)
+"""Without those of the API reference and the documentation, which are in English, and what writes programs."""
 READ = frozenset({"title", "placeholder", "aria-label", "aria-valuetext", "alt", "data-confirm", "data-label"})
 """Attributes that a reader sees or hears; ``data-label`` is a column's name on a phone."""
 CODE = frozenset({"code", "pre", "script", "style"})

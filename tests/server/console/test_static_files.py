@@ -32,6 +32,6 @@ def test_scripts_import_one_another_from_beside_them() -> None:
     """So that the digest in the address of the first is in that of all."""
     scripts = {name: file.body.decode() for name, file in read_files().items() if name.endswith(".js")}
     for name, text in scripts.items():
-        for imported in re.findall(r"""^import\b[^"']*["']([^"']+)["']""", text, re.MULTILINE):
+        for imported in re.findall(r"""^import\b(?:[^"']*\bfrom)?\s*["']([^"']+)["'];""", text, re.MULTILINE):
             assert imported.startswith("./"), name
             assert imported[2:] in scripts, name

@@ -1,14 +1,15 @@
-// The playground's chat: turn by turn, streamed, with what each answer cost.
+// The playground's chat: one to four models, turn by turn, streamed, with what each answer cost.
+import { watchAttachments } from "./attachments.js";
+import { WRITERS } from "./code.js";
 import { findConversation, forgetConversation, keepConversation, takeDraft } from "./conversation.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
-import { showCurl, writeJsonCurl } from "./curl.js";
 import { t } from "./language.js";
-import { renderMarkdown } from "./markdown.js";
 import { watchModel } from "./model.js";
-import { showReceipt, tellAnswer } from "./receipt.js";
+import { readParameters, showParameters, WrongField } from "./parameters.js";
+import { tellAnswer } from "./receipt.js";
 import { newTrace, talk } from "./talk.js";
-import { toast } from "./toast.js";
+import { addAnswers, addQuestion } from "./turns.js";
 
 const byId = (id) => document.getElementById(id);
 const form = byId("chat");
@@ -17,184 +18,206 @@ const list = byId("turns");
 const message = byId("message");
 const send = byId("send");
 const stop = byId("stop");
+const again = byId("again");
+const results = byId("send-results");
 const model = watchModel(form);
-const second = byId("second-model");
-let said = []; // the turns of this conversation: role, content, and who is shown as the author
+const others = [...form.querySelectorAll("[data-other-model]")];
+const attachments = watchAttachments(form, byId("files"), byId("attached"));
+const views = new Map(); // by a turn of `said`: its element, and the answers on it
+let said = []; // the turns of this conversation; see conversation.js
 let leave = null;
 
-function readSettings() {
-  const settings = {};
-  for (const name of ["temperature", "max_tokens"]) {
-    const value = form.elements[name].value;
-    if (value !== "") settings[name] = Number(value);
-  }
-  return settings;
+function listModels() {
+  return [model.read(), ...others.map((field) => field.value).filter(Boolean)];
 }
 
-// `side` 1: the conversation with the second model, where there is one.
-function readBody(next, side = 0) {
+// A message's content: a text, or its parts if there are files.
+function writeContent({ text, files }) {
+  if (!files.length) return text;
+  return [...files.map(({ part }) => part), ...(text ? [{ type: "text", text }] : [])];
+}
+
+// The messages of one answer: with the calls of tools come what the tools answered.
+function writeAnswer({ text, calls }) {
+  if (!calls.length) return text ? [{ role: "assistant", content: text }] : [];
+  const asked = calls.map((one) => ({
+    id: one.id, type: "function", function: { name: one.name, arguments: one.arguments },
+  }));
+  return [
+    { role: "assistant", content: text || null, tool_calls: asked },
+    ...calls.map(({ id, result }) => ({ role: "tool", tool_call_id: id, content: result ?? "" })),
+  ];
+}
+
+// The request to the model of one side. Each model has its own conversation; an answer that failed is no part of it.
+function writeBody(turns, side, name, parameters) {
   const system = form.elements.system.value.trim();
-  const turns = said.map(({ role, content, other }) => ({ role, content: side && other ? other.content : content }));
-  const messages = [...(system ? [{ role: "system", content: system }] : []), ...turns.filter(({ content }) => content)];
-  if (next) messages.push({ role: "user", content: next });
-  return { model: side ? second.value : model.read(), messages, ...readSettings() };
-}
-
-// `text` is what the reader has said; without it the turn is the model's.
-function addTurn(who, text = "") {
-  const turn = byId("turn").content.firstElementChild.cloneNode(true);
-  turn.classList.add(text ? "theirs" : "ours");
-  if (text) turn.querySelectorAll(".reasoning, .receipt").forEach((part) => part.remove());
-  turn.querySelector(".who").textContent = who;
-  const words = turn.querySelector(".said");
-  words.textContent = text;
-  const told = { turn, words, text, copy: turn.querySelector("button") };
-  const { copy } = told;
-  copy.setAttribute("aria-label", t("Copy: {name}", { name: who }));
-  copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(told.text);
-      toast(t("Copied"));
-    } catch {
-      toast(t("This browser cannot copy here: select the text and copy it"), "bad");
-    }
+  const messages = turns.flatMap((turn) => {
+    if (turn.role === "user") return [{ role: "user", content: writeContent(turn) }];
+    const answer = side < turn.answers.length ? turn.answers[side] : turn.answers[0];
+    return answer && !answer.error ? writeAnswer(answer) : [];
   });
-  copy.hidden = !text;
-  list.append(turn);
-  log.hidden = false;
-  byId("no-turns").hidden = true;
-  byId("new-chat").hidden = false;
-  log.scrollTop = log.scrollHeight;
-  return told;
+  return { model: name, messages: [...(system ? [{ role: "system", content: system }] : []), ...messages], ...parameters };
 }
 
 // Whoever has scrolled up to read stays there.
-async function keepingUp(change) {
+function keepingUp(change) {
   const near = log.scrollHeight - log.scrollTop - log.clientHeight < 48;
-  const changing = change();
-  if (near) log.scrollTop = log.scrollHeight;
-  await changing;
+  change();
   if (near) log.scrollTop = log.scrollHeight;
 }
 
-function showText(answer) {
-  answer.drawing = null;
-  answer.words.replaceChildren(...renderMarkdown(answer.text));
-}
-
-function hearInto(answer) {
-  const reasoning = answer.turn.querySelector(".reasoning");
+function hearInto(view) {
   return {
     text: (piece) => {
-      answer.text += piece;
-      answer.drawing ??= requestAnimationFrame(() => keepingUp(() => showText(answer))); // many pieces, one drawing
+      view.answer.text += piece;
+      view.drawing ??= requestAnimationFrame(() => keepingUp(() => view.showText())); // many pieces, one drawing
     },
-    reasoning: (piece) =>
-      keepingUp(() => {
-        reasoning.hidden = false;
-        reasoning.querySelector("p").append(piece);
-      }),
+    reasoning: (piece) => keepingUp(() => view.addReasoning(piece)),
   };
+}
+
+// Streams one answer into its place.
+async function hear(view, body, signal) {
+  const { answer } = view;
+  const trace = newTrace();
+  const key = form.elements.key.value;
+  let how = "";
+  try {
+    await talk(body, key, hearInto(view), trace, signal);
+    if (trace.finish === "length") how = t("cut off: max tokens reached");
+  } catch (fault) {
+    if (fault.name === "AbortError") how = t("stopped");
+    else if (answer.text) how = t("interrupted");
+    if (fault.name !== "AbortError") answer.error = fault.message;
+    if (form.querySelector(`[data-error-of="${CSS.escape(fault.param ?? "")}"]`)) showFault(form, fault);
+  }
+  answer.calls = how ? [] : trace.calls.filter(Boolean).map((one, number) => ({ ...one, id: one.id || `call_${number}` }));
+  keepingUp(() => view.showEnd());
+  view.setBusy(false);
+  tellAnswer(view.receipt, trace, key, how).then(() => keepingUp(() => {}));
+}
+
+// Asks the models of the sides that are given for the next answer.
+async function ask(sides) {
+  const names = listModels();
+  let bodies;
+  try {
+    const parameters = readParameters(form);
+    bodies = sides.map((side) => writeBody(said, side, names[side], parameters));
+  } catch (fault) {
+    if (!(fault instanceof WrongField)) throw fault;
+    showFault(form, fault);
+    return false;
+  }
+  const conversation = said; // a new one may have begun before these answers end
+  const turn = { role: "assistant", answers: names.map((who, side) => (sides.includes(side) ? { who, text: "", calls: [] } : null)) };
+  said.push(turn);
+  const { item, shown } = addAnswers(list, turn.answers);
+  views.set(turn, { item, shown });
+  begin(shown);
+  log.scrollTop = log.scrollHeight;
+  await Promise.all(sides.map((side, place) => hear(shown[side], bodies[place], leave.signal)));
+  end();
+  if (conversation === said) keepConversation(form.dataset.owner, said);
+  showNext();
+  return true;
+}
+
+const allSides = () => listModels().map((_, side) => side);
+
+function addUserTurn(turn) {
+  said.push(turn);
+  views.set(turn, { item: addQuestion(list, turn, () => edit(turn)), shown: [] });
+  showConversation();
 }
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const text = message.value.trim();
-  if (leave || !text) return;
+  const files = attachments.read();
+  if (leave || (!text && !files.length)) return;
   clearFaults(form);
-  const bodies = second.value ? [readBody(text), readBody(text, 1)] : [readBody(text)];
-  const conversation = said; // a new one may have begun before this answer ends
-  const question = addTurn(t("You"), text);
-  const answers = bodies.map((body) => addTurn(body.model));
-  place(answers);
-  message.value = "";
-  begin(answers);
-  const faults = await Promise.all(answers.map((answer, side) => hear(answer, bodies[side], leave.signal)));
-  end();
-  const fault = faults.find((one) => one && one.name !== "AbortError");
-  if (answers.some((answer, side) => answer.text || !faults[side])) keep(conversation, text, answers);
-  else takeBack([question, ...answers], text);
-  if (fault && !(answers.length > 1 && faults.includes(null))) showFault(form, fault);
-  else message.focus();
+  const turn = { role: "user", text, files };
+  closeCalls();
+  addUserTurn(turn);
+  if (!(await ask(allSides()))) { // a field is wrong: nothing was sent
+    takeBack(turn);
+    return;
+  }
+  message.focus();
 });
 
-// Streams one answer into its turn. Returns what went wrong, or null.
-async function hear(answer, body, signal) {
-  const trace = newTrace();
-  const key = form.elements.key.value;
-  try {
-    await talk(body, key, hearInto(answer), trace, signal);
-    settle(answer, trace, key, trace.finish === "length" ? t("cut off: max tokens reached") : "");
-    return null;
-  } catch (fault) {
-    const stopped = fault.name === "AbortError";
-    if (!answer.text && !stopped) answer.words.textContent = fault.message; // seen where another model has answered
-    else settle(answer, trace, key, stopped ? t("stopped") : t("interrupted"));
-    return fault;
-  } finally {
-    answer.turn.removeAttribute("aria-busy");
+// Nothing of `turn` and what follows stays; what was asked goes back to where it was written.
+function takeBack(turn) {
+  for (const gone of said.splice(said.indexOf(turn))) {
+    views.get(gone)?.item.remove();
+    views.delete(gone);
   }
-}
-
-function keep(conversation, question, [answer, other]) {
-  const tell = ({ turn, text }) => ({ content: text, who: turn.querySelector(".who").textContent });
-  const told = { role: "assistant", ...tell(answer), ...(other && { other: tell(other) }) };
-  conversation.push({ role: "user", content: question }, told);
-  if (conversation === said) keepConversation(form.dataset.owner, said);
-}
-
-// Two answers stand side by side; a question and a single answer take the whole width.
-function place(answers) {
-  if (answers.length > 1) list.classList.add("two");
-  else for (const { turn } of answers) turn.classList.add("single");
-}
-
-function restore() {
-  const draft = takeDraft(form.dataset.owner);
-  if (draft) {
-    message.value = draft.message;
-    form.elements.system.value = draft.system;
+  if (turn.role === "user" && !message.value) {
+    message.value = turn.text;
+    attachments.put(turn.files);
   }
-  said = findConversation(form.dataset.owner);
-  for (const { role, content, who, other } of said) {
-    if (role === "user") {
-      addTurn(t("You"), content);
-      continue;
-    }
-    place([{ content, who }, ...(other ? [other] : [])].map(restoreAnswer));
-  }
+  keepConversation(form.dataset.owner, said);
+  showConversation();
+  showNext();
 }
 
-function restoreAnswer({ content, who }) {
-  const answer = addTurn(who);
-  answer.text = content;
-  if (content) showText(answer);
-  else answer.words.textContent = t("(Empty answer)");
-  answer.copy.hidden = !content;
-  return answer;
+function edit(turn) {
+  leave?.abort();
+  message.value = "";
+  takeBack(turn);
+  message.focus();
 }
 
-function settle(answer, trace, key, how) {
-  if (answer.drawing) cancelAnimationFrame(answer.drawing);
-  keepingUp(() => showText(answer));
-  answer.copy.hidden = !answer.text;
-  if (!answer.text) answer.words.textContent = t("(Empty answer)");
-  keepingUp(() => tellAnswer(answer.turn.querySelector(".receipt"), trace, key, how));
+// The same question once more, for every model.
+again.addEventListener("click", async () => {
+  const last = said.at(-1);
+  if (leave || last?.role !== "assistant") return;
+  clearFaults(form);
+  takeBack(last);
+  const sides = allSides().filter((side) => last.answers.length <= side || last.answers[side]);
+  await ask(sides);
+});
+
+function closeCalls() {
+  for (const view of views.get(said.at(-1))?.shown ?? []) if (view?.isOpen()) view.closeCalls();
 }
 
-// Nothing came: what was asked goes back to where it was written, so that it can be sent again.
-function takeBack(turns, text) {
-  for (const { turn } of turns) turn.remove();
-  if (!message.value) message.value = text;
-  if (!list.children.length) clear();
+// The tools have answered: those models go on that had called them.
+results.addEventListener("click", async () => {
+  const { shown } = views.get(said.at(-1));
+  const sides = shown.flatMap((view, side) => (view?.isOpen() && listModels()[side] ? [side] : []));
+  if (leave || !sides.length) return;
+  clearFaults(form);
+  closeCalls();
+  await ask(sides);
+});
+
+function showNext() {
+  const last = said.at(-1);
+  const open = last?.role === "assistant" && views.get(last).shown.some((view) => view?.isOpen());
+  again.hidden = Boolean(leave) || last?.role !== "assistant";
+  results.hidden = Boolean(leave) || !open;
 }
 
-function begin(answers) {
+function showConversation() {
+  const isEmpty = said.length === 0;
+  log.hidden = isEmpty;
+  byId("no-turns").hidden = !isEmpty;
+  byId("new-chat").hidden = isEmpty;
+  log.scrollTop = log.scrollHeight;
+}
+
+function begin(shown) {
   leave = new AbortController();
-  for (const { turn } of answers) turn.setAttribute("aria-busy", "true");
+  for (const view of shown) view?.setBusy(true);
+  message.value = "";
+  attachments.put([]);
   send.disabled = true;
   send.setAttribute("aria-busy", "true");
   stop.hidden = false;
+  showNext();
 }
 
 function end() {
@@ -204,25 +227,67 @@ function end() {
   stop.hidden = true;
 }
 
-function clear() {
-  said = [];
-  forgetConversation();
-  list.replaceChildren();
-  list.classList.remove("two");
-  log.hidden = true;
-  byId("no-turns").hidden = false;
-  byId("new-chat").hidden = true;
+function restore() {
+  const draft = takeDraft(form.dataset.owner);
+  if (draft) {
+    message.value = draft.message;
+    form.elements.system.value = draft.system;
+  }
+  for (const turn of findConversation(form.dataset.owner)) {
+    if (turn.role === "user") {
+      addUserTurn(turn);
+      continue;
+    }
+    said.push(turn);
+    const added = addAnswers(list, turn.answers);
+    for (const view of added.shown) view?.showEnd();
+    views.set(turn, added);
+  }
+  showConversation();
+  showNext();
 }
 
 stop.addEventListener("click", () => leave?.abort());
 byId("new-chat").addEventListener("click", () => {
   leave?.abort();
-  clear();
+  said = [];
+  views.clear();
+  list.replaceChildren();
+  forgetConversation();
+  showConversation();
+  showNext();
   message.focus();
 });
-byId("show-curl").addEventListener("click", () => {
-  const body = readBody(message.value.trim() || (said.length ? "" : message.placeholder));
-  showCurl(writeJsonCurl(form.dataset.url, { ...body, stream: true }, "-N "));
+
+// One more model can be chosen as soon as the one before is.
+function showOthers() {
+  others.forEach((field, number) => {
+    field.closest(".field").hidden = number > 0 && !others[number - 1].value && !field.value;
+  });
+  showParameters(form, listModels());
+}
+for (const field of others) field.addEventListener("change", showOthers);
+model.onChange(showOthers);
+
+form.elements.response_format.addEventListener("change", (event) => {
+  byId("schema-field").hidden = event.target.value !== "json_schema";
+});
+
+byId("show-code").addEventListener("click", () => {
+  clearFaults(form);
+  const text = message.value.trim() || (said.length ? "" : message.placeholder);
+  const files = attachments.read();
+  const next = text || files.length ? [{ role: "user", text, files }] : [];
+  let body;
+  try {
+    body = { ...writeBody([...said, ...next], 0, model.read(), readParameters(form)), stream: true };
+  } catch (fault) {
+    if (!(fault instanceof WrongField)) throw fault;
+    showFault(form, fault);
+    return;
+  }
+  for (const [language, write] of Object.entries(WRITERS)) byId(`code-${language}`).textContent = write(form.dataset.url, body);
+  byId("as-code").showModal();
 });
 message.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -230,3 +295,4 @@ message.addEventListener("keydown", (event) => {
   if (!send.disabled) form.requestSubmit();
 });
 restore();
+showOthers();

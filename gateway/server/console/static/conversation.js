@@ -1,4 +1,7 @@
-// The playground's conversation, kept for its tab and its member: a reload shows it again.
+// The playground's conversation, kept for its tab and its member: a reload shows it again. Its turns are
+//   { role: "user", text, files: [{ name, size, part }] }, a part being one of a message's content, and
+//   { role: "assistant", answers: [{ who, text, calls: [{ id, name, arguments, result }], error }] }: of each model that was
+//   asked one, null where another model alone went on.
 const PLACE = "conversation";
 
 export function keepConversation(owner, turns) {

@@ -1,7 +1,7 @@
 // A request to take away: as curl, Python or JavaScript, or into the playground. Its prompt is known once somebody has
 // asked for the kept bodies (kept_body.js), which is on record; until then a sample stands for it.
+import { WRITERS } from "./code.js";
 import { keepConversation, keepDraft } from "./conversation.js";
-import { writeJsonCurl } from "./curl.js";
 import { t } from "./language.js";
 import { toast } from "./toast.js";
 
@@ -54,8 +54,8 @@ function takeAlong({ play, owner }) {
   const said = asked.messages.filter(({ text }) => text);
   const system = said.filter(({ role }) => SYSTEM_ROLES.includes(role)).map(({ text }) => text).join("\n\n");
   const turns = said.filter(({ role }) => !SYSTEM_ROLES.includes(role) && role !== "tool").map(({ role, text }) => (
-    role === "user" ? { role, content: text } : { role: "assistant", content: text, who: t("Assistant") }));
-  const message = turns.at(-1)?.role === "user" ? turns.pop().content : "";
+    role === "user" ? { role, text, files: [] } : { role: "assistant", answers: [{ who: t("Assistant"), text, calls: [] }] }));
+  const message = turns.at(-1)?.role === "user" ? turns.pop().text : "";
   keepConversation(owner, turns);
   keepDraft(owner, { system, message });
 }
@@ -64,48 +64,6 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-play]");
   if (link) takeAlong(link.dataset);
 });
-
-const LITERALS = { true: "True", false: "False", null: "None" };
-
-// JSON as Python writes it. A string of JSON is one of Python, too.
-export function writePythonValue(value) {
-  if (Array.isArray(value)) return `[${value.map(writePythonValue).join(", ")}]`;
-  if (value !== null && typeof value === "object") {
-    return `{${Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${writePythonValue(one)}`).join(", ")}}`;
-  }
-  const text = JSON.stringify(value);
-  return LITERALS[text] ?? text;
-}
-
-function writePython(url, body) {
-  return [
-    "import os\nimport httpx\n\nresponse = httpx.post(",
-    `    ${JSON.stringify(url)},`,
-    `    headers={"Authorization": f"Bearer {os.environ['GATEWAY_KEY']}"},`,
-    `    json=${writePythonValue(body)},`,
-    "    timeout=600,",
-    ")",
-    "response.raise_for_status()",
-    "print(response.text)",
-    "",
-  ].join("\n");
-}
-
-function writeJavaScript(url, body) {
-  return `const response = await fetch(${JSON.stringify(url)}, {
-  method: "POST",
-  headers: { "Authorization": \`Bearer \${process.env.GATEWAY_KEY}\`, "Content-Type": "application/json" },
-  body: JSON.stringify(${JSON.stringify(body, null, 2).replaceAll("\n", "\n  ")}),
-});
-console.log(await response.text());
-`;
-}
-
-const WRITERS = {
-  curl: (url, body) => `${writeJsonCurl(url, body, body.stream ? "-N " : "")}\n`,
-  python: writePython,
-  javascript: writeJavaScript,
-};
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy-as]");

@@ -4,7 +4,18 @@ import { t } from "./language.js";
 
 // What becomes known of a call, whether or not it comes to its end.
 export function newTrace() {
-  return { requestId: null, firstMs: null, totalMs: null, usage: null, finish: null };
+  return { requestId: null, firstMs: null, totalMs: null, usage: null, finish: null, calls: [] };
+}
+
+// A call of a tool comes in pieces, of which the first has its id and name.
+function takeCalls(calls, pieces) {
+  for (const piece of pieces) {
+    const place = Number.isInteger(piece?.index) && piece.index >= 0 && piece.index < 100 ? piece.index : 0;
+    const known = calls[place] ??= { id: "", name: "", arguments: "" };
+    known.id ||= textOf(piece?.id);
+    known.name ||= textOf(piece?.function?.name);
+    known.arguments += textOf(piece?.function?.arguments);
+  }
 }
 
 const textOf = (value) => (typeof value === "string" ? value : "");
@@ -23,6 +34,7 @@ export async function talk(body, key, hear, trace, signal) {
       const text = textOf(choice?.delta?.content);
       const reasoning = textOf(choice?.delta?.reasoning_content) || textOf(choice?.delta?.reasoning);
       if (choice?.finish_reason) trace.finish = choice.finish_reason;
+      if (Array.isArray(choice?.delta?.tool_calls)) takeCalls(trace.calls, choice.delta.tool_calls);
       if (text || reasoning) trace.firstMs ??= performance.now() - began;
       if (reasoning) hear.reasoning?.(reasoning);
       if (text) hear.text(text);
