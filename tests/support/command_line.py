@@ -51,7 +51,7 @@ def run_many(cwd: Path, *commands: list[str]) -> list[list[Any]]:
     out, err = cwd / "many.out", cwd / "many.err"
     process = Forked([MANY, json.dumps(commands)], cwd=cwd, env=environment(), out=out, err=err)
     with ended_with_the_test(process):
-        assert process.wait(WAIT_LIMIT_S) == 0, err.read_text()
+        assert process.wait(WAIT_LIMIT_S * len(commands)) == 0, err.read_text()
     done: list[list[Any]] = json.loads(out.read_text())["done"]
     return done
 

@@ -156,5 +156,5 @@ def check_offline(gateway: GatewayProcess) -> None:
     """The command says the same of the folder that a killed gateway has left."""
     words = ["gateway", "audit", "--data", str(gateway.data), "--config", str(gateway.config)]
     out, err = gateway.data.with_suffix(".audit"), gateway.data.with_suffix(".trouble")
-    done = Forked(words, cwd=gateway.data.parent, env=os.environ, out=out, err=err).wait(30)
+    done = Forked(words, cwd=gateway.data.parent, env=os.environ, out=out, err=err).wait(15 * PATIENCE)
     assert done == 0, out.read_text() + err.read_text()
