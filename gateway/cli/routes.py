@@ -111,7 +111,7 @@ def add_route(context: CliContext, name: str, **options: Any) -> None:
     async def work(admin: AdminClient) -> Json:
         if await _find_route(admin, name):
             raise CliError(f"There is a route '{name}' already; change it with: gateway routes edit")
-        return await admin.call("PUT", "routes", name, body=fields)
+        return await admin.call("PUT", "routes", name, body={**fields, "version": "none"})
 
     print_answer(context, run(context, work), lambda new_route: output_routes.print_routes([new_route]))
 
@@ -129,7 +129,8 @@ def edit_route(context: CliContext, name: str, **options: Any) -> None:
         if not before:
             raise CliError(f"There is no route '{name}'; add it with: gateway routes add")
         kept_fields = {field: before[field] for field in _FIELDS}
-        return before, await admin.call("PUT", "routes", name, body={**kept_fields, **fields})
+        body = {**kept_fields, **fields, "version": before["version"]}
+        return before, await admin.call("PUT", "routes", name, body=body)
 
     before, after = run(context, work)
     before, after = ({**row, "step": output_routes.format_steps(row)} for row in (before, after))

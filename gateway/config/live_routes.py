@@ -1,16 +1,23 @@
 """Lists and changes routes while the gateway runs."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
+from gateway.config.merge import parse_stored_settings
 from gateway.config.stored_settings import StoredSettings, build_not_stored_error
 from gateway.domain.audit_log import Actor
 from gateway.domain.route import Route
 from gateway.domain.setting import RouteView, name_route
-from gateway.errors import InvalidRequest, NotFound
+from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.parsing import parse_spec
 from gateway.routing.route_spec import RouteSpec, build_route
 from gateway.wording import did_you_mean
+
+NO_ROUTE_VERSION = "none"
+"""The version of a route that does not exist."""
 
 
 class RouteService(StoredSettings):
@@ -38,19 +45,20 @@ class RouteService(StoredSettings):
             raise NotFound(f"There is no route {name[:120]!r}{did_you_mean(name, routes)}")
         return routes[name]
 
-    async def put_route(self, name: str, fields: Mapping[str, Any], by: Actor) -> RouteView:
+    async def put_route(
+        self, name: str, fields: Mapping[str, Any], by: Actor, *, version: str | None = None
+    ) -> RouteView:
         """Store the whole route ``name``. ``fields`` are those of ``RouteSpec``; null stands for a default.
 
-        Raises ``InvalidRequest``, and ``Conflict`` for a route of the configuration file.
+        ``version``: the version that the change was made from (``find_version``); None replaces any version.
+        Raises ``InvalidRequest``, and ``Conflict`` for a route of the configuration file or of another version.
         """
-        given_fields = {field: value for field, value in fields.items() if value is not None}
-        spec = parse_spec({"name": name, **given_fields}, RouteSpec)
-        if spec.name != name:
-            raise InvalidRequest("The name of a route cannot be changed", param="name")
-        route, path = spec.route(), name_route(name)
+        route, path = parse_route(name, fields), name_route(name)
         async with self._reloader.changing:
             if self._is_declared(name):
                 raise build_not_stored_error(f"the route {name!r}", declared=True)
+            if version is not None and version != await self._read_version(path):
+                raise _build_version_error(name, version)
             audit = self._build_audit(by, "route.changed", name, self._build_stored_fields(name), _build_fields(route))
             await self._put(path, build_route(route), audit)
         return RouteView(route, "console")
@@ -67,6 +75,16 @@ class RouteService(StoredSettings):
             audit = self._build_audit(by, "route.removed", name, self._build_stored_fields(name), {})
             await self._delete(path, audit)
 
+    async def _read_version(self, path: str) -> str:
+        """Return the version of the stored route, which another node may have just changed."""
+        stored_settings = parse_stored_settings(await self._store.list_settings())
+        if path not in stored_settings:
+            return NO_ROUTE_VERSION
+        try:
+            return find_version(parse_spec(stored_settings[path], RouteSpec).route())
+        except InvalidRequest:  # of another version of the gateway: it is ignored
+            return NO_ROUTE_VERSION
+
     def _is_declared(self, name: str) -> bool:
         return any(spec.name == name for spec in self._live.effective.config.route)
 
@@ -77,3 +95,23 @@ class RouteService(StoredSettings):
 
 def _build_fields(route: Route) -> dict[str, Any]:
     return {name: value for name, value in build_route(route).items() if name != "name"}
+
+
+def parse_route(name: str, fields: Mapping[str, Any]) -> Route:
+    """Return the route ``name`` with the ``fields`` of ``RouteSpec``; null is a default. Raises ``InvalidRequest``."""
+    given_fields = {field: value for field, value in fields.items() if value is not None}
+    spec = parse_spec({"name": name, **given_fields}, RouteSpec)
+    if spec.name != name:
+        raise InvalidRequest("The name of a route cannot be changed", param="name")
+    return spec.route()
+
+
+def find_version(route: Route) -> str:
+    """Return a text that differs if anything of the route differs."""
+    return hashlib.sha256(orjson.dumps(build_route(route), option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def _build_version_error(name: str, version: str) -> Conflict:
+    if version == NO_ROUTE_VERSION:
+        return Conflict(f"There is a route {name!r} already", param="version", should_retry=False)
+    return Conflict(f"The route {name!r} was changed meanwhile: read it anew", param="version", should_retry=False)

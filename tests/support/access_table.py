@@ -437,6 +437,7 @@ ADMIN: Mapping[str, Row] = {
     "GET /routes/{name}": Row(make=Site.make_route),
     "PUT /routes/{name}": Row(make=Site.make_route, body={"step": [{"models": ["m"]}]}),
     "DELETE /routes/{name}": Row(make=Site.make_route),
+    "POST /routes/{name}/explain": Row(make=Site.make_route, body={"step": [{"models": ["m"]}]}),
     "GET /routes/{name}/shadow": Row(make=Site.make_route),
     "POST /routes/{name}/test": Row(make=Site.make_route),
     "GET /prices": Row(),

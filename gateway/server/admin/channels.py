@@ -7,7 +7,7 @@ import attrs
 
 from gateway.domain.channel import Channel
 from gateway.domain.operation import Operation
-from gateway.domain.route import BalanceStrategy, RequestTraits
+from gateway.domain.route import BalanceStrategy, RequestTraits, Route
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.wire.fields import MAX_MODEL_CHARS
 from gateway.frozen import frozen
@@ -31,12 +31,10 @@ from gateway.server.query import parse_flag, parse_number
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 
 _TRAITS = (("images", "has images"), ("tools", "has tools"), ("stream", "is a stream"))
-_EXPLAIN_QUERY = (
-    Query("model", "The requested model, or route."),
+DRY_RUN_QUERY = (
     Query("key", "The API key (an id); without it, a caller without restrictions.", s.COUNT),
     Query("operation", "The operation, by default `chat`.", s.one_of(*_OPERATIONS)),
     Query("prompt_tokens", "The length of the prompt, for the steps of a route.", s.COUNT),
-    Query("fallback", "Explain as if this model were tried last, after all others."),
     *(Query(name, f"`true`: the request {what}, for the steps of a route.", s.FLAG) for name, what in _TRAITS),
     Query(
         "prefer",
@@ -44,7 +42,12 @@ _EXPLAIN_QUERY = (
         s.one_of(*PREFERENCES),
     ),
 )
-
+"""The parameters that describe a request whose way is explained."""
+_EXPLAIN_QUERY = (
+    Query("model", "The requested model, or route."),
+    Query("fallback", "Explain as if this model were tried last, after all others."),
+    *DRY_RUN_QUERY,
+)
 
 _CHECKS: tuple[Check, ...] = get_args(Check)
 _ADD_QUERY = (
@@ -173,12 +176,23 @@ async def explain(request: AdminRequest) -> Explanation:
     For a route, `steps` has the same of each model of each step, and whether a request would be sent to the step.
     Nothing is sent.
     """
-    query, services = request.query, request.services
+    query = request.query
     model = query.get("model", "")
     fallback = query.get("fallback")
     for name, value in (("model", model), ("fallback", fallback)):
         if value is not None and not 0 < len(value) <= MAX_MODEL_CHARS:
             raise InvalidRequest(f"'{name}' must be the name of a model", param=name)
+    return await build_explanation(request, model, fallback=fallback)
+
+
+async def build_explanation(
+    request: AdminRequest, model: str, *, fallback: str | None = None, draft: Route | None = None
+) -> Explanation:
+    """Explain the request to ``model`` that the query describes. ``draft``: see ``RouteExplainer.explain``.
+
+    Raises ``InvalidRequest``, and ``NotFound`` for an unknown key.
+    """
+    query, services = request.query, request.services
     operation = next((name for name in _OPERATIONS if name == query.get("operation", "chat")), None)
     if operation is None:
         raise InvalidRequest(f"'operation' must be one of {', '.join(_OPERATIONS)}", param="operation")
@@ -200,7 +214,7 @@ async def explain(request: AdminRequest) -> Explanation:
         ),
         _parse_preference(query, routing.load_balancer.settings),
     )
-    return explainer.explain(caller, model, operation, fallback=fallback)
+    return explainer.explain(caller, model, operation, fallback=fallback, draft=draft)
 
 
 def _parse_preference(query: Mapping[str, str], settings: RetrySettings) -> BalanceStrategy | None:

@@ -6,16 +6,19 @@ from typing import Annotated, Any
 import attrs
 
 from gateway.answer_fields import OMITTED, Count, FieldSchema
+from gateway.config.live_routes import find_version, parse_route
 from gateway.domain.channel import Channel
 from gateway.domain.price import NANOS_PER_USD, ONE_PPM
 from gateway.domain.route import BALANCE_STRATEGIES, CAUSES, ModelShare, Route
 from gateway.domain.setting import RouteView, Source
+from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.routing.channel_tester import RequestTestResult
 from gateway.routing.route_spec import RouteSpec, build_route
 from gateway.routing.route_warnings import list_route_warnings
 from gateway.server.admin.answer import DeletedInForce, InForceField, build_view
-from gateway.server.admin.explanation import PriceSummary
+from gateway.server.admin.channels import DRY_RUN_QUERY, build_explanation
+from gateway.server.admin.explanation import Explanation, PriceSummary
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import read_change
 from gateway.server.admin.route_explain import build_price_summary
@@ -44,10 +47,23 @@ StepField = Annotated[Mapping[str, Any], FieldSchema(_STEP)]
 
 
 @frozen(kw_only=True)
+class VersionedRouteSpec(RouteSpec):
+    """A route, as a change of it takes it.
+
+    Attributes:
+        version: the `version` of the route that the change was made from: 409 if it has another one now. `none`: there
+            was no such route. Null: the change replaces any version.
+    """
+
+    version: str | None = None
+
+
+@frozen(kw_only=True)
 class RouteAnswer:
     """A route. ``overridden``: it is stored, and the configuration file declares a route of its name.
 
-    ``warnings``: what is probably wrong, such as a step whose model no channel serves.
+    ``warnings``: what is probably wrong, such as a step whose model no channel serves. ``version`` differs whenever
+    anything of the route does.
     """
 
     name: str
@@ -59,6 +75,7 @@ class RouteAnswer:
     source: Source
     overridden: bool
     warnings: Sequence[str]
+    version: str
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
 
 
@@ -142,12 +159,23 @@ async def get_route(request: AdminRequest) -> RouteDetails:
     return RouteDetails(**_build_fields(request, view), served=served_models)
 
 
-@admin_operation(takes=RouteSpec, partly=True, change=True)
+@admin_operation(takes=VersionedRouteSpec, partly=True, change=True)
 async def put_route(request: AdminRequest) -> RouteAnswer:
-    """Add a route, or replace all of it; 409 if the configuration file declares it."""
+    """Add a route, or replace all of it; 409 if the configuration file declares it, or if its `version` is another."""
     fields = await read_change(request)
-    view = await request.services.admin.routes.put_route(request.match_info["name"], fields, request.actor)
+    version = fields.pop("version", None)
+    if version is not None and not isinstance(version, str):
+        raise InvalidRequest("version: expected a text", param="version")
+    name, actor = request.match_info["name"], request.actor
+    view = await request.services.admin.routes.put_route(name, fields, actor, version=version)
     return RouteAnswer(**_build_fields(request, view))
+
+
+@admin_operation(takes=RouteSpec, partly=True, query=DRY_RUN_QUERY)
+async def explain_route(request: AdminRequest) -> Explanation:
+    """Explain where a request would go if the route of this name were the one in the body. Nothing is changed."""
+    name = request.match_info["name"]
+    return await build_explanation(request, name, draft=parse_route(name, await read_change(request)))
 
 
 @admin_operation(change=True)
@@ -193,7 +221,7 @@ async def compare_shadow(request: AdminRequest) -> list[ModelComparison]:
 def _build_fields(request: AdminRequest, view: RouteView) -> dict[str, Any]:
     warnings = [*list_route_warnings(view.route, request.services.routing.catalog)]
     facts = {"source": view.source, "overridden": not view.in_force, "warnings": warnings}
-    return {**build_route(view.route), **facts}
+    return {**build_route(view.route), **facts, "version": find_version(view.route)}
 
 
 def _list_serving_channels(routing: RoutingServices, route: Route) -> list[tuple[int, ModelShare, list[Channel]]]:

@@ -17,7 +17,7 @@ from gateway.domain.image import ImageRequest
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.domain.price import ONE_PPM, Price
-from gateway.domain.route import BalanceStrategy, RequestTraits, RouteStep, add_fallback
+from gateway.domain.route import BalanceStrategy, RequestTraits, Route, RouteStep, add_fallback
 from gateway.errors import GatewayError, InvalidRequest, ModelNotFound, ModelNotPriced, NoHealthyChannel
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
@@ -90,14 +90,21 @@ class RouteExplainer:
     preferred_balance: BalanceStrategy | None = None
 
     def explain(
-        self, caller: Caller | None, model: str, operation: Operation, *, fallback: str | None = None
+        self,
+        caller: Caller | None,
+        model: str,
+        operation: Operation,
+        *,
+        fallback: str | None = None,
+        draft: Route | None = None,
     ) -> Explanation:
         """Return all channels with their verdicts, usable ones first. Without ``caller``, assume no restrictions.
 
-        ``fallback``: a model that is taken for a last step after those of ``model``.
+        ``fallback``: a model that is taken for a last step after those of ``model``. ``draft``: the route that is taken
+        for the one of its name.
         """
         asking_caller = caller or UNRESTRICTED_CALLER
-        route = self.router.routes.get(model)
+        route = self.router.routes.get(model) if draft is None else draft
         route = route if fallback is None else add_fallback(route, model, fallback)
         channel_lines = NO_LINES if route is not None else self.list_channels(asking_caller, model, operation)
         room = None if caller is None else self._find_room(caller)
@@ -108,7 +115,8 @@ class RouteExplainer:
         refusal = self._find_refusal(
             asking_caller, InferenceRequest(operation, model, {}, image=_SMALLEST_IMAGE_REQUESTS.get(operation))
         )
-        if steps is not None and isinstance(refusal, _REFUSALS_BEFORE_FALLBACK if fallback else _REFUSALS_OF_STEPS):
+        is_changed = fallback is not None or draft is not None
+        if steps is not None and isinstance(refusal, _REFUSALS_BEFORE_FALLBACK if is_changed else _REFUSALS_OF_STEPS):
             refusal = None  # the request without content, or now: the steps have their reasons
         served = channel_lines.served if steps is None else any(step.verdict == "first" for step in steps)
         return Explanation(

@@ -102,6 +102,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/routes/{name}", "server.admin.model_routes:get_route", "administrator"),
     ("PUT", "/routes/{name}", "server.admin.model_routes:put_route", "administrator"),
     ("DELETE", "/routes/{name}", "server.admin.model_routes:delete_route", "administrator"),
+    ("POST", "/routes/{name}/explain", "server.admin.model_routes:explain_route", "administrator"),
     ("GET", "/routes/{name}/shadow", "server.admin.model_routes:compare_shadow", "administrator"),
     ("POST", "/routes/{name}/test", "server.admin.model_routes:test_route", "administrator"),
     ("GET", "/limits", "server.admin.limits:list_limits", "administrator"),

@@ -152,10 +152,12 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 def build_spec_schema(kind: type, *, partly: bool = False) -> Schema:
     """Return the schema of the table that ``kind`` is parsed from. With ``partly``, null resets a field of it."""
-    own_prefix = f"{kind.__name__}."
+    class_names = {base.__name__ for base in kind.__mro__}
     descriptions = {
         **DESCRIPTIONS,
-        **{name.removeprefix(own_prefix): DESCRIPTIONS[name] for name in DESCRIPTIONS if name.startswith(own_prefix)},
+        **{
+            name.partition(".")[2]: text for name, text in DESCRIPTIONS.items() if name.partition(".")[0] in class_names
+        },
     }
     descriptions |= parse_attributes(kind.__doc__ or "")
     fields = attrs.fields(kind)

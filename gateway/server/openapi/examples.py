@@ -24,6 +24,7 @@ _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "GroupSpec": {"price_multiplier": 1.2},
     "MemberSpec": {"role": "viewer"},
     "RouteSpec": {"step": [{"models": ["gpt-5-mini"]}, {"models": ["claude-haiku-4.5"], "on": ["unavailable"]}]},
+    "VersionedRouteSpec": {"step": [{"models": ["gpt-5-mini", {"model": "gpt-5-nano", "weight": 9}]}]},
     "PriceSpec": {"input_usd_per_million": 3, "output_usd_per_million": 15},
 }
 _SAMPLES_BY_NAME: Mapping[str, Any] = {

@@ -44,7 +44,8 @@ def list_verdicts(found: dict[str, Any]) -> list[str]:
 async def test_a_route_is_in_force_when_its_change_returns_until_it_is_removed(admin: AdminApi) -> None:
     router = admin.gateway.app[SERVICES].routing.router
     made = await admin("PUT", "/routes/fast", FAST)
-    assert made == {"name": "fast", **FAST, "source": "console", "overridden": False, "warnings": []}
+    facts = {"source": "console", "overridden": False, "warnings": [], "version": made["version"]}
+    assert made == {"name": "fast", **FAST, **facts}
     assert await admin("PUT", "/routes/fast", {name: made[name] for name in FAST}) == made, "which is no change"
     assert router.routes["fast"].steps[1].models[1].weight == 3
     changed = await admin("PUT", "/routes/fast", {"step": STEPS[:1], "about": None})
@@ -63,6 +64,37 @@ async def test_a_route_is_in_force_when_its_change_returns_until_it_is_removed(a
         ("route.changed", "fast", {name: [before[name], after[name]] for name in FAST}),
         ("route.removed", "fast", {"about": ["", None], "step": [STEPS[:1], None]}),
     ]
+
+
+async def test_a_change_names_the_version_that_it_was_made_from_and_a_newer_route_stays(admin: AdminApi) -> None:
+    first = await admin("PUT", "/routes/fast", {**FAST, "version": "none"})
+    refused = await admin("PUT", "/routes/fast", {**FAST, "about": "mine", "version": "none"}, 409)
+    assert refused["error"]["message"].startswith("There is a route 'fast' already")
+    second = await admin("PUT", "/routes/fast", {**FAST, "about": "theirs", "version": first["version"]})
+    assert second["version"] not in {first["version"], "none"}
+    refused = await admin("PUT", "/routes/fast", {**FAST, "about": "mine", "version": first["version"]}, 409)
+    assert (refused["error"]["code"], refused["error"]["param"]) == ("conflict", "version")
+    assert await admin("PUT", "/routes/fast", {**FAST, "version": 1}, 400)
+    kept = await admin("GET", "/routes/fast")
+    assert (kept["about"], kept["version"]) == ("theirs", second["version"])
+    assert (await admin("PUT", "/routes/fast", {**FAST, "about": "any"}))["about"] == "any", "without a version"
+    assert await admin.list_stored() == {"route/fast": {"name": "fast", **FAST, "about": "any"}}, "no version is stored"
+    await admin("DELETE", "/routes/fast")
+    await admin("PUT", "/routes/fast", {**FAST, "version": second["version"]}, 409)
+    assert await admin.list_stored() == {}
+
+
+async def test_a_draft_is_explained_and_changes_nothing(admin: AdminApi) -> None:
+    """Of a route, of a name that is no route yet, and of the file's."""
+    for name in ("fast", "new", "filed"):
+        found = await admin("POST", f"/routes/{name}/explain?prompt_tokens=2000", {**FAST, "step": STEPS[::-1]})
+        assert list_verdicts(found) == ["skipped", "first"]
+        assert [model["model"] for model in found["steps"][1]["models"]] == ["dear"]
+    wrong = {"step": [STEPS[0], {"models": [{"model": "cheap", "weight": 0}]}]}
+    refused = await admin("POST", "/routes/new/explain", wrong, 400)
+    assert refused["error"]["param"] == "step[1].models[0].weight"
+    assert (await admin.list_stored(), await admin.list_trail("route")) == ({}, [])
+    assert [*admin.gateway.app[SERVICES].routing.router.routes] == ["filed"]
 
 
 REFUSED: tuple[tuple[str, str, Any, int, str], ...] = (

@@ -152,6 +152,7 @@ WAYS = (
     Call("admin_get_route", path=ROUTE),
     Call("admin_test_route", path=ROUTE),
     Call("admin_explain", query={"model": "fast", "prompt_tokens": "9", "images": "true"}),
+    Call("admin_explain_route", {"step": [{"models": [MODEL]}]}, path=ROUTE),
     Call("admin_compare_shadow", path=ROUTE),
     Call("admin_compare_shadow", path={"name": "nothing"}, status=404),
     Call("admin_delete_route", path=ROUTE),
