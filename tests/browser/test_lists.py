@@ -28,7 +28,9 @@ pytestmark = BROWSER
 COUNT = 5_000
 SECRET = "sk-" + "x" * 44 + "Kf7h"
 WIDTHS = (390, 1024, 1280, 1440, 1920, 2560)
-LISTS = ("/keys", "/accounts", "/members", "/models", "/prices", "/videos", "/batches", "/sessions")
+LISTS = (
+    "/keys", "/accounts", "/members", "/models", "/routes", "/limits", "/prices", "/videos", "/batches", "/sessions"
+)  # fmt: skip
 CONFIG = {
     "account": [{"name": "acme"}],
     "key": [{"name": "test", "account": "acme", "secret": KEY}],

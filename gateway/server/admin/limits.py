@@ -17,8 +17,9 @@ from gateway.domain.setting import Source
 from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.server.admin.answer import DeletedInForce, InForceField
-from gateway.server.admin.handler import AdminRequest, Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, ListPage, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_account, read_change
+from gateway.server.admin.listing import Listing, replace_objects
 from gateway.server.openapi import schema as s
 from gateway.server.query import parse_number
 from gateway.storage.limit_counters import LimitCounters
@@ -75,24 +76,41 @@ class LimitAnswer:
     counts_since: Moment | None = attrs.field(default=None, metadata=OMITTED)
 
 
+_LISTING = Listing[LimitView](
+    find_id=lambda view: f"{view.source}:{view.spec.name}",
+    find_texts=lambda view: (view.spec.name, view.spec.raises or view.spec.of, *view.spec.keys),
+    sort_keys={
+        "name": lambda view: view.spec.name,
+        "of": lambda view: view.spec.raises or view.spec.of,
+        "usd": lambda view: view.spec.usd,
+        "source": lambda view: view.source,
+    },
+    searched_fields="its name, its subject and the names of its keys",
+)
+
+
 @admin_operation(
     query=(
         Query("subjects", f"With each limit so many of its subjects, 0 by default and at most {_MAX_SHOWN}.", s.COUNT),
+        *_LISTING.query,
     )
 )
-async def list_limits(request: AdminRequest) -> list[LimitAnswer]:
+async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
     """List all limits: those of the configuration file, and those that were added here."""
-    views, count = request.services.admin.limits.list_limits(), parse_number(request.query, "subjects") or 0
+    count = parse_number(request.query, "subjects") or 0
     if count > _MAX_SHOWN:
         raise InvalidRequest(f"'subjects' must be at most {_MAX_SHOWN}", param="subjects")
-    answers = [_build_answer(request, view) for view in views]
+    page = _LISTING.list_page(request, request.services.admin.limits.list_limits())
+    answers = [_build_answer(request, view) for view in page]
     reader = await _open_reader(request) if count else None
-    if reader is None:
-        return answers
-    return [
-        attrs.evolve(answer, subjects=await reader.list_subjects(view.spec.limit(), count)) if view.spec.usd else answer
-        for answer, view in zip(answers, views, strict=True)
-    ]
+    if reader is not None:
+        answers = [
+            attrs.evolve(answer, subjects=await reader.list_subjects(view.spec.limit(), count))
+            if view.spec.usd
+            else answer
+            for answer, view in zip(answers, page, strict=True)
+        ]
+    return replace_objects(page, answers)
 
 
 @admin_operation()

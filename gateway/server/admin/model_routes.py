@@ -19,8 +19,9 @@ from gateway.routing.route_warnings import list_route_warnings
 from gateway.server.admin.answer import DeletedInForce, InForceField, build_view
 from gateway.server.admin.channels import DRY_RUN_QUERY, build_explanation
 from gateway.server.admin.explanation import Explanation, PriceSummary
-from gateway.server.admin.handler import AdminRequest, Query, admin_operation
+from gateway.server.admin.handler import AdminRequest, ListPage, Query, admin_operation
 from gateway.server.admin.io import read_change
+from gateway.server.admin.listing import Listing, replace_objects
 from gateway.server.admin.route_explain import build_price_summary
 from gateway.server.context import RoutingServices
 from gateway.server.openapi import schema as s
@@ -136,10 +137,23 @@ class ModelComparison:
     cost_usd: float
 
 
-@admin_operation()
-async def list_routes(request: AdminRequest) -> list[RouteAnswer]:
+_LISTING = Listing[RouteView](
+    find_id=lambda view: f"{view.source}:{view.route.name}",
+    find_texts=lambda view: (view.route.name, view.route.about, *view.route.models),
+    sort_keys={
+        "name": lambda view: view.route.name,
+        "steps": lambda view: len(view.route.steps),
+        "source": lambda view: view.source,
+    },
+    searched_fields="its name, its description and the models of its steps",
+)
+
+
+@admin_operation(query=_LISTING.query)
+async def list_routes(request: AdminRequest) -> ListPage[RouteAnswer]:
     """List all routes: those of the configuration file, and those that were added here."""
-    return [RouteAnswer(**_build_fields(request, view)) for view in request.services.admin.routes.list_routes()]
+    page = _LISTING.list_page(request, request.services.admin.routes.list_routes())
+    return replace_objects(page, [RouteAnswer(**_build_fields(request, view)) for view in page])
 
 
 @admin_operation()

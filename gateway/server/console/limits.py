@@ -7,6 +7,7 @@ from aiohttp import web
 
 from gateway.server.admin.limits import LimitAnswer
 from gateway.server.console.form_choices import find_free_name
+from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 
 _MAX_SUBJECTS = 50
@@ -16,9 +17,8 @@ WINDOWS = ("hour", "5h", "day", "week", "month", "quarter", "lifetime", "rolling
 
 
 async def load_limits(request: web.Request) -> Data:
-    """Load all limits, each with the subject that has spent most."""
-    limits = await ask_admin_api(request, "/limits", subjects=1)
-    return {"limits": limits, **_build_form(None)}
+    """Load a page of the limits, each with the subject that has spent most."""
+    return {"list": await load_list(request, "/limits", subjects=1), **_build_form(None)}
 
 
 async def load_limit(request: web.Request) -> Data:

@@ -72,17 +72,18 @@ class ListView:
 
 
 async def load_list(
-    request: web.Request, path: str, filters: Sequence[str] = (), *, page_path: str | None = None
+    request: web.Request, path: str, filters: Sequence[str] = (), *, page_path: str | None = None, **fixed: Any
 ) -> ListView:
     """Load the page of the admin API's list ``path`` that the request's query asks for.
 
-    ``filters`` are the names of the list's other query parameters. A cursor of an object that is no longer in the
-    list leads to the first page; a filter that names no object leaves no rows. Raises ``InvalidRequest``.
+    ``filters`` are the names of the list's other query parameters, ``fixed`` those with a fixed value. A cursor of an
+    object that is no longer in the list leads to the first page; a filter that names no object leaves no rows. Raises
+    ``InvalidRequest``.
     """
     query = request.query
     values = {name: query[name] for name in filters if query.get(name)}
     search, sort = query.get("search", ""), query.get("sort", "")
-    asked = {"limit": PAGE_SIZE, "search": search, "sort": sort, **values}
+    asked = {"limit": PAGE_SIZE, "search": search, "sort": sort, **values, **fixed}
     try:
         page: ListPage[Any] = await ask_admin_api(request, path, after=query.get("after"), **asked)
     except InvalidRequest as error:

@@ -11,6 +11,7 @@ from gateway.domain.route import BALANCE_STRATEGIES, CAUSES, DEFAULT_CAUSES
 from gateway.errors import NotFound
 from gateway.server.console.dry_run import ask_dry_run
 from gateway.server.console.filters import write_number
+from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 
 _EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
@@ -18,10 +19,10 @@ _EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s
 
 
 async def load_routes(request: web.Request) -> Data:
-    """Load all routes, each step as one line of text."""
-    routes, models = await asyncio.gather(ask_admin_api(request, "/routes"), ask_admin_api(request, "/models"))
-    shown = [(route, [_write_models(step) for step in route.step]) for route in routes]
-    return {"routes": shown, **_list_choices(models)}
+    """Load a page of the routes, each step as one line of text."""
+    routes, models = await asyncio.gather(load_list(request, "/routes"), ask_admin_api(request, "/models"))
+
+    return {"list": routes, **_list_choices(models)}
 
 
 async def load_route(request: web.Request) -> Data:

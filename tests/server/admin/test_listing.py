@@ -22,6 +22,18 @@ CONFIG: Mapping[str, Any] = {
     ],
     "channel": [channel("http://127.0.0.1:9/v1", models=["alpha", "beta", "gpt-4o"])],
 }
+ROUTED: Mapping[str, Any] = {
+    **CONFIG,
+    "route": [
+        {"name": "fast", "step": [{"models": ["alpha"]}, {"models": ["gpt-4o"]}]},
+        {"name": "Cheap", "about": "for drafts", "step": [{"models": ["beta"]}]},
+    ],
+    "limit": [
+        {"name": "each user", "of": "user", "usd": 5, "window": "day"},
+        {"name": "Laptops", "of": "key", "keys": ["laptop"], "usd": 2, "window": "day"},
+        {"name": "pace", "of": "session", "rpm": 9},
+    ],
+}
 
 
 @pytest.fixture
@@ -73,6 +85,23 @@ async def list_names(ask: Ask, path: str, field: str = "name") -> list[str]:
 )
 async def test_keys_are_searched_filtered_and_sorted(ask: Ask, query: str, names: list[str]) -> None:
     assert await list_names(ask, f"/keys?{quote(query, safe='=&')}") == names
+
+
+async def test_routes_and_limits_are_searched_and_sorted(gateway_with: StartGateway) -> None:
+    ask_routed = partial(ask_office, await gateway_with(ROUTED))
+    pages = {
+        "/routes": ["Cheap", "fast"],
+        "/routes?search=gpt": ["fast"],
+        "/routes?search=drafts": ["Cheap"],
+        "/routes?sort=-steps": ["fast", "Cheap"],
+        "/routes?sort=name&limit=1": ["Cheap"],
+        "/limits": ["Laptops", "each user", "pace"],
+        "/limits?search=laptop": ["Laptops"],
+        "/limits?search=session": ["pace"],
+        "/limits?sort=-usd": ["each user", "Laptops", "pace"],
+        "/limits?sort=-name&limit=1&after=file:pace&subjects=1": ["Laptops"],
+    }
+    assert {path: await list_names(ask_routed, path) for path in pages} == pages
 
 
 async def test_pages_lead_from_one_to_the_next_and_have_each_object_once(ask: Ask) -> None:
