@@ -11,10 +11,15 @@ from aiohttp import web
 from gateway.domain.model_description import FEATURES, KINDS, MODALITIES, ModelKind
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.errors import NotFound
+from gateway.server.admin.audit_log import AuditView
+from gateway.server.admin.channel_view import ChannelView
+from gateway.server.admin.model_routes import RouteAnswer
 from gateway.server.admin.models import ModelView
+from gateway.server.admin.settings import ListedPrice, PriceAnswer
 from gateway.server.console.connect import find_address
 from gateway.server.console.dry_run import ask_dry_run
 from gateway.server.console.lists import load_list
+from gateway.server.console.model_usage import list_served_channels, load_usage
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.context import ACTOR
 
@@ -30,6 +35,8 @@ _OPERATIONS: Mapping[ModelKind, Operation] = {
     "realtime": "realtime",
 }
 """The operation of each kind of model; of any other kind it is a chat."""
+_MAX_CHANGES = 200
+"""Changes of prices in the audit log among which the last one of a price is looked for."""
 SAMPLES: Mapping[Operation, Mapping[str, Any]] = {
     "chat": {"messages": [{"role": "user", "content": "Hello"}]},
     "messages": {"max_tokens": 256, "messages": [{"role": "user", "content": "Hello"}]},
@@ -53,15 +60,20 @@ async def load_models(request: web.Request) -> Data:
 
 
 async def load_model(request: web.Request) -> Data:
-    """Load a model or a route by the name that clients use. Only administrators see channels, routes and a dry run."""
+    """Load a model or a route by the name that clients use. Only administrators see channels, routes and a dry run.
+
+    A model that nothing serves any more has a page while it has requests in the period.
+    """
     name = request.match_info["name"]
     models: Sequence[ModelView] = await ask_admin_api(request, "/models")
     model = next((model for model in models if model.id == name), None)
     operation = _OPERATIONS.get(model.kind, "chat") if model is not None and model.kind is not None else "chat"
-    details: Data = {"route": None, "serving": (), "dry_run": None}
-    if request[ACTOR].scope is None:
-        details = await _load_routing(request, name, () if model is None else model.channels, operation)
-    if model is None and details["route"] is None:
+    details: Data = {"route": None, "dry_run": None, "price_origin": None, "leading_routes": (), "aliases": ()}
+    is_operator = request[ACTOR].scope is None
+    if is_operator:
+        details = await _load_routing(request, name, model, operation)
+    usage = await load_usage(request, name)
+    if model is None and details["route"] is None and not usage["total"].requests:
         raise NotFound(f"There is no model {name[:120]!r}")
     return {
         "name": name,
@@ -69,19 +81,74 @@ async def load_model(request: web.Request) -> Data:
         "models": {model.id: model for model in models},
         "curl": write_curl(find_address(request), operation, name),
         **details,
+        **usage,
+        "serving": list_served_channels(
+            details["channels"], () if model is None else model.channels, usage, details["dry_run"].explanation
+        )
+        if is_operator
+        else (),
     }
 
 
-async def _load_routing(request: web.Request, name: str, serving: Sequence[str], operation: Operation) -> Data:
-    channels, routes, dry_run = await asyncio.gather(
-        ask_admin_api(request, "/channels"), ask_admin_api(request, "/routes"), ask_dry_run(request, name, operation)
+async def _load_routing(request: web.Request, name: str, model: ModelView | None, operation: Operation) -> Data:
+    """Load what leads to the model, where a request to it would go, and where its price is from."""
+    channels: Sequence[ChannelView]
+    routes: Sequence[RouteAnswer]
+    channels, routes, dry_run, price = await asyncio.gather(
+        ask_admin_api(request, "/channels"),
+        ask_admin_api(request, "/routes"),
+        ask_dry_run(request, name, operation),
+        _find_price_origin(request, name, None if model is None else model.price),
     )
-    channels_by_name = {channel.name: channel for channel in channels}
     return {
         "route": next((route for route in routes if route.name == name and not route.overridden), None),
-        "serving": [channels_by_name[channel] for channel in serving if channel in channels_by_name],
+        "channels": {channel.name: channel for channel in channels},
         "dry_run": dry_run,
+        "price_origin": price,
+        "leading_routes": [
+            (route, numbers) for route in routes if not route.overridden and (numbers := _find_steps(route, name))
+        ],
+        "aliases": [
+            (alias, channel.name)
+            for channel in channels
+            for alias, provider_name in channel.model_map.items()
+            if provider_name == name and alias != name
+        ],
     }
+
+
+def _find_steps(route: RouteAnswer, model: str) -> list[int]:
+    """Return the numbers of the steps of ``route`` that ask ``model``."""
+    return [
+        number
+        for number, step in enumerate(route.step, 1)
+        if any(model == (share if isinstance(share, str) else share["model"]) for share in step["models"])
+    ]
+
+
+async def _find_price_origin(request: web.Request, model: str, price: PriceAnswer | None) -> Data | None:
+    """Return the price in the list that ``price`` was made from, and when it was set; None without a price.
+
+    ``since`` is None unless the price was set in the console or by the command line, and the audit log still says when.
+    """
+    if price is None:
+        return None
+    prices: Sequence[ListedPrice] = await ask_admin_api(request, "/prices", model=model)
+    listed = next((one for one in prices if one.in_force and _name_price(one) == _name_price(price)), None)
+    if listed is None:
+        return None
+    since = None
+    if listed.source == "console":
+        changes: Sequence[AuditView] = await ask_admin_api(
+            request, "/audit-trail", action="price.changed", limit=_MAX_CHANGES
+        )
+        subject = listed.model if listed.provider is None else f"{listed.model} at {listed.provider}"
+        since = next((change.at for change in changes if change.subject == subject), None)
+    return {"price": listed, "since": since}
+
+
+def _name_price(price: PriceAnswer) -> tuple[str, str | None]:
+    return price.model, price.provider
 
 
 def write_curl(origin: str, operation: Operation, model: str) -> str:

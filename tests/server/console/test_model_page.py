@@ -12,7 +12,8 @@ import pytest
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.server.console.models import write_curl
 from tests.support.console_people import Person, invite, make_administrator
-from tests.support.gateway import channel
+from tests.support.gateway import CHAT, KEY, channel
+from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 
 CONFIG: dict[str, Any] = {
@@ -56,8 +57,9 @@ async def test_a_page_says_what_a_model_is_and_where_it_is_served(people: dict[s
         "Reads text, image",
         "Makes text",
         "Features tools, reasoning",
-        "$3.00 in, $15.00 out per million tokens",
+        "Input $3.00 per million tokens Output $15.00 per million tokens From the configuration file.",
         "2031-01-02",
+        "Routes to it fast step 1",
     ):
         assert words in text
     assert page.index("/console/channels/near") < page.index("/console/channels/far")
@@ -85,6 +87,50 @@ async def test_members_see_what_a_model_is_but_no_channels(people: dict[str, Per
     assert "Context window 32,768 tokens" in read_text(page)
     status, page = await people["ben"].open("/models/fast")
     assert (status, "Dry run" in page, "Quick answers" in page) == (200, False, False)
+
+
+async def test_a_page_says_who_used_the_model_and_a_member_sees_only_his_own(gateway_with: StartGateway) -> None:
+    other_key = "sk-" + "o" * 44 + "ther"
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(
+            {
+                "account": [{"name": "acme"}, {"name": "north"}],
+                "key": [
+                    {"name": "test", "account": "acme", "secret": KEY},
+                    {"name": "sensor", "account": "north", "secret": other_key},
+                ],
+                "channel": [channel(up.base_url, "near", models=["seer"], model_map={"oracle": "seer"})],
+                "billing": {"unpriced": "free"},
+            }
+        )
+        for key, user, count in ((KEY, "u-17", 2), (other_key, "u-<b>", 1)):
+            for _ in range(count):
+                body = {"model": "seer", "messages": [{"role": "user", "content": "Hi"}], "user": user}
+                async with gateway.client.post(
+                    gateway.url + CHAT, json=body, headers={"Authorization": f"Bearer {key}"}
+                ) as sent:
+                    assert sent.status == 200
+    ada = await make_administrator(gateway)
+    ben = await invite(ada, "ben", "viewer", "north")
+    await ada.call("PUT", "/prices/seer", {"input_usd_per_million": 4, "output_usd_per_million": 8})
+    _, whole = await ada.open("/models/seer")
+    _, part = await ben.open("/models/seer")
+    _, unused = await ada.open("/models/oracle")
+    for person in (ada, ben):
+        await person.session.close()
+    text = read_text(whole)
+    for words in (
+        "Answered 100 % 0 failed or refused",
+        "near custom healthy 0, 1 100 % 100 % 3 100 %",
+        "acme 2", "north 1", "acme/test 2", "north/sensor 1", "u-17 2", "u-&lt;b&gt; 1",
+        "Other names oracle at near", "Set in the console or by a command. Since 2",
+    ):  # fmt: skip
+        assert words in text, words
+    assert whole.count('class="good"') == 1
+    text = read_text(part)
+    assert ("north/sensor 1" in text, "u-&lt;b&gt; 1" in text) == (True, True)
+    assert not [words for words in ("acme", "u-17", "near", "Channels", "oracle") if words in text]
+    assert "No requests in this period." in read_text(unused)
 
 
 async def test_a_route_has_a_page_with_its_steps(people: dict[str, Person]) -> None:

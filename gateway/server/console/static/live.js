@@ -19,6 +19,8 @@ function write(row, call) {
   };
   set("started_at", new Date(call.started_at).toLocaleTimeString("en-GB"));
   set("model", call.model || t("not read yet"));
+  const link = row.querySelector("[data-at]");
+  if (call.model) link.href = link.dataset.at + encodeURIComponent(call.model);
   set("key", table.dataset.everyone === undefined ? call.key_name : `${call.account}/${call.key_name}`);
   set("channel", call.channel ?? "");
   set("node", (call.node ?? "").slice(0, NODE_DIGITS));

@@ -1,0 +1,124 @@
+"""What a model's page shows of its requests: sums of hours and days, and times of its latest requests."""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from aiohttp import web
+
+from gateway.frozen import frozen
+from gateway.server.admin.channel_view import ChannelView
+from gateway.server.admin.explanation import Explanation
+from gateway.server.admin.requests import RequestPageView, RequestView
+from gateway.server.admin.usage import UsageLine, UsageReport
+from gateway.server.console.page import Data, ask_admin_api
+from gateway.server.console.uptime import DEFAULT_PERIOD, PERIODS, build_bars
+from gateway.server.context import ACTOR, SERVICES
+
+_SAMPLE_ROWS = 500
+"""Requests of the model from which times and end users are taken: the sums of hours have neither."""
+_MAX_SHOWN = 10
+"""Accounts, keys and end users, those with the most requests or the highest cost."""
+_ALL_CHANNELS = ""
+
+
+@frozen
+class ServedChannel:
+    """A channel that serves the model, or served it in the period.
+
+    Attributes:
+        view: its present state; None if the channel is gone, or no longer serves the model.
+        sums: its requests in the period; None without any.
+        traffic_share: its share of the model's requests that a channel got; None without any.
+        chance: its share of the next requests, of a caller without restrictions; None if that is not known.
+        first_byte_ms: percentiles of its streams among the latest requests.
+    """
+
+    name: str
+    view: ChannelView | None
+    sums: UsageLine | None
+    traffic_share: float | None
+    chance: float | None
+    first_byte_ms: Mapping[str, int | None]
+
+    @property
+    def answered_share(self) -> float | None:
+        return None if self.sums is None or not self.sums.requests else 1 - self.sums.failed / self.sums.requests
+
+
+async def load_usage(request: web.Request, model: str) -> Data:
+    """Load the requests that named ``model`` in the period that the page's query asks for.
+
+    Members see their account's. Only administrators see accounts and channels.
+    """
+    chosen = request.query.get("span", DEFAULT_PERIOD)
+    chosen = chosen if chosen in PERIODS else DEFAULT_PERIOD
+    period = PERIODS[chosen]
+    starts = period.list_starts(request.app[SERVICES].clock())
+    query: dict[str, Any] = {"since": period.format_query(starts[0]), "model": model}
+    axes = ("key", "account", "channel") if request[ACTOR].scope is None else ("key",)
+    times: UsageReport
+    sample: RequestPageView
+    times, sample, *reports = await asyncio.gather(
+        ask_admin_api(request, "/usage", by=period.axis, **query),
+        ask_admin_api(request, "/requests", limit=_SAMPLE_ROWS, **query),
+        *(ask_admin_api(request, "/usage", by=axis, **query) for axis in axes),
+    )
+    lines: dict[str, Sequence[UsageLine]] = {axis: report.data for axis, report in zip(axes, reports, strict=True)}
+    users = Counter(row.end_user for row in sample.data if row.end_user)
+    return {
+        "spans": PERIODS,
+        "chosen": chosen,
+        "total": times.total,
+        "bars": build_bars(period, starts, times.data),
+        "first_byte_ms": _find_percentiles(_list_first_bytes(sample.data)[_ALL_CHANNELS]),
+        "duration_ms": _find_percentiles([row.total_ms for row in sample.data if row.outcome == "completed"]),
+        "sample": sample.data,
+        "users": users.most_common(_MAX_SHOWN),
+        "keys": lines["key"][:_MAX_SHOWN],
+        "accounts": lines.get("account", ())[:_MAX_SHOWN],
+        "channel_lines": lines.get("channel", ()),
+    }
+
+
+def list_served_channels(
+    views: Mapping[str, ChannelView], names: Sequence[str], usage: Data, explanation: Explanation | None
+) -> list[ServedChannel]:
+    """Return the channels ``names`` that serve the model, then others that served it in the period.
+
+    ``views`` are all channels by name. ``explanation`` is the dry run of a request to the model.
+    """
+    sums = {line.channel: line for line in usage["channel_lines"] if line.channel}
+    request_count = sum(line.requests for line in sums.values())
+    chances = {line.channel: line.chance for line in explanation.channels} if explanation is not None else {}
+    times_ms = _list_first_bytes(usage["sample"])
+    return [
+        ServedChannel(
+            name=name,
+            view=views.get(name) if name in names else None,
+            sums=(line := sums.get(name)),
+            traffic_share=line.requests / request_count if line is not None and request_count else None,
+            chance=chances.get(name),
+            first_byte_ms=_find_percentiles(times_ms[name]),
+        )
+        for name in dict.fromkeys((*names, *sums))
+    ]
+
+
+def _list_first_bytes(rows: Sequence[RequestView]) -> Mapping[str, list[int]]:
+    """Return the times to the first byte of the answered streams in milliseconds, of each channel and of all."""
+    times_ms: defaultdict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        if row.stream and row.outcome == "completed" and row.first_byte_ms is not None:
+            for channel in {row.channel or _ALL_CHANNELS, _ALL_CHANNELS}:
+                times_ms[channel].append(row.first_byte_ms)
+    return times_ms
+
+
+def _find_percentiles(times_ms: Sequence[int]) -> Mapping[str, int | None]:
+    """Return the median and the 95th percentile of ``times_ms`` as ``p50`` and ``p95``; both None without times."""
+    in_order = sorted(times_ms)
+    return {
+        f"p{percent}": in_order[-(-len(in_order) * percent // 100) - 1] if in_order else None for percent in (50, 95)
+    }
