@@ -15,7 +15,7 @@ from gateway.domain.channel import DEFAULT_QUEUE, QueueSettings
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway, open_site
 from tests.browser.provider import KEY, Provider
-from tests.browser.user import Enter, Visitor
+from tests.browser.user import DESK, Enter, Visitor
 from tests.support.gateway import CHAT
 from tests.support.gateway import KEY as CALLERS_KEY
 
@@ -425,14 +425,18 @@ async def test_a_route_is_added_with_rows_for_its_steps_tried_without_a_request_
     await ada.go("/routes")
     await ada.press("New route")
     form = page.locator("#new-route form")
-    rows = form.locator("[data-step]")
+    rows = form.locator("[data-steps] > [data-step]")
     await ada.write("Name", "swift", within=form)
-    await rows.first.get_by_label("Models", exact=True).fill("m*9, broken")
+    await rows.first.get_by_label("Model", exact=True).fill("m")
+    await rows.first.get_by_role("spinbutton", name="Weight").fill("9")
+    await rows.first.get_by_role("button", name="Add model").first.click()
+    await rows.first.get_by_label("Model", exact=True).nth(1).fill("broken")
+    await expect(rows.first.locator("[data-entries=models] [data-share]")).to_have_text(["90 %", "10 %"])
     await ada.press("Add step", within=form)
-    await rows.nth(1).get_by_label("Models", exact=True).fill("gone")
+    await rows.nth(1).get_by_label("Model", exact=True).fill("gone")
     await ada.press("Add step", within=form)
     last = rows.nth(2)
-    await last.get_by_label("Models", exact=True).fill("m")
+    await last.get_by_label("Model", exact=True).fill("m")
     await last.locator("summary").click()
     await last.get_by_label("Prompt tokens, at most optional").fill("1000")
     await last.get_by_label("Images").select_option("no")
@@ -447,25 +451,36 @@ async def test_a_route_is_added_with_rows_for_its_steps_tried_without_a_request_
     assert first == {"models": [{"model": "m", "weight": 9}, "broken"]}
     assert (second["models"], second["if"]) == (["m"], {"max_prompt_tokens": 1000, "images": False})
     assert "content" in second["on"]
-    verdicts = page.locator("#dry-run tbody .badge")
+    verdicts = page.locator("#dry-run .badge")
     await expect(verdicts).to_have_text(["gets the request", "after a failure"])
     await ada.write("Prompt tokens", "5000")
-    async with page.expect_navigation():
-        await page.keyboard.press("Tab")
     await expect(verdicts).to_have_text(["gets the request", "skipped"])
     await expect(page.get_by_text("its prompt has about 5000 tokens")).to_be_visible()
+    await site.operate("DELETE", "/routes/swift")
+
+
+async def test_a_route_is_tried_with_requests_changed_with_an_error_at_its_row_and_deleted(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    page = ada.page
+    steps = [{"models": ["m", "broken"]}, {"models": ["m"], "on": ["content"]}]
+    await site.operate("PUT", "/routes/swift", {"step": steps})
+    await ada.go("/routes/swift")
     await ada.press("Send test requests")
     await expect(page.locator("#test-results p")).to_have_text(
         [re.compile("answered in"), re.compile(".+"), re.compile(".+")]
     )
     await ada.write("Description optional", "short answers")
     ada.watch.refusals = {400}
-    boxes = page.locator("[data-step]").nth(1).locator("[data-cause]:checked")
+    second_row = page.locator("[data-steps] > [data-step]").nth(1)
+    boxes = second_row.locator("[data-cause]:checked")
     while await boxes.count():
         await boxes.first.uncheck()
     await ada.press("Save")
-    await expect(page.locator("[data-error-of=step]")).to_contain_text("expected at least one cause")
-    await page.locator("[data-step]").nth(1).get_by_label("timeout", exact=True).check()
+    await expect(second_row.locator("[data-step-error]")).to_contain_text("expected at least one cause")
+    await expect(page.locator("[data-error-of=step]")).to_be_hidden()
+    await second_row.get_by_label("timeout", exact=True).check()
+    await expect(second_row.locator("[data-step-error]")).to_be_hidden()
     await ada.send("Save")
     assert (await site.operate("GET", "/routes/swift"))["step"][1]["on"] == ["timeout"]
     await ada.press("Delete route")
@@ -564,10 +579,13 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     await ada.go("/routes/whole")
     await ada.write("Description optional", "Quicker")
     await ada.send("Save")
-    assert await site.operate("GET", "/routes/whole") == before | {"about": "Quicker"}
-    last = ada.page.locator("[data-step]").nth(1)
-    for label in ("Longest wait, in seconds optional", "Send copies to these models optional"):
-        await last.get_by_label(label).fill("")
+    after = await site.operate("GET", "/routes/whole")
+    assert after == before | {"about": "Quicker", "version": after["version"]}
+    last = ada.page.locator("[data-steps] > [data-step]").nth(1)
+    await last.get_by_label("Longest wait, in seconds optional").fill("")
+    copies = last.get_by_role("group", name="Send copies to these models")
+    for _ in range(2):
+        await copies.get_by_role("button", name="Remove from the list").first.click()
     for label in ("Share of the requests, 0 to 1 optional", "Copies at a time, at most optional"):
         await last.get_by_label(label).fill("")
     await last.get_by_label("Balance channels by").select_option("latency")
@@ -575,6 +593,67 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     kept = {name: value for name, value in step.items() if name not in {"wait_s", "shadow"}}
     assert (await site.operate("GET", "/routes/whole"))["step"][1] == kept | {"balance": "latency"}
     await site.operate("DELETE", "/routes/whole")
+
+
+async def test_steps_move_by_keyboard_and_by_dragging_and_the_dry_run_follows(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    """Nothing is saved by it; an error of an unsaved step is said at its row."""
+    page = ada.page
+    steps = [{"models": ["gone"]}, {"models": ["m"]}, {"models": ["endless"]}]
+    route = await site.operate("PUT", "/routes/moved", {"step": steps})
+    await ada.go("/routes/moved")
+    verdicts, models = page.locator("#dry-run .badge"), page.locator("#dry-run > li > div:not(.row) > span")
+    await expect(verdicts).to_have_text(["skipped", "gets the request", "after a failure"])
+    rows = page.locator("[data-steps] > [data-step]")
+    await rows.nth(1).get_by_label("Model", exact=True).first.press("Alt+ArrowUp")
+    await expect(models).to_have_text(["m", "gone", "endless"])
+    await expect(rows.first.get_by_label("Model", exact=True).first).to_be_focused()
+    await expect(page.get_by_text("This is step 1 now.")).to_be_attached()
+    await expect(verdicts).to_have_text(["gets the request", "skipped", "after a failure"])
+    await page.set_viewport_size({"width": 1440, "height": 1600})  # all steps are in sight
+    await rows.nth(2).locator("[data-grip]").hover()
+    await page.mouse.down()
+    target = await rows.first.bounding_box()
+    assert target is not None
+    await page.mouse.move(target["x"] + 60, target["y"] + 3, steps=9)
+    await page.mouse.up()
+    await expect(models).to_have_text(["endless", "m", "gone"])
+    ada.watch.refusals = {400}
+    await rows.nth(1).get_by_role("spinbutton", name="Weight").fill("0")
+    await expect(rows.nth(1).locator("[data-step-error]")).to_contain_text("expected a number from 1 to 10000")
+    await expect(rows.nth(1).get_by_role("spinbutton", name="Weight")).to_have_attribute("aria-invalid", "true")
+    await rows.nth(1).get_by_role("spinbutton", name="Weight").fill("1")
+    await expect(rows.nth(1).locator("[data-step-error]")).to_be_hidden()
+    await page.set_viewport_size(DESK)
+    assert not await site.guests.scan(ada)
+    assert (await site.operate("GET", "/routes/moved"))["version"] == route["version"]
+    await site.operate("DELETE", "/routes/moved")
+
+
+async def test_a_route_that_somebody_else_saved_meanwhile_is_shown_beside_this_one(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    page = ada.page
+    await site.operate("PUT", "/routes/shared", {"step": [{"models": ["m"]}]})
+    await ada.go("/routes/shared")
+    theirs = {"about": "theirs", "step": [{"models": ["m"]}, {"models": ["endless"], "on": ["timeout"]}]}
+    await site.operate("PUT", "/routes/shared", theirs)
+    await ada.write("Description optional", "mine")
+    ada.watch.refusals = {409}
+    await ada.press("Save")
+    question = page.get_by_role("dialog", name="Please confirm")
+    await expect(question).to_contain_text("Now it is:")
+    await expect(question).to_contain_text("2. endless; on: timeout")
+    await expect(question).to_contain_text("mine")
+    await ada.press("Cancel", within=question)
+    assert (await site.operate("GET", "/routes/shared"))["about"] == "theirs"
+    await ada.press("Save")
+    async with page.expect_navigation():
+        await ada.press("Replace it with mine", within=question)
+    route = await site.operate("GET", "/routes/shared")
+    assert (route["about"], len(route["step"])) == ("mine", 1)
+    await site.operate("DELETE", "/routes/shared")
 
 
 async def test_a_queue_is_set_by_its_fields_changed_and_taken_back(site: VisitedGateway, ada: Visitor) -> None:

@@ -1,21 +1,30 @@
-"""The pages of routes: their list, and one with its steps and a dry run."""
+"""The pages of routes: their list, and one with its steps, a dry run and the results of its models."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
 from aiohttp import web
 
+from gateway.domain.account_spec import build_time
 from gateway.domain.route import BALANCE_STRATEGIES, CAUSES, DEFAULT_CAUSES
 from gateway.errors import NotFound
 from gateway.server.console.dry_run import ask_dry_run
 from gateway.server.console.filters import write_number
 from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
+from gateway.server.console.route_results import compare_results, find_answered_share
+from gateway.server.console.uptime import PERIODS
+from gateway.server.context import SERVICES
 
 _EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s", "shadow"})
 """The fields of a step that the form shows. It keeps any other one unchanged."""
+_RESULT_DAYS: Mapping[str, int] = {"24h": 1, "7d": 7}
+_DEFAULT_PERIOD = "24h"
+_DAY_S = 86_400
+_ALWAYS_SHOWN = frozenset({"models", "channels", "on"})
+"""The fields of a step that are not folded."""
 
 
 async def load_routes(request: web.Request) -> Data:
@@ -26,57 +35,74 @@ async def load_routes(request: web.Request) -> Data:
 
 
 async def load_route(request: web.Request) -> Data:
-    """Load a route with its steps as a form shows them, and the dry run of a request that the query describes."""
-    name = request.match_info["name"]
-    route, models, dry_run = await asyncio.gather(
-        ask_admin_api(request, "/routes/{name}"), ask_admin_api(request, "/models"), ask_dry_run(request, name)
+    """Load a route with its steps as a form shows them, a dry run, and what its models answered in a period."""
+    name, period = request.match_info["name"], request.query.get("span", "")
+    period = period if period in _RESULT_DAYS else _DEFAULT_PERIOD
+    route, models, dry_run, comparisons = await asyncio.gather(
+        ask_admin_api(request, "/routes/{name}"),
+        ask_admin_api(request, "/models"),
+        ask_dry_run(request, name),
+        ask_admin_api(request, "/routes/{name}/shadow", since=_find_since(request, period)),
     )
     if dry_run.explanation.steps is None:
         raise NotFound(f"There is no route {name[:120]!r}")
     steps = [_build_row(step) for step in route.step]
-    return {"route": route, "steps": steps, "dry_run": dry_run, **_list_choices(models)}
+    ordinary, copies = compare_results(route, comparisons)
+    return {
+        "route": route,
+        "steps": steps,
+        "dry_run": dry_run,
+        "results": ordinary,
+        "copies": copies,
+        "answered_share": find_answered_share,
+        "spans": {name: PERIODS[name] for name in _RESULT_DAYS},
+        "chosen": period,
+        **_list_choices(models),
+    }
+
+
+def _find_since(request: web.Request, period: str) -> str:
+    """Return the time at which the period of the results begins."""
+    return build_time(int(request.app[SERVICES].clock()) - _RESULT_DAYS[period] * _DAY_S)
 
 
 def _list_choices(models: Sequence[Any]) -> Data:
     names = sorted(model.id for model in models if not model.route)
-    return {"causes": CAUSES, "balances": BALANCE_STRATEGIES, "model_names": names, "empty": _EMPTY_ROW}
+    channel_names = sorted({channel for model in models for channel in model.channels})
+    return {
+        "causes": CAUSES,
+        "balances": BALANCE_STRATEGIES,
+        "model_names": names,
+        "channel_names": channel_names,
+        "empty": _EMPTY_ROW,
+    }
 
 
 def _build_row(step: Mapping[str, Any]) -> Data:
     condition, shadow = step.get("if", {}), step.get("shadow", {})
     return {
-        "models": _write_models(step),
-        "channels": _write_names(step.get("channels", ())),
+        "models": [_build_share(share) for share in step["models"]],
+        "channels": [_build_share(name) for name in step.get("channels", ())],
         "on": step.get("on", DEFAULT_CAUSES),
         "condition": condition,
         "balance": step.get("balance"),
         "wait_s": write_number(step.get("wait_s")),
         "shadow": {
-            "models": _write_names(shadow.get("models", ())),
+            "models": [_build_share(name) for name in shadow.get("models", ())],
             "share": write_number(shadow.get("share")),
             "max_running": write_number(shadow.get("max_running")),
         },
-        "more": step.keys() > {"models"},
+        "more": not step.keys() <= _ALWAYS_SHOWN,
         "others": orjson.dumps({name: value for name, value in step.items() if name not in _EDITED_FIELDS}).decode(),
     }
 
 
-def _write_models(step: Mapping[str, Any]) -> str:
-    return ", ".join(
-        _write_name(share) if isinstance(share, str) else f"{_write_name(share['model'])}*{share['weight']}"
-        for share in step["models"]
+def _build_share(share: str | Mapping[str, Any]) -> Data:
+    """Return a name of a list, with its weight, which names without a share of the requests ignore."""
+    return (
+        {"name": share, "weight": 1} if isinstance(share, str) else {"name": share["model"], "weight": share["weight"]}
     )
 
 
-def _write_names(names: Iterable[str]) -> str:
-    return ", ".join(map(_write_name, names))
-
-
-def _write_name(name: str) -> str:
-    """Quote a name with a comma, quotation mark or outer space, which ``routes.js`` would read as something else."""
-    is_plain = name == name.strip() and not any(mark in name for mark in ',"')
-    return name if is_plain else orjson.dumps(name).decode()
-
-
-_EMPTY_ROW = _build_row({"models": ()})
+_EMPTY_ROW = _build_row({"models": ("",)})
 """The row of a new step."""

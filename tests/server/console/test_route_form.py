@@ -35,15 +35,15 @@ INPUTS: Mapping[type, Mapping[str, tuple[str, str]]] = {
         "cache_ttl_s": ("cache_ttl_s", "600"),
     },
     RouteStep: {
-        "models": ("models", 'm*9, "a, b"'),
-        "channels": ("channels", 'azure-*, "one \\"of\\" two"'),
+        "models": ("models", "m*9|a, b*1"),
+        "channels": ("channels", 'azure-*|one "of" two'),
         "causes": ("causes", "timeout content"),
         "condition": ("", ""),
         "balance": ("balance", "cost"),
         "shadow": ("", ""),
         "wait_s": ("wait_s", "0.5"),
     },
-    ModelShare: {"model": ("models", 'm*9, "a, b"'), "weight": ("models", 'm*9, "a, b"')},
+    ModelShare: {"model": ("models", "m*9|a, b*1"), "weight": ("models", "m*9|a, b*1")},
     StepCondition: {
         "min_prompt_tokens": ("if.min_prompt_tokens", "0"),
         "max_prompt_tokens": ("if.max_prompt_tokens", "9000"),
@@ -52,7 +52,7 @@ INPUTS: Mapping[type, Mapping[str, tuple[str, str]]] = {
         "stream": ("if.stream", "true"),
     },
     StepShadow: {
-        "models": ("shadow.models", "copy"),
+        "models": ("shadow", "copy"),
         "share": ("shadow.share", "0.07"),
         "max_running": ("shadow.max_running", "9"),
     },
@@ -63,18 +63,20 @@ SPECS = ((Route, RouteSpec), (RouteStep, StepSpec), (ModelShare, ModelShareSpec)
 
 
 class FormReader(HTMLParser):
-    """Collects the values of the form's inputs, those of a step for each step."""
+    """Collects the values of the form's inputs, those of a step for each step; names of a list are joined by ``|``."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fields: dict[str, str] = {}
         self.steps: list[dict[str, str]] = []
         self.select = ""
+        self.list = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
         if "data-step" in values:
             self.steps.append({"causes": "", "others": values["data-others"]})
+        self._read_entry(values)
         if tag == "option" and "selected" in values and self.select:
             self.steps[-1][self.select] = values["value"]
         elif tag == "select":
@@ -85,6 +87,17 @@ class FormReader(HTMLParser):
             self.steps[-1]["causes"] = f"{self.steps[-1]['causes']} {values['data-cause']}".strip()
         elif tag == "input" and "name" in values:
             self.fields[values["name"]] = values.get("value", "")
+
+    def _read_entry(self, values: Mapping[str, str]) -> None:
+        if "data-entries" in values:
+            self.list = values["data-entries"]
+        elif "data-new-entry" in values:  # a template, which is no entry yet
+            self.list = ""
+        elif "data-name" in values and self.list:
+            step = self.steps[-1]
+            step[self.list] = f"{step[self.list]}|{values['value']}" if self.list in step else values["value"]
+        elif "data-weight" in values and self.list:
+            self.steps[-1][self.list] += f"*{values['value']}"
 
 
 def _find_name(values: Mapping[str, str]) -> str:
@@ -113,6 +126,7 @@ async def test_each_field_has_an_input_with_its_value(gateway_with: StartGateway
     for step in (plain, new):  # what the route does not say is empty, therefore it is not stored
         stated = {name for name, value in step.items() if value} - {"models", "causes", "others"}
         assert not stated
+    assert (plain["models"], new["models"]) == ("m*1", "*1")
 
 
 async def test_a_route_of_the_configuration_file_shows_its_fields_but_cannot_be_saved(
