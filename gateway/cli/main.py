@@ -30,6 +30,7 @@ _COMMAND_LOCATIONS = {
     "running": "status:running",
     "videos": "videos:videos",
     "batches": "batches:batches",
+    "files": "files:files",
     "bodies": "bodies:bodies",
     "cache": "cache:cache",
     "usage": "billing:usage",

@@ -107,11 +107,15 @@ class UploadPart:
 
 @frozen
 class FileFilter:
-    """A filter for an account's files that have not expired at ``now_ms``. ``after`` is a file's id."""
+    """A filter for files that have not expired at ``now_ms``. ``after`` is a file's id.
 
-    account_id: int
+    ``account_id`` is None for those of all accounts. ``search``: a part of the id or the name, in any case of letters.
+    """
+
+    account_id: int | None
     now_ms: int
     limit: int
     purpose: str | None = None
     after: str | None = None
     newest_first: bool = True
+    search: str = ""

@@ -106,7 +106,8 @@ class ClientFiles:
             raise
         return file
 
-    async def get(self, file_id: str, account_id: int) -> ClientFile:
+    async def get(self, file_id: str, account_id: int | None) -> ClientFile:
+        """Return the file of the account, or of any account if that is None. Raises ``NotFound``."""
         file = await self.store.find_file(file_id, account_id) if is_client_id(file_id, _PREFIX) else None
         if file is None or (file.expires_ms is not None and file.expires_ms <= self.now_ms):
             raise NotFound(f"There is no file with the id {file_id[:64]!r}", param="file_id", should_retry=False)

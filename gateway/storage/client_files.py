@@ -37,8 +37,9 @@ class ClientFileRepository:
         await self._write(add)
         self._keep("file", file)
 
-    async def find_file(self, file_id: str, account_id: int) -> ClientFile | None:
-        query = select(*_FILE_COLUMNS).where(files.c.id == file_id, files.c.account_id == account_id)
+    async def find_file(self, file_id: str, account_id: int | None) -> ClientFile | None:
+        """Return the file of the account, or of any account if that is None."""
+        query = select(*_FILE_COLUMNS).where(files.c.id == file_id, *_match_account(account_id))
         rows = await self._database.read(query)
         self._database.check_found(found=bool(rows))
         return _parse_file(rows[0]) if rows else None
@@ -47,14 +48,17 @@ class ClientFileRepository:
         number = files.c.sequence
         is_unexpired = or_(files.c.expires_ms.is_(None), files.c.expires_ms > file_filter.now_ms)
         query = (
-            select(*_FILE_COLUMNS)
-            .where(files.c.account_id == file_filter.account_id, is_unexpired)
-            .limit(file_filter.limit)
+            select(*_FILE_COLUMNS).where(*_match_account(file_filter.account_id), is_unexpired).limit(file_filter.limit)
         )
+        if file_filter.search:
+            matches = [
+                column.icontains(file_filter.search, autoescape=True) for column in (files.c.id, files.c.filename)
+            ]
+            query = query.where(or_(*matches))
         if file_filter.purpose is not None:
             query = query.where(files.c.purpose == file_filter.purpose)
         if file_filter.after is not None:
-            cursor = select(number).where(files.c.id == file_filter.after, files.c.account_id == file_filter.account_id)
+            cursor = select(number).where(files.c.id == file_filter.after, *_match_account(file_filter.account_id))
             cursor_sequence = cursor.scalar_subquery()
             query = query.where(number < cursor_sequence if file_filter.newest_first else number > cursor_sequence)
         query = query.order_by(number.desc() if file_filter.newest_first else number)
@@ -149,6 +153,10 @@ class ClientFileRepository:
             await self._database.write(work)
         except IntegrityError:
             raise NotFound("The account or the upload was deleted") from None
+
+
+def _match_account(account_id: int | None) -> list[ColumnElement[bool]]:
+    return [] if account_id is None else [files.c.account_id == account_id]
 
 
 async def _check_room(connection: AsyncConnection, new_object: ClientFile | ClientUpload, max_total_bytes: int) -> None:

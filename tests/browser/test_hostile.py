@@ -42,7 +42,7 @@ PLAIN_PATHS = (
     "", "/keys", "/requests", "/sessions", "/videos", "/batches", "/models", "/channels", "/accounts", "/members",
     "/prices",
     "/audit",
-    "/settings", "/limits",
+    "/settings", "/limits", "/files",
     "/connect", "/playground", "/playground?mode=images", "/playground?mode=video", "/playground?mode=speech",
     "/playground?mode=transcription", "/account", "/live", "/health",
 )  # fmt: skip

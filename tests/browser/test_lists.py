@@ -29,7 +29,8 @@ COUNT = 5_000
 SECRET = "sk-" + "x" * 44 + "Kf7h"
 WIDTHS = (390, 1024, 1280, 1440, 1920, 2560)
 LISTS = (
-    "/keys", "/accounts", "/members", "/models", "/routes", "/limits", "/prices", "/videos", "/batches", "/sessions"
+    "/keys", "/accounts", "/members", "/models", "/routes", "/limits", "/prices", "/videos", "/batches", "/sessions",
+    "/files",
 )  # fmt: skip
 CONFIG = {
     "account": [{"name": "acme"}],

@@ -47,6 +47,7 @@ SHOWN: Mapping[str, str] = {
     "video-running": "/videos/{on}",
     "batches": "/batches",
     "batch": "/batches/{batch}",
+    "files": "/files",
     "models": "/models",
     "model": "/models/m?key={laptop}",
     "model-route": "/models/fast",

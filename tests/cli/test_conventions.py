@@ -21,6 +21,7 @@ ARGUMENTS = {
     "value": "1",
     "account": "local",
     "request_id": "req_0123456789abcdef01234567",
+    "file_id": "file-1",
     "batch_id": "batch_0123456789abcdef0123456789abcdef",
     "video_id": "video_0123456789abcdef0123456789abcdef",
     "video_ids": "video_0123456789abcdef0123456789abcdef",

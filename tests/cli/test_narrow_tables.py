@@ -26,6 +26,7 @@ COMMANDS = (
     ("running",),
     ("videos",),
     ("batches",),
+    ("files",),
     ("usage",),
     ("usage", "--by", "model"),
     ("usage", "--by", "key"),

@@ -283,7 +283,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             "GET /usage/forecast",
             "GET /usage/export",
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
-            *("GET /batches", "GET /batches/{id}", "GET /request-sessions", "GET /request-sessions/{id}"),
+            *("GET /files", "GET /batches", "GET /batches/{id}", "GET /request-sessions", "GET /request-sessions/{id}"),
             *(
                 "GET /models",
                 "GET /search",
@@ -299,7 +299,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
         {
             *("POST /keys", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate"),
             *("GET /keys/{id}/webhook-secret", "POST /running/{id}/cancel", "POST /videos/{id}/cancel"),
-            *("POST /batches/{id}/cancel", "POST /request-sessions/{id}/end"),
+            *("POST /batches/{id}/cancel", "DELETE /files/{id}", "POST /request-sessions/{id}/end"),
         }
     ),
 }
@@ -453,6 +453,8 @@ ADMIN: Mapping[str, Row] = {
     "GET /batches": Row(),
     "GET /batches/{id}": Row(make=Site.make_batch, foreign=404),
     "POST /batches/{id}/cancel": Row(409, make=Site.make_batch, foreign=404),
+    "GET /files": Row(),
+    "DELETE /files/{id}": Row(make=Site.make_file, foreign=404),
 }
 """By the method and path of a door."""
 

@@ -131,6 +131,8 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("GET", "/batches", "server.admin.batches:list_batches", "viewer"),
     ("GET", "/batches/{id}", "server.admin.batches:get_batch", "viewer"),
     ("POST", "/batches/{id}/cancel", "server.admin.batches:cancel_batch", "member"),
+    ("GET", "/files", "server.admin.files:list_files", "viewer"),
+    ("DELETE", "/files/{id}", "server.admin.files:delete_file", "member"),
 )
 """Method, path below the prefix, location of the handler, and required role."""
 

@@ -1,4 +1,4 @@
-"""Paginated lists, newest first, of objects with an account and a status: video jobs and batches."""
+"""Paginated lists, newest first, of objects with an account: video jobs, batches and clients' files."""
 
 from aiohttp import web
 
@@ -10,10 +10,10 @@ from gateway.server.context import ACTOR
 _PAGE_SIZE = 24
 
 
-async def load_jobs(request: web.Request, kind: str) -> Data:
-    """Load a page of the admin API's collection ``kind``, filtered by ``search``, ``account`` and ``status``."""
+async def load_jobs(request: web.Request, kind: str, choice: str = "status") -> Data:
+    """Load a page of the admin API's collection ``kind``, filtered by ``search``, ``account`` and ``choice``."""
     sees_all_accounts, query = request[ACTOR].scope is None, request.query
-    names = ("account", "status") if sees_all_accounts else ("status",)
+    names = ("account", choice) if sees_all_accounts else (choice,)
     filters = {name: query[name] for name in names if query.get(name)}
     search, after = query.get("search", ""), query.get("after")
     jobs = await ask_admin_api(request, f"/{kind}", limit=_PAGE_SIZE + 1, after=after, search=search, **filters)

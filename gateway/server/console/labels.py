@@ -146,6 +146,7 @@ ACTIONS: Mapping[str, str] = {
     "configuration.reloaded": mark("configuration reloaded"),
     "group.changed": mark("group changed"),
     "group.removed": mark("group reset"),
+    "file.deleted": mark("file deleted"),
     "key.created": mark("key created"),
     "key.credited": mark("key credited"),
     "key.deleted": mark("key deleted"),

@@ -63,6 +63,7 @@ _PAGES = (
     Page("/videos/{id}", "video.html", mark("Video"), "server.console.videos:load_video"),
     Page("/batches", "batches.html", mark("Batches"), "server.console.batches:load_batches"),
     Page("/batches/{id}", "batch.html", mark("Batch"), "server.console.batches:load_batch"),
+    Page("/files", "files.html", mark("Files"), "server.console.files:load_files"),
     Page("/live", "live.html", mark("Live"), "server.console.activity:load_live"),
     Page("/health", "health.html", mark("Health"), "server.console.activity:load_health", "administrator"),
     Page("/nodes", "nodes.html", mark("Nodes"), "server.console.activity:load_nodes", "administrator"),
