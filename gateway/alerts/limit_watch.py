@@ -34,19 +34,21 @@ _measure_subjects = defer_function("billing.limit_subjects:measure_subjects")
 
 @frozen
 class _Sample:
-    """What the subjects of a limit had spent at ``at_s``, in nano-USD, in the window that began at ``start_s``.
+    """What the subjects of a limit had spent at ``at_s``: the start of the window and nano-USD, by subject.
 
     ``unlisted_nanos`` is the most that a subject had spent which is not in ``spent_by_subject``.
     """
 
     at_s: float
-    start_s: int
-    spent_by_subject: Mapping[str, int]
+    spent_by_subject: Mapping[str, tuple[int, int]]
     unlisted_nanos: int
 
     def find_spent(self, subject: str, start_s: int) -> int:
         """Return the most that a subject can have spent then in the window that began at ``start_s``."""
-        return self.spent_by_subject.get(subject, self.unlisted_nanos) if start_s == self.start_s else 0
+        if start_s > self.at_s:
+            return 0
+        known_start_s, spent_nanos = self.spent_by_subject.get(subject, (start_s, self.unlisted_nanos))
+        return spent_nanos if start_s == known_start_s else 0
 
 
 class LimitWatch:
@@ -115,7 +117,7 @@ class LimitWatch:
         self, limit: "Limit", uses: Iterable[tuple[str, LimitUse]], now_s: float, burn_rate: float
     ) -> Iterator[Condition]:
         """Yield the subjects whose pace of the last hour uses up what is left too early. Remembers what is spent."""
-        spent_by_subject = {subject: use.spent_nanos for subject, use in uses}
+        spent_by_subject = {subject: (use.started_s, use.spent_nanos) for subject, use in uses}
         samples = self._samples.setdefault(limit.counter, deque())
         while samples and not 0 <= now_s - samples[0].at_s <= HOUR_S:
             samples.popleft()
@@ -124,10 +126,9 @@ class LimitWatch:
             if is_burning(use, hour_nanos, int(now_s), burn_rate):
                 yield build_burning(use, hour_nanos, int(now_s))
         if spent_by_subject and (not samples or now_s - samples[-1].at_s >= _SAMPLE_INTERVAL_S):
-            start_s = next(use.started_s for _, use in uses)
             is_full = len(spent_by_subject) >= MAX_WATCHED_SUBJECTS
-            unlisted_nanos = min(spent_by_subject.values()) if is_full else 0
-            samples.append(_Sample(now_s, start_s, spent_by_subject, unlisted_nanos))
+            unlisted_nanos = min(nanos for _, nanos in spent_by_subject.values()) if is_full else 0
+            samples.append(_Sample(now_s, spent_by_subject, unlisted_nanos))
 
 
 def find_past_soft(limit: "Limit", uses: Iterable[LimitUse]) -> Iterator[Condition]:

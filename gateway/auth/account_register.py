@@ -54,7 +54,7 @@ class AccountRegister:
 
     async def add_account(self, spec: AccountSpec, actor: Actor, *, declared: bool = False) -> Account:
         blank_account = attrs.evolve(_NEW_ACCOUNT, name=spec.name, declared=declared, created_ms=self.now_ms)
-        account = spec.apply(blank_account)
+        account = spec.apply(blank_account)  # a new account has its time zone from the beginning
         detail = build_change(build_account_fields(blank_account), build_account_fields(account))
         audit = actor.build_audit_row("account.created", account.name, self.now_ms, detail=detail)
         return await self.accounts.add_account(account, audit)

@@ -15,6 +15,7 @@ import attrs
 from gateway.auth.account_register import AccountRegister
 from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.billing.accounting import AccountingService
+from gateway.deferred import load
 from gateway.domain.account import KEY_LENGTH, KEY_PREFIX, Account, ApiKey, Caller
 from gateway.domain.account_spec import (
     AccountSpec,
@@ -101,7 +102,10 @@ class AccountService:
     async def add_account(self, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         spec = parse_spec(fields, AccountSpec)
         self._check_groups(spec.groups, "groups")
-        return await self._read_account(await self.register.add_account(spec, actor))
+        self._check_zone(spec.apply(Account(0, spec.name)), (), "timezone")
+        account = await self.register.add_account(spec, actor)
+        self._accounting.set_zones([account], ())
+        return await self._read_account(account)
 
     async def edit_account(self, name: str, fields: Fields, actor: Actor = OPERATOR) -> Fields:
         async with self.change_lock:
@@ -112,8 +116,12 @@ class AccountService:
     async def _edit_account(self, name: str, fields: Fields, actor: Actor) -> Account:
         account = await self.get_stored_account(name, actor)
         _check_editable(account.declared, f"account {name!r}")
-        changed_account = parse_change(build_account_fields(account), fields, AccountSpec).apply(account)
+        changed_account = parse_change(build_account_fields(account), fields, AccountSpec).apply(account, self._clock())
         self._check_groups(set(changed_account.groups) - set(account.groups), "groups")
+        if changed_account.timezone is not None and self._rules.shared:
+            keys = [key for key in await self.register.keys.list_keys() if key.account_id == account.id]
+            param = "quota_period" if changed_account.zones == account.zones else "timezone"
+            self._check_zone(changed_account, keys, param)
         if account.status == "active" and changed_account.status != "active":
             await self._rules.check_account_may_go(account.id)
         await self.register.put_account(account, changed_account, actor)
@@ -192,6 +200,7 @@ class AccountService:
                 if spec.group is None and account.groups:
                     spec = attrs.evolve(spec, group=account.groups[0])
             self._check_key(spec, self.make_blank_key(account, ""), account, actor)
+            self._check_zone(account, [spec.apply(self.make_blank_key(account, ""))], "quota_period")
             secret = spec.secret or make_secret()
             new_key = self.make_blank_key(account, secret)
             if actor.scope is None:
@@ -221,6 +230,7 @@ class AccountService:
             raise InvalidRequest("A key keeps its account and its secret; make another key", param="account")
         self._check_key(spec, key, account, actor)
         changed_key = spec.apply(key)
+        self._check_zone(account, [changed_key], "quota_period")
         if actor.scope is None:
             changed_key = lock_fields(changed_key, fields)
         else:
@@ -331,6 +341,11 @@ class AccountService:
                     f"the groups are {', '.join(sorted(known_groups))}" if known_groups else "there are no groups yet"
                 )
                 raise InvalidRequest(f"No channel or price group is called {group!r}; {explanation}", param=param)
+
+    def _check_zone(self, account: Account, keys: Collection[ApiKey], param: str) -> None:
+        """Raise ``InvalidRequest`` if quotas of a cluster would have to begin at the midnight of a time zone."""
+        if account.timezone is not None and self._rules.shared:
+            load("domain.account_zone:check_quotas")(account, keys, param)
 
     async def get_stored_account(self, name: str, actor: Actor = OPERATOR) -> Account:
         return await self.register.get_account(name, actor)

@@ -18,12 +18,15 @@ _MAX_BATCH = 500
 """For more changes than this, reading all keys is as cheap."""
 NoteGone = Callable[[Mapping[Owner, Collection[int]], Mapping[Owner, Collection[int]]], None]
 """Called with the ids of the keys and accounts that exist, and of those that have just been deleted."""
+NoteAccounts = Callable[[Collection[Account], Collection[Caller]], None]
+"""Called with the accounts that were read, and the callers of all keys."""
 
 
 class ApiKeyAuthenticator:
     """Finds the caller of a request by the digest of a key's current secret, or of the secret before a rotation.
 
-    ``pepper`` is the secret key of the digests, 32 bytes. ``note_gone`` (see ``NoteGone``) is called after a reload.
+    ``pepper`` is the secret key of the digests, 32 bytes. ``note_gone`` and ``note_accounts`` are called after a
+    reload.
     """
 
     def __init__(
@@ -34,6 +37,7 @@ class ApiKeyAuthenticator:
         pepper: bytes,
         clock: Callable[[], float],
         note_gone: NoteGone = lambda _existing, _gone_keys: None,
+        note_accounts: NoteAccounts = lambda _accounts, _callers: None,
     ) -> None:
         self._accounts = accounts
         self._keys = keys
@@ -47,6 +51,7 @@ class ApiKeyAuthenticator:
         """Callers by header since the last reload: computing a digest costs many times as much as a lookup."""
         self._reload_lock = asyncio.Lock()
         self._note_gone = note_gone
+        self._note_accounts = note_accounts
 
     async def reload(self) -> None:
         """Read every account and key again. Requests in progress keep their caller."""
@@ -64,6 +69,7 @@ class ApiKeyAuthenticator:
         deleted_keys, deleted_accounts = self._by_key.keys() - by_key.keys(), self._by_account.keys() - accounts.keys()
         self._callers, self._by_account, self._by_key = callers, accounts, by_key
         self._drop_deleted(deleted_keys, deleted_accounts)
+        self._note_accounts(accounts.values(), by_key.values())
 
     async def reload_owners(self, key_ids: Collection[int], account_ids: Collection[int]) -> None:
         """Read these keys again, and these accounts with their keys."""
@@ -85,6 +91,7 @@ class ApiKeyAuthenticator:
             if key.account_id in accounts:
                 self._add_caller(self._make_caller(accounts[key.account_id], key, earlier_callers.get(key.id)))
         self._drop_deleted(earlier_callers.keys() - self._by_key.keys(), removed_accounts)
+        self._note_accounts(accounts.values(), self._by_key.values())
 
     def _drop_deleted(self, keys: Collection[int], accounts: Collection[int]) -> None:
         self._callers_by_header.clear()

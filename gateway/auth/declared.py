@@ -43,7 +43,8 @@ async def _declare_accounts(service: AccountService, specs: Iterable[AccountSpec
         if current_account is None:
             accounts[spec.name] = await register.add_account(spec, FILE, declared=True)
             continue
-        accounts[spec.name] = declared_account = attrs.evolve(spec.apply(current_account), declared=True)
+        specified_account = spec.apply(current_account, register.now_ms / 1000)
+        accounts[spec.name] = declared_account = attrs.evolve(specified_account, declared=True)
         if declared_account != current_account:
             await register.put_account(current_account, declared_account, FILE)
     for account in known_accounts.values():

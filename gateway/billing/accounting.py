@@ -1,7 +1,7 @@
 """Credits, spending and usage of accounts and API keys."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -9,10 +9,10 @@ import structlog
 
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
-from gateway.domain.account import Account, ApiKey
+from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
-from gateway.domain.balance import Balance, Owner, OwnerId, UtcDay, parse_day
+from gateway.domain.balance import Balance, Owner, OwnerId, UtcDay
 from gateway.domain.credit import CreditFigures
 from gateway.domain.leased_balance import LeasedBalance
 from gateway.domain.ledger import CounterDifference, LedgerEntry, UsageAxis, UsageFilter, UsageLine
@@ -22,6 +22,7 @@ from gateway.storage.ledger import LedgerRepository
 
 if TYPE_CHECKING:
     from gateway.billing import reconcile
+    from gateway.billing.live_limits import LiveLimits
 
 Fields = dict[str, Any]
 MAX_BALANCE_NANOS = 2**62
@@ -36,6 +37,7 @@ class AccountingService:
     Args:
         queue: settled requests that are not in the ledger yet. No job ends while its ``writing`` lock is held.
         check_leases: returns the problems of this node's leases in a cluster; None in a single process.
+        limits: the limits that follow the time zones of accounts.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class AccountingService:
         clock: Callable[[], float],
         jobs: "reconcile.Jobs | None",
         check_leases: Callable[[], Awaitable[Sequence[str]]] | None,
+        limits: "LiveLimits | None" = None,
     ) -> None:
         self._balances = balances
         self._ledger = ledger
@@ -56,6 +59,7 @@ class AccountingService:
         self._whole_balances: dict[OwnerId, Balance] = {}
         self.jobs = jobs
         self._check_leases = check_leases
+        self._limits = limits
         self._loading: asyncio.Task[None] | None = None
         balances.load_day = self._start_loading
 
@@ -72,11 +76,10 @@ class AccountingService:
 
         try:
             async with self._crediting, self._queue.writing:
-                day = parse_day(self._clock())
+                day = self._balances.parse_day(self._clock())
                 # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
                 found, pending = reconcile.copy_sums(self._balances, day), self._queue.list_rows()
-                existing = self._balances.existing
-                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, existing)
+                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, self._balances)
             for place in found.keys() | expected.keys():
                 if self._balances.is_gone(*place):
                     continue
@@ -96,6 +99,28 @@ class AccountingService:
         for owner, ids in gone.items():
             for owner_id in ids:
                 self._whole_balances.pop((owner, owner_id), None)
+        for account_id in gone["account"]:
+            self._balances.zones.pop(account_id, None)
+            if self._limits is not None:
+                self._limits.drop_account(account_id)
+
+    def set_zones(self, accounts: Iterable[Account], callers: Iterable[Caller]) -> None:
+        """Let the quotas and limits of ``accounts`` follow their time zones. ``callers`` are all keys in force."""
+        zoned_accounts = [account for account in accounts if account.zones]
+        if not zoned_accounts:
+            return
+        from gateway.domain.account_zone import make_zone  # noqa: PLC0415 - only with time zones
+
+        key_ids: dict[int, list[int]] = {account.id: [] for account in zoned_accounts}
+        for caller in callers:
+            if caller.account.id in key_ids:
+                key_ids[caller.account.id].append(caller.key.id)
+        for account in zoned_accounts:
+            zone = make_zone(account.zones)
+            if self._check_leases is None:  # the quotas of nodes are those of UTC days: ``check_quotas``
+                self._balances.set_zone(account.id, key_ids[account.id], zone)
+            if self._limits is not None:
+                self._limits.set_zone(account.id, key_ids[account.id], zone)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
         """Read shared balances from the store for later results. No-op in a single process.
@@ -211,7 +236,8 @@ class AccountingService:
         """Return the balance with the owner's quota, and the current day."""
         day = self._balances.today
         place = _find_balance_id(owner)
-        balance = self._whole_balances.get(place) or self._balances.find_balance(*place)
+        account_id = owner.id if isinstance(owner, Account) else owner.account_id
+        balance = self._whole_balances.get(place) or self._balances.find_balance(*place, account_id)
         balance.set_quota(owner.quota, day)
         return balance, day
 

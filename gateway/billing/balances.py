@@ -13,8 +13,9 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from gateway.request_context import RequestContext
 
-if TYPE_CHECKING:  # only if a limit is configured
+if TYPE_CHECKING:  # only if a limit is configured, or an account has a time zone
     from gateway.billing.limits import SpendingLimits
+    from gateway.domain.account_zone import AccountZone
 
 
 class Balances:
@@ -28,13 +29,16 @@ class Balances:
             None, the balances are assumed to be complete for every day.
         existing: the ids of the existing keys and accounts; None while unknown.
         limits: the limits beyond those of keys and accounts; None if there are none.
+        zones: the time zones of the accounts that have one.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], zones: "Mapping[int, AccountZone] | None" = None) -> None:
         self._clock = clock
-        self._day = parse_day(clock())
+        self.zones: dict[int, AccountZone] = dict(zones or {})
+        self._day = self.parse_day(clock())
         self._known_days: tuple[int, ...] = (self._day.number,)
         self._latest_day = self._day.number
+        self._latest_since_s = self._known_since_s = self._day.since_s
         self._balances_by_owner: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
         self._gone_balances: dict[AnyBalance, int] = {}
@@ -53,20 +57,49 @@ class Balances:
         """Return the UTC day of ``now_s``. Calls ``load_day`` if the balances may lack some of its spending."""
         day = self._day
         if not day.contains(now_s):
-            day = parse_day(now_s)
+            day = self.parse_day(now_s)
             if self.load_day is None or self._knows(day):
                 self._begin_day(day)
             else:
                 self.load_day()
         return day
 
+    def parse_day(self, now_s: float) -> UtcDay:
+        """Return the UTC day of ``now_s``, without what is before or after the midnights of accounts nearest to it."""
+        day = parse_day(now_s)
+        if not self.zones:
+            return day
+        local_days = [zone.find_local(int(now_s)) for zone in set(self.zones.values())]
+        starts_s = [max(local.start_s, local.month_start_s) for local in local_days]
+        ends_s = [min(local.end_s, local.month_end_s) for local in local_days]
+        return attrs.evolve(day, since_s=max(day.start_s, *starts_s), until_s=min(day.end_s, *ends_s))
+
+    def set_zone(self, account_id: int, key_ids: Iterable[int], zone: "AccountZone") -> None:
+        """Let the quotas of an account and of its keys ``key_ids`` follow a time zone."""
+        if self.zones.get(account_id) is zone:
+            return
+        self.zones[account_id] = zone
+        now_s = min(max(self._clock(), self._day.since_s), self._day.until_s - 1)
+        self._day = day = self.parse_day(now_s)
+        self._latest_since_s = max(self._latest_since_s, day.since_s)
+        keys, account = self._balances_by_owner["key"], self._balances_by_owner["account"].get(account_id)
+        for balance in [account, *(keys.get(key_id) for key_id in key_ids)]:
+            if balance is not None:
+                balance.set_zone(zone, day)
+        if self.load_day is not None:  # if the clock was set back, entries of later moments may be in other windows now
+            self.load_day()
+
     def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
         """Record that the balances contain all spending of ``days``. No spending is newer than the day ``latest``."""
         self._day, self._known_days = days[-1], tuple([day.number for day in days])
         self._latest_day = max(self._latest_day, self._day.number, latest or 0)
+        self._known_since_s = self._day.since_s
+        self._latest_since_s = max(self._latest_since_s, self._day.since_s)
 
     def _knows(self, day: UtcDay) -> bool:
         """Return whether the balances contain all spending of ``day``, which is a known day or has no spending yet."""
+        if self.zones and day.since_s < self._known_since_s:
+            return False
         if day.number <= self._latest_day:
             return day.number in self._known_days
         return day.month_start_s == self._day.month_start_s or day.month_number > self._latest_day
@@ -76,6 +109,9 @@ class Balances:
         if day.number > self._latest_day:
             former_days = (self._day.number,) if self._day.number == self._latest_day else ()
             self._known_days, self._latest_day = (*former_days, day.number), day.number
+        if day.since_s > self._latest_since_s:
+            self._known_since_s = day.since_s if self._day.since_s < self._latest_since_s else self._day.since_s
+            self._latest_since_s = day.since_s
         self._day = day
 
     def _find_day(self, now_s: float) -> UtcDay:
@@ -97,6 +133,8 @@ class Balances:
         """Add the spending of ``day``, the day before that of ``add_spending``, in case the clock is set back."""
         next_day = parse_day(day.end_s)
         for balance, spent in self._list_amounts(spending):
+            if balance.zone is not None:  # its days are others: what it spent is read if the clock is set back
+                continue
             today, month = balance.begin_day(day)
             today.add(spent.day_nanos, spent.day_credit_nanos)
             if next_day.month_start_s != day.month_start_s:
@@ -112,14 +150,16 @@ class Balances:
                 yield account, spent
                 continue
             if not self.is_gone("key", spent.key_id):
-                yield self.find_balance("key", spent.key_id), spent
+                yield self.find_balance("key", spent.key_id, spent.account_id), spent
             yield account, attrs.evolve(spent, lifetime_credit_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
 
-    def find_balance(self, owner: Owner, owner_id: int) -> Balance:
+    def find_balance(self, owner: Owner, owner_id: int, account_id: int = 0) -> Balance:
+        """Return the balance of a key or an account. ``account_id``: the account of a key that may be new here."""
         balances = self._balances_by_owner[owner]
         balance = balances.get(owner_id)
         if balance is None:
             balance = balances[owner_id] = self._make_balance(owner, owner_id)
+            balance.zone = self.zones.get(owner_id if owner == "account" else account_id)
             if self.is_gone(owner, owner_id):  # a job of a deleted key, or a request that began before the deletion
                 self._gone_balances[balance] = owner_id
         return balance
@@ -181,7 +221,7 @@ class Balances:
         """
         now_s = self._clock()
         day = self._day
-        if not day.start_s <= now_s < day.end_s:
+        if not day.since_s <= now_s < day.until_s:
             day = self._find_day(now_s)
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
@@ -264,7 +304,7 @@ class Balances:
         if reservation.overdrafts:
             self._end_overdrafts(reservation)
         day = self._day
-        if not day.start_s <= now_s < day.end_s:
+        if not day.since_s <= now_s < day.until_s:
             day = self.day_at(now_s)
         charge = reservation.settle(cost_nanos, day, now_s)
         if self._gone_balances:
@@ -278,7 +318,7 @@ class Balances:
 
         ``request`` has the facts by which limits are found; without it, only key and account count.
         """
-        pair = self.find_balance("key", key_id), self.find_balance("account", account_id)
+        pair = self.find_balance("key", key_id, account_id), self.find_balance("account", account_id)
         if self.limits is None or request is None:
             reservation = Reservation(pair, nanos)
         else:
@@ -301,7 +341,7 @@ class Balances:
         key, account = caller.key, caller.account
         pair = self._pairs.get((key.id, account.id))
         if pair is None:
-            pair = self.find_balance("key", key.id), self.find_balance("account", account.id)
+            pair = self.find_balance("key", key.id, account.id), self.find_balance("account", account.id)
             self._pairs[key.id, account.id] = pair
         key_balance, account_balance = pair
         if key_balance.quota is not key.quota:

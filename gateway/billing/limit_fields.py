@@ -3,7 +3,6 @@
 import re
 from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from gateway.billing.limit_spec import LimitSpec
 from gateway.domain.limit import Limit
@@ -31,15 +30,6 @@ def is_window(value: str) -> bool:
     return True
 
 
-def is_timezone(value: str) -> bool:
-    """Return whether this system knows the time zone."""
-    try:
-        ZoneInfo(value)
-    except (ValueError, OSError, ZoneInfoNotFoundError):
-        return False
-    return True
-
-
 def parse_limit(spec: LimitSpec) -> Limit:
     """Return the limit that ``spec`` describes."""
     kind, _, detail = (spec.of or "key").partition(":")
@@ -56,7 +46,7 @@ def parse_limit(spec: LimitSpec) -> Limit:
         until_s=None if spec.until is None else int(spec.until.timestamp()),
         raises=spec.raises,
         max_subjects=spec.max_subjects,
-        timezone=spec.timezone,
+        timezone=spec.timezone or "",
         soft_share=spec.soft,
     )
 
@@ -69,7 +59,7 @@ def build_limit(limit: "Limit") -> dict[str, Any]:
         "keys": list(limit.keys) or None,
         "usd": None if limit.cap_nanos is None else limit.cap_nanos / NANOS_PER_USD,
         "window": None if limit.raises else limit.window.text,
-        "timezone": limit.timezone if limit.timezone != "UTC" else None,
+        "timezone": limit.timezone or None,
         "rpm": limit.rpm,
         "tpm": limit.tpm,
         "status": limit.status,

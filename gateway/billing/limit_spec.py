@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # only if a limit is configured
 _MAX_USD = 9 * 10**9
 _is_subject = defer_function("billing.limit_fields:is_subject")
 _is_window = defer_function("billing.limit_fields:is_window")
-_is_timezone = defer_function("billing.limit_fields:is_timezone")
+_is_timezone = defer_function("domain.account_zone:is_known_zone")
 _parse_limit = defer_function("billing.limit_fields:parse_limit")
 
 
@@ -53,10 +53,11 @@ class LimitSpec:
             must("hour, 5h, day, week, month, quarter, lifetime, or rolling:1h to rolling:366d", _is_window),
         ),
     )
-    timezone: str = attrs.field(
-        default="UTC",
+    timezone: str | None = attrs.field(
+        default=None,
         metadata=about(
-            "the time zone in which windows begin, such as Europe/Berlin", must("an IANA time zone", _is_timezone)
+            "the time zone in which windows begin, such as Europe/Berlin; default: that of the account",
+            must("an IANA time zone", _is_timezone),
         ),
     )
     rpm: int | None = attrs.field(default=None, metadata=about("requests per minute", between(1)))

@@ -45,11 +45,23 @@ async def list_highest(
     choice: SubjectChoice = ALL_SUBJECTS,
 ) -> list[SubjectSpending]:
     """Return the ``count`` chosen subjects that have spent most. Requests that wait to be stored do not count."""
-    book = find_book(spending, limit, now_s)
-    if book is None:
-        return []
-    spent = await counters.list_highest(book.counter, book.start_s - book.rolling_s, count, choice)
-    return [_build_spending(book, subject, nanos) for subject, nanos in spent.items()]
+    books = _SubjectBooks(spending, limit, now_s)
+    highest: list[SubjectSpending] = []
+    for start_s in books.list_starts():
+        found_count, offset = 0, 0
+        while found_count < count:
+            spent = await counters.list_highest(
+                limit.counter, start_s - limit.window.rolling_s, count, choice, offset=offset
+            )
+            for subject, nanos in spent.items():
+                book = books.find(subject)
+                if book.start_s == start_s and found_count < count:
+                    found_count += 1
+                    highest.append(_build_spending(book, subject, nanos))
+            offset += count
+            if len(spent) < count:
+                break
+    return sorted(highest, key=lambda spending: -spending.spent_nanos)[:count]
 
 
 def choose_subjects(
@@ -72,21 +84,42 @@ async def find_spending(
     spending: SpendingLimits, limit: Limit, counters: LimitCounters, now_s: float, subjects: Sequence[str]
 ) -> list[SubjectSpending]:
     """Return what ``subjects`` have spent. Requests that wait to be stored do not count."""
-    book = find_book(spending, limit, now_s)
-    if book is None:
+    books = _SubjectBooks(spending, limit, now_s)
+    starts_s = books.list_starts()
+    if not starts_s:
         return []
-    spent = await counters.list_spent(book.counter, subjects, book.start_s - book.rolling_s)
-    return [_build_spending(book, subject, sum(spent.get(subject, {}).values())) for subject in subjects]
+    spent = await counters.list_spent(limit.counter, subjects, min(starts_s) - limit.window.rolling_s)
+    lines = []
+    for subject in subjects:
+        book = books.find(subject)
+        since_s = book.start_s - limit.window.rolling_s
+        nanos = sum(nanos for start_s, nanos in spent.get(subject, {}).items() if start_s >= since_s)
+        lines.append(_build_spending(book, subject, nanos))
+    return lines
 
 
-def find_book(spending: SpendingLimits, limit: Limit, now_s: float) -> LimitBook | None:
-    """Return the balances of a limit in force, in the window of ``now_s``; None if the limit only raises another."""
-    for book in spending.list_books():
-        if book.counter == limit.counter and limit.raises is None:
-            if not book.start_s <= now_s < book.end_s:
-                book.begin(now_s)
-            return book
-    return None
+class _SubjectBooks:
+    """The books of a limit in force, in the windows of ``now_s``: one, and one for each account with a time zone.
+
+    There are none if the limit only raises another.
+    """
+
+    def __init__(self, spending: SpendingLimits, limit: Limit, now_s: float) -> None:
+        self._books = {} if limit.raises is not None else spending.find_books(limit, now_s)
+        self._is_of_keys = limit.kind == "key"
+        self._account_ids = {
+            key_id: account_id for account_id in self._books for key_id in spending.zone_keys.get(account_id, ())
+        }
+
+    def list_starts(self) -> set[int]:
+        """Return the starts of all windows, or slices."""
+        return {book.start_s for book in self._books.values()}
+
+    def find(self, subject: str) -> LimitBook:
+        """Return the book of a subject."""
+        owner_id = int(subject.partition(":")[0])
+        account_id = self._account_ids.get(owner_id, 0) if self._is_of_keys else owner_id
+        return self._books.get(account_id) or self._books[0]
 
 
 def _build_spending(book: LimitBook, subject: str, spent_nanos: int) -> SubjectSpending:

@@ -17,9 +17,10 @@ import structlog
 from gateway.billing.limit_check import list_problems
 from gateway.billing.request_budgets import RequestBudgets
 from gateway.billing.write_queue import WriteQueue
+from gateway.domain.account_zone import AccountZone
 from gateway.domain.balance import AnyBalance, Balance, Reservation, UtcDay, reserve_all
-from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, parse_charges
-from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation, SubjectBalance
+from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, find_window_start, parse_charges
+from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation, SubjectBalance, begin_windows
 from gateway.domain.limit_window import NEVER_S, find_kept_since
 from gateway.domain.rate_limit import Limits, RateLimitSubject
 from gateway.domain.request_budget import OwnBalance
@@ -81,13 +82,18 @@ class SpendingLimits:
         counters: LimitCounters,
         queue: WriteQueue,
         clock: Callable[[], float],
-        make_book: Callable[[Limit, float], LimitBook] = LimitBook,
+        make_book: Callable[[Limit, float, AccountZone | None], LimitBook] = LimitBook,
     ) -> None:
         self._make_book = make_book
         self._counters = counters
         self._queue = queue
         self._clock = clock
         self._books: dict[str, LimitBook] = {}
+        self._local_books: dict[tuple[str, int], LimitBook] = {}
+        """By counter and account: the books of accounts with a time zone, of limits without one of their own."""
+        self._zones: dict[int, AccountZone] = {}
+        self.zone_keys: dict[int, frozenset[int]] = {}
+        """The keys of the accounts with a time zone."""
         self._in_force: list[LimitBook] = []
         self._rules: dict[tuple[int, str], _KeyRules] = {}
         self._subjects: dict[tuple[int | str, ...], _CallerSubjects] = {}
@@ -107,11 +113,78 @@ class SpendingLimits:
         for limit in limits:
             if limit.cap_nanos is not None and limit.raises is None:
                 raises = [other for other in limits if other.raises == limit.name]
-                book = self._books.get(limit.counter) or self._make_book(limit, now_s)
+                book = self._books.get(limit.counter) or self._make_book(limit, now_s, None)
                 book.set_limit(limit, raises, now_s)
                 books[book.counter] = book
         self._books = used_books | books
+        self._local_books = {
+            (counter, account_id): book
+            for (counter, account_id), book in self._local_books.items()
+            if counter in self._books or _is_used(book)
+        }
+        for (counter, _), book in self._local_books.items():
+            if counter in books:
+                book.set_limit(books[counter].limit, books[counter].raised_by, now_s)
         self._find_in_force(now_s)
+
+    def set_zone(self, account_id: int, key_ids: Iterable[int], zone: AccountZone) -> None:
+        """Let limits without a time zone of their own follow that of an account. ``key_ids`` are the account's keys.
+
+        Running requests keep their reservations.
+        """
+        self.zone_keys[account_id] = frozenset(key_ids)
+        if zone is not self._zones.get(account_id):
+            now_s = self._clock()
+            self._zones[account_id] = zone
+            for book in list(self._books.values()):
+                if book.limit.follows_account:
+                    self._find_local(book, account_id, now_s).set_zone(zone, now_s)
+            self._rules, self._subjects = {}, {}
+
+    def drop_account(self, account_id: int) -> None:
+        """Forget the time zone of an account that was deleted."""
+        self.zone_keys.pop(account_id, None)
+        if self._zones.pop(account_id, None) is not None:
+            self._local_books = {
+                (counter, owner_id): book
+                for (counter, owner_id), book in self._local_books.items()
+                if owner_id != account_id or _is_used(book)
+            }
+            self._rules, self._subjects = {}, {}
+
+    def _find_local(self, book: LimitBook, account_id: int, now_s: float) -> LimitBook:
+        """Return the book of an account's subjects: ``book`` itself if the account has no time zone."""
+        zone = self._zones.get(account_id)
+        if zone is None or not book.limit.follows_account:
+            return book
+        local_book = self._local_books.get((book.counter, account_id))
+        if local_book is None:
+            local_book = self._local_books[book.counter, account_id] = self._make_book(book.limit, now_s, zone)
+            local_book.set_limit(book.limit, book.raised_by, now_s)
+            key_ids = self.zone_keys.get(account_id, frozenset())
+            is_of_key, prefix = book.limit.kind == "key", str(account_id)
+            local_book.take_balances(
+                book,
+                [
+                    subject
+                    for subject in book.balances
+                    if (int(subject) in key_ids if is_of_key else subject.partition(":")[0] == prefix)
+                ],
+            )
+        return local_book
+
+    def find_books(self, limit: Limit, now_s: float) -> dict[int, LimitBook]:
+        """Return the books of a limit in force, in the windows of ``now_s``, by account; 0: all other accounts.
+
+        Empty if the limit is not in force.
+        """
+        shared_book = self._books.get(limit.counter)
+        if shared_book is None:
+            return {}
+        books = {account_id: self._find_local(shared_book, account_id, now_s) for account_id in self._zones}
+        books[0] = shared_book
+        begin_windows(books.values(), now_s)
+        return books
 
     def _find_in_force(self, now_s: float) -> None:
         counters = {
@@ -327,7 +400,7 @@ class SpendingLimits:
         self._rules[key_id, key_name] = rules = _KeyRules(
             tuple(
                 [
-                    (_build_rule(book.limit, key_id, account_id), book)
+                    (_build_rule(book.limit, key_id, account_id), self._find_local(book, account_id, now_s))
                     for book in self._in_force
                     if book.limit.counts_key(key_name)
                 ]
@@ -367,7 +440,21 @@ class SpendingLimits:
     def list_books(self) -> list[LimitBook]:
         """Return the books of the limits in force, and of former ones that running requests use."""
         budget_books = [] if self.budgets is None else [self.budgets.book]
-        return [*self._books.values(), *budget_books]
+        return [*self._books.values(), *self._local_books.values(), *budget_books]
+
+    def move_charges(self, text: str, account_id: int, now_s: float) -> str:
+        """Return the charges of ``build_charges`` in the windows of ``now_s``, for a cost of an account."""
+        charges = []
+        for counter, subject, _ in parse_charges(text):
+            shared_book = self._books.get(counter)
+            if shared_book is None:
+                start_s = find_window_start(counter, now_s)
+            else:
+                book = self._find_local(shared_book, account_id, now_s)
+                begin_windows([book], now_s)
+                start_s = book.start_s
+            charges.append((counter, subject, start_s))
+        return build_charges(charges)
 
     async def list_problems(self, reservations: Iterable[Reservation]) -> list[str]:
         """Return what does not agree in balances, counters and requests. The caller holds ``queue.writing``."""

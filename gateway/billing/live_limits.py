@@ -1,6 +1,6 @@
 """Puts limits into force while the gateway runs. Nothing else of them is imported before the first one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import select
@@ -16,6 +16,7 @@ from gateway.storage.schema import session_states
 if TYPE_CHECKING:
     from gateway.billing.limits import SpendingLimits
     from gateway.billing.request_budgets import RequestBudgets
+    from gateway.domain.account_zone import AccountZone
     from gateway.domain.limit import Limit
     from gateway.domain.limit_balance import LimitBook
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 class BookMaker(Protocol):
     """Makes the balances of a limit, and those of sessions, on a node of a cluster. Times are Unix seconds."""
 
-    def make_limit_book(self, limit: "Limit", now_s: float) -> "LimitBook": ...
+    def make_limit_book(
+        self, limit: "Limit", now_s: float, account_zone: "AccountZone | None" = None
+    ) -> "LimitBook": ...
 
     def make_session_book(self, limit: "Limit", now_s: float) -> "LimitBook": ...
 
@@ -44,6 +47,8 @@ class LiveLimits:
         self._queue = queue
         self._clock = clock
         self._balances: Balances | None = None
+        self._zones: dict[int, tuple[Collection[int], AccountZone]] = {}
+        """The keys and the time zone of each account that has one."""
         self._specs: tuple[LimitSpec, ...] = ()
         self.spending: SpendingLimits | None = None
         self.budgets: RequestBudgets | None = None
@@ -60,6 +65,18 @@ class LiveLimits:
     async def retire_sessions(self, before_ms: int) -> int:
         """Delete old budgets of sessions without requests; return their number. Raises ``StoreUnavailable``."""
         return 0 if self.budgets is None else await self.budgets.retire(before_ms)
+
+    def set_zone(self, account_id: int, key_ids: Collection[int], zone: "AccountZone") -> None:
+        """Let limits follow the time zone of an account. ``key_ids`` are its keys."""
+        self._zones[account_id] = key_ids, zone
+        if self.spending is not None:
+            self.spending.set_zone(account_id, key_ids, zone)
+
+    def drop_account(self, account_id: int) -> None:
+        """Forget the time zone of an account that was deleted."""
+        self._zones.pop(account_id, None)
+        if self.spending is not None:
+            self.spending.drop_account(account_id)
 
     def attach(self, balances: Balances) -> None:
         """Let requests that reserve in ``balances`` reserve under the limits, too."""
@@ -88,7 +105,10 @@ class LiveLimits:
         if self.spending is None:
             counters = load("storage.limit_counters:LimitCounters")(self._database)
             books = () if self._books is None else (self._books.make_limit_book,)
-            self.spending = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock, *books)
+            spending: SpendingLimits = load("billing.limits:SpendingLimits")(counters, self._queue, self._clock, *books)
+            for account_id, (key_ids, zone) in self._zones.items():
+                spending.set_zone(account_id, key_ids, zone)
+            self.spending = spending
         return self.spending
 
     def _apply(self) -> None:

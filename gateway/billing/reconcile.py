@@ -1,10 +1,10 @@
 """Reconciliation: recomputes every balance from the ledger and reports differences from memory."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
@@ -15,6 +15,9 @@ from gateway.domain.request_log import RequestRecord
 from gateway.domain.video import VideoJob
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.videos import VideoRepository
+
+if TYPE_CHECKING:  # only if an account has a time zone
+    from gateway.domain.account_zone import AccountZone
 
 Sums = tuple[int, int, int, int, int, int]
 BalanceId = tuple[Owner, int]
@@ -54,7 +57,7 @@ async def reconcile(
     held_by_job = {} if jobs is None else dict(jobs.list_held())
     if jobs is not None:
         problems += await _check_jobs(jobs, balances)
-    ledger_sums = await recompute_sums(ledger, pending_rows, day, clock, balances.existing)
+    ledger_sums = await recompute_sums(ledger, pending_rows, day, clock, balances)
     problems += _compare_sums(
         *(
             {balance_id: balance_sums for balance_id, balance_sums in sums.items() if not balances.is_gone(*balance_id)}
@@ -153,20 +156,21 @@ async def recompute_sums(
     pending_rows: Iterable[RequestRecord],
     day: UtcDay,
     clock: Callable[[], float],
-    existing: Mapping[Owner, Collection[int]] | None,
+    present: Balances,
 ) -> dict[BalanceId, Sums]:
-    """Compute the sums from the ledger and ``pending_rows``. Owners that are not ``existing`` are left out."""
-    balances = Balances(clock)
-    balances.existing = existing
-    balances.add_spending(await ledger.list_spending(day), day)
-    balances.add_spending((_build_spending(record, day) for record in pending_rows), day)
+    """Compute the sums from the ledger and ``pending_rows``, for the owners and time zones of ``present``."""
+    balances = Balances(clock, present.zones)
+    balances.existing = present.existing
+    balances.add_spending(await ledger.list_spending(day, balances.zones), day)
+    balances.add_spending((_build_spending(record, day, balances.zones) for record in pending_rows), day)
     return copy_sums(balances, day)
 
 
-def _build_spending(record: RequestRecord, day: UtcDay) -> Spending:
-    at_s, cost = record.settled_ms // 1000, record.cost_nanos
-    month = cost if day.month_start_s <= at_s < day.month_end_s else 0
-    return Spending(record.account_id, record.key_id, cost, month, cost if day.contains(at_s) else 0)
+def _build_spending(record: RequestRecord, day: UtcDay, zones: "Mapping[int, AccountZone]") -> Spending:
+    at_s, cost, zone = record.settled_ms // 1000, record.cost_nanos, zones.get(record.account_id)
+    local = day if zone is None else zone.find_local(day.since_s)
+    month = cost if local.month_start_s <= at_s < local.month_end_s else 0
+    return Spending(record.account_id, record.key_id, cost, month, cost if local.start_s <= at_s < local.end_s else 0)
 
 
 def _compare_sums(memory_sums: Mapping[BalanceId, Sums], ledger_sums: Mapping[BalanceId, Sums]) -> list[str]:

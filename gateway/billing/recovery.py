@@ -1,6 +1,7 @@
 """Recovery after a crash: stores the row and the charge of every request that is missing in the ledger."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import structlog
@@ -11,6 +12,9 @@ from gateway.domain.ledger import OnCrash, UnfinishedRequest
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.journal import RequestJournal
 from gateway.storage.ledger import LedgerRepository
+
+if TYPE_CHECKING:  # only if an account has a time zone
+    from gateway.domain.account_zone import AccountZone
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -53,14 +57,20 @@ def _interrupt(
 
 
 async def load_balances(
-    ledger: LedgerRepository, clock: Callable[[], float], existing: Mapping[Owner, Collection[int]] | None = None
+    ledger: LedgerRepository,
+    clock: Callable[[], float],
+    existing: Mapping[Owner, Collection[int]] | None = None,
+    zones: "Mapping[int, AccountZone] | None" = None,
 ) -> Balances:
-    """Return the balances with the stored spending of today and yesterday. ``existing`` restricts the owners."""
-    balances = Balances(clock)
+    """Return the balances with the stored spending of today and yesterday. ``existing`` restricts the owners.
+
+    ``zones``: the time zones of accounts; those without one have UTC.
+    """
+    balances = Balances(clock, zones)
     balances.existing = existing
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
     balances.add_earlier_spending(await ledger.list_spending(yesterday), yesterday)
-    balances.add_spending(await ledger.list_spending(today), today)
+    balances.add_spending(await ledger.list_spending(today, balances.zones), today)
     balances.confirm(yesterday, today, latest=await ledger.find_last_day())
     return balances
 

@@ -80,7 +80,9 @@ def _limit_options(command: Command) -> Command:
         click.option(
             "--window", help="hour, 5h, day, week, month, quarter, lifetime, or rolling, as in rolling:7d.  [month]"
         ),
-        click.option("--timezone", metavar="ZONE", help="Where windows begin, such as Europe/Berlin.  [UTC]"),
+        click.option(
+            "--timezone", metavar="ZONE", help="Where windows begin, such as Europe/Berlin.  [that of the account]"
+        ),
         click.option("--rpm", type=_RATE, help="Requests per minute of each, or 'none'."),
         click.option("--tpm", type=_RATE, help="Tokens per minute of each, or 'none'."),
         click.option("--soft", type=_SHARE, help="Warn from this share on, such as 0.8, or 'none'."),

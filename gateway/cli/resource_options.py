@@ -60,8 +60,16 @@ def limit_options(command: Command) -> Command:
 
 def account_options(command: Command) -> Command:
     """Add all options of an account."""
-    text = "Groups that its keys may use. May be repeated."
-    return limit_options(click.option("--groups", "--group", multiple=True, metavar="GROUP,…", help=text)(command))
+    groups_text = "Groups that its keys may use. May be repeated."
+    return _add_options(
+        limit_options(command),
+        click.option("--groups", "--group", multiple=True, metavar="GROUP,…", help=groups_text),
+        click.option(
+            "--timezone",
+            metavar="ZONE",
+            help="Where days and months of its quotas and limits begin, such as Europe/Berlin.  [default: UTC]",
+        ),
+    )
 
 
 def key_options(command: Command) -> Command:

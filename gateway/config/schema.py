@@ -23,6 +23,7 @@ from gateway.config.observability_schema import MetricsSection, TracingSection
 from gateway.config.server_schema import ClusterSection, RateLimitsSection, ServerSection, StoreSection
 from gateway.config.sink_schema import SinkSpec
 from gateway.config.streams_schema import StreamsSection
+from gateway.deferred import load
 from gateway.domain.account import NAME_SHAPE
 from gateway.domain.account_spec import NETWORKS, AccountSpec, KeySpec
 from gateway.domain.capability import Capability
@@ -484,6 +485,8 @@ class Config:
             yield "server.local_sign_in", f"expected true: without {needed_table} no administrator could sign in"
         if self.cluster.enabled and not (self.store.is_postgres and self.store.master_key):
             yield "cluster.enabled", "expected store.url to name a PostgreSQL database, and store.master_key"
+        if self.cluster.enabled and any(account.timezone for account in self.account):
+            yield from load("config.zone_check:find_zone_problems")(self.account, self.key)
         for index, sink in enumerate(self.sink):
             if self.cluster.enabled and sink.fields == "full":
                 yield f"sink[{index}].fields", "expected metadata: each node of a cluster has bodies of its own"

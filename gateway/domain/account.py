@@ -21,6 +21,9 @@ KEY_PREFIX = "sk-"
 KEY_LENGTH = 48
 """Characters after the prefix of a key that the gateway generates."""
 
+ZonePeriods = tuple[tuple[int, str], ...]
+"""Since when an account has which time zone (Unix seconds, IANA name), the earliest first; empty: always UTC."""
+
 _KEY_SHAPE = re.compile(r"sk-[A-Za-z0-9._-]{13,253}\Z", re.ASCII)
 NAME_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}\Z", re.ASCII)
 """Names of accounts, keys and channels, which appear in pages, logs and paths."""
@@ -55,7 +58,8 @@ def key_digest(pepper: bytes, secret: str) -> bytes:
 class Account:
     """The owner of keys, who pays.
 
-    If ``declared`` is true, the account comes from the configuration file and is read-only elsewhere.
+    If ``declared`` is true, the account comes from the configuration file and is read-only elsewhere. ``zones``: in
+    which time zones the days and months of its quotas and the windows of its limits begin (``account_zone.py``).
     """
 
     id: int
@@ -66,6 +70,12 @@ class Account:
     groups: tuple[str, ...] = ()
     declared: bool = False
     created_ms: int = 0
+    zones: ZonePeriods = ()
+
+    @property
+    def timezone(self) -> str | None:
+        """The name of the time zone, of the next one if a change is due; None: UTC."""
+        return self.zones[-1][1] if self.zones and self.zones[-1][1] != "UTC" else None
 
 
 @frozen

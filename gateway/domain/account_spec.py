@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import attrs
 
+from gateway.deferred import defer_function
 from gateway.domain.account import NAME_SHAPE, Account, ApiKey, Status, is_key_shape
 from gateway.domain.attribution import MAX_NAME_CHARS, MAX_TAG_CHARS, MAX_TAGS, build_tags, find_tag_problem, split_tags
 from gateway.domain.balance import Quota, QuotaPeriod
@@ -63,6 +64,8 @@ _TAGS = must(
 )
 _WORD_LIST = must("printable words of 1 to 256 characters", lambda value: all(map(_is_word, value)))
 _EXPIRY = must("a time from 1970 to 9998", _is_moment)
+_change_zone = defer_function("domain.account_zone:change_zone")
+_TIMEZONE = must("an IANA time zone", defer_function("domain.account_zone:is_known_zone"))
 _POSITIVE_NUMBER = between(1)
 _OVERLAP_HOURS = between(0, 720)
 _REPEATS = between(2, 1_000)
@@ -86,8 +89,16 @@ class AccountSpec:
     quota_status: Literal[403, 429] | None = None
     groups: tuple[str, ...] = attrs.field(default=(), metadata=_WORD_LIST)
     status: Status = "active"
+    timezone: str | None = attrs.field(default=None, metadata=_TIMEZONE)
 
-    def apply(self, account: Account) -> Account:
+    def apply(self, account: Account, now_s: float | None = None) -> Account:
+        """Return ``account`` with these settings. Another time zone takes effect soon after ``now_s``; None: at once.
+
+        Raises ``Conflict`` after too many changes of the time zone.
+        """
+        zones, timezone = account.zones, None if self.timezone == "UTC" else self.timezone
+        if timezone != account.timezone:
+            zones = _change_zone(zones, timezone, now_s)
         return attrs.evolve(
             account,
             name=self.name,
@@ -95,6 +106,7 @@ class AccountSpec:
             quota=_build_quota(self.quota_usd, self.quota_period, self.quota_status),
             limits=Limits(self.rpm, self.tpm, self.max_concurrency, self.burst),
             groups=self.groups,
+            zones=zones,
         )
 
 
@@ -193,6 +205,7 @@ def build_account_fields(account: Account) -> dict[str, Any]:
         **_build_quota_fields(account.quota),
         **attrs.asdict(account.limits),
         "groups": list(account.groups),
+        "timezone": account.timezone,
         "declared": account.declared,
         "created_at": build_time(account.created_ms // 1000),
     }

@@ -6,13 +6,16 @@ reservations; ``spent + held <= limit + credit + overrun``. A reservation is set
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import attrs
 
 from gateway.domain.price import usd
 from gateway.errors import QuotaExceeded
 from gateway.frozen import frozen, quick_frozen
+
+if TYPE_CHECKING:  # only if an account has a time zone
+    from gateway.domain.account_zone import AccountZone, LocalDay
 
 QuotaPeriod = Literal["none", "lifetime", "daily", "monthly"]
 
@@ -42,16 +45,29 @@ UNLIMITED_QUOTA = Quota()
 
 @frozen
 class UtcDay:
-    """A UTC day and its month, in Unix seconds; ends are exclusive."""
+    """A UTC day and its month, in Unix seconds; ends are exclusive.
+
+    From ``since_s`` to ``until_s`` no day begins in the time zone of any account: the whole day if all have UTC.
+    """
 
     start_s: int
     month_start_s: int
     month_end_s: int
+    since_s: int = attrs.field(kw_only=True, eq=False, repr=False)
     end_s: int = attrs.field(init=False, eq=False, repr=False)
+    until_s: int = attrs.field(kw_only=True, eq=False, repr=False)
+
+    @since_s.default
+    def _find_since_s(self) -> int:
+        return self.start_s
 
     @end_s.default
     def _find_end_s(self) -> int:
         return self.start_s + DAY_S
+
+    @until_s.default
+    def _find_until_s(self) -> int:
+        return self.end_s
 
     @property
     def number(self) -> int:
@@ -69,7 +85,7 @@ class UtcDay:
         return self.month_end_s // DAY_S
 
     def contains(self, now_s: float) -> bool:
-        return self.start_s <= now_s < self.end_s
+        return self.since_s <= now_s < self.until_s
 
 
 def parse_day(now_s: float) -> UtcDay:
@@ -165,7 +181,7 @@ class Balance:
 
     Spending is always counted per day, month and lifetime, so the quota's period can change. The counters of the
     current day are cached, so settling a request needs no calendar arithmetic. Only this class moves its windows to
-    another day.
+    another day. ``zone`` decides when days and months begin; None: UTC.
     """
 
     owner: BalanceOwner
@@ -174,6 +190,7 @@ class Balance:
     lifetime: SpendCounter = attrs.Factory(SpendCounter)
     daily: PeriodWindow = attrs.Factory(PeriodWindow)
     monthly: PeriodWindow = attrs.Factory(PeriodWindow)
+    zone: "AccountZone | None" = attrs.field(default=None, init=False)
     _day: UtcDay | None = attrs.field(default=None, init=False)
     _cap_nanos: int | None = attrs.field(default=None, init=False)
     _today: SpendCounter = attrs.field(init=False)
@@ -197,10 +214,21 @@ class Balance:
             self.begin_day(day)
             self._recount_overrun()
 
+    def set_zone(self, zone: "AccountZone", day: UtcDay) -> None:
+        """Let days and months begin in another time zone. What is spent and reserved stays."""
+        if zone is not self.zone:
+            self.zone = zone
+            self.begin_day(day)
+
+    def find_local(self, day: UtcDay) -> "UtcDay | LocalDay":
+        """Return the owner's own day, from which quotas count, at the beginning of ``day``."""
+        return day if self.zone is None else self.zone.find_local(day.since_s)
+
     def begin_day(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
-        """Switch to ``day``. Return the counters of the day and of its month."""
+        """Switch to ``day``. Return the counters of the owner's day and of its month."""
         self._day = day
-        self._today, self._month = self.daily.get_counter(day.start_s), self.monthly.get_counter(day.month_start_s)
+        local = self.find_local(day)
+        self._today, self._month = self.daily.get_counter(local.start_s), self.monthly.get_counter(local.month_start_s)
         old_counter, period = self._capped_counter, self.quota.period
         self._capped_counter = (
             self._today if period == "daily" else self._month if period == "monthly" else self.lifetime
@@ -228,8 +256,8 @@ class Balance:
 
     def find_reset(self, day: UtcDay) -> int | None:
         """Return when the quota's period ends, in Unix seconds; None unless the period is a day or a month."""
-        period = self.quota.period
-        return day.end_s if period == "daily" else day.month_end_s if period == "monthly" else None
+        period, local = self.quota.period, self.find_local(day)
+        return local.end_s if period == "daily" else local.month_end_s if period == "monthly" else None
 
     def hold(self, nanos: int) -> None:
         self.held_nanos += nanos

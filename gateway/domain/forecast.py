@@ -109,12 +109,12 @@ def measure_limit(name: str, owner: Account | ApiKey, balance: Balance, day: Utc
     quota = owner.quota
     if quota.limit_nanos is None or not quota.capped:
         return None
-    today, month = balance.begin_day(day)
+    (today, month), local = balance.begin_day(day), balance.find_local(day)
     counter, started_s, ended_s = balance.lifetime, owner.created_ms // 1000, None
     if quota.period == "daily":
-        counter, started_s, ended_s = today, day.start_s, day.end_s
+        counter, started_s, ended_s = today, local.start_s, local.end_s
     elif quota.period == "monthly":
-        counter, started_s, ended_s = month, day.month_start_s, day.month_end_s
+        counter, started_s, ended_s = month, local.month_start_s, local.month_end_s
     account_id, key_id = (owner.id, None) if isinstance(owner, Account) else (owner.account_id, owner.id)
     return LimitUse(
         name, quota.limit_nanos + counter.credit_nanos, counter.spent_nanos, started_s, ended_s, account_id, key_id

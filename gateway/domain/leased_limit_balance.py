@@ -8,6 +8,7 @@ from typing import Protocol
 
 import attrs
 
+from gateway.domain.account_zone import AccountZone
 from gateway.domain.balance import UtcDay
 from gateway.domain.credit import BalanceId, CreditGrant, CreditRequest, LeaseClaim, LimitTerms, build_limit_id
 from gateway.domain.leased_balance import LeasedBalance
@@ -34,9 +35,11 @@ class LeasedLimitBook(LimitBook):
 
     __slots__ = ("_keeper",)
 
-    def __init__(self, keeper: LeaseKeeper, limit: Limit, now_s: float) -> None:
+    def __init__(
+        self, keeper: LeaseKeeper, limit: Limit, now_s: float, account_zone: AccountZone | None = None
+    ) -> None:
         self._keeper = keeper
-        super().__init__(limit, now_s)
+        super().__init__(limit, now_s, account_zone)
 
     def make_balance(self, subject: str) -> SubjectBalance:
         balance_id = build_limit_id(self.counter, subject)
@@ -112,6 +115,10 @@ class LeasedLimitBalance(LeasedBalance):
     def spent_nanos(self) -> int:
         """What the subject has spent and other nodes have set aside for it, as of the store's last answer."""
         return self.cap_nanos - self.held_nanos - self.left_nanos
+
+    def set_book(self, book: LimitBook) -> None:
+        if isinstance(book, LeasedLimitBook):  # always: a node has no other books
+            self.book = book
 
     def move(self) -> None:
         """Move to the book's window: a refusal in the former one does not matter any more."""

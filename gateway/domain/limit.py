@@ -31,7 +31,8 @@ class Limit:
         kind: what a subject is; ``detail`` is the name of the tag, or the glob of models.
         keys: names of the keys whose requests count; empty: all keys.
         cap_nanos: what a subject may spend in a window, in nano-USD; None: no limit of money.
-        window: the window that the cap is for, in the time zone ``timezone`` (IANA).
+        window: the window that the cap is for.
+        timezone: the time zone of the window (IANA name); empty: that of each account.
         rpm, tpm: requests and tokens per minute; None: no limit.
         status: the HTTP status of a refusal; None: 429, and 403 if the window never ends.
         until_s: when the limit ends, in Unix seconds; None: never.
@@ -52,7 +53,7 @@ class Limit:
     until_s: int | None = None
     raises: str | None = None
     max_subjects: int = 100_000
-    timezone: str = "UTC"
+    timezone: str = ""
     soft_share: float | None = None
 
     @property
@@ -62,11 +63,20 @@ class Limit:
 
     @property
     def counter(self) -> str:
-        """The name of what is counted. A limit with another subject, window or time zone counts anew."""
-        return f"{self.name}|{self.of}|{self.window.text}|{self.timezone}"
+        """The name of what is counted. A limit with another subject, window or time zone counts anew.
+
+        Accounts do not count anew if their own time zones change: the name says UTC for all of them.
+        """
+        return f"{self.name}|{self.of}|{self.window.text}|{self.timezone or 'UTC'}"
 
     def build_zone(self) -> ZoneInfo:
-        return ZoneInfo(self.timezone)
+        """Return the time zone; UTC if each account has its own."""
+        return ZoneInfo(self.timezone or "UTC")
+
+    @property
+    def follows_account(self) -> bool:
+        """Whether the windows begin in the time zones of accounts."""
+        return not self.timezone and self.window.has_zone
 
     def has_ended(self, now_s: float) -> bool:
         return self.until_s is not None and now_s >= self.until_s

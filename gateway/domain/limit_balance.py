@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 
+from gateway.domain.account_zone import AccountZone
 from gateway.domain.balance import AnyBalance, Charge, Reservation, UtcDay
 from gateway.domain.limit import Limit, LimitCharge, build_charges
 from gateway.domain.limit_window import NEVER_S
@@ -55,6 +56,8 @@ class SubjectBalance(AnyBalance, Protocol):
 
     def move(self) -> None: ...
 
+    def set_book(self, book: "LimitBook") -> None: ...
+
     def forget(self) -> None: ...
 
     def recount_overrun(self) -> None: ...
@@ -65,6 +68,7 @@ class LimitBook:
 
     Attributes:
         counter: the name of what is counted (``Limit.counter``).
+        account_zone: the time zone of the account whose subjects these are; None: that of the limit, for all accounts.
         cap_nanos: what each subject may spend in a window, with the limits that raise it; None: no limit.
         raised_by: the limits that raise the cap.
         start_s: the start of the window; of the present slice if the window is rolling.
@@ -74,12 +78,13 @@ class LimitBook:
     """
 
     __slots__ = (
-        "balances", "cap_nanos", "counter", "end_s", "limit", "raised_by", "rolling_s", "soft_left_nanos", "start_s",
-        "window_end_s", "zone",
+        "account_zone", "balances", "cap_nanos", "counter", "end_s", "limit", "raised_by", "rolling_s",
+        "soft_left_nanos", "start_s", "window_end_s", "zone",
     )  # fmt: skip
 
-    def __init__(self, limit: Limit, now_s: float) -> None:
+    def __init__(self, limit: Limit, now_s: float, account_zone: AccountZone | None = None) -> None:
         self.counter = limit.counter
+        self.account_zone = account_zone
         self.balances: dict[str, SubjectBalance] = {}
         self.rolling_s = limit.window.rolling_s
         self.zone: ZoneInfo = limit.build_zone()
@@ -91,6 +96,17 @@ class LimitBook:
         """How many balances are kept in memory, besides those that requests use."""
         return self.limit.max_subjects
 
+    def set_zone(self, account_zone: AccountZone, now_s: float) -> None:
+        """Let the windows of an account's subjects begin in another time zone. What is reserved and spent stays."""
+        self.account_zone = account_zone
+        self.begin(now_s)
+
+    def take_balances(self, book: "LimitBook", subjects: Iterable[str]) -> None:
+        """Take the balances of ``subjects`` from the book that has had them."""
+        for subject in subjects:
+            balance = self.balances[subject] = book.balances.pop(subject)
+            balance.set_book(self)
+
     def set_limit(self, limit: Limit, raised_by: Sequence[Limit], now_s: float) -> None:
         """Put another version of the limit into force. What is reserved and spent stays."""
         self.limit, self.raised_by = limit, tuple(raised_by)
@@ -99,7 +115,10 @@ class LimitBook:
     def begin(self, now_s: float) -> None:
         """Begin the window that ``now_s`` is in, and find the cap. What exceeds a lowered cap becomes an overrun."""
         former_cap = self.cap_nanos
-        self.start_s, self.window_end_s = self.limit.window.find(now_s, self.zone)
+        if self.account_zone is None:
+            self.start_s, self.window_end_s = self.limit.window.find(now_s, self.zone)
+        else:
+            self.start_s, self.window_end_s = self.account_zone.find(self.limit.window, now_s)
         ends = [raise_.until_s for raise_ in self.raised_by if raise_.until_s is not None and raise_.until_s > now_s]
         self.end_s = min(self.window_end_s, *ends) if ends else self.window_end_s
         self.cap_nanos = self.limit.cap_nanos
@@ -169,6 +188,10 @@ class LimitBalance:
     @property
     def leased(self) -> bool:
         return False
+
+    def set_book(self, book: LimitBook) -> None:
+        """Belong to another book, whose windows are those of the account."""
+        self.book = book
 
     def move(self) -> None:
         """Move to the book's window. The balance is complete if nothing can have been spent there yet."""

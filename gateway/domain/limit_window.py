@@ -21,7 +21,8 @@ NEVER_S = 2**53
 """The end of a window that has none."""
 HOUR_S, DAY_S = 3_600, 86_400
 _MAX_ROLLING_DAYS = 366
-_HOURS_BY_KIND = {"hour": 1, "5h": 5}
+HOURS_BY_KIND = {"hour": 1, "5h": 5}
+"""The lengths of the windows that are shorter than a day."""
 _MONTHS_A_QUARTER, _DECEMBER = 3, 12
 _ROLLING_PATTERN = re.compile(r"rolling:([1-9][0-9]{0,3})([hd])", re.ASCII)
 _DESCRIPTIONS_BY_KIND: dict[WindowKind, str] = {
@@ -49,6 +50,11 @@ class Window:
         return f"in any {self.text.partition(':')[2]}" if self.rolling_s else _DESCRIPTIONS_BY_KIND[self.kind]
 
     @property
+    def has_zone(self) -> bool:
+        """Whether the time zone decides when the window begins."""
+        return not self.rolling_s and self.kind != "lifetime"
+
+    @property
     def slice_s(self) -> int:
         """The length of a rolling window's slice."""
         return self.rolling_s // ROLLING_SLICES
@@ -61,9 +67,9 @@ class Window:
         if self.kind == "lifetime":
             return 0, NEVER_S
         first_day = datetime.fromtimestamp(now_s, zone).date()
-        if self.kind in _HOURS_BY_KIND:
+        if self.kind in HOURS_BY_KIND:
             start_s, end_s = _find_days(first_day, timedelta(1), now_s, zone)
-            length_s = _HOURS_BY_KIND[self.kind] * HOUR_S
+            length_s = HOURS_BY_KIND[self.kind] * HOUR_S
             start_s += int(now_s - start_s) // length_s * length_s
             return start_s, min(start_s + length_s, end_s)
         if self.kind == "day":
@@ -93,7 +99,7 @@ def find_kept_since(counter: str, now_s: float) -> int:
         return 0
     if window.rolling_s:
         return int(now_s) - window.rolling_s - window.slice_s - 3 * DAY_S
-    return int(now_s) - (8 if window.kind in _HOURS_BY_KIND else 400) * DAY_S
+    return int(now_s) - (8 if window.kind in HOURS_BY_KIND else 400) * DAY_S
 
 
 def _find_days(first_day: date, length: timedelta, now_s: float, zone: ZoneInfo) -> tuple[int, int]:
@@ -101,19 +107,19 @@ def _find_days(first_day: date, length: timedelta, now_s: float, zone: ZoneInfo)
 
     A date may come back when clocks are set back at midnight. Its second part belongs to the next window.
     """
-    start_s, end_s = _find_midnight(first_day, zone), _find_midnight(first_day + length, zone)
+    start_s, end_s = find_midnight(first_day, zone), find_midnight(first_day + length, zone)
     while now_s >= end_s:
         first_day += length
-        start_s, end_s = end_s, _find_midnight(first_day + length, zone)
+        start_s, end_s = end_s, find_midnight(first_day + length, zone)
     return start_s, end_s
 
 
 def _find_months(day: date, months: int, now_s: float, zone: ZoneInfo) -> tuple[int, int]:
     first_day = day.replace(day=1, month=(day.month - 1) // months * months + 1)
     next_day = _add_months(first_day, months)
-    start_s, end_s = _find_midnight(first_day, zone), _find_midnight(next_day, zone)
+    start_s, end_s = find_midnight(first_day, zone), find_midnight(next_day, zone)
     if now_s >= end_s:
-        return end_s, _find_midnight(_add_months(next_day, months), zone)
+        return end_s, find_midnight(_add_months(next_day, months), zone)
     return start_s, end_s
 
 
@@ -122,6 +128,6 @@ def _add_months(first_day: date, months: int) -> date:
     return first_day.replace(year=first_day.year + (month > _DECEMBER), month=month - _DECEMBER * (month > _DECEMBER))
 
 
-def _find_midnight(day: date, zone: ZoneInfo) -> int:
+def find_midnight(day: date, zone: ZoneInfo) -> int:
     """Return when a day begins: at the first of two midnights, or at the change if clocks skip midnight."""
     return int(datetime.combine(day, time_of_day(), zone).timestamp())

@@ -40,6 +40,7 @@ def open_api_keys(options: AppOptions, database: Database, accounting: Accountin
         pepper=options.folder.secret("pepper"),
         clock=options.clock,
         note_gone=accounting.drop_gone,
+        note_accounts=accounting.set_zones,
     )
 
 

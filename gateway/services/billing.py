@@ -1,7 +1,7 @@
 """Open billing: recover the records that a crash left behind, then read every balance."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import load_balances, recover
 from gateway.billing.settlement import Settlement
 from gateway.config.reload import build_limits
-from gateway.deferred import CreatedOnce, defer_function
+from gateway.deferred import CreatedOnce, defer_function, load
 from gateway.domain.account import Caller
 from gateway.domain.balance import Owner
 from gateway.domain.request_log import RequestRecord
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # imported by the first quote, or an extra
     from gateway.cluster.credit.ledger_check import LedgerCheck
     from gateway.cluster.credit.node_credit import NodeCredit
     from gateway.cluster.membership.node import ClusterNode
+    from gateway.domain.account_zone import AccountZone
 
 _make_holds = defer_function("billing.quotes:Holds")
 
@@ -77,7 +78,8 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     limits.replace(build_limits(base.live_config.effective))
     base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
     await limits.load_sessions()
-    balances = await _recover(options, storage, ledger, credit, limits)
+    zones = await _load_zones(storage.database, limits, is_node=credit is not None)
+    balances = await _recover(options, storage, ledger, credit, limits, zones=zones)
     limits.attach(balances)
     storage.journal.renew()
     ended_requests: deque[RequestRecord] = deque()
@@ -92,7 +94,13 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     )
     check_leases = None if credit is None else credit.keeper.check
     accounting = AccountingService(
-        balances, ledger, storage.write_queue, clock=options.clock, jobs=reservations, check_leases=check_leases
+        balances,
+        ledger,
+        storage.write_queue,
+        clock=options.clock,
+        jobs=reservations,
+        check_leases=check_leases,
+        limits=limits,
     )
     stack.push_async_callback(accounting.close)
     return OpenedLedger(balances, accounting, flusher, reservations, ended_requests, credit, limits)
@@ -137,6 +145,8 @@ async def _recover(
     ledger: LedgerRepository,
     credit: "NodeCredit | None",
     limits: LiveLimits,
+    *,
+    zones: "Mapping[int, AccountZone]",
 ) -> Balances:
     """Store the records that an earlier process left behind, and return the balances.
 
@@ -152,10 +162,24 @@ async def _recover(
 
     if credit is None:
         await _recover_alone(options, storage.database, post_leftovers)
-        return await load_balances(ledger, options.clock, await _list_existing(storage.database))
+        return await load_balances(ledger, options.clock, await _list_existing(storage.database), zones)
     await credit.open(storage.database, post_leftovers)
     credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash)
     return credit.balances
+
+
+async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> "dict[int, AccountZone]":
+    """Return the time zones of accounts, by account, after telling ``limits``.
+
+    Raises ``StoreUnavailable``, and ``DatabaseStartupError`` if this machine does not know a time zone, or a node of a
+    cluster cannot follow it.
+    """
+    if not await database.read_long(select(accounts.c.id).where(accounts.c.zones.is_not(None)).limit(1)):
+        return {}
+    zoned_accounts = await load("storage.account_zones:list_zoned_accounts")(database, is_node=is_node)
+    for zoned_account in zoned_accounts:
+        limits.set_zone(zoned_account.id, zoned_account.key_ids, zoned_account.zone)
+    return {zoned_account.id: zoned_account.zone for zoned_account in zoned_accounts}
 
 
 async def _list_existing(database: Database) -> dict[Owner, Collection[int]]:

@@ -43,7 +43,8 @@ from gateway.storage.row_mapping import build_entry_row, parse_entry
 from gateway.storage.schema import entries, requests, retired, usage_days, videos
 from gateway.storage.unstorable import UnstorableFile, post_separately
 
-if TYPE_CHECKING:  # of a node of a cluster
+if TYPE_CHECKING:  # of a node of a cluster, or of accounts with a time zone
+    from gateway.domain.account_zone import AccountZone
     from gateway.storage.stored_credit import StoredCredit
     from gateway.storage.stored_notes import StoredNotes
 
@@ -272,10 +273,10 @@ class LedgerRepository:
         statement = select(entries).where(is_of_owner).order_by(entries.c.sequence.desc()).limit(limit)
         return [parse_entry(row) for row in await self._database.read(statement)]
 
-    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay, zones: "Mapping[int, AccountZone] | None" = None) -> Sequence[Spending]:
         """Return every balance with a charge or a credit, as of ``day``.
 
-        An account's charges are in its keys' rows.
+        An account's charges are in its keys' rows. ``zones``: the accounts whose days and months are not those of UTC.
         """
         charge_query, credit_query = _select_spending(day)
         charges = [
@@ -286,7 +287,17 @@ class LedgerRepository:
             Spending(row.account_id, row.key_id, 0, 0, 0, int(row.lifetime), int(row.month), int(row.day))
             for row in await self._database.read_long(credit_query)
         ]
-        return charges + credits_
+        if not zones:
+            return charges + credits_
+        from gateway.storage.zone_spending import list_zone_spending  # noqa: PLC0415 - only with time zones
+
+        sums = [
+            attrs.evolve(line, month_nanos=0, day_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
+            if line.account_id in zones
+            else line
+            for line in charges + credits_
+        ]
+        return sums + await list_zone_spending(self._database, day.since_s, zones)
 
     async def find_last_day(self) -> int | None:
         """Return the last day with a charge or a credit, as days since 1970; None before the first."""

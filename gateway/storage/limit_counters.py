@@ -104,9 +104,12 @@ class LimitCounters:
         return spent
 
     async def list_highest(
-        self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS
+        self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS, *, offset: int = 0
     ) -> dict[str, int]:
-        """Return the spending since ``since_s``, in nano-USD, of the ``count`` chosen subjects with the highest."""
+        """Return the spending since ``since_s``, in nano-USD, of the ``count`` chosen subjects with the highest.
+
+        ``offset``: how many are left out before them.
+        """
         table = limit_counters.c
         chosen = [] if choice.subjects is None else [table.subject.in_(choice.subjects)]
         if choice.pattern:
@@ -118,6 +121,7 @@ class LimitCounters:
             .group_by(table.subject)
             .order_by(spent.desc(), table.subject)
             .limit(count)
+            .offset(offset)
         )
         return {row.subject: int(row.spent) for row in await self._database.read_long(statement)}
 

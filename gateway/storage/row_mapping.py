@@ -11,7 +11,7 @@ import attrs
 import orjson
 from sqlalchemy import Row
 
-from gateway.domain.account import Account, ApiKey
+from gateway.domain.account import Account, ApiKey, ZonePeriods
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import Quota
 from gateway.domain.idempotency import IdempotencyRecord
@@ -64,6 +64,7 @@ def build_account_row(account: Account) -> Values:
         "groups": list(account.groups),
         "declared": account.declared,
         "created_ms": account.created_ms,
+        "zones": orjson.dumps(account.zones).decode() if account.zones else None,
         **_build_bounds(account.quota, account.limits),
     }
 
@@ -79,7 +80,13 @@ def parse_account(row: Row[Any]) -> Account:
         groups=tuple(row.groups),
         declared=row.declared,
         created_ms=row.created_ms,
+        zones=parse_zones(row.zones),
     )
+
+
+def parse_zones(text: str | None) -> ZonePeriods:
+    """Parse the column ``zones`` of an account."""
+    return tuple([(since_s, name) for since_s, name in orjson.loads(text)]) if text else ()
 
 
 def build_key_row(key: ApiKey) -> Values:

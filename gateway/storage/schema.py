@@ -37,7 +37,7 @@ __all__ = (
     "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0049"
+REVISION = "0050"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""
@@ -58,6 +58,7 @@ accounts = Table(
     Column("groups", JSON, nullable=False),
     Column("declared", Boolean, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
+    Column("zones", Text),
     sqlite_autoincrement=True,
 )
 
@@ -197,6 +198,7 @@ entries = Table(
 
 _CREDITS = entries.c.kind != "charge"
 Index("entries_of_credit", entries.c.account_id, entries.c.key_id, entries.c.sequence, sqlite_where=_CREDITS)
+Index("entries_by_account", entries.c.account_id, entries.c.at_ms)
 
 usage_days = Table(
     "usage_days",

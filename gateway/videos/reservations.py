@@ -120,6 +120,16 @@ class JobReservations:
         self._keep_record(record)
         self.release(job)
 
+    def _list_charges(self, record: RequestRecord, reservation: Reservation | None, settled_s: float) -> str:
+        """Return what a job's cost counts for. Without a reservation here, the receipt names the subjects."""
+        if reservation is not None:
+            return reservation.list_charges(settled_s)
+        if self._balances.limits is not None:
+            return self._balances.limits.move_charges(record.limit_charges, record.account_id, settled_s)
+        from gateway.domain.limit import move_charges  # noqa: PLC0415 - only if there were limits
+
+        return move_charges(record.limit_charges, settled_s)
+
     async def finish(
         self, job: VideoJob, record: RequestRecord, delivery: WebhookDelivery | None, audit: AuditRow | None
     ) -> bool:
@@ -129,7 +139,7 @@ class JobReservations:
                 record, job = renaming.rename_row(record), attrs.evolve(job, receipt=renaming.rename_row(job.receipt))
             settled_s, reservation = record.settled_ms / 1000, self._reservations.get(job.id)
             if record.cost_nanos and (reservation is not None or record.limit_charges):
-                record = attrs.evolve(record, limit_charges=_list_charges(record, reservation, settled_s))
+                record = attrs.evolve(record, limit_charges=self._list_charges(record, reservation, settled_s))
             is_finished = await self.store.finish(job, record, delivery, audit)
             if is_finished:
                 self._settle(job, record.cost_nanos, settled_s)
@@ -203,15 +213,6 @@ def build_end(job: VideoJob, now_ms: int) -> RequestRecord:
         usage_source="upstream" if is_completed else "none",
         total_ms=max(0, now_ms - receipt.started_ms),
     )
-
-
-def _list_charges(record: RequestRecord, reservation: Reservation | None, settled_s: float) -> str:
-    """Return what a job's cost counts for. Without a reservation in this process, the receipt names the subjects."""
-    if reservation is not None:
-        return reservation.list_charges(settled_s)
-    from gateway.domain.limit import move_charges  # noqa: PLC0415 - only if there are limits
-
-    return move_charges(record.limit_charges, settled_s)
 
 
 def _make_limit_error(max_jobs: int) -> RateLimited:

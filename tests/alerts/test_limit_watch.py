@@ -44,12 +44,12 @@ class CountingCounters(LimitCounters):
 
     @override
     async def list_highest(
-        self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS
+        self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS, *, offset: int = 0
     ) -> dict[str, int]:
         self.statements += 1
         if self.away:
             raise StoreUnavailable("away")
-        return await super().list_highest(counter, since_s, count, choice)
+        return await super().list_highest(counter, since_s, count, choice, offset=offset)
 
 
 @attrs.define

@@ -100,7 +100,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def open_offices(self) -> None:
         disk = self.billing.disk
-        self.directory = ApiKeyAuthenticator(disk, disk, pepper=b"p" * 32, clock=lambda: self.billing.now)
+        self.directory = ApiKeyAuthenticator(
+            disk,
+            disk,
+            pepper=b"p" * 32,
+            clock=lambda: self.billing.now,
+            note_accounts=self.billing.accounting.set_zones,
+        )
         self.accounts = AccountService(
             disk,
             disk,

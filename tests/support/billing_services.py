@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from itertools import count
@@ -22,6 +22,7 @@ from gateway.billing.settlement import Settlement
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec
+from gateway.domain.account_zone import AccountZone
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import Quota, QuotaPeriod, UtcDay
 from gateway.domain.channel import Channel
@@ -147,9 +148,9 @@ class SlowDisk(Disk):
         await self.wait()
         return await super().add_credit(entry, audit, decide)
 
-    async def list_spending(self, day: UtcDay) -> Sequence[Spending]:
+    async def list_spending(self, day: UtcDay, zones: Mapping[int, AccountZone] | None = None) -> Sequence[Spending]:
         await self.wait()
-        return await super().list_spending(day)
+        return await super().list_spending(day, zones)
 
 
 async def begin(work: Coroutine[Any, Any, T], disk: SlowDisk) -> "asyncio.Task[T]":
@@ -205,12 +206,13 @@ class BillingServices:
     async def crash(self, on_crash: OnCrash) -> None:
         """All memory is gone; the process starts again from its journal and the store."""
         os.close(self.journal._file)
+        zones = self.balances.zones  # as the accounts in the store say
         self._open()
         left = self.journal.leftovers
         await recover(
             left, self.disk, self.journal, on_crash=on_crash, now_ms=int(self.now * 1000), list_charges=lambda _: ""
         )
-        self._build(await load_balances(self.disk, lambda: self.now))
+        self._build(await load_balances(self.disk, lambda: self.now, zones=zones))
 
     async def set_clock(self, now: float) -> None:
         """The machine's clock is set; returns when the purses know what was spent on that day."""

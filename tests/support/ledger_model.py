@@ -1,10 +1,11 @@
 """A ledger in plain Python: what every history of requests and credits must come to."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
 from gateway.domain import ledger
+from gateway.domain.account_zone import AccountZone
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import DAY_S, UtcDay
 from gateway.domain.request_log import RequestFilter, RequestPage, RequestRecord, StoredRequest
@@ -54,12 +55,15 @@ class LedgerModel:
     async def list_credits(self, account_id: int, key_id: int | None, limit: int) -> Sequence[ledger.LedgerEntry]:
         return self._credits_of(account_id, key_id)[::-1][:limit]
 
-    async def list_spending(self, day: UtcDay) -> Sequence[ledger.Spending]:
+    async def list_spending(
+        self, day: UtcDay, zones: Mapping[int, AccountZone] | None = None
+    ) -> Sequence[ledger.Spending]:
         lines = []
         for entry in self._entries:
-            at_s, amount = entry.at_ms // 1000, entry.amount_nanos
-            month = amount if day.month_start_s <= at_s < day.month_end_s else 0
-            today = amount if day.contains(at_s) else 0
+            at_s, amount, zone = entry.at_ms // 1000, entry.amount_nanos, (zones or {}).get(entry.account_id)
+            local = day if zone is None else zone.find_local(day.since_s)
+            month = amount if local.month_start_s <= at_s < local.month_end_s else 0
+            today = amount if local.start_s <= at_s < local.end_s else 0
             sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)
             lines.append(ledger.Spending(entry.account_id, entry.key_id, *sums))
         return lines

@@ -27,6 +27,7 @@ from gateway.storage.ledger import LedgerRepository
 from gateway.storage.postgres.address import Address
 
 if TYPE_CHECKING:
+    from gateway.domain.account_zone import AccountZone
     from gateway.domain.limit import Limit
     from gateway.domain.limit_balance import LimitBook
 
@@ -100,11 +101,11 @@ class NodeCredit:
             raise StoreUnavailable(f"{len(self._queue)} records are not stored")
         await self._authority.end_leases()
 
-    def make_limit_book(self, limit: "Limit", now_s: float) -> "LimitBook":
-        """Return the balances of a limit, which spend from leases."""
+    def make_limit_book(self, limit: "Limit", now_s: float, account_zone: "AccountZone | None" = None) -> "LimitBook":
+        """Return the balances of a limit, which spend from leases; in the windows of an account, or of the limit."""
         from gateway.domain.leased_limit_balance import LeasedLimitBook  # noqa: PLC0415 - only if there are limits
 
-        return LeasedLimitBook(self.keeper, limit, now_s)
+        return LeasedLimitBook(self.keeper, limit, now_s, account_zone)
 
     def make_session_book(self, limit: "Limit", now_s: float) -> "LimitBook":
         """Return the balances of sessions with a budget, which spend from leases."""

@@ -40,6 +40,7 @@ class AccountView:
     max_concurrency: Count | None
     burst: Count | None
     groups: Sequence[str]
+    timezone: str | None
     declared: bool
     created_at: Moment
     spent_usd: float

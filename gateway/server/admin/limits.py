@@ -52,6 +52,8 @@ class LimitSubject:
 class LimitAnswer:
     """A limit. ``ended``: its ``until`` has passed. With ``raises`` it has that limit's subjects and window.
 
+    ``timezone`` is null if the windows begin in the time zones of accounts.
+
     ``subjects`` are those that have spent most, if they were asked for and the limit is one of money. ``counts_since``
     is given by a change after which the limit counts anew: what was spent earlier in its window does not count.
     """
@@ -61,7 +63,7 @@ class LimitAnswer:
     keys: Sequence[str]
     usd: float | None
     window: str | None
-    timezone: str
+    timezone: str | None
     rpm: Count | None
     tpm: Count | None
     soft: float | None

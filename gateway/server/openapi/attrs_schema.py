@@ -136,6 +136,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "sizes": "The price of a second of video, by its size.",
     "status": "Whether it may be used.",
     "sync": "Whether its models follow the provider's list.",
+    "timezone": "The IANA name of the time zone in which days and months of its quotas begin; null: UTC.",
+    "LimitSpec.timezone": "The IANA name of the time zone in which windows begin; null: that of the account.",
     "tiers": "The prices of longer prompts.",
     "token": "The token at the end of the link.",
     "total_timeout_s": "The timeout of a whole answer, in seconds.",

@@ -10,7 +10,7 @@ CREATE TABLE accounts (
 	max_concurrency INTEGER, 
 	groups JSON NOT NULL, 
 	declared BOOLEAN NOT NULL, 
-	created_ms BIGINT NOT NULL, burst INTEGER, 
+	created_ms BIGINT NOT NULL, burst INTEGER, zones TEXT, 
 	UNIQUE (name)
 );
 CREATE TABLE alembic_version (
@@ -477,6 +477,7 @@ CREATE INDEX deliveries_by_account ON deliveries (account_id, sequence);
 CREATE INDEX deliveries_by_end ON deliveries (ended_ms);
 CREATE INDEX deliveries_by_video ON deliveries (video_id, sequence);
 CREATE INDEX deliveries_due ON deliveries (due_ms) WHERE due_ms IS NOT NULL;
+CREATE INDEX entries_by_account ON entries (account_id, at_ms);
 CREATE INDEX entries_of_credit ON entries (account_id, key_id, sequence) WHERE kind != 'charge';
 CREATE INDEX files_by_account ON files (account_id, sequence);
 CREATE INDEX files_by_expiry ON files (expires_ms) WHERE expires_ms IS NOT NULL;

@@ -93,7 +93,7 @@ async def test_each_field_has_an_input_with_its_value(gateway_with: StartGateway
     assert {name: FormReader(page).fields.get(name) for name in inputs} == inputs
     assert FormReader(page).fields["kind"] == "tag"
     new = FormReader(listed).fields
-    defaults = {"of": "user", "kind": "user", "window": "month", "timezone": "UTC"}
+    defaults = {"of": "user", "kind": "user", "window": "month"}
     assert {name: value for name, value in new.items() if value} == defaults, "what is not said is not stored"
 
 

@@ -1,0 +1,151 @@
+"""Any order of calls, credits, crashes, midnights and changes of time zones: each cost counts in one day and month."""
+
+import os
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+from typing_extensions import override
+
+from gateway.domain.account import Caller
+from gateway.domain.account_zone import AccountZone, LocalDay, change_zone, make_zone
+from gateway.domain.balance import QuotaPeriod, UtcDay, parse_day
+from gateway.errors import QuotaExceeded
+from tests.billing.test_ledger_machine import ANY, FOR_EVER, LedgerMachine, Place, pick
+from tests.support.billing_services import ACCOUNT, BillingServices, call_for, caller_of, capped, unix
+
+ZONES = (None, "Europe/Berlin", "Asia/Kathmandu", "Pacific/Auckland", "Pacific/Honolulu", "Australia/Lord_Howe")
+
+
+class ZonedLedgerMachine(LedgerMachine):
+    """The ledger's machine, with accounts whose time zones change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.zones: dict[Place, AccountZone] = {}
+        self.owners: dict[Place, Place] = {}
+
+    @override
+    def delete_a_key(self, index: int) -> None:
+        """Keys stay: without the directory's list of deleted ones, their balances would be compared for ever."""
+
+    @rule(index=ANY, name=st.sampled_from(ZONES))
+    def change_a_zone(self, index: int, name: str | None) -> None:
+        account = pick(["one", "other"], index)
+        self.do(self.accounts.edit_account(account, {"timezone": name}))
+        self.do(self.billing.accounting.close())
+        for one in self.do(self.billing.disk.list_accounts()):
+            self.zones["account", one.id] = AccountZone(one.zones or ((0, "UTC"),))
+
+    def find_day(self, place: Place) -> UtcDay | LocalDay:
+        if place[0] == "key" and place not in self.owners:
+            self.owners[place] = "account", self.do(self.accounts.get_stored_key(place[1])).account_id
+        zone = self.zones.get(self.owners.get(place, place))
+        return parse_day(self.billing.now) if zone is None else zone.find_local(int(self.billing.now))
+
+    @override
+    def sum_up(self, place: Place, kind: str, period: QuotaPeriod) -> int:
+        begin, end = 0, FOR_EVER
+        if period in {"daily", "monthly"}:
+            day = self.find_day(place)
+            begin, end = (day.start_s, day.end_s) if period == "daily" else (day.month_start_s, day.month_end_s)
+        return sum(
+            movement.nanos
+            for movement in self.movements
+            if (movement.place, movement.kind) == (place, kind) and begin <= movement.at_s < end
+        )
+
+    @override
+    def find_reset(self, place: Place) -> float:
+        period = self.quotas[place][1]
+        if period not in {"daily", "monthly"}:
+            return FOR_EVER
+        day = self.find_day(place)
+        return day.end_s if period == "daily" else day.month_end_s
+
+    @override
+    def turn(self, now: float, *, looked: bool = True) -> None:
+        self.do(self.billing.set_clock(now))
+
+    @rule(index=ANY)
+    def pass_local_midnight(self, index: int) -> None:
+        place = pick(self.list_places(), index)
+        self.turn(self.find_day(place).end_s)
+
+
+TestTheBooksOfZones = ZonedLedgerMachine.TestCase
+TestTheBooksOfZones.settings = settings(max_examples=int(os.environ.get("EXAMPLES", "12")) // 3, stateful_step_count=30)
+
+
+def at(text: str, zone: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
+
+
+def zone_caller(billing: BillingServices, caller: Caller, name: str | None) -> None:
+    """Give the caller's account a time zone, as the service of accounts does."""
+    zone = billing.balances.zones.get(ACCOUNT.id)
+    periods = change_zone(() if zone is None else zone.periods, name, billing.now)
+    billing.balances.set_zone(ACCOUNT.id, [caller.key.id], make_zone(periods))
+
+
+@pytest.mark.parametrize("crashes", [False, True], ids=["", "restart"])
+@pytest.mark.parametrize(("day", "hours"), [("2027-03-28", 23), ("2027-10-31", 25), ("2027-06-15", 24)])
+async def test_a_daily_quota_is_given_at_each_midnight_of_the_zone(
+    billing: BillingServices, day: str, hours: int, crashes: bool
+) -> None:
+    caller, start_s = caller_of(capped(100, "daily")), at(f"{day}T00:00", "Europe/Berlin")
+    billing.balances.zones[ACCOUNT.id] = make_zone(((0, "Europe/Berlin"),))
+    await billing.set_clock(start_s - 1)
+    await billing.spend(caller, 100)
+    for moment_s, ends_s in ((start_s, start_s + hours * 3_600), (start_s + hours * 3_600, None)):
+        await billing.set_clock(moment_s)
+        await billing.spend(caller, 100)
+        with pytest.raises(QuotaExceeded) as caught:
+            await billing.admit(caller, call_for(1))
+        if ends_s is not None:
+            assert caught.value.retry_after_s == hours * 3_600
+            await billing.set_clock(ends_s - 1)
+            await billing.flush.flush()
+            if crashes:
+                await billing.crash("charge")
+            with pytest.raises(QuotaExceeded):
+                await billing.admit(caller, call_for(1))
+        assert (await billing.accounting.reconcile())["problems"] == []
+
+
+async def test_a_change_gives_no_quota_twice_and_keeps_what_is_reserved(billing: BillingServices) -> None:
+    caller = caller_of(capped(100, "daily"))
+    await billing.set_clock(unix("2027-06-15T10:00"))
+    await billing.spend(caller, 40)
+    running = await billing.admit(caller, call_for(60))
+    zone_caller(billing, caller, "Pacific/Honolulu")  # its midnight is ten hours later
+    for moment in ("2027-06-15T10:05", "2027-06-16T09:59:59"):
+        await billing.set_clock(unix(moment))
+        with pytest.raises(QuotaExceeded):
+            await billing.admit(caller, call_for(1))
+    billing.settle(running, 50)
+    await billing.spend(caller, 10)
+    assert (await billing.accounting.reconcile())["problems"] == []
+    await billing.set_clock(unix("2027-06-16T10:00"))
+    await billing.spend(caller, 100)
+    assert (await billing.accounting.reconcile())["problems"] == []
+
+
+async def test_a_clock_that_is_set_back_over_a_local_midnight_finds_what_was_spent(billing: BillingServices) -> None:
+    caller, midnight_s = caller_of(capped(100, "daily")), at("2027-06-15T00:00", "Europe/Berlin")
+    billing.balances.zones[ACCOUNT.id] = make_zone(((0, "Europe/Berlin"),))
+    for moment_s in (midnight_s - 60, midnight_s, midnight_s + 86_400):
+        await billing.set_clock(moment_s)
+        await billing.spend(caller, 100)
+    await billing.flush.flush()
+    for crashes in (False, True):
+        if crashes:
+            await billing.crash("release")
+        for moment_s in (midnight_s + 86_400, midnight_s, midnight_s - 60, midnight_s):
+            await billing.set_clock(moment_s)
+            with pytest.raises(QuotaExceeded):
+                await billing.admit(caller, call_for(1))
+            assert (await billing.accounting.reconcile())["problems"] == []
