@@ -11,7 +11,8 @@ def find_zone_problems(accounts: Sequence[AccountSpec], keys: Sequence[KeySpec])
     for index, account in enumerate(accounts):
         if account.timezone in {None, "UTC"}:
             continue
-        for owner in (account, *(key for key in keys if key.account == account.name)):
+        owners: list[AccountSpec | KeySpec] = [account, *(key for key in keys if key.account == account.name)]
+        for owner in owners:
             if owner.quota_usd is not None and owner.quota_period in LOCAL_PERIODS:
                 noun = "account" if owner is account else "key"
                 yield f"account[{index}].timezone", f"expected no value: the {noun} {owner.name!r} {CLUSTER_REASON}"

@@ -139,7 +139,8 @@ def check_quotas(account: Account, keys: Iterable[ApiKey], param: str) -> None:
 
     For clusters: their quotas are those of UTC days.
     """
-    for owner in (account, *keys):
+    owners: list[Account | ApiKey] = [account, *keys]
+    for owner in owners:
         if owner.quota.capped and owner.quota.period in LOCAL_PERIODS:
             noun = "account" if owner is account else "key"
             raise InvalidRequest(f"The {noun} {owner.name!r} {CLUSTER_REASON}", param=param)
