@@ -28,6 +28,8 @@ def format_health(channel: Json) -> str:
     health = channel["health"]
     if health == "disabled":
         return "disabled"
+    if health == "draining":
+        return f"draining, {channel['running']} running"
     text = format_state(channel["state"], channel["cooldown_s"], channel["share"])
     if health in {"untested", "failing"}:
         text = health
@@ -36,8 +38,12 @@ def format_health(channel: Json) -> str:
     if channel["state"] == "closed" and (failing_models := {circuit["model"] for circuit in channel["circuits"]}):
         text += f", {len(failing_models)} {'model' if len(failing_models) == 1 else 'models'} failing"
     keys = channel["keys"]
-    cooldowns = [key["cooldown_s"] for key in keys if key["state"] != "closed"]
-    return f"{text}, {len(cooldowns)}/{len(keys)} {'key' if len(keys) == 1 else 'keys'} failing" if cooldowns else text
+    failing_count = sum(1 for key in keys if key["state"] != "closed")
+    disabled_count = sum(1 for key in keys if key.get("status") == "disabled")
+    noun = "key" if len(keys) == 1 else "keys"
+    if failing_count:
+        text += f", {failing_count}/{len(keys)} {noun} failing"
+    return f"{text}, {disabled_count}/{len(keys)} {noun} disabled" if disabled_count else text
 
 
 def _format_origin(channel: Json) -> str:
@@ -131,6 +137,7 @@ def print_channel(channel: Json) -> None:
             "address": channel["base_url"],
             "state": _format_reason(format_health(channel), channel["health_reason"]),
             **_format_circuits(channel["circuits"]),
+            **_format_last_error(channel),
             "tested": f"{channel['last_tested_at']}, {channel['test_ms']} ms" if channel["last_tested_at"] else "never",
             "running": channel["running"],
             "first byte": _format_latency(channel),
@@ -157,6 +164,14 @@ def print_channel(channel: Json) -> None:
             "allowed fields": channel["allow_fields"],
         }
     )
+
+
+def _format_last_error(channel: Json) -> dict[str, str]:
+    """Return the time of the last error; with the error, unless the channel works again or its state says the same."""
+    if not channel["last_error"]:
+        return {}
+    is_told = channel["health"] == "healthy" or channel["last_error"] == channel["health_reason"]
+    return {**({} if is_told else {"last error": channel["last_error"]}), "last error at": channel["last_error_at"]}
 
 
 def _format_queue(channel: Json) -> str:
@@ -203,12 +218,11 @@ def _format_keys(keys: Sequence[Json]) -> dict[str, str]:
 
 
 def _format_key(key: Json) -> str:
-    suffix = f"…{key['last4']} " if key["last4"] else ""
-    # The circuit of a key that a test found rejected is open without a cooldown.
-    state = "failing" if key["state"] == "open" and not key["cooldown_s"] else None
+    names = (key["name"] or "", f"…{key['last4']}" if key["last4"] else "")
     # The reason belongs to the last failure and does not apply to a key that works again.
-    reason = None if key["state"] == "closed" else key["reason"]
-    text = _format_reason(f"{suffix}{state or format_state(key['state'], key['cooldown_s'], 1)}", reason)
+    reason = None if key["health"] in {"healthy", "disabled"} else key["reason"]
+    state = format_state(key["state"], key["cooldown_s"], 1) if key["health"] == "cooling_down" else key["health"]
+    text = _format_reason(" ".join(filter(None, (*names, state))), reason)
     refused_models = list(dict.fromkeys(circuit["model"] or "all models" for circuit in key["circuits"]))
     if refused_models:
         text += f"; refused for {format_some(refused_models)}"

@@ -68,6 +68,8 @@ class Channel:
         queue: how requests wait while ``max_concurrency`` is reached; None: the channel is skipped then.
         owned_by: the owner of its models in lists; None: ``system``.
         allow_fields: globs of fields that change what is bought and that clients may send.
+        key_names: names of keys, as pairs of key and name.
+        disabled_keys: the keys among ``api_keys`` that requests do not use. At least one key is not disabled.
         held: the channel was added although its provider did not answer. It gets no requests until the provider does.
     """
 
@@ -98,6 +100,8 @@ class Channel:
     held: bool = False
     held_reason: str = ""
     queue: QueueSettings | None = None
+    key_names: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)
+    disabled_keys: tuple[str, ...] = attrs.field(default=(), repr=False)
     patterns: tuple[str, ...] = attrs.field(init=False, repr=False, eq=False)
     """The globs among ``models``: a model that matches is served but not listed."""
 
@@ -114,6 +118,16 @@ class Channel:
     def owner(self) -> str:
         """``owned_by`` in model lists; the provider's own value may be its customer's name."""
         return self.owned_by or "system"
+
+    @property
+    def usable_keys(self) -> tuple[str, ...]:
+        """The keys that requests use: those that are not disabled."""
+        if not self.disabled_keys:
+            return self.api_keys
+        return tuple(key for key in self.api_keys if key not in self.disabled_keys)
+
+    def find_key_name(self, key: str) -> str | None:
+        return next((name for named_key, name in self.key_names if named_key == key), None)
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:

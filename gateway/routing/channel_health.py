@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from gateway.answer_fields import Count
+import attrs
+
+from gateway.answer_fields import Count, Moment
+from gateway.domain.account import Status
 from gateway.domain.account_spec import build_time
+from gateway.domain.channel import Channel
 from gateway.domain.circuit_breaker import State
 from gateway.domain.circuits import Tripped
 from gateway.domain.price import NANOS_PER_USD
@@ -17,10 +21,12 @@ from gateway.routing.load_balancer import LoadBalancer
 if TYPE_CHECKING:  # imported by gateways that balance by measurement
     from gateway.routing.performance import Performance
 
-Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "disabled"]
-"""The health of a channel, in this order: the provider has not been asked yet; it answers; it does not answer, or
-rejects every key; the circuit breaker is open; the channel gets a reduced share of requests after a failure; an
-operator has disabled the channel."""
+Health = Literal["untested", "healthy", "failing", "cooling_down", "recovering", "draining", "disabled"]
+"""The health of a channel or of a key, in this order: the provider has not been asked yet; it answers; it does not
+answer, or rejects the key (of a channel: every key); the circuit breaker is open; there is a reduced share of requests
+after a failure; an operator has disabled the channel, and requests are still running; none is running.
+
+A key is never better than its channel: a key of a channel that gets no requests has the health of the channel."""
 
 MAX_CIRCUITS = 50
 """Maximum number of circuits reported per channel or key. Without it, clients could invent model names endlessly."""
@@ -28,7 +34,7 @@ MIN_SUCCESS_RATIO = 0.9
 """The success ratio below which an otherwise healthy channel reports its failures."""
 _MIN_REQUESTS = 10
 """The minimum number of requests for that ratio to be meaningful."""
-_STATES_WITHOUT_REQUESTS: frozenset[Health] = frozenset({"disabled", "failing", "cooling_down"})
+_STATES_WITHOUT_REQUESTS: frozenset[Health] = frozenset({"draining", "disabled", "failing", "cooling_down"})
 
 AccountNames = Mapping[int, str]
 Fields = dict[str, Any]
@@ -72,7 +78,10 @@ class PerformanceView:
 
 @frozen(kw_only=True)
 class ChannelKeyView:
-    """A key of a channel. ``measured`` is empty unless something balances by measurement."""
+    """A key of a channel. ``measured`` is empty unless something balances by measurement.
+
+    ``state`` is the state of the key's circuit breaker; ``health`` also tells what the channel's means for the key.
+    """
 
     number: Count
     last4: str
@@ -82,6 +91,11 @@ class ChannelKeyView:
     circuits: Sequence[CircuitView]
     limited_models: Sequence[str]
     measured: Sequence[PerformanceView]
+    name: str | None
+    status: Status
+    health: Health
+    last_error: str | None
+    last_error_at: Moment | None
 
 
 @frozen(kw_only=True)
@@ -115,13 +129,19 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
     hold_reason = state.channel.held_reason if state.channel.held and state.test is None else None
     keys = [
         _build_key(
-            key, number, now_s, names, (key.test_error if has_failed_test or key.test_refused else None) or hold_reason
+            key,
+            state.channel,
+            now_s,
+            names,
+            error=(key.test_error if has_failed_test or key.test_refused else None) or hold_reason,
         )
-        for number, key in enumerate(state.keys, 1)
+        for key in _list_all_keys(state)
         if key.key
     ]
-    health, health_reason = _find_health(state, share=share, reason=reason, keys=keys)
-    test = state.test
+    usable_keys = [key for key in keys if key.status == "active"]
+    health, health_reason = _find_health(state, share=share, reason=reason, keys=usable_keys)
+    keys = [_set_health(key, health, health_reason) for key in keys]
+    test, last_error = state.test, state.last_error
     return {
         "health": health,
         "health_reason": health_reason,
@@ -135,9 +155,19 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         "trips": breaker.trips,
         "reason": reason,
         "circuits": circuits,
+        "last_error": None if last_error is None else last_error.message,
+        "last_error_at": None if last_error is None else build_time(last_error.at_s),
         **_describe_figures(state),
         "keys": keys,
     }
+
+
+def _list_all_keys(state: ChannelState) -> Sequence[KeyState]:
+    """Return the states of the keys in the channel's order; disabled keys, which have none, get an empty one."""
+    if not state.channel.disabled_keys:
+        return state.keys
+    key_states = {key.key: key for key in state.keys}
+    return [key_states.get(key) or KeyState(key) for key in state.channel.api_keys]
 
 
 def _find_health(
@@ -146,7 +176,7 @@ def _find_health(
     """Return a channel's health, and the reason if it is not healthy. A later success overrides a failed test."""
     test = state.test
     if state.channel.status != "active":
-        return "disabled", None
+        return "draining" if state.running else "disabled", None
     if state.channel.held or _has_failed_test(state):
         error = test.error if test else None
         return "failing", error or state.channel.held_reason or "The provider did not answer when the channel was added"
@@ -176,7 +206,9 @@ def _describe_failures(state: ChannelState) -> str | None:
     return f"{failure_count} of the last {count} requests failed"
 
 
-def _build_key(key: KeyState, number: int, now_s: float, names: AccountNames, error: str | None) -> ChannelKeyView:
+def _build_key(
+    key: KeyState, channel: Channel, now_s: float, names: AccountNames, *, error: str | None
+) -> ChannelKeyView:
     """Describe a key. A rejected key is reported as not closed until a request with it succeeds.
 
     ``error``: why its last test failed, or why the channel has been held since before the start.
@@ -188,7 +220,7 @@ def _build_key(key: KeyState, number: int, now_s: float, names: AccountNames, er
     if state == "closed" and tripped_circuits and not key.circuits.no_failure_since_success:
         state, wait, reason = tripped_circuits[0].state, tripped_circuits[0].cooldown_s, tripped_circuits[0].reason
     return ChannelKeyView(
-        number=number,
+        number=channel.api_keys.index(key.key) + 1,
         last4=format_last4(key.key),
         state=state,
         cooldown_s=round(wait or 0.0, 1),
@@ -196,7 +228,30 @@ def _build_key(key: KeyState, number: int, now_s: float, names: AccountNames, er
         circuits=tripped_circuits,
         limited_models=sorted(model for model, hit in key.rate_limit_hits.items() if hit.ends_at > now_s),
         measured=list_measured_models(key, now_s),
+        name=channel.find_key_name(key.key),
+        status="disabled" if key.key in channel.disabled_keys else "active",
+        health=_find_key_health(state, wait, has_failed_test=error is not None),
+        last_error=None if key.last_error is None else key.last_error.message,
+        last_error_at=None if key.last_error is None else build_time(key.last_error.at_s),
     )
+
+
+def _find_key_health(state: State, wait_s: float | None, *, has_failed_test: bool) -> Health:
+    if state == "closed":
+        return "healthy"
+    if wait_s:
+        return "cooling_down"
+    return "failing" if has_failed_test and state == "open" else "recovering"
+
+
+def _set_health(key: ChannelKeyView, health: Health, health_reason: str | None) -> ChannelKeyView:
+    """Return the key with its health, which is never better than that of its channel."""
+    if key.status == "disabled":
+        return attrs.evolve(key, health="disabled")
+    if health in _STATES_WITHOUT_REQUESTS or (key.health == "healthy" and health == "untested"):
+        is_own = key.state != "closed" and health == "failing"
+        return attrs.evolve(key, health=health, reason=key.reason if is_own else health_reason)
+    return key
 
 
 def list_measured_models(key: KeyState, now_s: float) -> list[PerformanceView]:

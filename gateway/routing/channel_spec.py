@@ -66,7 +66,7 @@ _HEADERS = must(
 )
 _OFFERED_SLUGS = ", ".join(slug for slug in PROVIDERS if slug != "demo")
 _PROVIDER = must(f"one of {_OFFERED_SLUGS}", lambda value: value in PROVIDERS, PROVIDERS)
-_API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None, trims=True)
+API_KEY = must("a key without spaces", lambda value: not value or _KEY.match(value) is not None, trims=True)
 _API_KEYS = must("keys without spaces", lambda value: all(map(_KEY.match, value)), trims=True)
 _PRIORITY = between(-1_000_000, 1_000_000)
 _WEIGHT = between(1, 10_000)
@@ -96,7 +96,7 @@ class ChannelSpec:
     name: str = attrs.field(metadata=NAME)
     provider: str = attrs.field(metadata=_PROVIDER)
     base_url: str | None = attrs.field(default=None, metadata=URL)
-    api_key: str | None = attrs.field(default=None, repr=False, metadata=_API_KEY)
+    api_key: str | None = attrs.field(default=None, repr=False, metadata=API_KEY)
     api_keys: tuple[str, ...] = attrs.field(default=(), repr=False, metadata=_API_KEYS)
     models: tuple[str, ...] = attrs.field(default=(), metadata=_WORDS)
     sync: bool = False

@@ -77,6 +77,14 @@ class ProviderRateLimitHit:
     account_id: int | None
 
 
+@frozen
+class LastError:
+    """The newest failure of a channel or a key. ``at_s`` is in Unix seconds."""
+
+    message: str
+    at_s: int
+
+
 @attrs.define(eq=False)
 class KeyState:
     """One API key of a channel.
@@ -97,6 +105,7 @@ class KeyState:
     measured: "dict[str, Performance]" = attrs.field(factory=dict, repr=False)
     test_error: str | None = None
     test_refused: bool = False
+    last_error: LastError | None = None
     circuits: Circuits = attrs.field(init=False)
 
     @circuits.default
@@ -182,6 +191,7 @@ class ChannelState:
     probed_at: float = -math.inf
     probe_failed: bool = False
     test: TestResult | None = None
+    last_error: LastError | None = None
     missing: frozenset[Wire] = frozenset()
     output_limits: dict[str, int] = attrs.field(factory=dict)
     queue: "ChannelQueue | None" = None
@@ -488,4 +498,4 @@ class ChannelSlot:
 def list_keys(channel: Channel, before: tuple[KeyState, ...]) -> tuple[KeyState, ...]:
     """Return the states of a channel's keys. Keys in ``before`` keep their state."""
     key_states = {state.key: state for state in before}
-    return tuple(key_states.get(key) or KeyState(key) for key in channel.api_keys or ("",))
+    return tuple(key_states.get(key) or KeyState(key) for key in channel.usable_keys or ("",))

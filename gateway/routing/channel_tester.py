@@ -13,7 +13,7 @@ from gateway.domain.model_info import ModelInfo
 from gateway.errors import InvalidRequest, ProviderAuthError, ProviderError, ProviderRejected
 from gateway.frozen import frozen
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_state import TestResult
+from gateway.routing.channel_state import KeyState, LastError, TestResult
 from gateway.routing.chat_request import SendChat, find_chat_model
 from gateway.routing.load_balancer import LoadBalancer
 
@@ -141,8 +141,23 @@ class ChannelTester:
         if not answer.requested or state is None:
             return
         state.test = TestResult(int(self._clock()), answer.took_ms, _read_error(answer), state.calls - state.failures)
+        if answer.error is not None:
+            state.last_error = LastError(answer.error.message, state.test.at_s)
         for key, tested in zip(state.keys, by_key or (answer,), strict=False):
-            key.test_error, key.test_refused = _read_error(tested), isinstance(tested.error, ProviderAuthError)
+            self._record_key(key, tested)
+
+    def _record_key(self, key: KeyState, answer: Answer) -> None:
+        key.test_error, key.test_refused = _read_error(answer), isinstance(answer.error, ProviderAuthError)
+        if answer.error is not None:
+            key.last_error = LastError(answer.error.message, int(self._clock()))
+
+    async def test_key(self, channel: Channel, key: str) -> None:
+        """List the models with one key of a channel, and record the result for this key only."""
+        answer = await self.ask(attrs.evolve(channel, api_keys=(key,), disabled_keys=()))
+        state = self.load_balancer.channels.get(channel.name)
+        key_state = next((key_state for key_state in state.keys if key_state.key == key), None) if state else None
+        if answer.requested and key_state is not None:
+            self._record_key(key_state, answer)
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
         """List the provider's models with every key of a channel.
@@ -151,7 +166,7 @@ class ChannelTester:
         key failed, one real request is sent, too; its outcome is then the channel's. Raises ``InvalidRequest`` if there
         is no model for that request.
         """
-        keys = channel.api_keys or ("",)
+        keys = channel.usable_keys or ("",)
         answers = await asyncio.gather(
             *(self.ask(attrs.evolve(channel, api_keys=(key,) if key else ())) for key in keys)
         )

@@ -19,9 +19,10 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_order import ChannelOrder, pick_channels, set_priorities
+from gateway.routing.channel_keys import drop_former_keys
+from gateway.routing.channel_order import ChannelOrder, ChannelWeights, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel_fields, build_secrets
-from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult, RequestTestResult
+from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult, RequestTestResult, format_last4
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
 
@@ -222,7 +223,7 @@ class ChannelService:
                 answer, _ = await self._tester.ask_chat(new_channel, answer)
             if check == "refuse" and not answer.passes and answer.error is not None:
                 raise InvalidRequest(
-                    f"The channel is not added: {answer.error.message}", param=_find_field(answer.error)
+                    f"The channel is not added: {answer.error.message}", param=find_field(answer.error)
                 )
             if answer.error is not None and not answer.passes:
                 new_channel = attrs.evolve(new_channel, held=True, held_reason=answer.error.message)
@@ -243,7 +244,7 @@ class ChannelService:
         """Change some fields; null resets a field. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
             channel = self._get_editable(name)
-            new_channel = _parse_change(channel, fields).apply(channel)
+            new_channel = drop_former_keys(_parse_change(channel, fields).apply(channel))
             _check_secrets_stay(channel, new_channel, fields)
             if new_channel.name != name and any(
                 declared_channel.name == new_channel.name for declared_channel in self._declared_channels
@@ -256,6 +257,51 @@ class ChannelService:
             await self._apply_channels(await self._store.list_channels())
         await (self._retry_held(new_channel) if new_channel.held else self.sync(new_channel))
         return self.get(new_channel.name)
+
+    async def change_keys(
+        self, name: str, change: Callable[[Channel], tuple[Channel, str]], action: str, by: Actor = OPERATOR
+    ) -> Channel:
+        """Change the keys of a channel. ``change`` returns the changed channel and the key that it concerns.
+
+        That key is tested if requests may use it. Raises ``NotFound``, ``Conflict``, and the errors of ``change``.
+        """
+        async with self._changing:
+            channel = self._get_editable(name)
+            new_channel, key = change(channel)
+            if new_channel != channel:
+                audit = self._build_audit(action, name, by, build_change({}, {"key": format_last4(key) or None}))
+                await self._store.put_channel(new_channel, audit, original=channel)
+                await self._apply_channels(await self._store.list_channels())
+        if new_channel.held:
+            await self._retry_held(new_channel)
+        elif key in new_channel.usable_keys and new_channel.status == "active":
+            await self._tester.test_key(new_channel, key)
+        return self.get(new_channel.name)
+
+    async def check(self, fields: Fields) -> tuple[Channel, Answer]:
+        """Ask the provider of a channel that is not added yet for its models. Raises ``InvalidRequest``."""
+        spec = parse_spec(fields, ChannelSpec)
+        draft = spec.apply(Channel(spec.name, "", "", origin="stored"))
+        return draft, await self._tester.ask(draft)
+
+    async def weigh(self, fields: Fields, by: Actor = OPERATOR) -> None:
+        """Set the weights of several channels together (``ChannelWeights``).
+
+        Raises ``NotFound``, ``InvalidRequest``, and ``Conflict`` for a channel that is not stored.
+        """
+        weights = parse_spec(fields, ChannelWeights).weights
+        async with self._changing:
+            channels = [self._get_editable(name) for name in weights]
+            changed_channels = [
+                attrs.evolve(channel, weight=weights[channel.name])
+                for channel in channels
+                if channel.weight != weights[channel.name]
+            ]
+            if changed_channels:
+                detail = build_change({channel.name: channel.weight for channel in channels}, weights)
+                audit = self._build_audit("channel.weighted", ", ".join(weights), by, detail)
+                await self._store.put_channels(changed_channels, audit, originals=channels)
+                await self._apply_channels(await self._store.list_channels())
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
         """Remove a channel; its running requests finish. After the last one, discovered channels are offered again.
@@ -446,7 +492,8 @@ def _parse_change(channel: Channel, change: Fields) -> ChannelSpec:
     return parse_spec(fields, ChannelSpec)
 
 
-def _find_field(error: ProviderError) -> str:
+def find_field(error: ProviderError) -> str:
+    """Return the field of a channel that an error of its provider is about."""
     return {ProviderAuthError: "api_key", ProxyRefused: "proxy"}.get(type(error), "base_url")
 
 

@@ -38,7 +38,7 @@ async def send_chat(upstream: HttpClient, channel: Channel, model: str, *, now_s
     inference = parse_chat_inference({"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1})
     translator = make_translator(inference, endpoint.wire, ResponseIdentity("test", upstream_model, now_s))
     body, media_type = pack(translator.write_body, endpoint, upstream_model, "test")
-    access = ProviderAccess(channel, endpoint, upstream_model, next(iter(channel.api_keys), ""), "test")
+    access = ProviderAccess(channel, endpoint, upstream_model, next(iter(channel.usable_keys), ""), "test")
     request = access.address(EndpointRequest(body, media_type, accept=translator.mode.accept), now_s)
     began = time.perf_counter()
     try:

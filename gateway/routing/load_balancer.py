@@ -6,6 +6,7 @@ attempt's outcome and updates the circuit breakers.
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +22,7 @@ from gateway.domain.rate_limit import spend
 from gateway.domain.route import BalanceStrategy
 from gateway.errors import ProviderError
 from gateway.frozen import frozen
-from gateway.routing.channel_state import FAILED_MS, ChannelSlot, ChannelState, KeyState, list_keys
+from gateway.routing.channel_state import FAILED_MS, ChannelSlot, ChannelState, KeyState, LastError, list_keys
 
 if TYPE_CHECKING:  # needed only by gateways that share limits, balance by measurement, or have a channel with a queue
     from gateway.cluster.limits.channels import SharedChannelLimits
@@ -82,6 +83,7 @@ class LoadBalancer:
         rng: returns a random number from 0 to below 1.
         settings: limits for retries; a reload of the configuration replaces them.
         shared: the channel limits shared with other gateways; None in a single process.
+        unix_clock: returns Unix seconds, for the times of errors.
 
     Attributes:
         channels: the channel states by name. The mapping is replaced whenever the channels change.
@@ -100,8 +102,10 @@ class LoadBalancer:
         *,
         settings: RetrySettings,
         shared: "SharedChannelLimits | None",
+        unix_clock: Callable[[], float] = time.time,
     ) -> None:
         self._clock = clock
+        self._unix_clock = unix_clock
         self._rng = rng
         self.channels: Mapping[str, ChannelState] = {}
         self.settings = settings
@@ -269,6 +273,7 @@ class LoadBalancer:
             slot.first_byte_ms = FAILED_MS
             if slot.performance is not None:
                 slot.performance.note_failed(self._clock())
+            self._note_error(slot.state, slot.key if error.failure_scope in {"key", "model"} else None, error)
         if error.answered:
             self._record_healthy(slot, self._clock())
         match error.failure_scope:
@@ -300,6 +305,7 @@ class LoadBalancer:
         self.changes += 1
         breaker, now_s = state.breaker, self._clock()
         state.probed_at, state.probe_failed = now_s, True
+        self._note_error(state, None, error)
         if (
             breaker.state == "open"
             and breaker.generation == generation
@@ -316,6 +322,12 @@ class LoadBalancer:
     def tidy(self) -> None:
         for state in self.channels.values():
             state.tidy(self._clock(), self.settings.rules.window_s)
+
+    def _note_error(self, state: ChannelState, key: KeyState | None, error: ProviderError) -> None:
+        last_error = LastError(error.message, int(self._unix_clock()))
+        state.last_error = last_error
+        if key is not None:
+            key.last_error = last_error
 
     def _record_healthy(self, slot: ChannelSlot, now_s: float) -> None:
         state, rules = slot.state, self.settings.rules

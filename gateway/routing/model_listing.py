@@ -38,7 +38,7 @@ async def fetch_models(
     provider = PROVIDERS[channel.provider]
     if provider.models_path is None:
         raise ProviderBadResponse(f"The provider {channel.provider!r} has no list of models to ask for")
-    *other_keys, last = channel.api_keys or ("",)
+    *other_keys, last = channel.usable_keys or ("",)
     for key in other_keys:
         with suppress(ProviderAuthError):
             listing = await _ask(upstream, channel, key, now_s=now_s, timeout_s=timeout_s)

@@ -37,7 +37,7 @@ async def ask_provider(
     if endpoint is None:
         raise NotFound(f"The channel of the response {response_id!r} does not keep responses any more")
     path = f"{endpoint.path}/{quote(response_id, safe='')}{path_suffix}"
-    access = ProviderAccess(channel, endpoint, "", next(iter(channel.api_keys), ""), "response")
+    access = ProviderAccess(channel, endpoint, "", next(iter(channel.usable_keys), ""), "response")
     http_request = access.build_request(
         ProviderRequest({} if method == "POST" else None, method, path, repeatable=True), now_s
     )

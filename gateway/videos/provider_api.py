@@ -181,7 +181,7 @@ class VideoProviderApi:
         )
         if endpoint is None:
             return None
-        key = find_key(channel, job.key_print, next(iter(channel.api_keys), ""))
+        key = find_key(channel, job.key_print, next(iter(channel.usable_keys), ""))
         return ProviderAccess(channel, endpoint, job.upstream_model, key, job.id)
 
     async def poll(self, access: ProviderAccess, job: VideoJob) -> PollResult:

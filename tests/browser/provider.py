@@ -24,8 +24,11 @@ class Provider:
         says: word by word.
         usage: prompt and completion tokens of each answer.
         pictures: the items of an answer that should have some; none: it fails.
+        pause: what every chat waits for, if anything.
         left: how many have gone in the middle of an answer.
         heard: the bodies of the chat requests.
+        keys: that are taken; empty: any.
+        listings: how often the models were asked for.
     """
 
     models: list[str] = attrs.Factory(lambda: ["m", "broken", "endless"])
@@ -35,6 +38,9 @@ class Provider:
     images: tuple[Json, ...] = ()
     left: int = 0
     heard: list[Json] = attrs.Factory(list)
+    keys: tuple[str, ...] = ()
+    listings: int = 0
+    pause: asyncio.Event | None = None
     _runner: Any = None
 
     async def __aenter__(self) -> Self:
@@ -59,7 +65,10 @@ class Provider:
         body = {"name": name, "provider": "custom", "base_url": self.base_url, "api_keys": [KEY], "sync": True}
         return {**body, "models": [], **more}
 
-    async def _list(self, _request: web.Request) -> web.Response:
+    async def _list(self, request: web.Request) -> web.Response:
+        self.listings += 1
+        if self.keys and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.keys:
+            return web.json_response({"error": {"message": "Incorrect API key provided", "code": None}}, status=401)
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
 
     async def _paint(self, _request: web.Request) -> web.Response:
@@ -71,6 +80,8 @@ class Provider:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.heard.append(body)
+        if self.pause is not None:
+            await self.pause.wait()
         if body["model"] == "broken":
             return self._fail()
         if not body.get("stream"):

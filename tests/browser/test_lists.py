@@ -140,6 +140,23 @@ async def test_what_is_done_with_many_rows_is_counted_and_can_be_undone(site: Vi
     await expect(page.locator("#toasts")).to_contain_text("Undone")
 
 
+async def test_undo_leaves_alone_what_somebody_else_has_disabled_or_changed(site: VisitedGateway, enter: Enter) -> None:
+    ada = await enter("ada")
+    page = ada.page
+    ids = await make_keys(site, "winter 1", "winter 2", "winter 3")
+    await select_rows(ada, "winter")
+    await site.operate("PATCH", f"/keys/{ids[0]}", {"status": "disabled"})  # leaked, and the page shows it as active
+    await ada.press("Disable")
+    async with page.expect_navigation():
+        await ada.confirm()
+    await site.operate("PATCH", f"/keys/{ids[1]}", {"status": "active"})
+    await site.operate("DELETE", f"/keys/{ids[2]}")
+    ada.watch.refusals = {404}
+    await ada.send("Undo")
+    assert await list_states(site, ids[:2]) == ["disabled", "active"]
+    await expect(page.locator("#toasts")).to_contain_text("Somebody else has changed this since")
+
+
 async def test_what_failed_is_told_by_name_and_the_others_are_done(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
     page = ada.page

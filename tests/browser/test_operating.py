@@ -14,7 +14,7 @@ from playwright.async_api import Page, expect
 from gateway.domain.channel import DEFAULT_QUEUE, QueueSettings
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway, open_site
-from tests.browser.provider import KEY, Provider
+from tests.browser.provider import Provider
 from tests.browser.user import DESK, Enter, Visitor
 from tests.support.gateway import CHAT
 from tests.support.gateway import KEY as CALLERS_KEY
@@ -45,44 +45,6 @@ async def site(
 @pytest_asyncio.fixture(loop_scope="session")
 async def ada(enter: Enter) -> Visitor:
     return await enter("ada", "administrator")
-
-
-async def test_a_channel_is_added_tried_changed_turned_off_and_deleted(site: VisitedGateway, ada: Visitor) -> None:
-    page, provider = ada.page, site.known["provider"]
-    await ada.go("/channels")
-    await ada.press("New channel")
-    form = page.locator("#new-channel form")
-    await ada.choose("Provider", "Any OpenAI-compatible server", within=form)
-    await ada.write("Name", "harbour", within=form)
-    await ada.write("API keys optional", KEY, within=form)
-    address = form.get_by_label(re.compile("^Address"))
-    await ada.reach(address)
-    await page.keyboard.insert_text("ftp://nowhere")
-    ada.watch.refusals = {400}
-    await ada.press("Add channel", within=form)
-    await expect(form.locator("[data-error-of=base_url]")).to_contain_text("http:// or https://")
-    await address.fill(provider.base_url)
-    await ada.press("Add channel", within=form)
-    await ada.arrive("/channels/harbour")
-    await ada.press("Test")
-    await expect(page.locator("#test-result")).to_have_text("Connected. 3 models found.")
-    await ada.press("Send test request")
-    await expect(page.locator("#test-result")).to_have_text(re.compile(r"^\w+ answered in \d+ ms\.$"))
-    await ada.send("Sync models")
-    await expect(page.get_by_text("broken, endless, m").first).to_be_visible()
-    await ada.unfold("More settings")
-    await ada.write("Weight optional", "7")
-    await ada.send("Save")
-    await expect(page.get_by_text("weight 7")).to_be_visible()
-    await ada.press("Disable channel")
-    await ada.confirm()
-    await expect(ada.find("button", "Enable channel")).to_be_visible()
-    await ada.send("Enable channel")
-    await expect(ada.find("button", "Disable channel")).to_be_visible()
-    await ada.press("Delete channel")
-    await ada.confirm()
-    await ada.arrive("/channels")
-    await expect(ada.find("link", "harbour")).to_have_count(0)
 
 
 async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(site: VisitedGateway, ada: Visitor) -> None:

@@ -52,6 +52,8 @@ SHOWN: Mapping[str, str] = {
     "model": "/models/m?key={laptop}",
     "model-route": "/models/fast",
     "channels": "/channels",
+    "new-channel": "/new-channel",
+    "channel-weights": "/channel-weights?model=m",
     "routes": "/routes",
     "route": "/routes/fast?prompt_tokens=5000",
     "limits": "/limits",
@@ -76,6 +78,7 @@ VARIANTS: Mapping[str, str] = {
     "video-failed": "/videos/{bad}",
     "batch-failed": "/batches/{bad_batch}",
     "channel-from-the-file": "/channels/studio",
+    "new-channel-fields": "/new-channel?provider=vertex",
     "limit-of-nobody": "/limits/each%20user%20of%20the%20app?find=nobody",
     "limit-raise": "/limits/fair",
 }
@@ -90,6 +93,8 @@ ALONE: Mapping[str, str] = {
 }
 OPERATORS = (
     "/channels",
+    "/new-channel",
+    "/channel-weights",
     "/accounts",
     "/members",
     "/prices",

@@ -217,6 +217,23 @@ async def test_a_model_becomes_the_fallback_of_a_failed_request_in_two_clicks(
     await site.operate("DELETE", "/routes/broken")
 
 
+async def test_a_fallback_is_not_saved_over_a_route_that_was_changed_meanwhile(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    page, steps = ada.page, [{"models": ["endless"]}]
+    await ada.go(f"/requests/{site.known['failed']}/fallback?model=m")
+    await site.operate("PUT", "/routes/broken", {"about": "made meanwhile", "step": steps})
+    await page.get_by_role("button", name="Save fallback").click()
+    await expect(page.locator("form[data-expect] [data-error]")).to_contain_text("Somebody else has changed this")
+    await page.reload()
+    await site.operate("PUT", "/routes/broken", {"about": "changed meanwhile", "cache_ttl_s": 60, "step": steps})
+    await page.get_by_role("button", name="Save fallback").click()
+    await expect(page.locator("form[data-expect] [data-error]")).to_contain_text("Somebody else has changed this")
+    kept = await site.operate("GET", "/routes/broken")
+    assert (kept["about"], kept["cache_ttl_s"], kept["step"]) == ("changed meanwhile", 60, steps)
+    await site.operate("DELETE", "/routes/broken")
+
+
 async def test_a_request_is_copied_as_code(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     await ada.context.grant_permissions(["clipboard-read", "clipboard-write"])

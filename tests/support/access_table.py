@@ -116,6 +116,11 @@ class Site:
         made = await self.services.routing.channels.add({**fields, "status": "disabled", "models": ["none"]})
         return str(made.name)
 
+    async def make_keyed_channel(self) -> str:
+        name, channels = await self.make_channel(), self.services.routing.channels
+        await channels.edit(name, {"api_keys": ["first-key", "second-key"]})
+        return name
+
     async def make_member(self) -> str:
         return str((await add_member(self.gateway, self.name(), "viewer", OURS)).id)
 
@@ -280,7 +285,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
             "DELETE /session/identities/{provider}",
             *("DELETE /session/second-factor", "GET /account", "GET /keys", "GET /keys/{id}", "GET /keys/{id}/credits"),
             *("GET /requests", "GET /requests/{id}", "GET /requests/facets", "GET /requests/export", "GET /usage"),
-            "GET /usage/forecast",
+            *("GET /usage/forecast", "GET /keys/{id}/limits"),
             "GET /usage/export",
             *("GET /running", "GET /running/events", "GET /videos", "GET /videos/{id}", "GET /deliveries"),
             *("GET /files", "GET /batches", "GET /batches/{id}", "GET /request-sessions", "GET /request-sessions/{id}"),
@@ -307,6 +312,7 @@ ACCESS: Mapping[str, frozenset[str]] = {
 
 UNWRITTEN = frozenset(
     {
+        "POST /channels/check",
         "POST /channels/{name}/test",
         "POST /channels/{name}/sync",
         "POST /routes/{name}/test",
@@ -338,6 +344,7 @@ ADMIN: Mapping[str, Row] = {
     "GET /keys": Row(),
     "POST /keys": Row(body=new_owned_key, foreign=404),
     "GET /keys/{id}": Row(make=KEY, foreign=404),
+    "GET /keys/{id}/limits": Row(make=KEY, foreign=404),
     "PATCH /keys/{id}": Row(make=KEY, body={"rpm": 9}, foreign=404),
     "DELETE /keys/{id}": Row(make=KEY, foreign=404),
     "POST /keys/{id}/rotate": Row(make=KEY, foreign=404),
@@ -346,12 +353,17 @@ ADMIN: Mapping[str, Row] = {
     "GET /keys/{id}/webhook-secret": Row(make=KEY, foreign=404),
     "GET /channels": Row(),
     "POST /channels": Row(body=new_channel, query="check=hold"),
+    "POST /channels/check": Row(body=new_channel),
     "POST /channels/order": Row(400, body={"names": []}),
+    "POST /channels/weights": Row(400, body={"weights": {}}),
     "GET /channels/{name}": Row(make=Site.make_channel),
     "PATCH /channels/{name}": Row(make=Site.make_channel, body={"weight": 2}),
     "DELETE /channels/{name}": Row(make=Site.make_channel),
     "POST /channels/{name}/test": Row(make=Site.make_channel),
     "POST /channels/{name}/sync": Row(400, make=Site.make_channel),
+    "POST /channels/{name}/keys": Row(make=Site.make_channel, body={"key": "another-key"}),
+    "PATCH /channels/{name}/keys/{number}": Row(make=Site.make_keyed_channel, body={"status": "disabled"}),
+    "DELETE /channels/{name}/keys/{number}": Row(make=Site.make_keyed_channel),
     "GET /providers": Row(),
     "GET /explain": Row(query=f"model={MODEL}"),
     "POST /reload": Row(409),
@@ -562,6 +574,7 @@ NAMED = {
     "{model}": MODEL,
     "{rest}": "x",
     "{provider}": "corp",
+    "{number}": "1",
     "{name}": "nothing",
     "{id}": "0" * 16,
 }

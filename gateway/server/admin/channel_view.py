@@ -79,6 +79,8 @@ class ChannelView:
     trips: Count
     reason: str | None
     circuits: Sequence[CircuitView]
+    last_error: str | None
+    last_error_at: Moment | None
     latency_ms: Latency | None
     success_ratio: float | None
     calls: Count

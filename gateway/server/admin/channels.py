@@ -81,10 +81,11 @@ async def list_channels(request: AdminRequest) -> list[ChannelView]:
     """
     if (answer := await ask_named_node(request, list[ChannelView], "channels")) is not None:
         return answer
-    return await _build_views(request.services)
+    return await build_views(request.services)
 
 
-async def _build_views(services: Services) -> list[ChannelView]:
+async def build_views(services: Services) -> list[ChannelView]:
+    """Describe all channels."""
     names, routing = await services.auth.accounts.name_accounts(), services.routing
     return [
         build_channel_view(channel, routing.catalog, routing.load_balancer, names)
@@ -92,7 +93,8 @@ async def _build_views(services: Services) -> list[ChannelView]:
     ]
 
 
-async def _build_view(services: Services, channel: Channel) -> ChannelView:
+async def build_view(services: Services, channel: Channel) -> ChannelView:
+    """Describe a channel."""
     names, routing = await services.auth.accounts.name_accounts(), services.routing
     return build_channel_view(channel, routing.catalog, routing.load_balancer, names)
 
@@ -107,7 +109,7 @@ async def add_channel(request: AdminRequest) -> ChannelView:
     channel = await services.routing.channels.add(
         fields, request.actor, check=check, request=parse_flag(request.query, "request")
     )
-    return await _build_view(services, channel)
+    return await build_view(services, channel)
 
 
 @admin_operation(query=(NODE_QUERY,))
@@ -116,7 +118,7 @@ async def get_channel(request: AdminRequest) -> ChannelDetails:
     name, routing = request.match_info["name"], request.services.routing
     if (answer := await ask_named_node(request, ChannelDetails, "channels", name)) is not None:
         return answer
-    view = await _build_view(request.services, channel := routing.channels.get(name))
+    view = await build_view(request.services, channel := routing.channels.get(name))
     model_ids = [model.id for model in routing.catalog.find_offer(channel) or ()]
     return ChannelDetails(**attrs.asdict(view, recurse=False), offered=model_ids)
 
@@ -126,7 +128,7 @@ async def edit_channel(request: AdminRequest) -> ChannelView:
     """Change fields of a channel. Secrets that are not named stay."""
     services, fields = request.services, await read_change(request)
     edited = await services.routing.channels.edit(request.match_info["name"], fields, request.actor)
-    return await _build_view(services, edited)
+    return await build_view(services, edited)
 
 
 @admin_operation()
@@ -159,14 +161,14 @@ async def sync_channel(request: AdminRequest) -> ChannelView:
     if channel.status != "active":
         raise Conflict(f"The channel {channel.name!r} is disabled; its provider is not asked")
     await channels.sync(channel)
-    return await _build_view(services, channels.get(channel.name))
+    return await build_view(services, channels.get(channel.name))
 
 
 @admin_operation(takes=ChannelOrder)
 async def order_channels(request: AdminRequest) -> list[ChannelView]:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
     await request.services.routing.channels.order(await read_change(request), request.actor)
-    return await _build_views(request.services)
+    return await build_views(request.services)
 
 
 @admin_operation(query=_EXPLAIN_QUERY)

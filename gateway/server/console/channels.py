@@ -1,31 +1,105 @@
 """The pages of channels."""
 
 import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from aiohttp import web
 
+from gateway.errors import NotFound
+from gateway.server.admin.usage import UsageLine
+from gateway.server.console.language import LANGUAGE, gettext
 from gateway.server.console.page import Data, ask_admin_api, list_live_nodes
+from gateway.server.console.provider_choices import GROUPS, ProviderChoice, list_choices
+from gateway.server.context import SERVICES
 
 _MAX_REQUESTS = 10
+_TRAFFIC_DAYS = 7
 
 
 async def load_channels(request: web.Request) -> Data:
-    """Load all channels in the order in which they are tried, and the providers for a new one."""
-    channels, providers, nodes = await asyncio.gather(
+    """Load all channels in the order in which they are tried, with their traffic of the last days."""
+    channels, nodes, traffic = await asyncio.gather(
         ask_admin_api(request, "/channels", node=request.query.get("node")),
-        ask_admin_api(request, "/providers"),
         list_live_nodes(request),
+        _load_traffic(request),
     )
     sorted_channels = sorted(channels, key=lambda channel: -channel.priority)
-    return {"channels": sorted_channels, "providers": providers, "nodes": nodes}
+    return {"channels": sorted_channels, "nodes": nodes, **traffic}
+
+
+async def load_new_channel(request: web.Request) -> Data:
+    """Load the providers to choose from, and the names that are taken."""
+    providers, channels = await asyncio.gather(
+        ask_admin_api(request, "/providers"), ask_admin_api(request, "/channels")
+    )
+    choices, language = list_choices(providers), request[LANGUAGE]
+    details = {
+        "providers": {choice.view.slug: _describe_choice(choice, language) for choice in choices},
+        "names": [channel.name for channel in channels],
+    }
+    return {"choices": choices, "groups": GROUPS, "details": details}
+
+
+def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:
+    """Return what the page's script needs of a provider, as JSON."""
+    return {
+        "title": choice.view.title,
+        "base_url": choice.view.base_url,
+        "lists_models": choice.view.lists_models,
+        "address": choice.address,
+        "parts": [
+            {"name": part.name, "label": gettext(language, part.label), "example": part.example}
+            for part in choice.parts
+        ],
+        "key_hint": gettext(language, choice.key_hint) if choice.key_hint else "",
+        "needs_key": choice.needs_key,
+    }
 
 
 async def load_channel(request: web.Request) -> Data:
-    """Load a channel with its latest requests."""
-    channel, providers, latest, nodes = await asyncio.gather(
+    """Load a channel with its latest requests, the last one that failed, and its traffic of the last days."""
+    name = request.match_info["name"]
+    channel, providers, latest, failed, nodes, traffic = await asyncio.gather(
         ask_admin_api(request, "/channels/{name}", node=request.query.get("node")),
         ask_admin_api(request, "/providers"),
-        ask_admin_api(request, "/requests", channel=request.match_info["name"], limit=_MAX_REQUESTS),
+        ask_admin_api(request, "/requests", channel=name, limit=_MAX_REQUESTS),
+        ask_admin_api(request, "/requests", channel=name, limit=1, outcome="failed"),
         list_live_nodes(request),
+        _load_traffic(request),
     )
-    return {"channel": channel, "providers": providers, "latest": latest.data, "nodes": nodes}
+    return {
+        "channel": channel,
+        "providers": providers,
+        "latest": latest.data,
+        "last_failed": next(iter(failed.data), None),
+        "nodes": nodes,
+        **traffic,
+    }
+
+
+async def load_weights(request: web.Request) -> Data:
+    """Load the channels of the model in the query, or all channels, in the tiers in which they are tried."""
+    channels, models = await asyncio.gather(ask_admin_api(request, "/channels"), ask_admin_api(request, "/models"))
+    model_names = [model.id for model in models if not model.route]
+    model = next((model for model in models if model.id == request.query.get("model") and not model.route), None)
+    if model is None and request.query.get("model"):
+        raise NotFound(f"There is no model {request.query['model'][:120]!r}")
+    serving = [channel for channel in channels if model is None or channel.name in model.channels]
+    priorities = sorted({channel.priority for channel in serving}, reverse=True)
+    tiers = [[channel for channel in serving if channel.priority == priority] for priority in priorities]
+    return {"model": model, "model_names": model_names, "tiers": tiers}
+
+
+async def _load_traffic(request: web.Request) -> Data:
+    """Load the sums of each channel's requests of the last days, and of all requests that a channel has served."""
+    since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS - 1)
+    report = await ask_admin_api(request, "/usage", by="channel", since=f"{since:%Y-%m-%d}")
+    lines: Sequence[UsageLine] = report.data
+    by_channel = {line.channel: line for line in lines if line.channel}
+    return {
+        "traffic": by_channel,
+        "all_requests": sum(line.requests for line in by_channel.values()),
+        "traffic_days": _TRAFFIC_DAYS,
+    }

@@ -31,6 +31,8 @@ FALLBACK_OPERATIONS: frozenset[Operation] = frozenset(
     {*_MODEL_KINDS, *(name for name, facts in OPERATIONS.items() if facts.conversation)}
 )
 """The operations whose requests a route can send on."""
+_ROUTE_FIELDS = ("about", "max_attempts", "deadline_s", "cache_ttl_s")
+"""The fields of a route besides its steps."""
 
 
 async def load_fallback(request: web.Request) -> Data:
@@ -47,7 +49,8 @@ async def load_fallback(request: web.Request) -> Data:
         ask_admin_api(request, "/requests/facets"),
         ask_admin_api(request, "/keys"),
     )
-    name = row.route or row.model
+    route_names = {route.name for route in routes}
+    name = row.route if row.route in route_names else row.model  # the route may be deleted
     route = next((route for route in routes if route.name == name and not route.overridden), None)
     steps = [{"models": [name]}] if route is None else [dict(step) for step in route.step]
     used_names = {name, *(_read_name(share) for step in steps for share in step["models"])}
@@ -63,6 +66,7 @@ async def load_fallback(request: web.Request) -> Data:
         "is_known": chosen in used_names,
         "explanation": await _explain(request, row, name, chosen, known_key=known_key) if chosen else None,
         "fields": _build_fields(route, [*steps, {"models": [chosen]}]),
+        "shown_route": None if route is None else {name: getattr(route, name) for name in (*_ROUTE_FIELDS, "step")},
     }
 
 
@@ -111,5 +115,5 @@ def _build_fields(route: RouteAnswer | None, steps: Sequence[Mapping[str, Any]])
     """Return the route as the admin API takes it."""
     if route is None:
         return {"step": steps}
-    known = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s", "cache_ttl_s")}
+    known = {name: getattr(route, name) for name in _ROUTE_FIELDS}
     return {**{name: value for name, value in known.items() if value not in {None, ""}}, "step": steps}

@@ -15,6 +15,7 @@ LABELS: Mapping[str, str] = {
     "cooling_down": mark("cooling down"),
     "recovering": mark("recovering"),
     "untested": mark("untested"),
+    "draining": mark("draining"),
     "on": mark("on"),
     "off": mark("off"),
     # Roles
@@ -143,6 +144,10 @@ ACTIONS: Mapping[str, str] = {
     "channel.deleted": mark("channel deleted"),
     "channel.edited": mark("channel edited"),
     "channel.ordered": mark("channels reordered"),
+    "channel.weighted": mark("channel weights changed"),
+    "channel.key_added": mark("channel key added"),
+    "channel.key_edited": mark("channel key edited"),
+    "channel.key_removed": mark("channel key removed"),
     "configuration.reloaded": mark("configuration reloaded"),
     "group.changed": mark("group changed"),
     "group.removed": mark("group reset"),

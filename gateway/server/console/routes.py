@@ -74,6 +74,22 @@ _PAGES = (
     Page("/members", "members.html", mark("Members"), "server.console.accounts:load_members", "administrator"),
     Page("/audit", "audit.html", mark("Audit log"), "server.console.accounts:load_trail", "administrator"),
     Page("/channels", "channels.html", mark("Channels"), "server.console.channels:load_channels", "administrator"),
+    Page(
+        "/new-channel",
+        "new_channel.html",
+        mark("New channel"),
+        "server.console.channels:load_new_channel",
+        "administrator",
+        "channels",
+    ),
+    Page(
+        "/channel-weights",
+        "channel_weights.html",
+        mark("Weights"),
+        "server.console.channels:load_weights",
+        "administrator",
+        "channels",
+    ),
     Page("/channels/{name}", "channel.html", mark("Channel"), "server.console.channels:load_channel", "administrator"),
     Page("/routes", "routes.html", mark("Routes"), "server.console.model_routes:load_routes", "administrator"),
     Page("/routes/{name}", "route.html", mark("Route"), "server.console.model_routes:load_route", "administrator"),
@@ -92,8 +108,10 @@ def list_pages() -> tuple[Page, ...]:
 
 
 def find_parent(page: Page) -> Page | None:
-    """Return the page of the list with the object that ``page`` shows; None for pages of no object."""
+    """Return the page of the list with the object that ``page`` shows, or whose menu entry it has; None without one."""
     list_path, _, parameter = page.path.rpartition("/")
+    if page.part:
+        list_path, parameter = f"/{page.part}", "{}"
     return next((other for other in _PAGES if parameter.startswith("{") and other.path == list_path), None)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from gateway.app import open_runner
 from gateway.config.schema import Config
+from gateway.domain.audit_log import AuditFilter
 from gateway.options import AppOptions
 from gateway.parsing import parse_table
 from gateway.server.context import SERVICES
@@ -69,7 +70,14 @@ async def test_a_channel_that_was_added_serves_the_very_next_call(gateway_with: 
         assert await say(gateway) == 200
         assert await list_models(gateway) == ["m", "other"]
         _, shown = await office("GET", "/channels/new")
-        figures = {"health": "healthy", "calls": 1, "success_ratio": 1.0, "latency_ms": shown["latency_ms"]}
+        keys = [{**key, "health": "healthy"} for key in made["keys"]]
+        figures = {
+            "health": "healthy",
+            "calls": 1,
+            "success_ratio": 1.0,
+            "latency_ms": shown["latency_ms"],
+            "keys": keys,
+        }
         assert shown == {**made, "offered": ["m"], **figures}
         assert [row.channel for row in await gateway.rows(2)] == [None, "new"]
 
@@ -103,7 +111,7 @@ async def test_a_change_keeps_the_secrets_it_does_not_name_and_the_next_call_is_
 async def test_several_keys_take_turns(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
-        channel_of_two = {**added(up, api_keys=PROVIDER_KEYS)}
+        channel_of_two = {**added(up, api_key=None, api_keys=PROVIDER_KEYS)}
         del channel_of_two["api_key"]
         await office_of(gateway)("POST", "/channels?check=none", channel_of_two)
         assert [await say(gateway) for _ in range(4)] == [200] * 4
@@ -327,7 +335,7 @@ async def test_a_test_asks_with_every_key_and_says_which_of_them_will_not_do(gat
     async with ScriptedUpstream([listing("m", "n")], [refusal]) as up:
         gateway = await gateway_with({"channel": [ELSEWHERE]})
         office = office_of(gateway)
-        fields = added(up, api_keys=PROVIDER_KEYS)
+        fields = added(up, api_key=None, api_keys=PROVIDER_KEYS)
         del fields["api_key"]
         await office("POST", "/channels?check=none", fields)
         status, found = await office("POST", "/channels/new/test")
@@ -564,3 +572,76 @@ async def test_a_change_that_was_begun_comes_into_force_though_its_caller_does_n
         await until(lambda: not services.admin.changes)
         assert await list_models(gateway) == ["m", "other"]
         assert await say(gateway) == 200
+
+
+async def test_a_disabled_key_is_never_sent_and_stays_disabled_over_a_restart(home: Path, template_path: Path) -> None:
+    async with ScriptedUpstream([answer(COMPLETION)], [answer(COMPLETION)], [answer(COMPLETION)]) as up:
+        gateway = await start_gateway(home, template_path, {"channel": [ELSEWHERE]})
+        try:
+            office = office_of(gateway)
+            await office("POST", "/channels?check=none", added(up, api_key=None, api_keys=PROVIDER_KEYS))
+            status, edited = await office(
+                "PATCH", "/channels/new/keys/1?last4=0001", {"status": "disabled", "name": "team"}
+            )
+            assert (status, edited["keys"][0]["health"], edited["keys"][0]["name"]) == (200, "disabled", "team")
+            assert [await say(gateway), await say(gateway)] == [200, 200]
+            assert (await office("PATCH", "/channels/new/keys/2", {"status": "disabled"}))[0] == 409
+            assert (await office("DELETE", "/channels/new/keys/2?last4=0001"))[0] == 409
+        finally:
+            await gateway.close()
+        gateway = await start_gateway(home, template_path, {"channel": [ELSEWHERE]})
+        try:
+            assert await say(gateway) == 200
+            _, shown = await office_of(gateway)("GET", "/channels/new")
+            assert [(key["name"], key["status"]) for key in shown["keys"]] == [("team", "disabled"), (None, "active")]
+            rows = await gateway.app[SERVICES].admin.audit_log.list_audit(AuditFilter(action="channel.key_edited"), 9)
+            assert len(rows) == 1
+            assert not any(key in rows[0].detail for key in PROVIDER_KEYS)
+        finally:
+            await gateway.close()
+        assert {request.headers["authorization"] for request in up.received} == {f"Bearer {PROVIDER_KEYS[1]}"}
+
+
+async def test_the_state_of_a_channel_and_of_its_keys_is_one_word_and_its_error_has_a_time(
+    gateway_with: StartGateway,
+) -> None:
+    refusal = answer({"error": {"message": "no such key", "code": "invalid_api_key"}}, 401)
+    async with ScriptedUpstream([refusal], [refusal], [refusal]) as up:
+        gateway = await gateway_with({"channel": [ELSEWHERE]})
+        office = office_of(gateway)
+        await office("POST", "/channels?check=none", added(up, api_key=None, api_keys=PROVIDER_KEYS[:1]))
+        assert await say(gateway) in {401, 502, 503}
+        _, shown = await office("GET", "/channels/new")
+        (key,) = shown["keys"]
+        assert (shown["health"], key["health"]) == ("failing", "failing")
+        assert "no such key" in shown["last_error"]
+        assert shown["last_error"] == key["last_error"]
+        assert shown["last_error_at"] == key["last_error_at"] is not None
+        _, disabled = await office("PATCH", "/channels/new", {"status": "disabled"})
+        assert (disabled["health"], disabled["keys"][0]["health"]) == ("disabled", "disabled")
+
+
+async def test_weights_are_set_together_or_not_at_all(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream() as up:
+        gateway = await gateway_with({"channel": [ELSEWHERE]})
+        office = office_of(gateway)
+        for name in ("a", "b"):
+            await office("POST", "/channels?check=none", added(up, name))
+        for weights, refused in (({"a": 2, "filed": 3}, 409), ({"a": 2, "b": 0}, 400), ({"a": 2, "none": 1}, 404)):
+            assert (await office("POST", "/channels/weights", {"weights": weights}))[0] == refused
+        _, listed = await office("GET", "/channels")
+        assert [one["weight"] for one in listed["data"] if one["name"] in {"a", "b"}] == [1, 1]
+        status, listed = await office("POST", "/channels/weights", {"weights": {"a": 2, "b": 5}})
+        assert status == 200
+        assert [one["weight"] for one in listed["data"] if one["name"] in {"a", "b"}] == [2, 5]
+
+
+async def test_a_check_stores_nothing_and_gives_prices_beside_the_models(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([listing("gpt-4o-mini", "home-made")]) as up:
+        gateway = await gateway_with({"channel": [ELSEWHERE]})
+        office = office_of(gateway)
+        status, checked = await office("POST", "/channels/check", added(up, models=[], sync=True))
+        assert (status, checked["ok"], checked["asked"], checked["error"]) == (200, True, True, None)
+        priced = {one["id"]: one["price"] is not None for one in checked["models"]}
+        assert priced == {"gpt-4o-mini": True, "home-made": False}
+        assert [one["name"] for one in (await office("GET", "/channels"))[1]["data"]] == ["filed"]

@@ -1,29 +1,49 @@
-// Channels: the form follows its provider, a test says what was answered, and the order is changed by dragging or by arrows.
+// Channels: the form follows its provider, a test says what was answered, keys are edited in a dialog, and the order is changed
+// by dragging or by arrows.
+import "./aliases.js";
 import { call } from "./api.js";
 import { n, t } from "./language.js";
 import { toast } from "./toast.js";
 
 const provider = document.getElementById("ch-provider");
 if (provider) {
-  const name = document.getElementById("ch-name");
   const url = document.getElementById("ch-url");
   const sync = document.getElementById("ch-sync");
-  const fresh = name.value === "";
   const follow = () => {
     const chosen = provider.selectedOptions[0];
-    if (fresh && (name.value === "" || name.dataset.made === name.value)) {
-      name.value = chosen.value;
-      name.dataset.made = chosen.value;
-    }
     url.placeholder = chosen.dataset.baseUrl || "https://…";
     url.required = chosen.dataset.baseUrl === "";
     sync.disabled = !chosen.dataset.lists;
     if (sync.disabled) sync.checked = false;
-    else if (fresh) sync.checked = true;
   };
   provider.addEventListener("change", follow);
   follow();
 }
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-edit-key]");
+  if (!button) return;
+  const dialog = document.getElementById("edit-key");
+  const form = dialog.querySelector("form");
+  form.dataset.call = `PATCH ${button.dataset.editKey}`;
+  form.elements.name.defaultValue = button.dataset.keyName;
+  form.reset();
+  dialog.showModal();
+});
+
+// A channel that drains: the page is loaded again when its last request has ended, or somebody has enabled it.
+const draining = document.querySelector("[data-draining]");
+const DRAIN_POLL_MS = 2000;
+async function followDraining() {
+  try {
+    const channel = await call("GET", draining.dataset.draining);
+    if (channel.health !== "draining") location.reload();
+  } catch {
+    return; // the page says what it knew
+  }
+  setTimeout(followDraining, DRAIN_POLL_MS);
+}
+if (draining && !new URLSearchParams(location.search).has("node")) setTimeout(followDraining, DRAIN_POLL_MS);
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-test]");

@@ -1,5 +1,4 @@
 // What every page has: forms that call the API, dialogs, copying, the reader's own time, the menu, and the theme.
-import { call } from "./api.js";
 import "./forms.js";
 import { formatMoment, formatShort, language, t } from "./language.js";
 import { showLater, toast } from "./toast.js";
@@ -95,7 +94,7 @@ function showTheme() {
   }
 }
 showTheme();
-showLater(call);
+showLater();
 
 // The name of a dialog in the address opens it: /console/keys#new-key.
 function openNamed() {

@@ -8,12 +8,15 @@
 //     first is empty.
 //     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
-//     data-undo: the body of the same call that undoes it; the page afterwards says data-done, and offers that.
+//     data-undo: the body of the same call that undoes it; the page afterwards says data-done, and offers that if the object
+//     was in that state before. data-found: the path of the object; data-expect: what it was on this page (null:
+//     there was none); the call is not made if it is another now.
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
-import { call } from "./api.js";
+import { call, Fault } from "./api.js";
 import { t } from "./language.js";
 import { tellLater, toast } from "./toast.js";
+import { isUnchanged } from "./unchanged.js";
 
 export function readValue(field) {
   const text = field.type === "password" ? field.value : field.value.trim();
@@ -121,14 +124,24 @@ async function perform(element, path, body) {
   button?.setAttribute("aria-busy", "true");
   if (button) button.disabled = true;
   try {
+    await checkUnchanged(element);
+    const undo = element.dataset.undo && JSON.parse(element.dataset.undo);
+    const isFound = element.dataset.found !== undefined;
+    const changes = undo && (!isFound || (await isUnchanged(element.dataset.found, undo)));
     const answer = await call(method, where, body);
     leaving = Boolean(element.dataset.then);
-    if (element.dataset.undo) tellLater(element.dataset.done, [[path, JSON.parse(element.dataset.undo)]]);
+    if (undo) tellLater(element.dataset.done, changes ? [[path, undo, isFound ? body : null]] : []);
     goOn(element, answer);
   } finally {
     if (button) button.disabled = leaving; // until the next page is there: a second press would do it a second time
     button?.removeAttribute("aria-busy");
   }
+}
+
+async function checkUnchanged(element) {
+  if (element.dataset.expect === undefined) return;
+  if (await isUnchanged(element.dataset.found, JSON.parse(element.dataset.expect))) return;
+  throw new Fault(409, { message: t("Somebody else has changed this meanwhile. Load the page again to see it as it is.") });
 }
 
 function report(element, fault) {
@@ -143,6 +156,7 @@ document.addEventListener("submit", async (event) => {
   try {
     const extra = form.dataset.body ? JSON.parse(form.dataset.body) : {};
     const body = { ...extra, ...readForm(form, form.dataset.call.startsWith("PATCH")) };
+    form.dispatchEvent(new CustomEvent("read", { detail: body })); // a script may add what is in no single field
     if (form.dataset.once !== undefined) body.reference ??= form.dataset.reference ??= makeReference();
     const path = fill(form.dataset.call, body);
     for (const [, name] of form.dataset.call.matchAll(/\{(\w+)\}/g)) delete body[name]; // what is said in the path

@@ -1,8 +1,8 @@
 // Lists: rows are selected, and an action is done with each of them after one question.
 //
-//   <input type="checkbox" data-check="3" data-name="laptop" data-state="active">: the id is quoted for an address
+//   <input type="checkbox" data-check="3" data-name="laptop">: the id is quoted for an address
 //   <button data-each="PATCH /admin/v1/keys/{id}" data-body='{"status": "disabled"}' data-text="What comes of it"
-//     data-undo='{"status": "active"}' data-undo-state="active">
+//     data-undo='{"status": "active"}'>: the body that undoes it, for rows that were in that state
 //   <form data-each="PATCH /admin/v1/keys/{id}" data-text="…">: its fields are the body; it stands in a dialog.
 //
 // Rows are changed one after another. What failed is told by name, with the reason; what was done can be undone if the
@@ -11,6 +11,7 @@ import { call } from "./api.js";
 import { confirmed, readForm } from "./forms.js";
 import { n, t } from "./language.js";
 import { tellLater, toast } from "./toast.js";
+import { isUnchanged } from "./unchanged.js";
 
 const NAMES_SHOWN = 5;
 const bar = document.querySelector("[data-selection]");
@@ -49,23 +50,26 @@ function listNames(rows) {
 
 const fill = (path, row) => path.replace("{id}", () => row.dataset.check);
 
-// Does it with one row after another; returns those that were done, and the reasons for the others.
-async function doEach(rows, path, body, tell, stop) {
+// Does it with one row after another; returns those that were done, those of them that it changed, and the reasons for the others.
+async function doEach(rows, path, body, { undo, tell, stop }) {
   const [method, where] = path.split(" ");
   const done = [];
+  const undoable = [];
   const failed = [];
   for (const row of rows) {
     if (stop.pressed) break;
     try {
+      const changes = undo && (await isUnchanged(fill(where, row), undo)); // the state on the page may be an old one
       await call(method, fill(where, row), body);
       done.push(row);
+      if (changes) undoable.push(row);
     } catch (fault) {
       failed.push([row.dataset.name, fault.message]);
       if (!fault.status || fault.status === 401) break; // no other row would fare better
     }
     tell(done.length + failed.length);
   }
-  return { done, failed };
+  return { done, undoable, failed };
 }
 
 function makeProgress(label, count, stop) {
@@ -107,13 +111,13 @@ async function act(element, label, body) {
   if (!rows.length || !(await confirmed(question.filter(Boolean).join("\n\n"), danger, label))) return;
   const stop = { pressed: false };
   const { dialog, tell } = makeProgress(label, rows.length, stop);
-  const { done, failed } = await doEach(rows, element.dataset.each, body, tell, stop);
+  const undo = element.dataset.undo ? JSON.parse(element.dataset.undo) : null;
+  const { done, undoable, failed } = await doEach(rows, element.dataset.each, body, { undo, tell, stop });
   dialog.remove();
   const text = done.length === rows.length
     ? n("{action}: {count} row done", "{action}: {count} rows done", done.length, { action: label })
     : t("{action}: {done} of {count} rows done", { action: label, done: done.length, count: rows.length });
-  const undone = element.dataset.undo ? done.filter((row) => row.dataset.state === element.dataset.undoState) : [];
-  tellLater(text, undone.map((row) => [fill(element.dataset.each, row), JSON.parse(element.dataset.undo)]));
+  tellLater(text, undoable.map((row) => [fill(element.dataset.each, row), undo, body]));
   if (failed.length) showFailures(text, failed);
   else location.reload();
 }

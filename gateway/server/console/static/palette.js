@@ -22,7 +22,7 @@ const TITLES = {
 // Each with the role that it needs, and the page whose dialog it opens.
 const ACTIONS = [
   ["member", t("New key"), "/console/keys#new-key"],
-  ["administrator", t("Add channel"), "/console/channels#new-channel"],
+  ["administrator", t("Add channel"), "/console/new-channel"],
   ["administrator", t("New account"), "/console/accounts#new-account"],
   ["administrator", t("Invite member"), "/console/members#invite"],
   ["administrator", t("Invite many"), "/console/members#invite-many"],

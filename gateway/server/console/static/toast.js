@@ -1,5 +1,7 @@
 // A word at the edge of the page, which goes away by itself. With an undo it has a button, and stays longer.
+import { call } from "./api.js";
 import { t } from "./language.js";
+import { isUnchanged } from "./unchanged.js";
 
 const LATER = "console-toast";
 const SHORT_MS = 3000;
@@ -33,22 +35,32 @@ function makeUndo(undo) {
   return button;
 }
 
-// For the next page, or this one after it is loaded again. `calls` undo what was done: pairs of "PATCH /path" and a body.
+// For the next page, or this one after it is loaded again. `calls` undo what was done: "PATCH /path", a body, and the fields
+// that were set, if the object can be asked for them: what somebody else has changed since is left alone.
 export function tellLater(text, calls = []) {
-  sessionStorage.setItem(LATER, JSON.stringify({ text, calls }));
+  sessionStorage.setItem(LATER, JSON.stringify({ text, calls, at: Date.now() }));
 }
 
-export function showLater(call) {
-  const { text, calls } = JSON.parse(sessionStorage.getItem(LATER) ?? "{}");
+async function undoEach(calls) {
+  const problems = [];
+  for (const [path, body, fields] of calls) {
+    try {
+      if (!fields || (await isUnchanged(path.split(" ")[1], fields))) await call(...path.split(" "), body);
+      else problems.push(t("Somebody else has changed this since: it was left as it is."));
+    } catch (fault) {
+      problems.push(fault.message);
+    }
+  }
+  return [...new Set(problems)].join(" ") || t("Undone");
+}
+
+export function showLater() {
+  const { text, calls, at } = JSON.parse(sessionStorage.getItem(LATER) ?? "{}");
   sessionStorage.removeItem(LATER);
   if (!text) return;
-  toast(text, "good", !calls?.length ? null : async () => {
-    try {
-      for (const [path, body] of calls) await call(...path.split(" "), body);
-      tellLater(t("Undone"));
-    } catch (fault) {
-      tellLater(fault.message);
-    }
+  const undoable = calls?.length && Date.now() - at < LONG_MS; // the page may have been loaded much later
+  toast(text, "good", !undoable ? null : async () => {
+    tellLater(await undoEach(calls));
     location.reload();
   });
 }
