@@ -555,3 +555,36 @@ async def test_models_are_found_with_what_they_cost(site: VisitedGateway, enter:
     await ben.arrive("/models/demo-chat")
     await ben.press("Copy name")
     assert await ben.page.evaluate("navigator.clipboard.readText()") == "demo-chat"
+
+
+async def test_a_keys_page_begins_with_what_it_used_and_has_left_and_disables_what_is_locked(
+    site: VisitedGateway, enter: Enter
+) -> None:
+    ben, ada = await enter("ben"), await enter("ada", "administrator")
+    page, path = ben.page, f"/keys/{site.known['laptop']}"
+    await ben.go(path)
+    await expect(page.locator(".notice.lock")).to_have_text(
+        "Set by your administrator: spending limit, reset period, models, requests per minute."
+    )
+    assert not re.search("quota_|rpm", await page.locator("main").inner_text()), "a field's name is shown to a member"
+    headings = await page.locator("main h2").all_inner_texts()
+    assert headings[:3] == ["Last 7 days", "Models of the last 7 days", "Limits"]
+    row = page.locator("#limits tbody tr").first
+    await expect(row).to_contain_text("Spending limit of this key")
+    await expect(row).to_contain_text(re.compile(r"\$[\d.]+ of \$5\.00"))
+    await expect(row.locator("meter")).to_be_visible()
+    await expect(row.locator("time")).not_to_have_count(0)
+    await expect(page.get_by_text("600 of 600 left")).to_be_visible()
+    await expect(page.get_by_role("link", name="run 42 of the agent")).to_be_visible()
+    await expect(page.get_by_text("are not kept")).to_be_visible()
+    for label in ("Spending limit (USD) optional", "Resets", "Models optional", "Requests per minute optional"):
+        await expect(page.get_by_label(label, exact=True)).to_be_disabled()
+    await expect(page.locator(".field .lock")).to_have_count(4)
+    await expect(page.get_by_label("Tokens per minute optional", exact=True)).to_be_enabled()
+    await ben.write("Tokens per minute optional", "90000")
+    await ben.send("Save")
+    saved = await site.operate("GET", path)
+    assert (saved["tpm"], saved["rpm"], saved["quota_usd"]) == (90_000, 600, 5.0)
+    await ada.go(path)
+    await expect(ada.page.get_by_label("Requests per minute optional", exact=True)).to_be_enabled()
+    await site.operate("PATCH", path, {"tpm": None})

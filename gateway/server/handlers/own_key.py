@@ -40,8 +40,6 @@ async def get_key(request: web.Request) -> web.Response:
     """``GET /v1/key``: the key's state, the models that it may use, its limits and what is left of them."""
     caller, services = request[CALLER], request.app[SERVICES]
     key, account = caller.key, caller.account
-    await services.billing.accounting.refresh(key, account)
-    uses = await services.billing.quota.list_use(caller)
     return _respond(
         {
             "object": "key",
@@ -51,18 +49,33 @@ async def get_key(request: web.Request) -> web.Response:
             "created_at": build_time(key.created_ms // 1000),
             "expires_at": None if key.expires_s is None else build_time(key.expires_s),
             "models": [model.id for model in services.routing.router.list_models(caller)],
-            "limits": [
-                *_list_limits(services, key),
-                *(_list_limits(services, account) if key.shows_account else ()),
-                *await _list_further_limits(services, key),
-            ],
-            "rate_limits": [
-                fields for use in uses if use.subject.kind == "key" or key.shows_account for fields in _list_rates(use)
-            ],
+            **await find_limits(services, caller, shows_account=key.shows_account),
             "account_limits": _name_account_limits(services, key, account),
-            "keep_bodies": key.keep_bodies or services.live_config.keep_bodies or "none",
+            "keep_bodies": find_keep_rule(services, key),
         }
     )
+
+
+async def find_limits(services: Services, caller: Caller, *, shows_account: bool) -> _Fields:
+    """Return ``limits`` and ``rate_limits``: those of the key and, if shown, of its account, with what is left."""
+    key, account = caller.key, caller.account
+    await services.billing.accounting.refresh(key, account)
+    uses = await services.billing.quota.list_use(caller)
+    return {
+        "limits": [
+            *_list_limits(services, key),
+            *(_list_limits(services, account) if shows_account else ()),
+            *await _list_further_limits(services, key, shows_account=shows_account),
+        ],
+        "rate_limits": [
+            fields for use in uses if use.subject.kind == "key" or shows_account for fields in _list_rates(use)
+        ],
+    }
+
+
+def find_keep_rule(services: Services, key: ApiKey) -> str:
+    """Return of which requests of a key the bodies are kept."""
+    return key.keep_bodies or services.live_config.keep_bodies or "none"
 
 
 async def get_usage(request: web.Request) -> web.Response:
@@ -121,9 +134,9 @@ def _list_limits(services: Services, owner: ApiKey | Account) -> list[_Fields]:
     ]
 
 
-async def _list_further_limits(services: Services, key: ApiKey) -> list[_Fields]:
-    """Return the limits of ``[[limit]]`` that count the key, and those that count its account if it may see these."""
-    shown_kinds = {"key", "account", "model"} if key.shows_account else {"key"}
+async def _list_further_limits(services: Services, key: ApiKey, *, shows_account: bool) -> list[_Fields]:
+    """Return the limits of ``[[limit]]`` that count the key and, if shown, those that count its account."""
+    shown_kinds = {"key", "account", "model"} if shows_account else {"key"}
     limits = [limit for limit in _list_limits_in_force(services, key) if limit.kind in shown_kinds]
     spending = services.billing.limits.spending
     if not limits or spending is None:

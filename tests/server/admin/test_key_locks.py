@@ -10,6 +10,7 @@ from gateway.auth.declared import declare
 from gateway.domain.account_spec import AccountSpec, KeySpec
 from gateway.domain.key_lock import LOCKABLE_FIELDS
 from gateway.server.admin.prefix import PREFIX
+from gateway.server.console.keys import FIELD_WORDS
 from gateway.server.context import SERVICES
 from gateway.server.sessions import COOKIE
 from tests.support.console import PAGE, add_member, open_session
@@ -157,9 +158,13 @@ async def test_a_key_that_the_file_no_longer_declares_is_not_a_members_to_enable
 async def test_the_consoles_page_says_what_is_locked_and_offers_nothing_that_is_refused(scenario: LockScenario) -> None:
     path = await scenario.make("administrator", rpm=5, status="disabled")
     page = await scenario.page(path)
-    assert "Locked by an admin: <code>rpm, status</code>." in page
+    assert "Set by your administrator: requests per minute, being enabled or disabled." in page
     assert "Enable key</button>" not in page
     assert "Delete key</button>" not in page
     free = await scenario.page(await scenario.make("member"))
-    assert "Locked by an admin" not in free
+    assert "Set by your administrator" not in free
     assert "Delete key</button>" in free
+
+
+def test_every_field_that_can_be_locked_has_words_for_those_who_see_the_lock() -> None:
+    assert set(FIELD_WORDS) == set(LOCKABLE_FIELDS)
