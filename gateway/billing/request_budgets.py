@@ -203,7 +203,11 @@ class RequestBudgets:
             return await self.states.delete_unused(subject, before_ms)
 
     def forget(self) -> None:
-        """Look up every session anew."""
+        """Look up every session anew. The balances that no request uses are dropped, or they would stay for ever."""
+        for subject in self._ended:
+            balance = self._find(subject)
+            if balance is not None and not balance.users:
+                del self.book.balances[subject]
         self._ended.clear()
 
     def is_known(self, account_id: int, session: str) -> bool:

@@ -59,6 +59,19 @@ async def test_a_request_beyond_its_own_budget_is_not_sent(gateway_with: StartGa
         assert all(BUDGET not in request.headers for request in up.received)
 
 
+async def test_what_is_forgotten_leaves_no_balance_and_is_counted_anew(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([complete(100)]) as up:
+        gateway = await gateway_with(config(up))
+        budgets = gateway.app[SERVICES].billing.limits.open_budgets()
+        assert [(await ask(gateway, {BUDGET: f"0.004; session=run{run}"}))[0] for run in (1, 2)] == [200, 200]
+        assert len(budgets.book.balances) == 2
+        await gateway.rows(2)
+        budgets.forget()
+        assert not budgets.book.balances, "the balances of sessions that never come back stay in memory"
+        status, body, _ = await ask(gateway, {"x-gateway-session": "run1"})
+        assert (status, body["error"]["code"]) == (403, "budget_exceeded")
+
+
 async def test_six_agents_share_the_budget_of_their_session(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([complete(100)]) as up:
         gateway = await gateway_with(config(up))
