@@ -59,13 +59,12 @@ def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:
 
 
 async def load_channel(request: web.Request) -> Data:
-    """Load a channel with its latest requests, the last one that failed, and its traffic of the last days."""
+    """Load a channel with its latest requests, its last failure, and its traffic of the last days."""
     name = request.match_info["name"]
-    channel, providers, latest, failed, nodes, traffic = await asyncio.gather(
+    channel, providers, latest, nodes, traffic = await asyncio.gather(
         ask_admin_api(request, "/channels/{name}", node=request.query.get("node")),
         ask_admin_api(request, "/providers"),
         ask_admin_api(request, "/requests", channel=name, limit=_MAX_REQUESTS),
-        ask_admin_api(request, "/requests", channel=name, limit=1, outcome="failed"),
         list_live_nodes(request),
         _load_traffic(request),
     )
@@ -73,10 +72,19 @@ async def load_channel(request: web.Request) -> Data:
         "channel": channel,
         "providers": providers,
         "latest": latest.data,
-        "last_failed": next(iter(failed.data), None),
+        "last_failed": None if channel.last_error else await _find_last_failure(request, name),
         "nodes": nodes,
         **traffic,
     }
+
+
+async def _find_last_failure(request: web.Request, channel: str) -> Any:
+    """Return the channel's last failed request of the last days: after a start its last error is not in memory."""
+    since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS)
+    page = await ask_admin_api(
+        request, "/requests", channel=channel, limit=1, outcome="failed", since=f"{since:%Y-%m-%dT%H:%M:%SZ}"
+    )
+    return next(iter(page.data), None)
 
 
 async def load_weights(request: web.Request) -> Data:

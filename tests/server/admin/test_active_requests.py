@@ -232,7 +232,7 @@ async def test_the_process_says_how_it_is_doing(gateway: RunningGateway) -> None
     assert (status, health["running"], health["channels"]) == (
         200,
         1,
-        {"untested": 1, "healthy": 0, "failing": 0, "cooling_down": 0, "recovering": 0, "disabled": 0},
+        {"untested": 1, "healthy": 0, "failing": 0, "cooling_down": 0, "recovering": 0, "draining": 0, "disabled": 0},
     )
     assert health["memory_bytes"] > 20_000_000
     assert health["cpu_s"] > 0

@@ -197,10 +197,11 @@ function showCheck(result) {
   listModels(result.models, result.asked || Boolean(chosen.base_url));
   if (!result.asked) tell(t("This provider has no list of models, so its key cannot be tested for free."), "warn");
   else if (result.ok) tell(n("Works: {count} model, in {ms} ms.", "Works: {count} models, in {ms} ms.", result.models.length, { ms: result.test_ms }), "good");
+  else if (result.param === "api_key" && !key.value) tell(t("A key is needed: {error}", { error: result.error }), "warn");
   else tell(`${result.error.replace(/[.!]?$/, ".")} ${findRemedy(result.param)}`, "bad");
   const field = result.ok || !result.asked ? null : result.param === "api_key" ? key : url;
-  for (const one of [key, url]) one.toggleAttribute("aria-invalid", false);
-  field?.setAttribute("aria-invalid", "true");
+  for (const one of [key, url]) one.removeAttribute("aria-invalid");
+  if (field?.value) field.setAttribute("aria-invalid", "true");
 }
 
 for (const type of ["change", "paste"]) {
