@@ -170,8 +170,8 @@ def _format_last_error(channel: Json) -> dict[str, str]:
     """Return the time of the last error; with the error, unless the channel works again or its state says the same."""
     if not channel["last_error"]:
         return {}
-    is_told = channel["health"] == "healthy" or channel["last_error"] == channel["health_reason"]
-    return {**({} if is_told else {"last error": channel["last_error"]}), "last error at": channel["last_error_at"]}
+    is_repeated = channel["health"] == "healthy" or channel["last_error"] == channel["health_reason"]
+    return {**({} if is_repeated else {"last error": channel["last_error"]}), "last error at": channel["last_error_at"]}
 
 
 def _format_queue(channel: Json) -> str:

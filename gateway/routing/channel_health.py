@@ -14,7 +14,7 @@ from gateway.domain.circuits import Tripped
 from gateway.domain.price import NANOS_PER_USD
 from gateway.domain.statistics import find_percentile
 from gateway.frozen import frozen
-from gateway.routing.channel_state import FAILED_MS, ChannelState, KeyState
+from gateway.routing.channel_state import FAILED_MS, ChannelState, KeyState, LastError
 from gateway.routing.channel_tester import format_last4
 from gateway.routing.load_balancer import LoadBalancer
 
@@ -125,9 +125,48 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         wait = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0].reason
     share = round(breaker.share(now_s, rules), 2)
+    keys = _build_keys(state, now_s, names)
+    usable_keys = [key for key in keys if key.status == "active"]
+    health, health_reason = _find_health(state, share=share, reason=reason, keys=usable_keys)
+    keys = [_set_health(key, health, health_reason) for key in keys]
+    return {
+        "health": health,
+        "health_reason": health_reason,
+        **_describe_last_test(state),
+        "state": state.state,
+        "running": state.running,
+        "queued": 0 if state.queue is None else len(state.queue),
+        "share": 0.0 if health in _STATES_WITHOUT_REQUESTS else share,
+        "cooldown_s": None if wait is None else round(wait, 1),
+        "trips": breaker.trips,
+        "reason": reason,
+        "circuits": circuits,
+        **_describe_last_error(state.last_error),
+        **_describe_figures(state),
+        "keys": keys,
+    }
+
+
+def _describe_last_test(state: ChannelState) -> Fields:
+    test = state.test
+    return {
+        "last_tested_at": None if test is None else build_time(test.at_s),
+        "test_ms": None if test is None else test.took_ms,
+    }
+
+
+def _describe_last_error(last_error: LastError | None) -> Fields:
+    return {
+        "last_error": None if last_error is None else last_error.message,
+        "last_error_at": None if last_error is None else build_time(last_error.at_s),
+    }
+
+
+def _build_keys(state: ChannelState, now_s: float, names: AccountNames) -> list[ChannelKeyView]:
+    """Describe the keys of a channel by themselves."""
     has_failed_test = _has_failed_test(state)
     hold_reason = state.channel.held_reason if state.channel.held and state.test is None else None
-    keys = [
+    return [
         _build_key(
             key,
             state.channel,
@@ -138,28 +177,6 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         for key in _list_all_keys(state)
         if key.key
     ]
-    usable_keys = [key for key in keys if key.status == "active"]
-    health, health_reason = _find_health(state, share=share, reason=reason, keys=usable_keys)
-    keys = [_set_health(key, health, health_reason) for key in keys]
-    test, last_error = state.test, state.last_error
-    return {
-        "health": health,
-        "health_reason": health_reason,
-        "last_tested_at": None if test is None else build_time(test.at_s),
-        "test_ms": None if test is None else test.took_ms,
-        "state": state.state,
-        "running": state.running,
-        "queued": 0 if state.queue is None else len(state.queue),
-        "share": 0.0 if health in _STATES_WITHOUT_REQUESTS else share,
-        "cooldown_s": None if wait is None else round(wait, 1),
-        "trips": breaker.trips,
-        "reason": reason,
-        "circuits": circuits,
-        "last_error": None if last_error is None else last_error.message,
-        "last_error_at": None if last_error is None else build_time(last_error.at_s),
-        **_describe_figures(state),
-        "keys": keys,
-    }
 
 
 def _list_all_keys(state: ChannelState) -> Sequence[KeyState]:
@@ -231,8 +248,7 @@ def _build_key(
         name=channel.find_key_name(key.key),
         status="disabled" if key.key in channel.disabled_keys else "active",
         health=_find_key_health(state, wait, has_failed_test=error is not None),
-        last_error=None if key.last_error is None else key.last_error.message,
-        last_error_at=None if key.last_error is None else build_time(key.last_error.at_s),
+        **_describe_last_error(key.last_error),
     )
 
 

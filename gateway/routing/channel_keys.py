@@ -1,7 +1,7 @@
 """Changes of the keys of a channel, one by one. Pure functions: they return a changed channel.
 
 A key is addressed by its number, counted from 1 in the order of ``Channel.api_keys``, and by its last four characters:
-a number alone would address another key after somebody else has removed one.
+a number alone would address another key after a removal by another administrator.
 """
 
 import attrs

@@ -8,13 +8,6 @@ import attrs
 from gateway.domain.channel import Channel
 from gateway.errors import Conflict, InvalidRequest
 from gateway.frozen import frozen
-from gateway.parsing import must
-
-MIN_WEIGHT, MAX_WEIGHT = 1, 10_000
-_WEIGHTS = must(
-    f"a table of weights from {MIN_WEIGHT} to {MAX_WEIGHT}",
-    lambda value: bool(value) and all(MIN_WEIGHT <= weight <= MAX_WEIGHT for weight in value.values()),
-)
 
 
 @frozen
@@ -22,13 +15,6 @@ class ChannelOrder:
     """The names of all channels: each is asked only where those before it cannot serve a call."""
 
     names: tuple[str, ...]
-
-
-@frozen
-class ChannelWeights:
-    """The weights of some channels, by name: the shares of requests among channels of equal priority."""
-
-    weights: dict[str, int] = attrs.field(metadata=_WEIGHTS)
 
 
 def pick_channels(channels: Sequence[Channel], names: Sequence[str]) -> list[Channel]:

@@ -144,20 +144,13 @@ class ChannelTester:
         if answer.error is not None:
             state.last_error = LastError(answer.error.message, state.test.at_s)
         for key, tested in zip(state.keys, by_key or (answer,), strict=False):
-            self._record_key(key, tested)
+            self.record_key(key, tested)
 
-    def _record_key(self, key: KeyState, answer: Answer) -> None:
+    def record_key(self, key: KeyState, answer: Answer) -> None:
+        """Record a test's result for one key."""
         key.test_error, key.test_refused = _read_error(answer), isinstance(answer.error, ProviderAuthError)
         if answer.error is not None:
             key.last_error = LastError(answer.error.message, int(self._clock()))
-
-    async def test_key(self, channel: Channel, key: str) -> None:
-        """List the models with one key of a channel, and record the result for this key only."""
-        answer = await self.ask(attrs.evolve(channel, api_keys=(key,), disabled_keys=()))
-        state = self.load_balancer.channels.get(channel.name)
-        key_state = next((key_state for key_state in state.keys if key_state.key == key), None) if state else None
-        if answer.requested and key_state is not None:
-            self._record_key(key_state, answer)
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
         """List the provider's models with every key of a channel.

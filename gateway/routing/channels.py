@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import attrs
 import structlog
 
+from gateway.deferred import defer_function
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
 from gateway.domain.channel import Channel
 from gateway.domain.model_info import ModelInfo
@@ -19,14 +20,13 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, ProviderAuthError
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_keys import drop_former_keys
-from gateway.routing.channel_order import ChannelOrder, ChannelWeights, pick_channels, set_priorities
 from gateway.routing.channel_spec import ChannelSpec, build_channel_fields, build_secrets
-from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult, RequestTestResult, format_last4
+from gateway.routing.channel_tester import Answer, ChannelTester, ChannelTestResult, RequestTestResult
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.storage.channels import ChannelRepository
 
 log = structlog.stdlib.get_logger(__name__)
+_drop_former_keys = defer_function("routing.channel_keys:drop_former_keys")
 
 Fields = dict[str, Any]
 DiscoveredChannel = tuple[Channel, Sequence[ModelInfo] | None]
@@ -79,7 +79,7 @@ class ChannelService:
         self._catalog = catalog
         self._load_balancer = tester.load_balancer
         self._store = store
-        self._tester = tester
+        self.tester = tester
         self._discover = discover
         self._clock = clock
         self._declared_channels: tuple[Channel, ...] = ()
@@ -218,9 +218,9 @@ class ChannelService:
         draft = Channel(spec.name, "", "", origin="stored", created_ms=self._now_ms())
         new_channel, answer = spec.apply(draft), None
         if check != "none" and new_channel.status == "active":
-            answer = await self._tester.ask(new_channel)
+            answer = await self.tester.ask(new_channel)
             if request and answer.passes:
-                answer, _ = await self._tester.ask_chat(new_channel, answer)
+                answer, _ = await self.tester.ask_chat(new_channel, answer)
             if check == "refuse" and not answer.passes and answer.error is not None:
                 raise InvalidRequest(
                     f"The channel is not added: {answer.error.message}", param=find_field(answer.error)
@@ -230,21 +230,23 @@ class ChannelService:
         async with self._changing:
             if any(channel.name == spec.name for channel in self._declared_channels):
                 raise Conflict(f"The configuration file has a channel called {spec.name!r} already", param="name")
-            audit = self._build_audit("channel.created", spec.name, by, _build_change(draft, new_channel))
+            audit = self.build_audit("channel.created", spec.name, by, _build_change(draft, new_channel))
             channel = await self._store.add_channel(new_channel, audit)
             await self._apply_channels(await self._store.list_channels())
         if answer is None:
             await self.sync(channel)
         else:
-            self._tester.record(channel, answer)
+            self.tester.record(channel, answer)
             self._note_answer(channel, answer)
         return self.get(channel.name)
 
     async def edit(self, name: str, fields: Fields, by: Actor = OPERATOR) -> Channel:
         """Change some fields; null resets a field. Raises ``NotFound``, ``InvalidRequest``, ``Conflict``."""
         async with self._changing:
-            channel = self._get_editable(name)
-            new_channel = drop_former_keys(_parse_change(channel, fields).apply(channel))
+            channel = self.get_editable(name)
+            new_channel = _parse_change(channel, fields).apply(channel)
+            if channel.key_names or channel.disabled_keys:
+                new_channel = _drop_former_keys(new_channel)
             _check_secrets_stay(channel, new_channel, fields)
             if new_channel.name != name and any(
                 declared_channel.name == new_channel.name for declared_channel in self._declared_channels
@@ -252,55 +254,22 @@ class ChannelService:
                 raise Conflict(
                     f"The configuration file has a channel called {new_channel.name!r} already", param="name"
                 )
-            audit = self._build_audit("channel.edited", name, by, _build_change(channel, new_channel))
+            audit = self.build_audit("channel.edited", name, by, _build_change(channel, new_channel))
             await self._store.put_channel(new_channel, None if new_channel == channel else audit, original=channel)
             await self._apply_channels(await self._store.list_channels())
         await (self._retry_held(new_channel) if new_channel.held else self.sync(new_channel))
         return self.get(new_channel.name)
 
-    async def change_keys(
-        self, name: str, change: Callable[[Channel], tuple[Channel, str]], action: str, by: Actor = OPERATOR
-    ) -> Channel:
-        """Change the keys of a channel. ``change`` returns the changed channel and the key that it concerns.
+    async def change_stored(self, change: Callable[[Sequence[Channel]], tuple[Sequence[Channel], AuditRow]]) -> None:
+        """Store what ``change`` makes of all channels: those to replace, with the audit row; none: nothing changes.
 
-        That key is tested if requests may use it. Raises ``NotFound``, ``Conflict``, and the errors of ``change``.
+        Raises ``Conflict`` if one was changed meanwhile, and the errors of ``change``.
         """
         async with self._changing:
-            channel = self._get_editable(name)
-            new_channel, key = change(channel)
-            if new_channel != channel:
-                audit = self._build_audit(action, name, by, build_change({}, {"key": format_last4(key) or None}))
-                await self._store.put_channel(new_channel, audit, original=channel)
-                await self._apply_channels(await self._store.list_channels())
-        if new_channel.held:
-            await self._retry_held(new_channel)
-        elif key in new_channel.usable_keys and new_channel.status == "active":
-            await self._tester.test_key(new_channel, key)
-        return self.get(new_channel.name)
-
-    async def check(self, fields: Fields) -> tuple[Channel, Answer]:
-        """Ask the provider of a channel that is not added yet for its models. Raises ``InvalidRequest``."""
-        spec = parse_spec(fields, ChannelSpec)
-        draft = spec.apply(Channel(spec.name, "", "", origin="stored"))
-        return draft, await self._tester.ask(draft)
-
-    async def weigh(self, fields: Fields, by: Actor = OPERATOR) -> None:
-        """Set the weights of several channels together (``ChannelWeights``).
-
-        Raises ``NotFound``, ``InvalidRequest``, and ``Conflict`` for a channel that is not stored.
-        """
-        weights = parse_spec(fields, ChannelWeights).weights
-        async with self._changing:
-            channels = [self._get_editable(name) for name in weights]
-            changed_channels = [
-                attrs.evolve(channel, weight=weights[channel.name])
-                for channel in channels
-                if channel.weight != weights[channel.name]
-            ]
+            originals = self._catalog.channels
+            changed_channels, audit = change(originals)
             if changed_channels:
-                detail = build_change({channel.name: channel.weight for channel in channels}, weights)
-                audit = self._build_audit("channel.weighted", ", ".join(weights), by, detail)
-                await self._store.put_channels(changed_channels, audit, originals=channels)
+                await self._store.put_channels(changed_channels, audit, originals=originals)
                 await self._apply_channels(await self._store.list_channels())
 
     async def delete(self, name: str, by: Actor = OPERATOR) -> None:
@@ -310,34 +279,21 @@ class ChannelService:
         """
         async with self._changing:
             before = self._catalog.channels
-            audit = self._build_audit("channel.deleted", name, by)
-            await self._store.delete_channel(self._get_editable(name).id, audit)
+            audit = self.build_audit("channel.deleted", name, by)
+            await self._store.delete_channel(self.get_editable(name).id, audit)
             await self._apply_channels(await self._store.list_channels())
         back = [channel for channel in self._catalog.channels if channel not in before]
         unlisted_channels = [channel for channel in back if self._catalog.find_offer(channel) is None]
         await asyncio.gather(*map(self.sync, unlisted_channels))
-
-    async def order(self, fields: Fields, by: Actor = OPERATOR) -> None:
-        """Set priorities to match the given order (``ChannelOrder``). Raises ``InvalidRequest``, ``Conflict``."""
-        names = parse_spec(fields, ChannelOrder).names
-        async with self._changing:
-            ordered_channels = pick_channels(self._catalog.channels, names)
-            changed_channels = set_priorities(ordered_channels)
-            if changed_channels:
-                before = {channel.name: channel.priority for channel in ordered_channels}
-                after = before | {channel.name: channel.priority for channel in changed_channels}
-                audit = self._build_audit("channel.ordered", ", ".join(names), by, build_change(before, after))
-                await self._store.put_channels(changed_channels, audit, originals=ordered_channels)
-                await self._apply_channels(await self._store.list_channels())
 
     async def sync(self, channel: Channel) -> ProviderError | None:
         """Fetch a synchronized channel's model list now. Return the error if that failed."""
         if not channel.sync or channel.status != "active":
             return None
         channel = self._catalog.find_channel(channel.name) or channel
-        answer = await self._tester.ask(channel)
+        answer = await self.tester.ask(channel)
         if self._catalog.find_channel(channel.name) == channel:  # otherwise the channel was changed meanwhile
-            self._tester.record(channel, answer)
+            self.tester.record(channel, answer)
         self._note_answer(channel, answer)
         if answer.error is None and channel.origin in {"environment", "local"}:
             await self._retire_demo()
@@ -367,7 +323,7 @@ class ChannelService:
 
     async def test(self, channel: Channel, *, request: bool = False, model: str | None = None) -> ChannelTestResult:
         """Test a channel with every key; see ``ChannelTester``. A held channel that passes is released."""
-        result = await self._tester.test(channel, request=request, model=model)
+        result = await self.tester.test(channel, request=request, model=model)
         if channel.held and result.ok:
             await (self.sync(channel) if channel.sync else self._release(channel))
         elif channel.held and result.error is not None and result.error != channel.held_reason:
@@ -380,7 +336,7 @@ class ChannelService:
         The result is not the channel's: a step of a route may use a model that the channel's own test does not.
         """
         try:
-            _, result = await self._tester.ask_chat(channel, Answer(), model)
+            _, result = await self.tester.ask_chat(channel, Answer(), model)
         except InvalidRequest as error:
             return RequestTestResult(model, ok=False, error=error.message, ms=None)
         return result
@@ -410,8 +366,8 @@ class ChannelService:
         if channel.sync:
             await self.sync(channel)
             return
-        answer = await self._tester.ask(channel)
-        self._tester.record(channel, answer)
+        answer = await self.tester.ask(channel)
+        self.tester.record(channel, answer)
         await self._decide_held(channel, None if answer.passes else answer.error)
 
     async def rediscover(self) -> None:
@@ -462,13 +418,15 @@ class ChannelService:
             raise NotFound(f"No channel is called {name[:64]!r}")
         return channel
 
-    def _build_audit(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
+    def build_audit(self, action: str, name: str, by: Actor, detail: str = "{}") -> AuditRow:
+        """Return the audit row of a change at this time."""
         return by.build_audit_row(action, name, self._now_ms(), detail=detail)
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    def _get_editable(self, name: str) -> Channel:
+    def get_editable(self, name: str) -> Channel:
+        """Return a stored channel. Raises ``NotFound``, and ``Conflict`` for a channel that is not stored."""
         channel = self.get(name)
         if channel.origin == "file":
             raise Conflict(f"The channel {name!r} is declared in the configuration file; change it there")

@@ -55,12 +55,8 @@ async def open_routing(
 ) -> RoutingServices:
     """Open routing. Raises ``DatabaseStartupError`` if the secrets of a stored channel cannot be decrypted."""
     options, live_config = base.options, base.live_config
-    load_balancer = LoadBalancer(
-        time.monotonic,
-        settings=options.config.routing.settings(),
-        shared=_share_limits(shared_limits),
-        unix_clock=options.clock,
-    )
+    settings, shared = options.config.routing.settings(), _share_limits(shared_limits)
+    load_balancer = LoadBalancer(time.monotonic, settings=settings, shared=shared, unix_clock=options.clock)
     master_key = bytes.fromhex(options.config.store.master_key) or options.folder.secret("master.key")
     secret_box = SecretBox(master_key)
     tester, fetch = _open_tester(load_balancer, client, options.clock)

@@ -122,7 +122,7 @@ async def test_a_key_is_tested_when_it_is_left_and_the_provider_says_what_is_wro
     await page.keyboard.press("Tab")
     await expect(page.locator("#check")).to_contain_text("Works: 3 models")
 
-    await page.get_by_role("button", name="None", exact=True).click()
+    await page.get_by_role("button", name="Tick none", exact=True).click()
     await ada.press("Save")
     await expect(page.locator("[data-error-of=models]")).to_have_text("Tick at least one model.")
     await page.locator(".ticks input[value=m]").check()

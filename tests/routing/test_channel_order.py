@@ -20,6 +20,7 @@ from gateway.errors import (
     UnsupportedByProvider,
 )
 from gateway.proxy.failover import make_cancellation_error
+from gateway.routing.channel_changes import order_channels
 from gateway.routing.channel_order import set_priorities
 from gateway.routing.channel_state import RECENT_CALLS, ChannelSlot
 from gateway.routing.load_balancer import DEFAULT_SETTINGS, LoadBalancer
@@ -44,7 +45,7 @@ def read_order(services: ChannelServices) -> list[str]:
 
 async def test_channels_are_asked_in_the_order_they_were_put_in() -> None:
     services = await gateway_of("a", "b", "c")
-    await services.channel_service.order({"names": ["c", "a", "b"]})
+    await order_channels(services.channel_service, {"names": ["c", "a", "b"]})
     assert read_order(services) == ["c", "a", "b"]
     assert {channel.name: channel.priority for channel in services.catalog.channels} == {"a": 1, "b": 0, "c": 2}
     assert {channel.name: channel.priority for channel in await services.store.list_channels()} == {
@@ -60,7 +61,7 @@ async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
     services = await gateway_of("a", "b")
     await services.channel_service.edit("a", {"priority": 70})
     before = services.catalog.channels
-    await services.channel_service.order({"names": ["a", "b"]})
+    await order_channels(services.channel_service, {"names": ["a", "b"]})
     assert services.catalog.channels == before
     assert not await services.store.audit_log.list_audit(AuditFilter(action="channel.ordered"), 9)
 
@@ -68,7 +69,7 @@ async def test_an_order_that_is_theirs_already_changes_nothing() -> None:
 async def test_what_the_file_declares_keeps_its_priority() -> None:
     fixed = attrs.evolve(DECLARED, priority=5)
     services = await gateway_of("a", "b", declared=(fixed,))
-    await services.channel_service.order({"names": ["b", "filed", "a"]})
+    await order_channels(services.channel_service, {"names": ["b", "filed", "a"]})
     assert read_order(services) == ["b", "filed", "a"]
     assert services.channel_service.get("filed") == fixed
 
@@ -77,7 +78,7 @@ async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_
     services = await gateway_of("a", declared=(DECLARED, attrs.evolve(DECLARED, name="second")))
     before = services.catalog.channels
     with pytest.raises(Conflict, match=r"'filed' \(0\) and 'second' \(0\)"):
-        await services.channel_service.order({"names": ["filed", "a", "second"]})
+        await order_channels(services.channel_service, {"names": ["filed", "a", "second"]})
     assert services.catalog.channels == before
 
 
@@ -89,7 +90,7 @@ async def test_an_order_that_cannot_be_had_is_refused_whole_with_what_is_in_its_
 async def test_every_channel_is_to_be_named_once(fields: Any) -> None:
     services = await gateway_of("a", "b")
     with pytest.raises(InvalidRequest):
-        await services.channel_service.order(fields)
+        await order_channels(services.channel_service, fields)
 
 
 def test_one_that_was_found_is_not_moved() -> None:

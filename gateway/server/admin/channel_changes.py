@@ -1,6 +1,6 @@
 """Admin API: check a channel before it is added, change its keys one by one, and weigh channels against each other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gateway.answer_fields import Count
 from gateway.domain.channel import Channel
@@ -9,8 +9,9 @@ from gateway.errors import NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
+from gateway.routing.channel_changes import ChannelWeights, change_keys, check_draft
+from gateway.routing.channel_changes import weigh_channels as set_weights
 from gateway.routing.channel_keys import ChannelKeySpec, add_key, edit_key, find_key, remove_key
-from gateway.routing.channel_order import ChannelWeights
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import Answer
 from gateway.routing.channels import find_field
@@ -55,7 +56,7 @@ class ChannelCheck:
 @admin_operation(takes=ChannelSpec)
 async def check_channel(request: AdminRequest) -> ChannelCheck:
     """Check a channel without adding it: ask its provider for its models, which is free."""
-    draft, answer = await request.services.routing.channels.check(await read_change(request))
+    draft, answer = await check_draft(request.services.routing.channels, await read_change(request))
     return ChannelCheck(
         ok=answer.passes,
         asked=answer.requested,
@@ -90,7 +91,7 @@ def _list_known_models(slug: str, pricing: PricingPolicy) -> set[str]:
 @admin_operation(takes=ChannelWeights)
 async def weigh_channels(request: AdminRequest) -> list[ChannelView]:
     """Set the weights of several channels together: all of them, or none."""
-    await request.services.routing.channels.weigh(await read_change(request), request.actor)
+    await set_weights(request.services.routing.channels, await read_change(request), request.actor)
     return await build_views(request.services)
 
 
@@ -102,10 +103,7 @@ async def add_channel_key(request: AdminRequest) -> ChannelView:
     def change(channel: Channel) -> tuple[Channel, str]:
         return add_key(channel, spec), spec.key or ""
 
-    channel = await request.services.routing.channels.change_keys(
-        request.match_info["name"], change, "channel.key_added", request.actor
-    )
-    return await build_view(request.services, channel)
+    return await _change_keys(request, change, "channel.key_added")
 
 
 @admin_operation(takes=ChannelKeySpec, partly=True, query=(_LAST4_QUERY,))
@@ -121,10 +119,7 @@ async def edit_channel_key(request: AdminRequest) -> ChannelView:
         key = find_key(channel, number, last4)
         return edit_key(channel, key, spec, frozenset(fields)), (spec.key or key) if "key" in fields else key
 
-    channel = await request.services.routing.channels.change_keys(
-        request.match_info["name"], change, "channel.key_edited", request.actor
-    )
-    return await build_view(request.services, channel)
+    return await _change_keys(request, change, "channel.key_edited")
 
 
 @admin_operation(query=(_LAST4_QUERY,))
@@ -136,10 +131,15 @@ async def remove_channel_key(request: AdminRequest) -> ChannelView:
         key = find_key(channel, number, last4)
         return remove_key(channel, key), key
 
-    channel = await request.services.routing.channels.change_keys(
-        request.match_info["name"], change, "channel.key_removed", request.actor
-    )
-    return await build_view(request.services, channel)
+    return await _change_keys(request, change, "channel.key_removed")
+
+
+async def _change_keys(
+    request: AdminRequest, change: Callable[[Channel], tuple[Channel, str]], action: str
+) -> ChannelView:
+    services, name = request.services, request.match_info["name"]
+    channel = await change_keys(services.routing.channels, name, change, action, request.actor)
+    return await build_view(services, channel)
 
 
 def _parse_number(request: AdminRequest) -> int:

@@ -11,6 +11,7 @@ from gateway.domain.route import BalanceStrategy, RequestTraits, Route
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.formats.wire.fields import MAX_MODEL_CHARS
 from gateway.frozen import frozen
+from gateway.routing.channel_changes import order_channels as set_order
 from gateway.routing.channel_order import ChannelOrder
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import ChannelTestResult
@@ -167,7 +168,7 @@ async def sync_channel(request: AdminRequest) -> ChannelView:
 @admin_operation(takes=ChannelOrder)
 async def order_channels(request: AdminRequest) -> list[ChannelView]:
     """Set the order in which channels are tried. Stored channels get new priorities for it."""
-    await request.services.routing.channels.order(await read_change(request), request.actor)
+    await set_order(request.services.routing.channels, await read_change(request), request.actor)
     return await build_views(request.services)
 
 

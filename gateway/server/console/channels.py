@@ -45,7 +45,7 @@ async def load_new_channel(request: web.Request) -> Data:
 def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:
     """Return what the page's script needs of a provider, as JSON."""
     return {
-        "title": choice.view.title,
+        "title": gettext(language, choice.title),
         "base_url": choice.view.base_url,
         "lists_models": choice.view.lists_models,
         "address": choice.address,

@@ -40,6 +40,7 @@ class ProviderChoice:
     """
 
     view: ProviderView
+    title: str
     group: Group
     hint: str
     address: str = ""
@@ -117,6 +118,11 @@ _HINTS: Mapping[str, str] = {
     "zai": "GLM",
     "zhipu": "GLM",
 }
+_TITLES: Mapping[str, str] = {
+    "custom": mark("Any OpenAI-compatible server"),
+    "model_gateway": mark("Another Model Gateway"),
+}
+"""The titles that are no names of a vendor."""
 _MEDIA = frozenset(
     {
         "bfl",
@@ -147,6 +153,7 @@ def _build_choice(view: ProviderView) -> ProviderChoice:
     )
     return ProviderChoice(
         view=view,
+        title=_TITLES.get(view.slug, view.title),
         group=group,
         hint=_HINTS.get(view.slug, ""),
         address=address,

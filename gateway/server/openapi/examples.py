@@ -10,6 +10,7 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "KeySpec": {"name": "laptop", "account": "acme", "quota_usd": 5, "quota_period": "daily", "rpm": 60},
     "CreditSpec": {"amount_usd": 25, "note": "paid"},
     "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
+    "ChannelKeySpec": {"key": "sk-another-provider-key", "name": "team account"},
     "InviteSpec": {"account": "acme", "role": "member"},
     "RotateSpec": {"overlap_h": 24},
     "SettingChanges": {"settings": {"routing.max_attempts": 2, "requests.keep_days": None}},
@@ -20,6 +21,7 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
 _CHANGES: Mapping[str, Mapping[str, Any]] = {
     "AccountSpec": {"quota_usd": 250},
     "KeySpec": {"rpm": 120, "expires_at": "2027-01-31T12:00:00Z"},
+    "ChannelKeySpec": {"name": "team account", "status": "disabled"},
     "ChannelSpec": {"priority": 10},
     "GroupSpec": {"price_multiplier": 1.2},
     "MemberSpec": {"role": "viewer"},
@@ -36,6 +38,7 @@ _SAMPLES_BY_NAME: Mapping[str, Any] = {
     "names": ["first", "second"],
     "passphrase": "five words that nobody guesses",
     "token": "what-the-link-carries",
+    "weights": {"first": 3, "second": 1},
 }
 """Values of fields in classes without an example of their own."""
 

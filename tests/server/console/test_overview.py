@@ -111,7 +111,7 @@ async def test_quotas_that_will_be_reached_are_forecast_on_their_pages(gateway_w
         ada = await make_administrator(gateway)
         async with ada.session:
             _, page = await ada.open("/keys/1")
-            assert "Key acme/app" in page
+            assert "Spending limit of this key" in page
             assert "not in this period" in page
             _, page = await ada.open("")
             assert "<h2>Forecast</h2>" not in page
@@ -123,6 +123,6 @@ async def test_quotas_that_will_be_reached_are_forecast_on_their_pages(gateway_w
             await AdminApi(gateway)("POST", "/keys/1/credits", body, 201)
             for path in ("", "/keys/1", "/accounts/acme"):
                 _, page = await ada.open(path)
-                assert "Key acme/app" in page
+                assert ("Spending limit of this key" if path == "/keys/1" else "Key acme/app") in page
                 assert 'datetime="2026-11-30T18:00:00Z"' in page  # half of what half a day has cost
                 assert "at this period" in page

@@ -108,6 +108,7 @@ MONEY = (
     Call("admin_get_webhook_secret", path=THEIR),
     Call("admin_credit_key", {"amount_usd": 0.5, "kind": "set"}, path=THEIR, status=201),
     Call("admin_list_key_credits", path=THEIR),
+    Call("admin_get_key_limits", path=THEIR),
     Call("admin_put_group", {"price_multiplier": 2}, path={"name": "a"}),
     Call("admin_list_groups"),
     Call("admin_delete_group", path={"name": "a"}),
@@ -133,6 +134,12 @@ WAYS = (
     Call("admin_get_channel", path=NAMED),
     Call("admin_edit_channel", {"weight": 2, "headers": {"X-A": "b"}}, path=NAMED),
     Call("admin_edit_channel", {"weight": 2}, path={"name": "up"}, status=409),
+    Call("admin_check_channel", {**MINE, "base_url": "$provider"}),
+    Call("admin_weigh_channels", {"weights": {"mine": 3}}),
+    Call("admin_add_channel_key", {"key": "another-key", "name": "spare"}, path=NAMED, status=201),
+    Call("admin_edit_channel_key", {"status": "disabled"}, path={"name": "mine", "number": "1"}),
+    Call("admin_edit_channel_key", {"status": "disabled"}, path={"name": "mine", "number": "99"}, status=404),
+    Call("admin_remove_channel_key", path={"name": "mine", "number": "1"}),
     Call("admin_test_channel", path=NAMED),
     Call("admin_sync_channel", path=NAMED),
     Call("admin_order_channels", {"names": ALL}),
@@ -316,7 +323,15 @@ async def test_what_nobody_knows_or_is_of_the_wrong_kind_is_named(caller: Caller
     assert not caller.problems, "\n".join(caller.problems)
 
 
-PLACES = {"id": "$key", "name": "it", "provider": "corp", "model": "m", "section": "routing", "key": "max_attempts"}
+PLACES = {
+    "id": "$key",
+    "name": "it",
+    "provider": "corp",
+    "model": "m",
+    "section": "routing",
+    "key": "max_attempts",
+    "number": "1",
+}
 
 
 async def check_named(caller: Caller, call: Call, field: str) -> None:

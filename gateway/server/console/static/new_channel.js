@@ -232,7 +232,8 @@ function formatPrice(price) {
 function listModels(list, ticked) {
   const fragment = document.createDocumentFragment();
   for (const { id, price } of list) {
-    const label = Object.assign(document.createElement("label"), { className: "check tick" });
+    const label = document.createElement("label");
+    label.className = "check tick";
     const box = Object.assign(document.createElement("input"), { type: "checkbox", checked: ticked, value: id });
     const name = Object.assign(document.createElement("span"), { textContent: id, className: "tick-name" });
     const cost = Object.assign(document.createElement("small"), { textContent: formatPrice(price) });
