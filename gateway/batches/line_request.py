@@ -18,6 +18,7 @@ from gateway.domain.account import Caller
 from gateway.domain.attribution import AttributionRules, find_attribution
 from gateway.domain.batch import Batch, BatchLine, LineResult
 from gateway.domain.inference_request import InferenceRequest
+from gateway.domain.keep_rule import KeepWish
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome, RequestStart
 from gateway.error_status import find_page
@@ -35,7 +36,7 @@ from gateway.media.client_files import ClientFiles
 from gateway.media.prompt_files import FILE_ID_KEY, inline_files
 from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_memory
 from gateway.proxy import forward
-from gateway.proxy.active_requests import ActiveRequests
+from gateway.proxy.active_requests import ActiveRequests, BodyCollector
 from gateway.proxy.failover import Proxy
 from gateway.request_context import BatchShare, RequestContext, make_request_id
 from gateway.routing.response_owners import ResponseOwners
@@ -65,6 +66,13 @@ class BatchStopped(Exception):
     """The batch was cancelled or has expired, or the gateway shuts down: no further line begins."""
 
 
+class KeepRules(Protocol):
+    """Says of which requests bodies are kept, unless a key has a rule of its own; None: of none."""
+
+    @property
+    def keep_bodies(self) -> str | None: ...
+
+
 class Gate(Protocol):
     """Tells whether the gateway accepts work, and counts running requests: a shutdown waits for them."""
 
@@ -79,6 +87,7 @@ class LineServices:
     Attributes:
         address: the address of the gateway, if configured.
         find_attribution_rules: returns what is stored of the end users, sessions and tags of requests.
+        open_exchange: returns what collects the bodies of a request under a rule; None if they are not kept.
     """
 
     proxy: Proxy
@@ -95,6 +104,8 @@ class LineServices:
     memory: MemoryBudget
     address: str
     find_attribution_rules: Callable[[], AttributionRules]
+    keep_rules: KeepRules
+    open_exchange: Callable[[RequestContext, KeepWish, str], BodyCollector | None]
 
     def find_caller(self, key_id: int) -> Caller:
         """Return the current caller with that key.
@@ -130,6 +141,7 @@ class LineRequest:
         self._loop = asyncio.get_running_loop()
         self._waits_left = MAX_CHANNEL_WAITS
         self._start: RequestStart | None = None
+        self.exchange: BodyCollector | None = None
         self.context = context = RequestContext(make_request_id())
         context.operation = batch.operation
         context.started_ms = int(services.clock() * 1000)
@@ -163,6 +175,9 @@ class LineRequest:
             return self._build_refused_result(fault)
         services.active_requests.calls[context.id] = self
         services.gate.active_count += 1
+        rule = context.caller.key.keep_bodies or services.keep_rules.keep_bodies
+        if rule is not None:
+            self.exchange = services.open_exchange(context, self._line.keep_bodies or self._batch.keep_bodies, rule)
         try:
             await self._parse_when_possible(wait)
             await self._reserve(wait, others_run)
@@ -171,6 +186,7 @@ class LineRequest:
             return self._build_refused_result(fault)
         except (BatchStopped, asyncio.CancelledError):
             self._unregister()
+            self._close_exchange(None)
             raise
         except Exception:
             log.exception("request_failed", request_id=self.context.id)
@@ -190,6 +206,8 @@ class LineRequest:
         context, body, parse = self.context, self._line.body, _PARSERS[self._batch.operation]
         body_bytes, services = exact_json.dumps(body), self._services
         size, memory_loan = len(body_bytes), services.memory.lend(context)
+        if self.exchange is not None:
+            self.exchange.note_request(body_bytes)  # before the files that it names are loaded into it
         memory_loan.take(min(estimate_memory(body_bytes), memory_loan.room), "The line")
         if FILE_ID_KEY in body_bytes:
             account_id, limit = context.caller.account.id, services.max_body_bytes
@@ -269,6 +287,8 @@ class LineRequest:
             log.exception("request_failed", request_id=self.context.id)
             return self._fail()
         self.context.first_byte_at = self._loop.time()
+        if self.exchange is not None:
+            self.exchange.note_answer(answer.body, answer.media_type)
         self._settle("completed")
         line_parts = self._batch.id, self._number, self._line.custom_id, self.context.id, answer.body
         if len(answer.body) > MAX_ON_LOOP:
@@ -326,6 +346,13 @@ class LineRequest:
                 services.response_owners.record_owner(
                     attempt.response_id, context.caller.account.id, attempt.channel.name, created_ids
                 )
+        self._close_exchange(error)
+
+    def _close_exchange(self, error: errors.GatewayError | None) -> None:
+        exchange, self.exchange = self.exchange, None
+        if exchange is not None:
+            exchange.error = error
+            exchange.close()
 
     def _unregister(self) -> None:
         self._services.active_requests.calls.pop(self.context.id, None)

@@ -23,6 +23,7 @@ from gateway.domain.batch import (
     is_batch_id,
 )
 from gateway.domain.client_file import NewFile
+from gateway.domain.keep_rule import KeepWish
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
 from gateway.formats.batches.anthropic import build_lines, keep_headers
 from gateway.formats.batches.openai import NewBatch
@@ -147,7 +148,7 @@ class BatchService:
             return False
         return True
 
-    async def create(self, new_batch: NewBatch, caller: Caller) -> Batch:
+    async def create(self, new_batch: NewBatch, caller: Caller, keep_bodies: KeepWish = "") -> Batch:
         account_id = caller.account.id
         try:
             file = await self._services.files.get(new_batch.input_file_id, account_id)
@@ -158,10 +159,12 @@ class BatchService:
             raise InvalidRequest("The input file must have the purpose 'batch'", param="input_file_id")
         await self._check_room(caller)
         batch = self._build_batch(make_client_id(PREFIX), new_batch.endpoint, new_batch.input_file_id, caller)
-        return await self._add(attrs.evolve(batch, metadata=new_batch.metadata, kept_s=new_batch.kept_s))
+        return await self._add(
+            attrs.evolve(batch, metadata=new_batch.metadata, kept_s=new_batch.kept_s, keep_bodies=keep_bodies)
+        )
 
     async def create_messages(
-        self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller
+        self, requests: Sequence[dict[str, Any]], headers: Mapping[str, str], caller: Caller, keep_bodies: KeepWish = ""
     ) -> Batch:
         """Store the requests of a message batch as a file, and start the batch.
 
@@ -181,7 +184,8 @@ class BatchService:
             received_file.close()
         models = {request["params"]["model"] for request in requests}
         batch = self._build_batch(batch_id, MESSAGES_ENDPOINT, file.id, caller)
-        checked_batch = attrs.evolve(batch, total=len(requests), model=models.pop() if len(models) == 1 else None)
+        model = models.pop() if len(models) == 1 else None
+        checked_batch = attrs.evolve(batch, total=len(requests), model=model, keep_bodies=keep_bodies)
         return await self._add(checked_batch.set_status("in_progress", batch.created_ms // 1000))
 
     async def _check_room(self, caller: Caller) -> None:

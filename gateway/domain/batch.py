@@ -6,6 +6,7 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.client_file import is_client_id
+from gateway.domain.keep_rule import KeepWish
 from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM
 from gateway.frozen import frozen
@@ -72,11 +73,15 @@ class BatchError:
 
 @frozen
 class BatchLine:
-    """One checked line, with its request body as written. ``headers`` are the Anthropic headers of the batch."""
+    """One checked line, with its request body as written.
+
+    ``headers`` are the Anthropic headers of the batch. ``keep_bodies`` is what the line itself says.
+    """
 
     custom_id: str
     body: dict[str, Any] = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(factory=dict)
+    keep_bodies: KeepWish = ""
 
     @property
     def model(self) -> str:
@@ -129,6 +134,7 @@ class Batch:
         returned: the numbers of claimed lines that were not sent because the gateway stopped.
         times: Unix seconds by field name, such as ``in_progress_at``.
         model: the model of every line; None if the lines name several.
+        keep_bodies: whether the client that created the batch wants the bodies of its requests kept.
         moves: how often a cluster node has taken the batch over; each node writes result files of its own.
         output_file_id, error_file_id: set when the files are about to be created; None if there is nothing to write.
     """
@@ -154,6 +160,7 @@ class Batch:
     output_file_id: str | None = None
     error_file_id: str | None = None
     moves: int = 0
+    keep_bodies: KeepWish = ""
 
     @property
     def operation(self) -> Operation:

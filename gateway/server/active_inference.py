@@ -52,6 +52,7 @@ class ActiveInference:
         cancelled: whether an operator or a member has cancelled the request.
         stopped: whether the task itself was cancelled, because no attempt was in progress.
         exchange: collects the bodies of the request; None if they are not kept.
+        outlives_client: whether a task goes on with the request after the handler, and closes its collectors.
         names_resumable: whether a header says if the stream can be taken up again.
         recorded: the client's stream if it can be taken up again; else None.
         cache_use: what the request has from the cache of answers; None if it has nothing to do with that.
@@ -60,6 +61,7 @@ class ActiveInference:
 
     form: MultipartReader | None = None
     exchange: "KeptExchange | None" = None
+    outlives_client = False
     recorded: "RecordedStream | None" = None
     names_resumable = False
     cache_use: "CacheUse | None" = None

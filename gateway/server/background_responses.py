@@ -35,7 +35,8 @@ from gateway.server.error_responses import add_doc_url
 from gateway.server.handlers.inference import forward_inference
 from gateway.server.responses import LargeResponse
 
-_JSON_HEADERS = {"Content-Type": "application/json"}
+_JSON_TYPE = "application/json"
+_JSON_HEADERS = {"Content-Type": _JSON_TYPE}
 _RESPONSE_ID_PREFIX = "resp_"
 _NATIVE_WIRE = "openai_responses"
 _MAKER_FIELD = "gateway_node"
@@ -116,6 +117,7 @@ def _start_background(services: Services, active: ActiveInference, store_respons
     raw = orjson.dumps(queued_response)
     _store_open(services, store_response, queued_response)
     loan, ctx.loan = ctx.loan, None  # the task needs the loan longer than the client's request
+    active.outlives_client = True
     services.background.start(_run(services, active, store_response, queued_response, loan))
     return raw
 
@@ -126,21 +128,25 @@ async def _run(
     """Get the response, settle the request, and store the result. Closes ``loan``."""
     ctx = active.context
     services.drain.active_count += 1
+
+    def keep(response: bytes) -> None:
+        if active.exchange is not None:
+            active.exchange.note_answer(response, _JSON_TYPE)
+        store_response(response)
+
     try:
         answer = await forward.fetch(services.proxy, ctx)
         ctx.first_byte_at = active.loop.time()
         own_fields = {"id": queued_response["id"], "background": True}
         merged_body = await run_by_size(len(answer.body), _merge_fields, answer.body, own_fields)
         active.settle("completed")
-        store_response(merged_body)
+        keep(merged_body)
     except GatewayError as gateway_error:
         active.settle(
             "interrupted" if isinstance(gateway_error, ShuttingDown) else find_outcome(gateway_error), gateway_error
         )
         failure: Body = {"status": "failed", "error": _build_error(gateway_error, active)}
-        store_response(
-            orjson.dumps(queued_response | ({"status": "cancelled", "error": None} if active.cancelled else failure))
-        )
+        keep(orjson.dumps(queued_response | ({"status": "cancelled", "error": None} if active.cancelled else failure)))
     except asyncio.CancelledError:
         active.settle("interrupted")
         raise
@@ -148,13 +154,12 @@ async def _run(
         log.exception("request_failed", request_id=ctx.id)  # no caller would report the bug of a background task
         internal_error = InternalError("Unexpected gateway error")
         active.settle("failed", internal_error)
-        store_response(
-            orjson.dumps(queued_response | {"status": "failed", "error": _build_error(internal_error, active)})
-        )
+        keep(orjson.dumps(queued_response | {"status": "failed", "error": _build_error(internal_error, active)}))
     finally:
         services.drain.active_count -= 1
         if loan is not None:
             loan.close()
+        active.close_collectors()
 
 
 def _merge_fields(encoded: bytes, fields: Body) -> bytes:

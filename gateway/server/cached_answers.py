@@ -7,7 +7,7 @@ given only to a request that could now go where the answer came from.
 from collections.abc import Sequence
 from hashlib import sha256
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import attrs
@@ -32,7 +32,7 @@ from gateway.domain.cached_answer import (
     parse_wish,
 )
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.keep_rule import KEEP_HEADER
+from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import usd
 from gateway.domain.request_log import ID_PREFIX
@@ -49,9 +49,6 @@ from gateway.server.active_inference import CACHE_CONTROL, ActiveInference
 from gateway.server.answer_recorder import AnswerRecorder, CachePlan, compute_source
 from gateway.server.client_ip import check_client_ip
 from gateway.server.responses import EventStreamResponse, write_answer
-
-if TYPE_CHECKING:
-    pass
 
 _OPERATIONS = frozenset(
     {
@@ -109,8 +106,8 @@ async def _make_plan(request: web.Request, active: ActiveInference, wish: CacheW
     route = services.routing.router.routes.get(ctx.route) if ctx.route else None
     route_ttl_s = None if route is None else route.cache_ttl_s
     ttl_s = find_ttl_s(rules.ttl_s, rules.request_ttl_s, wish, ctx.caller.key.cache_ttl_s, route_ttl_s)
-    keep_answers = {answer.strip().lower() for answer in request.headers.getall(KEEP_HEADER, ())}
-    if not ttl_s or keep_answers - {"yes"} or not _is_stateless(inference) or ctx.batch.id is not None:
+    refuses = parse_keep_wish(request.headers.getall(KEEP_HEADER, ())) == "no"
+    if not ttl_s or refuses or not _is_stateless(inference) or ctx.batch.id is not None:
         return None
     if any(searches(target.model) for target in ctx.target_list.targets):
         return None  # the answer depends on what the provider finds

@@ -8,8 +8,12 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol, get_args
 
-from gateway.domain.keep_rule import KEEP_HEADER, RedactedKind, find_share
+import orjson
+
+from gateway.deferred import load
+from gateway.domain.keep_rule import KEEP_HEADER, KeepWish, RedactedKind, find_share, parse_keep_wish
 from gateway.domain.kept_body import BodyKind, BodyOwner, BodyPart, LossReason
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import NON_FAILURES
 from gateway.errors import GatewayError
 from gateway.formats.errors.body import build_error
@@ -17,19 +21,37 @@ from gateway.formats.redaction.body import EVENT_STREAM, redact_part
 from gateway.formats.redaction.event_texts import split_events
 from gateway.formats.redaction.own_patterns import parse_pattern
 from gateway.formats.redaction.redactor import Redactor
+from gateway.formats.wire.form import ReceivedForm
 from gateway.frozen import frozen
 from gateway.proxy.client_stream import ClientStream
 from gateway.request_context import RequestContext
-from gateway.server.context import Services
 
 if TYPE_CHECKING:
     from multidict import CIMultiDictProxy
+
+    from gateway.config.reload import LiveConfig
+    from gateway.server.context import AuthServices
+    from gateway.storage.bodies.body_store import BodyStore
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """The most of one body before redaction. Nothing is cut before: a secret at the border would be kept in part."""
 JSON = "application/json"
 KINDS: tuple[BodyKind, ...] = get_args(BodyKind)
 _TEXT_TYPES = (JSON, "text/")
+_SESSION_COLLECTOR = "server.kept_session:KeptSession"
+
+
+class KeepingServices(Protocol):
+    """The services that a collector of bodies needs, a part of ``Services``."""
+
+    @property
+    def open_bodies(self) -> "Callable[[], BodyStore]": ...
+
+    @property
+    def auth(self) -> "AuthServices": ...
+
+    @property
+    def live_config(self) -> "LiveConfig": ...
 
 
 @frozen
@@ -43,21 +65,23 @@ class SentAnswer:
 
 
 class KeptExchange:
-    """Collects the bodies of a request.
+    """Collects the bodies of a request. Implements ``proxy.active_requests.BodyCollector``.
 
     Args:
         only_failed: keep them only if the request or one of its attempts fails.
 
     Attributes:
         error: the error with which the request ended; None: none, or the request runs.
+        has_failure: whether a part of the request has failed, such as a response of a session.
+        loss: why nothing is kept; None if something may be.
     """
 
     __slots__ = (
         "_answer", "_ctx", "_is_unwanted", "_media_type", "_memory", "_only_failed", "_request", "_services",
-        "_size", "_started_at", "_store", "_times", "error", "loss",
+        "_size", "_started_at", "_store", "_times", "error", "has_failure", "loss",
     )  # fmt: skip
 
-    def __init__(self, ctx: RequestContext, services: Services, *, only_failed: bool) -> None:
+    def __init__(self, ctx: RequestContext, services: KeepingServices, *, only_failed: bool) -> None:
         self._ctx = ctx
         self._services = services
         self._store = store = services.open_bodies()
@@ -72,12 +96,23 @@ class KeptExchange:
         self._size = 0
         self._is_unwanted = False
         self.error: GatewayError | None = None
+        self.has_failure = False
         self.loss: LossReason | None = None
 
     def note_request(self, body: bytes | bytearray) -> None:
-        """Take the request's body."""
-        if self._take(len(body)):
+        """Take the request's body. Later calls change nothing."""
+        if not self._request and self._take(len(body)):
             self._request = bytes(body)
+
+    def note_form(self, form: ReceivedForm) -> None:
+        """Take the fields of a form, as JSON; of its files only names, types and sizes."""
+        fields: dict[str, list[str]] = {}
+        for name, value in form.fields:
+            fields.setdefault(name, []).append(value)
+        for file in form.files:
+            note = f"[file {file.filename}, {file.media_type}, {file.size:,} bytes]"
+            fields.setdefault(file.field, []).append(note)
+        self.note_request(orjson.dumps({name: _unpack(values) for name, values in fields.items()}))
 
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""
@@ -119,7 +154,7 @@ class KeptExchange:
 
     def _hand_over(self) -> None:
         record, attempts = self._ctx.record, self._ctx.attempts
-        failed = any(attempt.failure is not None for attempt in attempts)
+        failed = self.has_failure or any(attempt.failure is not None for attempt in attempts)
         failed = failed or (record is not None and record.outcome not in NON_FAILURES)
         if record is None or self._is_unwanted or (self._only_failed and not failed) or not self._is_still_allowed():
             self._release()
@@ -129,7 +164,7 @@ class KeptExchange:
             self._store.note_loss(owner, self.loss)
             return
         parts = self._list_parts()
-        if not parts and not self._answer:
+        if not parts and not self.has_answer:
             return
         extra_bytes = sum(len(part.content) for part in parts if part.kind == "provider_error")
         self._memory.used += extra_bytes
@@ -148,12 +183,12 @@ class KeptExchange:
         section = self._services.live_config.config.bodies
         kinds: frozenset[RedactedKind] = frozenset(section.redact)
         max_bytes = section.bounds().max_body_bytes
-        answer, keeps_media = SentAnswer(self._media_type, self._answer, self._times, self._started_at), section.media
+        keeps_media, build_answers = section.media, self._make_answer_builder()
 
         def build() -> list[BodyPart]:
             own_patterns = [parse_pattern(text) for text in section.patterns]
             redactor = Redactor(kinds, secrets, own_patterns=own_patterns, left_out=section.leave_out)
-            all_parts = [*parts, build_answer(answer)] if answer.pieces else parts
+            all_parts = [*parts, *build_answers()]
             return [
                 redact_part(part, redactor, max_bytes, keeps_media=keeps_media)
                 for part in sorted(all_parts, key=lambda part: KINDS.index(part.kind))
@@ -161,12 +196,22 @@ class KeptExchange:
 
         return build
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether the client was sent anything but an error."""
+        return bool(self._answer)
+
+    def _make_answer_builder(self) -> Callable[[], Sequence[BodyPart]]:
+        """Return what builds the bodies that are not in ``_list_parts``, in the thread."""
+        answer = SentAnswer(self._media_type, self._answer, self._times, self._started_at)
+        return lambda: [build_answer(answer)] if answer.pieces else []
+
     def _list_parts(self) -> list[BodyPart]:
         """Return the bodies except an answer that was sent."""
         ctx = self._ctx
         parts = [BodyPart("request", self._request, JSON, len(self._request))] if self._request else []
-        if not self._answer and self.error is not None:
-            answer = build_error(self.error, ctx.id, "openai")
+        if not self.has_answer and self.error is not None:
+            answer = build_error(self.error, ctx.id, OPERATIONS[ctx.operation].api)
             parts.append(BodyPart("answer", answer, JSON, len(answer)))
         for attempt in ctx.attempts:
             if attempt.error_body:
@@ -183,6 +228,8 @@ class KeptExchange:
         )
 
     def _take(self, size: int) -> bool:
+        if self.loss is not None:
+            return False
         self._size += size
         self._memory.used += size
         if self._memory.used > self._memory.limit:
@@ -201,6 +248,10 @@ class KeptExchange:
         self._request = b""
         self._answer.clear()
         self._times.clear()
+
+
+def _unpack(values: Sequence[str]) -> str | Sequence[str]:
+    return values[0] if len(values) == 1 else values
 
 
 class StreamCollector(Protocol):
@@ -282,20 +333,25 @@ def find_event_times(answer: SentAnswer, content: bytes) -> tuple[int, ...]:
 
 
 def open_exchange(
-    ctx: RequestContext, services: Services, headers: "CIMultiDictProxy[str]", rule: str
+    ctx: RequestContext, services: KeepingServices, headers: "CIMultiDictProxy[str]", rule: str
 ) -> KeptExchange | None:
+    """Return what collects the bodies of a request under ``rule``; None if they are not kept."""
+    return open_for_wish(ctx, services, parse_keep_wish(headers.getall(KEEP_HEADER, ())), rule)
+
+
+def open_for_wish(ctx: RequestContext, services: KeepingServices, wish: KeepWish, rule: str) -> KeptExchange | None:
     """Return what collects the bodies of a request under ``rule``; None if they are not kept.
 
     The client may refuse to have them kept. It may ask for them to be kept if its key has a rule of its own.
     """
-    answers = {answer.strip().lower() for answer in headers.getall(KEEP_HEADER, ())}
-    wants = answers == {"yes"}
-    if rule == "none" or (answers and not wants):  # of several answers, any "no" wins
+    if rule == "none" or wish == "no":
         return None
     only_failed = False
-    if not (wants and ctx.caller.key.keep_bodies is not None):
+    if not (wish == "yes" and ctx.caller.key.keep_bodies is not None):
         share = find_share(rule)
         only_failed = rule == "errors"
         if rule == "on_request" or (share is not None and random.random() >= share):  # noqa: S311 - a sample
             return None
-    return KeptExchange(ctx, services, only_failed=only_failed)
+    collector = load(_SESSION_COLLECTOR) if ctx.operation == "realtime" else KeptExchange
+    exchange: KeptExchange = collector(ctx, services, only_failed=only_failed)
+    return exchange

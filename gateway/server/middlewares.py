@@ -304,7 +304,8 @@ async def settle_request(
             active.idempotency_key.close()
         if active.context.loan is not None:
             close_loan(active.context)
-        if active.exchange is not None or active.recorded is not None or active.recorder is not None:
+        has_collectors = active.exchange is not None or active.recorded is not None or active.recorder is not None
+        if has_collectors and not active.outlives_client:
             active.close_collectors()
         services.drain.active_count -= 1
         active.task = None  # the task references its exception, and with it the request
@@ -358,6 +359,8 @@ async def parse_form(
             active.context.caller, partial(services.routing.router.may_be_free, active.context.caller)
         )
         form = await reader.read()
+        if active.exchange is not None:
+            active.exchange.note_form(form)
         await active.note_body_read()
         await active.idempotency_key.record_form(form)
         inference = parse(form)

@@ -14,7 +14,7 @@ import attrs
 from gateway.domain.account import Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.model_limits import find_limits
-from gateway.domain.request_log import Outcome
+from gateway.domain.request_log import NON_FAILURES, Outcome
 from gateway.domain.usage import NO_USAGE, Usage
 from gateway.errors import GatewayError, ProviderBadResponse, QuotaExceeded, RateLimited
 from gateway.formats.realtime import events as wire
@@ -56,6 +56,7 @@ class RealtimeBilling:
     def __init__(self, active: ActiveInference, attempt: Attempt, inference: InferenceRequest) -> None:
         self.conversation = wire.RealtimeConversation()
         self._session = active.context
+        self._exchange = active.exchange
         self._services = active.services
         self._loop = active.loop
         self._attempt = attempt
@@ -352,3 +353,5 @@ class RealtimeBilling:
         context.usage, context.attribution = usage, self._session.attribution  # the user may be forgotten since
         now, now_ms = self._loop.time(), int(self._services.clock() * 1000)
         self._services.billing.settlement.settle(context, outcome, error, now_s=now, now_ms=now_ms)
+        if self._exchange is not None and outcome not in NON_FAILURES:
+            self._exchange.has_failure = True

@@ -8,7 +8,7 @@ the provider's report of their usage.
 import asyncio
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from aiohttp import WebSocketError, WSCloseCode, WSMessage, WSMsgType, web
 
@@ -34,6 +34,9 @@ from gateway.server.realtime_billing import REFUSED_S, RealtimeBilling
 from gateway.upstream.frame_meter import FRAME_S, FrameMeter
 from gateway.upstream.websocket import CLOSE_S, MAX_FRAME_BYTES, ProviderSocket
 from gateway.wording import fold_name
+
+if TYPE_CHECKING:  # only if bodies are kept
+    from gateway.server.kept_session import KeptSession
 
 TICK_S = 1.0
 """Interval at which a session checks its key, its timeouts, and whether the gateway is shutting down."""
@@ -113,6 +116,7 @@ class RealtimeSession:
         self._models = frozenset({inference.model, attempt.target.model})
         self._received_at = self._answered_at = self._loop.time()
         self._client_open = True
+        self._kept = cast("KeptSession | None", active.exchange)  # ``open_exchange`` makes no other for this operation
         self._sending = False  # True while a send waits for the client to read
 
     def wake(self) -> None:
@@ -193,6 +197,8 @@ class RealtimeSession:
             self._meters.client.note_passed(len(message.data))
 
     async def _pass_event(self, message: WSMessage) -> None:
+        if self._kept is not None and message.type is WSMsgType.TEXT:
+            self._kept.note_event(message.data, sent=False)
         try:
             event, data = wire.parse_client_event(_get_text(message), self._models)
         except errors.InvalidRequest as gateway_error:
@@ -324,9 +330,12 @@ class RealtimeSession:
         """Send a frame once the client reads. No-op if the client has disconnected."""
         if not self._client_open:
             return
+        frame = data.encode() if isinstance(data, str) else data
+        if self._kept is not None and kind is WSMsgType.TEXT:
+            self._kept.note_event(frame, sent=True)
         self._sending = True
         try:
-            await self._client.send_frame(data.encode() if isinstance(data, str) else data, kind)
+            await self._client.send_frame(frame, kind)
         except ConnectionError:
             self._client_open = False
             self._request_end(SessionEnd(WSCloseCode.GOING_AWAY, outcome="client_closed"))

@@ -91,6 +91,8 @@ def build_replay(row: RequestRecord, part: BodyPart, model: str, *, allows_redac
 
     Raises ``Conflict`` if the kept body is not what the client sent, or if the operation cannot be sent again.
     """
+    if row.operation == "realtime":
+        raise Conflict("A realtime session cannot be sent again: its events answer each other")
     if row.operation not in _PARSERS:
         raise Conflict(f"Requests of {row.operation!r} cannot be sent again: only those of texts, with a body in JSON")
     if part.cut:

@@ -102,6 +102,7 @@ class _RequestServices:
     idempotency: IdempotencyService
     auth: AuthServices
     http: HttpSettings
+    kept: "_KeptServices"
     batches: "CreatedOnce[BatchService]"
 
 
@@ -122,7 +123,6 @@ class _OperationServices:
     sign_in: "ProviderSignIn | None"
     metrics: RequestMetrics
     alerts: "AlertWatcher | None"
-    kept: "_KeptServices"
     sinks: "SinkService | None"
 
 
@@ -140,7 +140,7 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
         jobs = JobRunner()
         stack.push_async_callback(jobs.stop)
         requests = RequestTracking(drain, active, background, MemoryBudget(options.config.server.max_loaded_bytes))
-        request_services = await _open_request_services(stored_state, clients.http, requests, stack)
+        request_services = await _open_request_services(stored_state, clients.http, requests, stack, jobs=jobs)
         operations = _open_operations(
             stored_state.base, stored_state.billing, request_services, requests, jobs=jobs, stack=stack
         )
@@ -186,7 +186,7 @@ async def _open_stored_state(
 
 
 async def _open_request_services(
-    stored_state: _StoredState, client: HttpClient, requests: RequestTracking, stack: AsyncExitStack
+    stored_state: _StoredState, client: HttpClient, requests: RequestTracking, stack: AsyncExitStack, *, jobs: JobRunner
 ) -> _RequestServices:
     base, billing, catalog = stored_state.base, stored_state.billing, stored_state.catalog
     routing = await open_routing(base, catalog, client, stack, shared_limits=billing.shared_limits, requests=requests)
@@ -199,12 +199,13 @@ async def _open_request_services(
         )
     auth = open_auth(base, stored_state.accounts, routing.secret_box, stack)
     http = _build_http_settings(base.options)
+    kept = _open_kept(base, routing.secret_box, jobs, stack)  # before batches, whose last lines may still be kept
     batches = CreatedOnce(
-        lambda: _make_batches(base, billing, routing, requests, proxy=proxy, auth=auth, files=files, http=http)
+        lambda: _make_batches(base, billing, routing, requests, proxy=proxy, auth=auth, files=files, bodies=kept.bodies)
     )
     stack.push_async_callback(_close_batches, batches)
     await _start_batches(base, batches, stack)
-    return _RequestServices(routing, media, files, proxy, videos, idempotency, auth, http, batches)
+    return _RequestServices(routing, media, files, proxy, videos, idempotency, auth, http, kept, batches)
 
 
 def _open_operations(
@@ -222,8 +223,7 @@ def _open_operations(
     stack.push_async_callback(admin.finish_changes)
     sign_in = _open_sign_in(base, auth, fetcher, routing.secret_box)
     metrics = open_metrics(billing.settlement.ended, routing.load_balancer, routing.router)
-    kept = _open_kept(base, routing.secret_box, jobs, stack)
-    bodies = kept.bodies
+    bodies = request_services.kept.bodies
     stack.push_async_callback(requests.background.close, _GRACE_S)
     sinks = None
     if base.options.declare and base.options.config.sink:
@@ -244,7 +244,7 @@ def _open_operations(
             metrics=metrics,
             read_bodies_problem=lambda: "" if bodies.instance is None else bodies.instance.problem,
         )
-    return _OperationServices(admin, sign_in, metrics, alerts, kept, sinks)
+    return _OperationServices(admin, sign_in, metrics, alerts, sinks)
 
 
 def _open_kept(base: BaseServices, secret_box: SecretBox, jobs: JobRunner, stack: AsyncExitStack) -> _KeptServices:
@@ -289,10 +289,10 @@ def _build_services(
         metrics=operations.metrics,
         alerts=operations.alerts,
         tracing=clients.tracing,
-        open_bodies=operations.kept.bodies,
-        open_streams=operations.kept.streams,
+        open_bodies=request_services.kept.bodies,
+        open_streams=request_services.kept.streams,
         sinks=operations.sinks,
-        open_answers=operations.kept.answers,
+        open_answers=request_services.kept.answers,
         startup_info=describe_channels(StartupInfo(stored_state.first_secret), request_services.routing.catalog),
     )
 
@@ -339,13 +339,11 @@ def _make_batches(
     proxy: Proxy,
     auth: AuthServices,
     files: FileServices,
-    http: HttpSettings,
+    bodies: "CreatedOnce[BodyStore]",
 ) -> "BatchService":
     from gateway.services.batches import open_batches  # noqa: PLC0415 - with the first batch
 
-    return open_batches(
-        base, billing, routing, requests, proxy=proxy, api_keys=auth.api_keys, files=files.files, http=http
-    )
+    return open_batches(base, billing, routing, requests, proxy=proxy, auth=auth, files=files.files, bodies=bodies)
 
 
 async def _close_batches(batches: "CreatedOnce[BatchService]") -> None:

@@ -4,16 +4,20 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from gateway.auth.api_keys import ApiKeyAuthenticator
 from gateway.background import JobRunner
 from gateway.batches.line_request import LineServices
 from gateway.batches.run import BatchDependencies
 from gateway.batches.service import BatchService
 from gateway.batches.slots import LineSlots
+from gateway.deferred import CreatedOnce
+from gateway.domain.keep_rule import KeepWish
+from gateway.frozen import frozen
 from gateway.media.client_files import ClientFiles
+from gateway.proxy.active_requests import BodyCollector
 from gateway.proxy.failover import Proxy
+from gateway.request_context import RequestContext
 from gateway.server.client_ip import find_configured_url
-from gateway.server.context import BillingServices, HttpSettings, RoutingServices
+from gateway.server.context import AuthServices, BillingServices, RoutingServices
 from gateway.services.base import BaseServices, RequestTracking
 from gateway.services.media import MIB
 from gateway.storage.batches import BatchRepository, find_no_process
@@ -21,6 +25,17 @@ from gateway.storage.batches import BatchRepository, find_no_process
 if TYPE_CHECKING:  # its driver is an extra
     from gateway.cluster.membership.node import ClusterNode
     from gateway.cluster.membership.notifications import NodeNotifications
+    from gateway.config.reload import LiveConfig
+    from gateway.storage.bodies.body_store import BodyStore
+
+
+@frozen
+class _LineKeeping:
+    """Implements ``server.kept_exchange.KeepingServices`` for lines, whose services are opened before the others."""
+
+    open_bodies: "CreatedOnce[BodyStore]"
+    auth: AuthServices
+    live_config: "LiveConfig"
 
 
 def _find_owner(node: "ClusterNode | None") -> Callable[[], str]:
@@ -36,6 +51,15 @@ def share_batches(batches: BatchService, notifications: "NodeNotifications", sta
     jobs.start("claim_batches", batches.run_shared)
 
 
+def _make_exchange_opener(services: _LineKeeping) -> Callable[[RequestContext, KeepWish, str], BodyCollector | None]:
+    def open_exchange(ctx: RequestContext, wish: KeepWish, rule: str) -> BodyCollector | None:
+        from gateway.server.kept_exchange import open_for_wish  # noqa: PLC0415 - only if bodies are kept
+
+        return open_for_wish(ctx, services, wish, rule)
+
+    return open_exchange
+
+
 def open_batches(
     base: BaseServices,
     billing: BillingServices,
@@ -43,12 +67,12 @@ def open_batches(
     requests: RequestTracking,
     *,
     proxy: Proxy,
-    api_keys: ApiKeyAuthenticator,
+    auth: AuthServices,
     files: ClientFiles,
-    http: HttpSettings,
+    bodies: "CreatedOnce[BodyStore]",
 ) -> BatchService:
     """Open the batch service."""
-    clock, node = base.options.clock, base.storage.node
+    clock, node, http = base.options.clock, base.storage.node, base.options.config.server
     lines = LineServices(
         proxy,
         routing.router,
@@ -56,14 +80,16 @@ def open_batches(
         billing.quota,
         billing.settlement,
         requests.active,
-        api_keys,
+        auth.api_keys,
         requests.drain,
         files,
         http.max_body_mb * MIB,
         clock,
         requests.memory,
-        find_configured_url(http.base_url),
+        find_configured_url(http.base_url.rstrip("/")),
         lambda: base.live_config.attribution,
+        base.live_config,
+        _make_exchange_opener(_LineKeeping(bodies, auth, base.live_config)),
     )
     services = BatchDependencies(
         BatchRepository(base.storage.database, _find_owner(node)),

@@ -15,7 +15,7 @@ from gateway.storage.database import Database
 from gateway.storage.dialect import contain_text
 from gateway.storage.schema import batches, requests
 
-_COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "expires_ms", "claimed"})
+_COLUMNS = frozenset({"id", "account_id", "key_id", "status", "created_ms", "expires_ms", "claimed", "keep_bodies"})
 
 
 def find_no_process() -> str:

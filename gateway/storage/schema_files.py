@@ -65,6 +65,7 @@ batches = Table(
     Column("claimed", INT, nullable=False),
     Column("detail", JSON, nullable=False),
     Column("owner", String(64), nullable=False, server_default=text("''")),
+    Column("keep_bodies", String(3), nullable=False, server_default=text("''")),
     Index("batches_by_account", "account_id", "sequence"),
     Index("batches_by_status", "status"),
     sqlite_autoincrement=True,

@@ -17,6 +17,7 @@ from gateway.domain.batch import (
     LineResult,
 )
 from gateway.domain.client_file import find_digits, is_client_id
+from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
 from gateway.errors import InvalidRequest
 from gateway.formats.files import parse_expires_after
 from gateway.formats.wire.json_values import as_object, loads_or_none, parse_json_object
@@ -110,8 +111,11 @@ def parse_line(raw: bytes, endpoint: str) -> BatchLine:
         if body.get(name):
             raise LineError("invalid_request", f"{reason}.", f"body.{name}")
     # Headers are safe to accept here: only the gateway itself writes lines for this endpoint.
-    headers = as_object(line.get("headers")) if endpoint == MESSAGES_ENDPOINT else {}
-    return BatchLine(custom_id, body, headers)
+    headers = as_object(line.get("headers"))
+    if endpoint == MESSAGES_ENDPOINT:
+        return BatchLine(custom_id, body, headers)
+    wishes = [value for name, value in headers.items() if name.lower() == KEEP_HEADER]
+    return BatchLine(custom_id, body, keep_bodies=parse_keep_wish(map(str, wishes)))
 
 
 def build_answer_line(batch_id: str, number: int, custom_id: str, request_id: str, body: bytes) -> LineResult:

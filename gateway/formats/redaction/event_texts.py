@@ -22,7 +22,8 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _REPEATED_FIELDS = frozenset(
     {"id", "object", "model", "type", "role", "name", "status", "item_id", "call_id", "tool_call_id", "response_id",
      "finish_reason", "stop_reason", "native_finish_reason", "finishReason", "system_fingerprint", "service_tier",
-     "provider", "event", "phase", "responseId", "modelVersion", "obfuscation", "logprobs", "token"}
+     "provider", "event", "event_id", "previous_item_id", "conversation_id", "phase", "responseId", "modelVersion",
+     "obfuscation", "logprobs", "token"}
 )  # fmt: skip
 """Fields with whole values, which events repeat. Joined, they would look like long numbers."""
 _PLACE_FIELDS = ("type", "index", "output_index", "content_index", "summary_index", "item_id")

@@ -13,6 +13,12 @@ MAX_ANSWERS = 128
 _PROMPT_NAMES = ("prompt_tokens", "input_tokens", "promptTokenCount")
 _COMPLETION_NAMES = ("completion_tokens", "output_tokens", "candidatesTokenCount")
 _EVENT_PREFIX = "response."
+_TEXT_DELTAS = frozenset(
+    {"response.output_text.delta", "response.refusal.delta", "response.text.delta", "response.audio_transcript.delta",
+     "response.output_audio_transcript.delta"}
+)  # fmt: skip
+_RESPONSE_ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.done"})
+"""The last is that of realtime sessions."""
 
 
 @frozen
@@ -77,6 +83,8 @@ class _Reader:
     def __init__(self) -> None:
         self._answers: dict[int, _Answer] = {}
         self._usage: dict[str, int] = {}
+        self._responses: dict[str, int] = {}
+        """The numbers of the responses of a realtime session, by id."""
 
     def build(self) -> ShownAnswers:
         answers = [answer.build() for _, answer in sorted(self._answers.items())]
@@ -91,7 +99,7 @@ class _Reader:
         elif kind.startswith(_EVENT_PREFIX):
             self._read_response_event(kind, value)
         elif "output" in value:
-            self._read_response(value)
+            self._read_response(value, self._find())
         elif kind in _MESSAGE_EVENTS:
             _MESSAGE_EVENTS[kind](self, value)
         self._note_usage(get_object(value, "usage"))
@@ -165,9 +173,8 @@ class _Reader:
         answer = self._find()
         answer.finish_reason = get_text(get_object(event, "delta"), "stop_reason") or answer.finish_reason
 
-    def _read_response(self, response: dict[str, Any]) -> None:
-        """Read a whole answer of the Responses API."""
-        answer = self._find()
+    def _read_response(self, response: dict[str, Any], answer: _Answer) -> None:
+        """Read a whole answer of the Responses API into ``answer``."""
         answer.finish_reason = get_text(response, "status")
         for number, item in enumerate(list_objects(response.get("output"))):
             kind = get_text(item, "type")
@@ -181,8 +188,8 @@ class _Reader:
                 call.arguments.append(get_text(item, "arguments") or get_text(item, "input"))
 
     def _read_response_event(self, kind: str, event: dict[str, Any]) -> None:
-        answer, delta = self._find(), get_text(event, "delta")
-        if kind in {"response.output_text.delta", "response.refusal.delta"}:
+        answer, delta = self._find(self._number_response(event)), get_text(event, "delta")
+        if kind in _TEXT_DELTAS:
             answer.text.append(delta)
         elif kind.startswith("response.reasoning") and kind.endswith(".delta"):
             answer.reasoning.append(delta)
@@ -192,12 +199,26 @@ class _Reader:
             item = get_object(event, "item")
             if get_text(item, "type").endswith("_call"):
                 answer.find_call(event.get("output_index"), get_text(item, "name") or get_text(item, "type"))
-        elif kind in {"response.completed", "response.incomplete", "response.failed"}:
+        elif kind in _RESPONSE_ENDS:
             response = get_object(event, "response")
             answer.finish_reason = get_text(response, "status")
-            self._note_usage(get_object(response, "usage"))
+            self._add_usage(get_object(response, "usage"))
             if not answer.text and not answer.calls:  # a stream without pieces
-                self._read_response(response)
+                self._read_response(response, answer)
+
+    def _number_response(self, event: dict[str, Any]) -> int:
+        """Return the number of an event's response: a realtime session has several. Those beyond the bound are one."""
+        response_id = get_text(event, "response_id") or get_text(get_object(event, "response"), "id")
+        number = self._responses.setdefault(response_id, len(self._responses)) if response_id else 0
+        return min(number, MAX_ANSWERS - 1)
+
+    def _add_usage(self, usage: Mapping[str, Any]) -> None:
+        """Add the usage of a response, of which a realtime session has several."""
+        earlier_usage = self._usage
+        self._usage = {}
+        self._note_usage(usage)
+        for kind, tokens in earlier_usage.items():
+            self._usage[kind] = self._usage.get(kind, 0) + tokens
 
 
 _MESSAGE_EVENTS: Mapping[str, Callable[[_Reader, dict[str, Any]], None]] = {

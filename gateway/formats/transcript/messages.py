@@ -1,6 +1,6 @@
 """What a request asked, as a list of messages: of chats in every client format, and of other requests with texts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -39,6 +39,23 @@ def read_messages(body: Any) -> list[ShownMessage]:
         return messages
     plain_messages = (ShownMessage("user", join_content(body[name])) for name in _PLAIN_FIELDS if body.get(name))
     return [*messages, *plain_messages]
+
+
+def read_session_messages(events: Iterable[Any]) -> list[ShownMessage]:
+    """Return the messages in the events of a realtime session: what the client sent, and transcripts of its audio."""
+    return [message for event in events if isinstance(event, dict) for message in _read_session_event(event)]
+
+
+def _read_session_event(event: dict[str, Any]) -> Iterator[ShownMessage]:
+    kind = get_text(event, "type")
+    if kind == "session.update":
+        instructions = get_text(get_object(event, "session"), "instructions")
+        if instructions:
+            yield ShownMessage("system", instructions)
+    elif kind == "conversation.item.create":
+        yield _read_item(get_object(event, "item"))
+    elif kind == "conversation.item.input_audio_transcription.completed":
+        yield ShownMessage("user", get_text(event, "transcript"))
 
 
 def _list_messages(body: dict[str, Any]) -> Iterator[ShownMessage]:

@@ -17,7 +17,7 @@ from gateway.large_work import run_in_thread
 from gateway.server.admin.export import check_allowed, send_piece
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
 from gateway.server.admin.io import ACCOUNT_QUERY, parse_account
-from gateway.server.admin.kept_bodies import parse_values, read_part_answers
+from gateway.server.admin.kept_bodies import add_job_end, parse_values, read_part_answers
 from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import FILTER_QUERIES, parse_filter
 from gateway.server.body_attestation import attest_bodies
@@ -131,7 +131,8 @@ async def _build_line(request: AdminRequest, row: RequestRecord, name: str) -> b
     if found_bodies is None or not found_bodies[1]:
         return b""
     sees_all = request.actor.scope is None
-    parts = [part for part in found_bodies[1] if sees_all or part.kind != "provider_error"]
+    all_parts = await add_job_end(request.services, row, found_bodies[1])
+    parts = [part for part in all_parts if sees_all or part.kind != "provider_error"]
 
     def build() -> bytes:
         line = _BUILDERS[name](row, parts)

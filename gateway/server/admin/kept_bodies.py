@@ -12,12 +12,13 @@ from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
 from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
-from gateway.domain.request_log import RequestRecord
+from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
 from gateway.formats.redaction.body import EVENT_STREAM
 from gateway.formats.redaction.event_texts import describe_texts, parse_event, split_events
 from gateway.formats.transcript.answers import ShownAnswer, ShownAnswers, read_answers
-from gateway.formats.transcript.messages import ShownMessage, read_messages
+from gateway.formats.transcript.messages import ShownMessage, read_messages, read_session_messages
+from gateway.formats.videos.openai import build_video
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
 from gateway.parsing import parse_spec
@@ -26,6 +27,8 @@ from gateway.server.admin.io import read_fields
 from gateway.server.context import Services
 from gateway.storage.bodies.body_store import BodiesUnreadable
 from gateway.storage.bodies.index import BodyEntry
+
+_VIDEO_OPERATIONS = frozenset({"videos", "video_remixes"})
 
 
 @frozen(kw_only=True)
@@ -173,13 +176,33 @@ async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEn
     services = request.services
     await services.billing.flusher.store_waiting()
     stored_request = await services.admin.history.get(request.match_info["id"], request.actor.scope)
+    row = stored_request.row
     try:
-        found_bodies = await services.open_bodies().read(stored_request.row.id)
+        found_bodies = await services.open_bodies().read(row.id)
     except BodiesUnreadable as error:
         raise NotFound(f"The bodies of this request cannot be read: {error}") from None
     if found_bodies is None:
-        raise NotFound("No bodies of this request are kept")
-    return stored_request.row, *found_bodies
+        session_id = row.client_request_id or ""
+        is_part = row.operation == "realtime" and session_id.startswith(ID_PREFIX)
+        hint = f"; the events of a response are kept with its session: {session_id}" if is_part else ""
+        raise NotFound(f"No bodies of this request are kept{hint}")
+    entry, parts = found_bodies
+    return row, entry, await add_job_end(services, row, parts)
+
+
+async def add_job_end(services: Services, row: RequestRecord, parts: Sequence[BodyPart]) -> list[BodyPart]:
+    """Return the kept bodies of a request; of a video job with its present state, which is no kept body.
+
+    The prompt is left out, since it is not redacted there.
+    """
+    if row.operation not in _VIDEO_OPERATIONS or not parts:
+        return list(parts)
+    job = await services.videos.jobs.store.find_by_request(row.id)
+    if job is None:
+        return list(parts)
+    state = {name: value for name, value in build_video(job, "openai").items() if name != "prompt"}
+    content = orjson.dumps(state)
+    return [*parts, BodyPart("answer", content, "application/json", len(content))]
 
 
 @admin_operation()
@@ -255,10 +278,9 @@ def _build_bodies(parts: Sequence[BodyPart]) -> list[BodyView]:
 
 
 def _build_body(part: BodyPart) -> BodyView:
+    is_stream = part.media_type.startswith(EVENT_STREAM)
     shown_answers = read_part_answers(part) if part.kind == "answer" else ShownAnswers()
-    values = parse_values(part) if part.kind == "request" else []
-    messages = read_messages(values[0]) if values else []
-    texts = describe_texts(part.content) if part.media_type.startswith(EVENT_STREAM) else ()
+    texts = describe_texts(part.content) if is_stream else ()
     return BodyView(
         kind=part.kind,
         media_type=part.media_type,
@@ -268,13 +290,21 @@ def _build_body(part: BodyPart) -> BodyView:
         status=part.status or None,
         redacted=part.redacted,
         cut=part.cut,
-        messages=[MessageView(role=one.role, text=one.text, tool_calls=_build_calls(one)) for one in messages],
+        messages=[_build_message(message) for message in _read_messages(part)],
         answers=[_build_answer(answer) for answer in shown_answers.answers],
         prompt_tokens=shown_answers.prompt_tokens,
         completion_tokens=shown_answers.completion_tokens,
         texts=[StreamTextView(place=place, text=text) for place, text in texts],
         event_times_ms=part.event_times_ms,
     )
+
+
+def _read_messages(part: BodyPart) -> list[ShownMessage]:
+    """Return what a request asked; of a realtime session also the transcripts that the client was sent."""
+    if part.media_type.startswith(EVENT_STREAM):
+        return read_session_messages(parse_values(part))
+    values = parse_values(part) if part.kind == "request" else []
+    return read_messages(values[0]) if values else []
 
 
 def read_part_answers(part: BodyPart) -> ShownAnswers:
@@ -290,6 +320,10 @@ def parse_values(part: BodyPart) -> list[Any]:
         return [exact_json.loads(part.content)]
     except orjson.JSONDecodeError:
         return []
+
+
+def _build_message(message: ShownMessage) -> MessageView:
+    return MessageView(role=message.role, text=message.text, tool_calls=_build_calls(message))
 
 
 def _build_answer(answer: ShownAnswer) -> AnswerView:

@@ -91,7 +91,7 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
         streams.forget_of(renaming.covers)  # while their requests have the former name
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
-        if isinstance(call, ActiveInference) and call.exchange is not None:
+        if call.exchange is not None:
             call.exchange.drop_of(renaming.new_name)
         if isinstance(call, ActiveInference) and call.recorder is not None:
             call.recorder.drop_of(renaming.new_name)

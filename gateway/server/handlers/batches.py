@@ -6,6 +6,7 @@ from aiohttp import web
 from gateway.deferred import load
 from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.batch import PREFIX, Batch, BatchFilter
+from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
 from gateway.formats.batches.openai import build_batch, parse_batch
 from gateway.formats.files import build_list
 from gateway.server.context import CALLER, SERVICES
@@ -20,7 +21,8 @@ async def post_batch(request: web.Request) -> web.Response:
     """``POST /v1/batches``: create a batch from a file of requests. Raises ``InvalidRequest``."""
     check_no_budget(request)
     new_batch = parse_batch(await read_json(request))
-    return _answer(request, await request.app[SERVICES].batches.create(new_batch, request[CALLER]))
+    wish = parse_keep_wish(request.headers.getall(KEEP_HEADER, ()))
+    return _answer(request, await request.app[SERVICES].batches.create(new_batch, request[CALLER], wish))
 
 
 async def get_batches(request: web.Request) -> web.Response:

@@ -5,6 +5,7 @@ from aiohttp import web
 
 from gateway.domain.batch import MESSAGES_PREFIX, Batch, BatchFilter
 from gateway.domain.client_file import is_client_id
+from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
 from gateway.errors import InvalidRequest, NotFound
 from gateway.formats.batches.anthropic import build_deletion, build_message_batch, build_page, parse_requests
 from gateway.server.anthropic_headers import parse_anthropic_headers
@@ -24,7 +25,8 @@ async def post_message_batch(request: web.Request) -> web.Response:
     check_no_budget(request)
     headers = parse_anthropic_headers(request.headers)
     requests = parse_requests(await read_json(request, exact=True))
-    batch = await request.app[SERVICES].batches.create_messages(requests, headers, request[CALLER])
+    wish = parse_keep_wish(request.headers.getall(KEEP_HEADER, ()))
+    batch = await request.app[SERVICES].batches.create_messages(requests, headers, request[CALLER], wish)
     return _answer(request, batch)
 
 

@@ -39,6 +39,7 @@ from gateway.server.video_status import FORM_TYPE, find_status_words, find_submi
 from gateway.videos.jobs import check_completed
 from gateway.videos.provider_api import SubmitOutcomeUnknown
 
+_JSON_TYPE = "application/json"
 POLL_AFTER_HEADER = "openai-poll-after-ms"
 
 
@@ -108,10 +109,10 @@ async def submit(request: web.Request) -> web.StreamResponse:
     # objects that the request would release at its end: the idempotency key, which keeps the answer for a repeated
     # request, and the uploaded files, which the provider may still be reading.
     key, form = active.idempotency_key.hand_over(), active.form
-    active.form, active.submitting = None, True
-    job, body = await asyncio.shield(services.videos.jobs.tasks.start(_complete_submit(request, key, form)))
+    active.form, active.submitting, active.outlives_client = None, True, True
+    job, body = await asyncio.shield(services.videos.jobs.tasks.start(_complete_submit(active, key, form)))
     headers = {
-        "Content-Type": "application/json",
+        "Content-Type": _JSON_TYPE,
         POLL_AFTER_HEADER: str(find_poll_after_ms(0)),
         "x-gateway-overhead-ms": f"{(monotonic() - ctx.read_at - ctx.upstream_s) * 1000:.2f}",
     }
@@ -126,18 +127,21 @@ def _find_words(request: web.Request, video: VideoRequest) -> StatusWords:
 
 
 async def _complete_submit(
-    request: web.Request, key: IdempotencyKey, form: MultipartReader | None
+    active: ActiveVideoSubmission, key: IdempotencyKey, form: MultipartReader | None
 ) -> tuple[VideoJob, bytes]:
     """Submit the job, and store the answer under ``key``, even if the client disconnects or the gateway drains."""
-    ctx = request[CONTEXT]
-    services = request.app[SERVICES]
+    ctx, services, request = active.context, active.services, active.request
     drain = services.drain
     drain.active_count += 1
     try:
         job = await services.videos.submitter.submit(ctx)
         body = orjson.dumps(build_video(job, find_status_words(request, job)))
+        if active.exchange is not None:
+            active.exchange.note_answer(body, _JSON_TYPE)
         await key.keep(body)
     except GatewayError as error:
+        if active.exchange is not None:
+            active.exchange.error = error
         if not isinstance(error, SubmitOutcomeUnknown):
             key.close()
         raise
@@ -146,6 +150,7 @@ async def _complete_submit(
         if form is not None:
             form.close()
         services.active_requests.calls.pop(ctx.id, None)
+        active.close_collectors()
         drain.active_count -= 1
     return job, body
 

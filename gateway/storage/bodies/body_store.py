@@ -111,6 +111,10 @@ class BodyStore:
         self._queue.append(_Waiting(owner, size, build))
         self._wake.set()
 
+    def prepare(self, work: Callable[[], T]) -> "asyncio.Future[T] | None":
+        """Run ``work`` in the thread, before anything that is given to ``keep`` later. None if the store is closed."""
+        return None if self._is_closed else asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     def note_loss(self, owner: BodyOwner, loss: LossReason) -> None:
         """Note that nothing of a request is kept."""
         if len(self._unstored) < MAX_LOSS_ROWS:

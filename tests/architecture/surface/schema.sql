@@ -45,7 +45,7 @@ CREATE TABLE batches (
 	created_ms BIGINT NOT NULL, 
 	expires_ms BIGINT NOT NULL, 
 	claimed INTEGER NOT NULL, 
-	detail JSON NOT NULL, owner VARCHAR(64) DEFAULT '' NOT NULL, 
+	detail JSON NOT NULL, owner VARCHAR(64) DEFAULT '' NOT NULL, keep_bodies VARCHAR(3) DEFAULT '' NOT NULL, 
 	UNIQUE (id), 
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE
 );
