@@ -91,13 +91,11 @@ def open_batches(
         base.live_config,
         _make_exchange_opener(_LineKeeping(bodies, auth, base.live_config)),
     )
-    services = BatchDependencies(
+    store, slots = (
         BatchRepository(base.storage.database, _find_owner(node)),
-        files,
-        lines,
         LineSlots(base.live_config.find_batch_slots),
-        http.max_body_mb * MIB,
-        base.live_config.find_batch_multiplier_ppm,
-        clock,
+    )
+    services = BatchDependencies(
+        store, files, lines, slots, http.max_body_mb * MIB, base.live_config.find_batch_multiplier_ppm, clock
     )
     return BatchService(services, wake_nodes=None if node is None else lambda: node.notifications.publish("batch"))
