@@ -24,7 +24,7 @@ async def open_text_provider(received: list[tuple[str, dict[str, Any]]]) -> Asyn
         received.append((request.path, body))
         text = f"{body['model']} says hello"
         if body.get("stream") is True:
-            return web.Response(body=_write_stream(body["model"], text), content_type="text/event-stream")
+            return web.Response(body=_write_stream(body["model"], text, request.path), content_type="text/event-stream")
         return web.json_response(_build_answer(request.path.rpartition("/v1")[2], body, text))
 
     app = web.Application()
@@ -49,7 +49,13 @@ def _build_answer(path: str, body: dict[str, Any], text: str) -> Any:
     return {**model, "object": "chat.completion", "choices": [choice]}
 
 
-def _write_stream(model: str, text: str) -> bytes:
+def _write_stream(model: str, text: str, path: str) -> bytes:
+    if path.endswith("/completions") and not path.endswith("/chat/completions"):
+        start: dict[str, Any] = {"id": "x-1", "object": "text_completion", "created": 1, "model": model}
+        choices = [{"index": 0, "text": f"{word} ", "finish_reason": None} for word in text.split()]
+        choices.append({"index": 0, "text": "", "finish_reason": "stop"})
+        chunks = [{**start, "choices": [choice]} for choice in choices]
+        return b"".join(map(event, [*chunks, {**start, "choices": [], "usage": USAGE}])) + DONE
     head = {"id": "x-1", "object": "chat.completion.chunk", "created": 1, "model": model}
     pieces = [{"content": f"{word} "} for word in text.split()]
     events = [{**head, "choices": [{"index": 0, "delta": piece, "finish_reason": None}]} for piece in pieces]
