@@ -179,7 +179,7 @@ class ActiveInference:
         if self.exchange is not None:
             self.exchange.error = error
         if self.recorder is not None:
-            self.recorder.is_whole = outcome == "completed"
+            self.recorder.note_outcome(outcome)
         now, now_ms, has_left = self.loop.time(), int(services.clock() * 1000), drain is not None
         has_left = has_left or (self.recorded is not None and self.recorded.was_given_up)
         services.billing.settlement.settle(

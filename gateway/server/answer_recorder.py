@@ -1,11 +1,12 @@
 """Records the provider's answer to a request, to keep it and to give it to those who wait for it."""
 
+import asyncio
 from hashlib import sha256
 
 from gateway.config.cache_schema import CacheSection
 from gateway.domain.attribution import FORGOTTEN_PREFIX
-from gateway.domain.cached_answer import CachedAnswer
-from gateway.domain.request_log import format_adapted_fields
+from gateway.domain.cached_answer import CACHE_HEADER, CachedAnswer
+from gateway.domain.request_log import Outcome, format_adapted_fields
 from gateway.formats.wire.sse import SseSplitter, parse_data
 from gateway.frozen import frozen
 from gateway.proxy.answer_flights import CachedAnswers, Flight
@@ -17,6 +18,8 @@ from gateway.server.kept_exchange import KeptStream
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """A larger answer is not kept, and not given to those who wait for it."""
+MAX_STALL_S = 1.0
+"""How long a client that reads slowly may hold up those who wait for the same answer."""
 MAX_RECORDED_BYTES = 64 * 1024 * 1024
 """The most of all answers that are being recorded; beyond that, others are not kept."""
 
@@ -115,12 +118,23 @@ class AnswerRecorder:
         if self._ctx.attribution.end_user == end_user:
             self._drop()
 
+    def note_outcome(self, outcome: Outcome) -> None:
+        """Note how the request ends, before its answer or its end is sent. What has failed is not called a miss."""
+        self.is_whole = outcome == "completed"
+        if not self.is_whole:
+            headers = self._ctx.headers or {}
+            self._ctx.headers = {name: value for name, value in headers.items() if name != CACHE_HEADER}
+
+    def stop_waiting(self) -> None:
+        """Let those who wait ask a provider themselves. The answer is kept nevertheless."""
+        if self._flight is not None:
+            self._flight.end(None)
+
     def close(self) -> None:
         self._answers.recorded_bytes -= self._size
         self._size = 0
         self._pieces.clear()
-        if self._flight is not None:
-            self._flight.end(None)  # unless it has its answer
+        self.stop_waiting()  # unless they have the answer
 
     def _drop(self) -> None:
         """Keep nothing. Those who wait ask a provider themselves, at once."""
@@ -176,11 +190,23 @@ def _list_events(data: bytes) -> list[bytes]:
 class RecordedStream(KeptStream):
     """Sends to another client stream, and records what is sent."""
 
-    __slots__ = ("_recorder",)
+    __slots__ = ("_recorder", "_stalled_s")
 
     def __init__(self, stream: ClientStream, recorder: AnswerRecorder) -> None:
         super().__init__(stream, recorder)
         self._recorder = recorder
+        self._stalled_s = 0.0
+
+    async def drain(self) -> None:
+        """Wait for the client. If it has stalled the stream for ``MAX_STALL_S`` in all, others do not wait any more."""
+        loop = asyncio.get_running_loop()
+        started_at = loop.time()
+        timer = loop.call_later(max(MAX_STALL_S - self._stalled_s, 0), self._recorder.stop_waiting)
+        try:
+            await super().drain()
+        finally:
+            timer.cancel()
+            self._stalled_s += loop.time() - started_at
 
     async def finish(self, data: bytes) -> None:
         if data:

@@ -17,6 +17,7 @@ from aiohttp import web
 from gateway.billing.cache_use import CacheUse
 from gateway.config.cache_schema import CacheSection
 from gateway.domain import exact_json
+from gateway.domain.account import Caller
 from gateway.domain.attribution import FIELDS
 from gateway.domain.cache_rules import CacheResult
 from gateway.domain.cached_answer import (
@@ -206,7 +207,10 @@ class _Giver:
         started_at = monotonic()
         answer = await flight.wait()
         self._waited_s = monotonic() - started_at
-        return None if answer is None else await self._give_best([answer], "joined", waited=True)
+        if answer is None:
+            self._refresh_caller()
+            return None
+        return await self._give_best([answer], "joined", waited=True)
 
     async def _give_best(
         self, answers: Sequence[CachedAnswer], result: CacheResult, *, waited: bool = False
@@ -229,14 +233,21 @@ class _Giver:
             return None
         targets = [target for target in ctx.target_list.targets if compute_source(target) == answer.source]
         if targets and waited:
-            caller = services.auth.api_keys.refresh(ctx.caller)
-            if caller is not ctx.caller:
-                caller.check_group()
-                check_client_ip(self._request, caller)
+            caller = self._refresh_caller()
             present_targets = services.routing.router.route(caller, ctx.inference).targets
             if all(compute_source(target) != answer.source for target in present_targets):
                 return None
         return targets[0] if targets else None
+
+    def _refresh_caller(self) -> Caller:
+        """Return the caller as it is now. Raises the errors of a caller who may no longer send the request."""
+        active = self._active
+        earlier_caller = active.context.caller
+        caller = active.services.auth.api_keys.refresh(earlier_caller)
+        if caller is not earlier_caller:
+            caller.check_group()
+            check_client_ip(self._request, caller)
+        return caller
 
     def _find_age_s(self, answer: CachedAnswer) -> int:
         return max(0, int(self._active.services.clock() * 1000) - answer.stored_ms) // 1000

@@ -5,9 +5,13 @@ from typing import Any
 
 import orjson
 import pytest
+from typing_extensions import override
 
-from gateway.request_context import RESUMABLE_HEADER
+from gateway.config.cache_schema import CacheSection
+from gateway.request_context import RESUMABLE_HEADER, RequestContext
+from gateway.server.answer_recorder import AnswerRecorder, CachePlan
 from gateway.server.context import SERVICES
+from gateway.server.internal_request import DiscardedStream
 from tests.support.admin_calls import AdminApi
 from tests.support.fault_scene import until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
@@ -23,9 +27,11 @@ from tests.support.scripted_upstream import (
     chat_script,
     chunk,
 )
+from tests.support.slow_readers import STORY, settle, unread
 from tests.support.started_gateways import StartGateway
 
 OTHER_KEY = "sk-test-key-of-another-account"
+PLAN = CachePlan("digest", "stream", 60, 60, CacheSection())
 PRICE = {"model": "m", "input_usd_per_million": 1.0, "output_usd_per_million": 2.0}
 
 
@@ -376,3 +382,74 @@ async def test_an_answer_too_large_to_keep_ends_the_wait_of_others(
         await until(lambda: not answers.flights._flights and answers.recorded_bytes == 0)
         gate.set()
         assert (await asking)[1] == "miss"
+
+
+async def test_a_client_that_reads_slowly_holds_up_no_equal_request(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream(STORY, chat_script("hel", "lo")) as up:
+        gateway = await gateway_with(config(up))
+        async with unread(gateway) as slow:
+            await settle(up)
+            waiting = asyncio.create_task(ask(gateway, {**HELLO, "stream": True}))
+            given, result = await waiting
+            assert (result, b"hel" in given, len(up.received)) == ("miss", True, 2)
+            slow.close()
+
+
+class StallingStream(DiscardedStream):
+    """A client that reads, but each time only after a while."""
+
+    @override
+    async def drain(self) -> None:
+        await asyncio.sleep(0.02)
+
+
+async def test_many_short_stalls_end_the_wait_of_others_as_well(
+    gateway_with: StartGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.answer_recorder.MAX_STALL_S", 0.3)
+    async with ScriptedUpstream([answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        answers = gateway.app[SERVICES].open_answers()
+        flight = answers.flights.start("digest")
+        recorder = AnswerRecorder(RequestContext("req_1"), gateway.app[SERVICES], answers, PLAN, flight)
+        stream = recorder.wrap(StallingStream())
+        joined = asyncio.create_task(flight.wait())
+        while not joined.done():  # for ever, if each stall counted alone
+            await stream.drain()
+        assert (await joined, answers.flights.find("digest")) == (None, None)
+
+
+async def test_a_key_that_is_disabled_during_a_fruitless_wait_buys_nothing(gateway_with: StartGateway) -> None:
+    gate = asyncio.Event()
+
+    async def wait(_: Received) -> None:
+        await gate.wait()
+
+    async with ScriptedUpstream([wait, answer({"error": {"message": "no"}}, 400)], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up, scope="all"))
+        admin = AdminApi(gateway)
+        await admin("POST", "/accounts", {"name": "other"}, status=201)
+        key = await admin("POST", "/keys", {"name": "k", "account": "other"}, status=201)
+        leading = asyncio.create_task(read_status(gateway, "bob"))
+        await until(lambda: len(up.received) == 1)
+        headers = {"Authorization": f"Bearer {key['secret']}"}
+
+        async def join() -> int:
+            async with gateway.post(headers=headers) as response:
+                assert "x-gateway-cache" not in response.headers
+                status: int = response.status
+                return status
+
+        joining = asyncio.create_task(join())
+        flights = gateway.app[SERVICES].open_answers().flights
+        await until(lambda: [flight.waiting for flight in flights._flights.values()] == [1])
+        await admin("PATCH", f"/keys/{key['id']}", {"status": "disabled"})
+        gate.set()
+        assert (await leading, await joining, len(up.received)) == (400, 401, 1)
+
+
+async def test_an_error_is_no_miss(gateway_with: StartGateway) -> None:
+    async with ScriptedUpstream([answer({"error": {"message": "no"}}, 400)]) as up:
+        gateway = await gateway_with(config(up))
+        async with gateway.post() as response:
+            assert (response.status, response.headers.get("x-gateway-cache")) == (400, None)
