@@ -29,6 +29,8 @@ MAX_BATCH_BYTES = 4 * 1024 * 1024
 MAX_BATCH_REQUESTS = 200
 MAX_LOSS_ROWS = 1_000
 """Requests of which nothing is kept and whose rows wait to be stored. Further ones are only counted."""
+WRITE_DELAY_S = 1.0
+"""How long bodies wait for others, so that few commits store the rows of many. A batch that is full waits no longer."""
 SWEEP_INTERVAL_S = 60.0
 CLOSE_TIMEOUT_S = 5.0
 RETRY_S = 5.0
@@ -98,7 +100,9 @@ class BodyStore:
         self._thread = ThreadPoolExecutor(1, "bodies")
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
+        self._batch_is_full = asyncio.Event()
         self._queue: deque[_Waiting] = deque()
+        self._queued_bytes = 0
         self._unstored: list[BodyEntry] = []
         self._is_open = self._is_closed = False
         self._applied_keep_ms: float = float("inf")
@@ -109,7 +113,10 @@ class BodyStore:
     def keep(self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]]) -> None:
         """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already."""
         self._queue.append(_Waiting(owner, size, build))
+        self._queued_bytes += size
         self._wake.set()
+        if self._queued_bytes > MAX_BATCH_BYTES:
+            self._batch_is_full.set()
 
     def prepare(self, work: Callable[[], T]) -> "asyncio.Future[T] | None":
         """Run ``work`` in the thread, before anything that is given to ``keep`` later. None if the store is closed."""
@@ -140,6 +147,9 @@ class BodyStore:
             with suppress(TimeoutError):
                 async with asyncio.timeout(SWEEP_INTERVAL_S):
                     await self._wake.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WRITE_DELAY_S):
+                    await self._batch_is_full.wait()
 
     async def write_waiting(self) -> None:
         """Write everything that waits, and store its rows. Raises ``StoreUnavailable``, ``OSError``."""
@@ -151,9 +161,13 @@ class BodyStore:
                 return
             await self._open()
             self._wake.clear()
+            self._batch_is_full.clear()
             await self._store_rows()
-            while self._queue:
-                entries, size = await self._in_thread(self._write_batch, self._take_batch())
+            count = len(self._queue)  # what comes meanwhile waits for others, too
+            while count > 0:
+                batch = self._take_batch()
+                count -= len(batch)
+                entries, size = await self._in_thread(self._write_batch, batch)
                 self._unstored += entries
                 self.memory.used -= size
                 await self._store_rows()
@@ -247,6 +261,7 @@ class BodyStore:
             self._thread.shutdown()
             self._segments.close()
         self._wake.set()
+        self._batch_is_full.set()
 
     async def _open(self) -> None:
         if self._is_open:
@@ -267,6 +282,7 @@ class BodyStore:
         while self._queue and size < MAX_BATCH_BYTES and len(batch) < MAX_BATCH_REQUESTS:
             batch.append(self._queue.popleft())
             size += batch[-1].size
+        self._queued_bytes -= size
         return batch
 
     def _write_batch(self, batch: Sequence[_Waiting]) -> tuple[list[BodyEntry], int]:

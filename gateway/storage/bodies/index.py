@@ -1,6 +1,6 @@
 """The index of kept bodies in the database: whose they are, and where."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, and_, case, delete, func, or_, select, update
@@ -9,13 +9,15 @@ from gateway.domain.kept_body import BodyFilter, BodyOwner, LossReason
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bodies.segments import Location
+from gateway.storage.bulk import BulkInsert
 from gateway.storage.database import Database
-from gateway.storage.dialect import insert_for
 from gateway.storage.schema import accounts
 from gateway.storage.schema_bodies import bodies
 
 ERASED_PER_STEP = 500
 _columns = bodies.c
+_NEW_VALUES = ", ".join(f"{column.name} = excluded.{column.name}" for column in _columns if not column.primary_key)
+_PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
 _ABSENT_NODE_MS = 7 * 86_400_000
 """How long after their expiry the rows of another node are removed: that node has not done so by then."""
@@ -43,12 +45,9 @@ class BodyIndex:
     async def add(self, entries: Sequence[BodyEntry]) -> None:
         """Add rows; a row of a request that has one already replaces it."""
         rows = [_build_row(entry) for entry in entries]
-        statement = insert_for(self._database.kind, bodies)
-        new_values = {name: statement.excluded[name] for name in rows[0] if name != "request_id"}
-        statement = statement.on_conflict_do_update(index_elements=["request_id"], set_=new_values)
 
         async def work(connection: AsyncConnection) -> None:
-            await connection.execute(statement, rows)
+            await _PUT.run(connection, rows)
 
         await self._database.write_shared(work)
 
@@ -152,22 +151,15 @@ class BodyIndex:
         return _columns.node == self.node, _columns.segment.is_not(None)
 
 
-def _build_row(entry: BodyEntry) -> Mapping[str, Any]:
+def _build_row(entry: BodyEntry) -> tuple[Any, ...]:
+    """Return the values of the columns, in the order of the table."""
     owner, location = entry.owner, entry.location
-    return {
-        "request_id": owner.request_id,
-        "account_id": owner.account_id,
-        "key_id": owner.key_id,
-        "end_user": owner.end_user,
-        "session": owner.session,
-        "started_ms": owner.started_ms,
-        "expires_ms": entry.expires_ms,
-        "node": entry.node,
-        "segment": None if location is None else location.segment,
-        "position": 0 if location is None else location.position,
-        "bytes": 0 if location is None else location.bytes,
-        "loss": entry.loss or "",
-    }
+    place = (None, 0, 0) if location is None else (location.segment, location.position, location.bytes)
+    names = owner.end_user, owner.session
+    times = owner.started_ms, entry.expires_ms
+    return (
+        owner.request_id, owner.account_id, owner.key_id, *names, *times, entry.node, *place, entry.loss or ""
+    )  # fmt: skip
 
 
 def _parse(row: Row[Any]) -> BodyEntry:
