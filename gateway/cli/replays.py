@@ -21,6 +21,9 @@ from gateway.cli.text import ABSENT, clean_lines, format_usd, format_value
 from gateway.cli.times import parse_past
 
 MAX_REPLAYS = 1_000
+MAX_RETRIES = 10
+"""How often a request of a set is sent once more after a refusal for a rate limit or a busy channel."""
+MAX_RETRY_WAIT_S = 60.0
 _PARALLEL = 4
 _TIMEOUT_S = 900.0
 """Timeout of one answer, which a provider may take minutes for."""
@@ -100,7 +103,7 @@ def replay(context: CliContext, *, request_id: str | None, schema: Path | None, 
         ids = [request_id] if request_id else await _list_ids(admin, {**options, "limit": limit})
         slots = asyncio.Semaphore(_PARALLEL)
         return await asyncio.gather(
-            *(_replay(admin, one, {**body, "model": model}, slots) for model in models for one in ids)
+            *(replay_once(admin, one, {**body, "model": model}, slots) for model in models for one in ids)
         )
 
     results = run(context, work)
@@ -126,11 +129,19 @@ async def _list_ids(admin: AdminClient, query: Json) -> list[str]:
     return [row["id"] for row in rows if not row["replay_of"]]
 
 
-async def _replay(admin: AdminClient, request_id: str, body: Json, slots: asyncio.Semaphore) -> Json:
-    """Return the comparison, or the error of a request that was not sent."""
+async def replay_once(admin: AdminClient, request_id: str, body: Json, slots: asyncio.Semaphore) -> Json:
+    """Return the comparison, or the error of a request that was not sent.
+
+    One of a set that was refused for now is sent once more when it may be, ``MAX_RETRIES`` times at most.
+    """
     async with slots:
         try:
-            answer = await admin.call("POST", "requests", request_id, "replay", body=body, timeout_s=_TIMEOUT_S)
+            for _ in range(MAX_RETRIES + 1):
+                answer = await admin.call("POST", "requests", request_id, "replay", body=body, timeout_s=_TIMEOUT_S)
+                retry_after_s = answer["retry_after_s"]
+                if retry_after_s is None or not body["low_priority"]:
+                    break
+                await asyncio.sleep(min(max(retry_after_s, 1.0), MAX_RETRY_WAIT_S))
         except CliError as error:
             return {"id": request_id, "model": body["model"], "error": str(error)}
     return {"id": request_id, "model": body["model"], **answer}

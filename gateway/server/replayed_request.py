@@ -19,7 +19,7 @@ from gateway.domain.inference_request import InferenceRequest
 from gateway.domain.kept_body import BodyPart
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import RequestRecord
-from gateway.errors import Conflict, NotFound
+from gateway.errors import Conflict, NoHealthyChannel, NotFound, ProviderRateLimited, RateLimited
 from gateway.frozen import frozen
 from gateway.large_work import MAX_ON_LOOP, run_in_thread
 from gateway.media.prompt_files import inline_files
@@ -33,6 +33,8 @@ from gateway.server.internal_request import DiscardedStream, InternalRequest
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 """The most of an answer that is shown beside the first one. It is read and charged to its end."""
 MIB = 1024 * 1024
+_PROVIDER_PAUSE_S = 1.0
+"""The pause after a provider's rate limit that names none."""
 _RESPONSES = "responses"
 _BATCH_FIELD = "requests"
 _PARSERS: Mapping[str, str] = {
@@ -54,12 +56,18 @@ _NAMED_OPERATIONS = frozenset({"embed_contents", "generate_content"})
 
 @frozen
 class ReplayedAnswer:
-    """The row of a request that was sent again, and its answer. ``cut``: only the beginning of it is here."""
+    """The row of a request that was sent again, and its answer.
+
+    Attributes:
+        cut: whether only the beginning of the answer is here.
+        retry_after_s: when a request that was refused for now may be sent once more, in seconds; else None.
+    """
 
     row: RequestRecord
     body: bytes = attrs.field(repr=False)
     media_type: str
     cut: bool
+    retry_after_s: float | None = None
 
 
 @attrs.define(eq=False)
@@ -156,6 +164,7 @@ class ReplayedRequest(InternalRequest):
         self._patient = patient
         self._answer = forward.ProviderAnswer(b"")
         self._is_cut = False
+        self._retry_after_s: float | None = None
 
     async def replay(self) -> ReplayedAnswer:
         """Send the request, and return its row and its answer, which is empty if it failed."""
@@ -164,15 +173,29 @@ class ReplayedRequest(InternalRequest):
             await self.run()
         finally:
             self.services.drain.active_count -= 1
+            if self.context.caller.key.loops is not None:
+                self.services.open_loop_guard().note_end(self.context.id, self.context.record)
         row = self.context.record
         if row is None:
             raise RuntimeError("a request has ended without a record")
-        return ReplayedAnswer(row, self._answer.body, self._answer.media_type, self._is_cut)
+        return ReplayedAnswer(row, self._answer.body, self._answer.media_type, self._is_cut, self._retry_after_s)
 
     async def send(self) -> None:
+        try:
+            await self._send()
+        except (RateLimited, NoHealthyChannel) as error:
+            self._retry_after_s = error.retry_after_s
+            raise
+        except ProviderRateLimited as error:
+            self._retry_after_s = error.provider_retry_after_s or _PROVIDER_PAUSE_S
+            raise
+
+    async def _send(self) -> None:
         context, services = self.context, self.services
         await self._prepare()
         context.caller = services.auth.api_keys.refresh(context.caller)  # its key may have changed meanwhile
+        if context.caller.key.loops is not None:
+            await services.open_loop_guard().check(context)
         context.route = services.routing.router.find_route_name(context.inference.model)
         context.target_list = targets = self._find_targets()
         if self._patient:

@@ -1,11 +1,15 @@
 """Kept requests that are sent again from the command line: one, and a set over several models."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from gateway.cli.admin_client import AdminClient
 from gateway.cli.context import Json
-from gateway.cli.replays import sum_models
+from gateway.cli.replays import MAX_RETRIES, replay_once, sum_models
 from tests.support.cli_operator import log, sit_down
 from tests.support.gateway import KEY, channel
 from tests.support.started_gateways import StartGateway
@@ -63,3 +67,41 @@ def test_what_was_refused_is_neither_sent_nor_passed() -> None:
         [make_result("completed", []), make_result("refused", ["no"]), make_result("failed", ["no"])]
     )
     assert (summed["sent"], summed["unsent"], summed["passed"], summed["same_text"]) == (2, 1, 1, 0)
+
+
+class BusyGateway(AdminClient):
+    """Refuses a request for now, as often as said, and answers then."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.calls = 0
+
+    @override
+    async def call(self, *args: Any, **kwargs: Any) -> Json:
+        self.calls += 1
+        is_refused = self.calls <= self.refusals
+        return {"outcome": "refused" if is_refused else "completed", "retry_after_s": 7 if is_refused else None}
+
+
+@pytest.mark.parametrize(
+    ("refusals", "low_priority", "calls", "outcome"),
+    [
+        (0, True, 1, "completed"),
+        (3, True, 4, "completed"),
+        (99, True, MAX_RETRIES + 1, "refused"),
+        (3, False, 1, "refused"),
+    ],
+)
+async def test_a_set_sends_what_was_refused_for_now_once_more(
+    monkeypatch: pytest.MonkeyPatch, refusals: int, low_priority: bool, calls: int, outcome: str
+) -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr("gateway.cli.replays.asyncio.sleep", sleep)
+    gateway = BusyGateway(refusals)
+    result = await replay_once(gateway, "req_1", {"model": "m", "low_priority": low_priority}, asyncio.Semaphore(1))
+    assert (gateway.calls, result["outcome"]) == (calls, outcome)
+    assert set(waits) <= {7}

@@ -195,3 +195,22 @@ async def test_a_member_sends_what_it_may_read_again_and_its_account_pays(site: 
         assert (status, compared["second"]["channel"]) == (200, None)
         row = await site.office("GET", f"/requests/{compared['second']['id']}")
         assert (row["account"], row["replay_of"]) == ("acme", request_id)
+
+
+async def test_the_rule_against_loops_of_the_key_that_pays_applies(site: Site) -> None:
+    request_id = await site.ask(*BODIES[0])
+    key = {"name": "agent", "account": "lab", "loops": {"same_prompt": 2}}
+    agent = await site.office("POST", "/keys", key, 201)
+    outcomes = [(await site.replay(request_id, key=agent["id"]))["second"]["outcome"] for _ in range(3)]
+    assert outcomes == ["completed", "completed", "refused"]
+    assert len(site.received) == 3
+    assert (await site.replay(request_id))["second"]["outcome"] == "completed"
+
+
+async def test_a_refusal_for_now_says_when_to_try_again(site: Site) -> None:
+    request_id = await site.ask(*BODIES[0])
+    slow = await site.office("POST", "/keys", {"name": "slow", "account": "lab", "rpm": 1}, 201)
+    compared = [await site.replay(request_id, key=slow["id"]) for _ in range(2)]
+    assert [run["second"]["outcome"] for run in compared] == ["completed", "refused"]
+    assert compared[0]["retry_after_s"] is None
+    assert 0 < compared[1]["retry_after_s"] <= 60

@@ -109,7 +109,8 @@ class ReplayView:
 
     ``same_text`` and ``same_tools`` compare the answers. They are null, as are ``changes``, unless both requests
     completed and both answers are whole. ``changes`` are null, too, if the texts are too long to be compared.
-    ``cosine`` is that of the first vectors of embeddings, else null.
+    ``cosine`` is that of the first vectors of embeddings, else null. ``retry_after_s`` says when a request that was
+    refused for now, such as for a rate limit, may be sent once more; else it is null.
     """
 
     first: ReplayRunView
@@ -118,6 +119,7 @@ class ReplayView:
     same_tools: bool | None
     changes: Sequence[TextChangeView] | None
     cosine: float | None
+    retry_after_s: float | None
 
 
 @admin_operation(takes=ReplaySpec)
@@ -201,6 +203,7 @@ def _compare(
         same_tools=old_texts.tools == new_texts.tools if compares else None,
         changes=None if changes is None else [_build_change(change) for change in changes],
         cosine=compute_cosine(old_texts.vector, new_texts.vector) if compares and old_texts.vector else None,
+        retry_after_s=replayed.retry_after_s,
     )
 
 
