@@ -19,6 +19,7 @@ from gateway.allocator import bound_free_memory
 from gateway.app import open_runner
 from gateway.config.certificate import ServerCertificate
 from gateway.config.server_schema import ServerSection
+from gateway.deferred import load
 from gateway.errors import StoreUnavailable
 from gateway.log import batch_lines
 from gateway.options import AppOptions, StartupInfo
@@ -93,6 +94,8 @@ async def _serve(options: AppOptions, manager: ServiceManager, on_ready: Callabl
             log.info("gateway_stopping", running=drain.active_count)
             if options.config.server.shutdown_delay_s:
                 await _leave(drain, runner, options.config.server.shutdown_delay_s)
+            if services.open_streams.instance is not None:
+                await _await_streams(runner, options, sockets, inherited=bool(manager.socket_count))
     finally:
         watchdog.cancel()
         for sock in sockets:
@@ -142,6 +145,24 @@ async def _leave(drain: DrainState, runner: GatewayRunner, delay_s: float) -> No
     deadline_s = loop.time() + delay_s
     while loop.time() < deadline_s and not drain.hurried:  # noqa: ASYNC110 - runs once, and a signal sets no event
         await asyncio.sleep(_POLL_INTERVAL_S)
+
+
+async def _await_streams(
+    runner: GatewayRunner, options: AppOptions, sockets: list[socket.socket], *, inherited: bool
+) -> None:
+    """Let resumable streams come to their end, and readers come back to them."""
+    server = options.config.server
+
+    async def listen_elsewhere() -> int:
+        try:
+            (sock,) = bind(server.host, 0)
+        except PortInUse as error:
+            raise OSError(str(error)) from None
+        sockets.append(sock)
+        await _make_site(runner, sock, options.certificate).start()
+        return int(sock.getsockname()[1])
+
+    await load("server.reader_drain:await_streams")(runner, server, listen_elsewhere, inherited=inherited)
 
 
 def _find_settings(server: ServerSection, *, inherits_sockets: bool) -> dict[str, Any]:

@@ -190,6 +190,11 @@ class Peers:
                 return answer
         raise NotFound(f"No live node has the id {node_id[:64]!r}", param="node")
 
+    async def list_others(self) -> Sequence[str]:
+        """Return the ids of the other live nodes."""
+        nodes = await list_nodes(self._database)
+        return [node.id for node in nodes if node.state == "live" and node.id != self.own_id]
+
     async def open_path(self, node_id: str, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
         """Send a request for ``path``, which includes the query, to one node; return its response at the headers.
 

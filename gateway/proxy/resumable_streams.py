@@ -1,21 +1,31 @@
 """Streams that clients can take up again after their connection was lost: by id, until ``keep_s`` after the end."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.frozen import frozen
-from gateway.proxy.stream_recorder import EventMemory, StreamRecorder
+from gateway.proxy.stream_recorder import EventMemory, MemoryShare, StreamRecorder
 from gateway.request_context import RequestContext
 
 STREAM_PREFIX = "st_"
 """The prefix of a stream's id. The hexadecimal digits of its request's id follow, and in a cluster ``.`` and a node."""
 MAX_STREAMS = 20_000
 """Maximum number of kept streams. Beyond it the oldest that has ended is forgotten."""
+STREAMS_FORGOTTEN = "streams_forgotten"
+"""The cluster notification to delete the streams of an account or of users."""
 _LAST_READ_S = 5.0
+
+
+def _count_streams(share: MemoryShare) -> int:
+    return share.stream_count
+
+
+def _count_bytes(share: MemoryShare) -> int:
+    return share.total_bytes
 
 
 class StreamRequest(Protocol):
@@ -39,6 +49,19 @@ class StreamBounds:
     max_bytes: int
 
 
+@frozen
+class StreamOrigin:
+    """The request of a stream. ``response_id``: the provider's id of the response, empty if it has none so far."""
+
+    request_id: str
+    account_id: int
+    key_id: int
+    operation: Operation
+    model: str
+    started_ms: int
+    response_id: str = ""
+
+
 class ResumableStream:
     """One stream: its events, who may read it, and what becomes of its request.
 
@@ -49,22 +72,27 @@ class ResumableStream:
     """
 
     def __init__(
-        self, stream_id: str, request: StreamRequest, recorder: StreamRecorder, unread_s: float | None
+        self,
+        stream_id: str,
+        origin: StreamOrigin,
+        recorder: StreamRecorder,
+        unread_s: float | None,
+        request: StreamRequest | None = None,
     ) -> None:
-        ctx = request.context
         self.id = stream_id
-        self.request_id = ctx.id
-        self.account_id = ctx.caller.account.id
-        self.key_id = ctx.caller.key.id
-        self.operation: Operation = ctx.operation
-        self.model = ctx.inference.model
-        self.started_ms = ctx.started_ms
+        self.origin = origin
+        self.request_id = origin.request_id
+        self.account_id = origin.account_id
+        self.key_id = origin.key_id
+        self.operation = origin.operation
+        self.model = origin.model
+        self.started_ms = origin.started_ms
         self.recorder = recorder
-        self.request: StreamRequest | None = request
+        self.request = request
         self.record: RequestRecord | None = None
         self.reader_count = 0
         self._unread_s = unread_s
-        self._response_id = ""
+        self._response_id = origin.response_id
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -79,6 +107,11 @@ class ResumableStream:
         if self.request is not None:
             return self.request.context.attribution.end_user
         return "" if self.record is None else self.record.end_user
+
+    @property
+    def settled_record(self) -> RequestRecord | None:
+        """The request's record as soon as it is settled, which may be before a slow client has the last events."""
+        return self.record if self.request is None else self.request.context.record
 
     def note_end(self, record: RequestRecord | None) -> None:
         """Take the record of the request, which has ended."""
@@ -130,33 +163,64 @@ class ResumableStream:
 
 
 class ResumableStreams:
-    """All resumable streams of this process. ``node``: id of this node in a cluster; empty for a single process."""
+    """All resumable streams of this process. ``node``: id of this node in a cluster; empty for a single process.
+
+    Accounts have equal shares of the room, and the keys of an account have equal shares of the account's. Whoever uses
+    less than that always has room; what the largest users keep of streams that have ended goes first.
+    """
 
     def __init__(self, memory: EventMemory, find_bounds: Callable[[], StreamBounds], node: str = "") -> None:
         self.memory = memory
         self.node = node
         self._find_bounds = find_bounds
         self.streams: dict[str, ResumableStream] = {}
+        self._ended: dict[int, dict[str, ResumableStream]] = {}
+        self._shares: dict[int, MemoryShare] = {}
+        self._account_shares: dict[int, MemoryShare] = {}
 
     def make_id(self, request_id: str) -> str:
         """Return the id of the stream of a request, which names this node."""
         return f"{STREAM_PREFIX}{request_id.removeprefix(ID_PREFIX)}{self.node and f'.{self.node}'}"
+
+    @property
+    def running_count(self) -> int:
+        """How many of the streams have not ended."""
+        return sum(stream.request is not None for stream in self.streams.values())
 
     def open(self, request: StreamRequest, *, may_stay_unread: bool = False) -> ResumableStream | None:
         """Begin to keep the stream of ``request``; return None if there is no room.
 
         With ``may_stay_unread``, only the provider's timeouts end a stream that no client reads.
         """
-        memory, bounds = self.memory, self._find_bounds()
-        while len(self.streams) >= MAX_STREAMS or memory.used_bytes > 1.5 * memory.max_bytes or memory.is_exhausted:
-            if not self._forget_oldest():
+        ctx, memory, bounds = request.context, self.memory, self._find_bounds()
+        key = ctx.caller.key
+        share = self._find_share(ctx.caller.account.id, key.id)
+        while len(self.streams) >= MAX_STREAMS and self._make_room(share, _count_streams):
+            pass
+        while memory.used_bytes > 1.5 * memory.max_bytes or memory.is_exhausted:
+            if not self._make_room(share):
                 break
-        if len(self.streams) >= MAX_STREAMS or memory.is_exhausted:
+        is_crowded = len(self.streams) >= MAX_STREAMS and share.is_over(MAX_STREAMS - 1, _count_streams)
+        if is_crowded or memory.refuses(share):
             return None
-        stream_id = self.make_id(request.context.id)
-        recorder = StreamRecorder(memory, bounds.max_bytes, self._forget_oldest)
-        stream = ResumableStream(stream_id, request, recorder, None if may_stay_unread else bounds.keep_s)
-        self.streams[stream_id] = stream
+        origin = StreamOrigin(ctx.id, ctx.caller.account.id, key.id, ctx.operation, ctx.inference.model, ctx.started_ms)
+        recorder = StreamRecorder(memory, bounds.max_bytes, self._make_room, share)
+        unread_s = None if may_stay_unread else bounds.keep_s
+        stream = ResumableStream(self.make_id(ctx.id), origin, recorder, unread_s, request)
+        self._add(stream, share)
+        return stream
+
+    def restore(
+        self, stream_id: str, origin: StreamOrigin, record: RequestRecord, keep_s: float, *, is_background: bool
+    ) -> ResumableStream:
+        """Keep a stream that ended in an earlier process for ``keep_s`` more seconds; it has no events yet."""
+        share = self._find_share(origin.account_id, origin.key_id)
+        recorder = StreamRecorder(self.memory, self._find_bounds().max_bytes, self._make_room, share)
+        stream = ResumableStream(stream_id, origin, recorder, None if is_background else 0)
+        stream.record = record
+        self._add(stream, share)
+        self._ended.setdefault(origin.key_id, {})[stream_id] = stream
+        stream.forget_later(keep_s, self.forget)
         return stream
 
     def find(self, stream_id: str, key_id: int) -> ResumableStream | None:
@@ -181,20 +245,26 @@ class ResumableStreams:
         stream.recorder.end(complete=False)  # no-op after a regular end
         stream.note_end(record)
         if stream.id in self.streams:
+            self._ended.setdefault(stream.key_id, {})[stream.id] = stream
             stream.forget_later(self._find_bounds().keep_s, self.forget)
         else:
             stream.discard_soon()
 
     def forget(self, stream: ResumableStream) -> None:
         """Delete a stream. The events of one that goes on are deleted at its end."""
-        self.streams.pop(stream.id, None)
+        if self.streams.pop(stream.id, None) is not None:
+            self._find_share(stream.account_id, stream.key_id).add_stream(-1)
+            ended = self._ended.get(stream.key_id, {})
+            ended.pop(stream.id, None)
+            if not ended:
+                self._ended.pop(stream.key_id, None)
         if stream.request is None:
             stream.discard_soon()
 
-    def forget_of(self, covers: Callable[[int, str], bool]) -> None:
-        """Delete the streams whose account's id and end user ``covers`` accepts."""
+    def forget_of(self, account_id: int | None, end_users: Collection[str] | None) -> None:
+        """Delete the streams of an account (None: of all) that were made for ``end_users`` (None: for anyone)."""
         for stream in list(self.streams.values()):
-            if covers(stream.account_id, stream.end_user):
+            if account_id in {None, stream.account_id} and (end_users is None or stream.end_user in end_users):
                 self.forget(stream)
 
     def close(self) -> None:
@@ -203,11 +273,38 @@ class ResumableStreams:
             stream.stop_timer()
             stream.recorder.discard()
         self.streams.clear()
+        self._ended.clear()
 
-    def _forget_oldest(self) -> bool:
-        """Delete the oldest stream that has ended and that no client reads; return False if there is none."""
-        for stream in self.streams.values():
-            if stream.request is None and not stream.reader_count:
-                self.forget(stream)
-                return True
+    def _add(self, stream: ResumableStream, share: MemoryShare) -> None:
+        self.streams[stream.id] = stream
+        share.add_stream(1)
+
+    def _find_share(self, account_id: int, key_id: int) -> MemoryShare:
+        """Return the share of a key. A share remains for ever: it is smaller than the key in memory."""
+        share = self._shares.get(key_id)
+        if share is None:
+            account_share = self._account_shares.get(account_id)
+            if account_share is None:
+                account_share = self._account_shares[account_id] = MemoryShare(self.memory.root)
+            share = self._shares[key_id] = MemoryShare(account_share)
+        return share
+
+    def _make_room(self, asking: MemoryShare, measure: Callable[[MemoryShare], int] = _count_bytes) -> bool:
+        """Delete the oldest stream that has ended and that no client reads, of the key that uses most.
+
+        Return False if there is none, or if the key or account would have to make room for one that uses more.
+        """
+
+        def rank(share: MemoryShare) -> tuple[int, int]:
+            return (0 if share.parent is None else measure(share.parent), measure(share))
+
+        for key_id in sorted(self._ended, key=lambda key_id: rank(self._shares[key_id]), reverse=True):
+            share = self._shares[key_id]
+            is_own_account = share.parent is asking.parent
+            if rank(share)[is_own_account] < rank(asking)[is_own_account]:
+                continue
+            for stream in self._ended[key_id].values():
+                if not stream.reader_count:
+                    self.forget(stream)
+                    return True
         return False

@@ -34,16 +34,27 @@ class EventsLost(Exception):
 
 
 class EventMemory:
-    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file."""
+    """The memory and the disk space that the recorders of a process share. ``folder`` is made for the first file.
+
+    Attributes:
+        root: what all accounts and keys use.
+    """
 
     def __init__(
         self, folder: Path, max_bytes: int = MAX_MEMORY_BYTES, max_spilled_bytes: int = MAX_SPILLED_BYTES
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self.max_bytes = max_bytes
         self.max_spilled_bytes = max_spilled_bytes
-        self.used_bytes = 0
-        self.spilled_bytes = 0
+        self.root = MemoryShare()
+
+    @property
+    def used_bytes(self) -> int:
+        return self.root.used_bytes
+
+    @property
+    def spilled_bytes(self) -> int:
+        return self.root.spilled_bytes
 
     @property
     def is_short(self) -> bool:
@@ -52,10 +63,65 @@ class EventMemory:
     @property
     def is_exhausted(self) -> bool:
         """Whether files do not take up the events fast enough, or are full, too."""
-        return self.used_bytes > 2 * self.max_bytes or self.spilled_bytes > self.max_spilled_bytes
+        root = self.root
+        return root.used_bytes > 2 * self.max_bytes or root.spilled_bytes > self.max_spilled_bytes
+
+    def refuses(self, share: "MemoryShare") -> bool:
+        """Return whether memory or disk space is exhausted, and a key uses more of it than its equal share."""
+        if not self.is_exhausted:
+            return False
+        uses_memory = share.is_over(2 * self.max_bytes, attrgetter("used_bytes"))
+        uses_disk = share.is_over(self.max_spilled_bytes, attrgetter("spilled_bytes"))
+        return (self.used_bytes > 2 * self.max_bytes and uses_memory) or (
+            self.spilled_bytes > self.max_spilled_bytes and uses_disk
+        )
 
     def open_file(self) -> SpillFile:
-        return SpillFile(self._folder)
+        return SpillFile(self.folder)
+
+
+class MemoryShare:
+    """What the kept streams of one holder use: of a key, of an account, or of all accounts (no ``parent``).
+
+    Attributes:
+        used_bytes: memory.
+        spilled_bytes: disk space.
+        stream_count: kept streams.
+        holder_count: holders one level below that have kept streams.
+    """
+
+    __slots__ = ("chain", "holder_count", "parent", "spilled_bytes", "stream_count", "used_bytes")
+
+    def __init__(self, parent: "MemoryShare | None" = None) -> None:
+        self.parent = parent
+        self.chain: tuple[MemoryShare, ...] = (self, *(() if parent is None else parent.chain))
+        self.used_bytes = self.spilled_bytes = self.stream_count = self.holder_count = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return self.used_bytes + self.spilled_bytes
+
+    def add(self, used_bytes: int, spilled_bytes: int = 0) -> None:
+        """Change the use of this holder and of those above it."""
+        for share in self.chain:
+            share.used_bytes += used_bytes
+            share.spilled_bytes += spilled_bytes
+
+    def add_stream(self, change: int) -> None:
+        """Count a stream that is kept from now on (1), or no longer (-1), here and above."""
+        for share in self.chain:
+            was_used = share.stream_count > 0
+            share.stream_count += change
+            if share.parent is not None:
+                share.parent.holder_count += (share.stream_count > 0) - was_used
+
+    def is_over(self, limit: int, measure: "Callable[[MemoryShare], int]") -> bool:
+        """Return whether each holder from this one upwards uses more than an equal part of ``limit``."""
+        for share in reversed(self.chain[:-1]):
+            limit //= max(1, 1 if share.parent is None else share.parent.holder_count)
+            if measure(share) <= limit:
+                return False
+        return True
 
 
 @attrs.define(eq=False)
@@ -73,7 +139,9 @@ class StreamRecorder:
     """Keeps the events of one stream. The first one has the number 1. Comments are not events, and are not kept.
 
     Args:
-        make_room: deletes the events of the oldest stream that has ended; returns False if there is none.
+        make_room: deletes the events of a stream that has ended; returns False if no other stream should make room
+            for this one.
+        share: the use of the memory by the stream's key; without one, the use by all streams together.
 
     Attributes:
         count: the number of events so far, which is the number of the last one.
@@ -83,12 +151,19 @@ class StreamRecorder:
     """
 
     __slots__ = (
-        "_blocks", "_file", "_has_gap", "_make_room", "_max_bytes", "_memory", "_size", "_spilling", "_splitter",
-        "_waiters", "count", "ended", "is_complete", "is_full",
+        "_blocks", "_file", "_has_gap", "_make_room", "_max_bytes", "_memory", "_share", "_size", "_spilling",
+        "_splitter", "_waiters", "count", "ended", "is_complete", "is_full",
     )  # fmt: skip
 
-    def __init__(self, memory: EventMemory, max_bytes: int, make_room: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        memory: EventMemory,
+        max_bytes: int,
+        make_room: Callable[[MemoryShare], bool],
+        share: MemoryShare | None = None,
+    ) -> None:
         self._memory = memory
+        self._share = share or memory.root
         self._make_room = make_room
         self._max_bytes = max_bytes
         self._size = 0
@@ -102,9 +177,14 @@ class StreamRecorder:
 
     def append(self, data: bytes) -> None:
         """Add the events in ``data``, which has whole events only."""
+        if not self.ended:
+            self.append_events(self._splitter.split(data))
+
+    def append_events(self, events: Sequence[bytes]) -> None:
+        """Add ``events``, unless the stream has ended."""
         if self.ended:
             return
-        self._add(self._splitter.split(data))
+        self._add(events)
         memory = self._memory
         if self._blocks[-1].size >= _BLOCK_BYTES:
             self._blocks.append(_Block(self.count + 1))
@@ -112,10 +192,15 @@ class StreamRecorder:
                 self._spilling = asyncio.get_running_loop().create_task(self._spill())
         if self._size > self._max_bytes:
             self.is_full = True
-        while memory.is_exhausted and not self.is_full:
-            self.is_full = not self._make_room()
+        if memory.is_exhausted:
+            self._find_room()
         if self._waiters:
             self._wake()
+
+    def _find_room(self) -> None:
+        while self._memory.is_exhausted and self._make_room(self._share):
+            pass
+        self.is_full = self.is_full or self._memory.refuses(self._share)
 
     def _add(self, events: Sequence[bytes]) -> None:
         block, size, count = self._blocks[-1], 0, 0
@@ -130,7 +215,8 @@ class StreamRecorder:
             size += len(event) + _EVENT_BYTES
         block.size += size
         self._size += size
-        self._memory.used_bytes += size
+        for share in self._share.chain:
+            share.used_bytes += size
         self.count += count
         if self._has_gap:
             self.ended = True
@@ -208,8 +294,7 @@ class StreamRecorder:
                     return
                 block.lengths = array("L", map(len, block.events))
                 block.piece, block.events = piece, []
-                self._memory.used_bytes -= block.size
-                self._memory.spilled_bytes += piece.length
+                self._share.add(-block.size, piece.length)
         except OSError:
             self.is_full = True
         finally:
@@ -220,9 +305,9 @@ class StreamRecorder:
 
     def _release(self, block: _Block) -> None:
         if block.piece is None:
-            self._memory.used_bytes -= block.size
+            self._share.add(-block.size)
         else:
-            self._memory.spilled_bytes -= block.piece.length
+            self._share.add(0, -block.piece.length)
         block.size, block.events = 0, []
 
     def _close_file(self) -> None:

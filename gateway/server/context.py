@@ -107,13 +107,15 @@ class DrainState:
 
     If ``leaving`` is true, the gateway stops soon, and a load balancer should send it no more requests.
     ``active_count`` is the number of active requests, including those whose body is still being read. If ``hurried`` is
-    true, the shutdown does not wait for them.
+    true, the shutdown does not wait for them. ``ends_at``: when it does not wait any longer, in seconds of the event
+    loop; None before it waits.
     """
 
     open: bool = True
     leaving: bool = False
     active_count: int = 0
     hurried: bool = False
+    ends_at: float | None = None
 
 
 @frozen

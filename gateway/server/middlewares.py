@@ -157,7 +157,7 @@ async def authenticate(request: web.Request, handler: Handler) -> web.StreamResp
 
 async def _find_caller(request: web.Request) -> Caller:
     services = request.app[SERVICES]
-    if not services.drain.open:
+    if not services.drain.open and not _reads_stream(request):
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     authorization = _find_authorization(request)
     for protocol_key in list_protocol_keys(request) if request.path == REALTIME_PATH else ():
@@ -177,6 +177,12 @@ async def _find_caller(request: web.Request) -> Caller:
     if caller.networks:
         check_client_ip(request, caller)
     return caller
+
+
+def _reads_stream(request: web.Request) -> bool:
+    """Return whether a request is about a stream that may still run while the gateway shuts down."""
+    path = request.path
+    return path.startswith("/v1/streams/") or (request.method == "GET" and path.startswith("/v1/responses/"))
 
 
 async def delay_unknown_key(request: web.Request) -> None:

@@ -353,6 +353,11 @@ class GatewayRunner(web.AppRunner):
 
     async def cleanup(self) -> None:
         """Close the listening sockets, serve the connections that are already open or queued, and shut down."""
+        await self.stop_sites()
+        await super().cleanup()
+
+    async def stop_sites(self) -> None:
+        """Close the listening sockets, and wait for the requests of connections that are already open or queued."""
         self._stop_accepting()
         # asyncio drops an accepted connection if the listening socket is closed before the transport exists.
         await asyncio.sleep(0)
@@ -366,7 +371,11 @@ class GatewayRunner(web.AppRunner):
                 await self._serve(connection)
         if isinstance(self.server, GatewayServer):
             await self.server.await_first_requests()
-        await super().cleanup()
+
+    def close_idle(self) -> None:
+        """Close the connections without a request."""
+        if self.server is not None:
+            self.server.pre_shutdown()
 
     def end_connections(self) -> None:
         """Close every connection after its next response. The response announces this, so no client reuses it."""

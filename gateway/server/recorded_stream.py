@@ -191,17 +191,24 @@ class RecordedStream:
         self._client.abort()
 
 
+def wants_resumable(active: RecordableRequest) -> bool:
+    """Return whether the header, or else the key, asks for a stream that can be taken up again.
+
+    Raises ``InvalidRequest`` if the header is malformed.
+    """
+    texts = {text.strip().lower() for text in active.request.headers.getall(RESUMABLE_HEADER, ())}
+    if len(texts) > 1 or not texts <= _VALUES.keys():
+        raise InvalidRequest(f"'{RESUMABLE_HEADER}' must be true or false", param=RESUMABLE_HEADER)
+    return _VALUES[texts.pop()] if texts else active.context.caller.key.resumable
+
+
 def open_recorded(active: RecordableRequest, client: ClientStream, *, in_background: bool = False) -> ClientStream:
     """Return the stream for a client that wants to be able to take it up again; ``client`` if it does not.
 
     A stream ``in_background`` can be taken up again in any case, and goes on however long no client reads it. Raises
     ``InvalidRequest`` if the header is malformed, and ``Overloaded`` if there is no room for a background stream.
     """
-    ctx = active.context
-    texts = {text.strip().lower() for text in active.request.headers.getall(RESUMABLE_HEADER, ())}
-    if len(texts) > 1 or not texts <= _VALUES.keys():
-        raise InvalidRequest(f"'{RESUMABLE_HEADER}' must be true or false", param=RESUMABLE_HEADER)
-    is_wanted = _VALUES[texts.pop()] if texts else ctx.caller.key.resumable
+    ctx, is_wanted = active.context, wants_resumable(active)
     if not (is_wanted or in_background):
         return client
     if ctx.operation not in _OPERATIONS:

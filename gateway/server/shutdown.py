@@ -26,6 +26,8 @@ async def drain(app: web.Application, *, timeout_s: float) -> None:
     state.open = False
     if not state.active_count:
         return
+    if state.ends_at is not None:  # the drain began with the wait for resumable streams
+        timeout_s = max(0.0, state.ends_at - asyncio.get_running_loop().time())
     log.info("drain_started", running=state.active_count)
     if not await _await_zero(lambda: 0 if state.hurried else state.active_count, timeout_s) or state.active_count:
         log.warning("drain_timed_out", running=state.active_count)

@@ -4,24 +4,30 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-from aiohttp import ClientError, web
+from aiohttp import ClientError, ClientResponse, web
 
 from gateway.domain.account_spec import build_time
 from gateway.domain.operation import Operation
 from gateway.domain.price import usd
 from gateway.domain.request_log import RequestRecord
-from gateway.errors import GatewayError, InvalidRequest
+from gateway.errors import GatewayError, InvalidRequest, Overloaded
 from gateway.formats.errors.body import build_error_event
-from gateway.formats.wire.sse import KEEPALIVE, EventTooLong, SseSplitter
+from gateway.formats.wire.sse import KEEPALIVE, EventTooLong, SseSplitter, parse_data
 from gateway.proxy.resumable_streams import ResumableStream
 from gateway.proxy.stream import EVENT_STREAM_TYPE, KEEPALIVE_AFTER_S
 from gateway.proxy.stream_recorder import EventsLost, StreamReader
 from gateway.server.context import CONTEXT, SERVICES
 from gateway.server.error_responses import add_doc_url
 from gateway.server.responses import EventStreamResponse
+from gateway.server.stream_tokens import ASKING_NODE
 
 LAST_EVENT_HEADER = "Last-Event-ID"
+OPERATION_HEADER = "x-gateway-operation"
+"""Tells another node of the cluster in which API format an error event has to be."""
+NO_STORE = {"Cache-Control": "no-store"}
 _MAX_DIGITS = 9
+_MAX_ANSWER_BYTES = 64 * 1024
+_LINE_ENDS = b"\r\n"
 
 
 class StreamInterrupted(GatewayError):
@@ -57,21 +63,27 @@ def find_after(request: web.Request) -> int:
 
 
 async def send_events(
-    request: web.Request, stream: ResumableStream, after: int, *, numbered: bool = True
+    request: web.Request, stream: ResumableStream, after: int, *, numbered: bool = True, param: str = "after"
 ) -> web.StreamResponse:
     """Send the events after number ``after``: what is there at once, then each as it comes, to the end of the stream.
 
-    Without ``numbered``, the events have no ``id`` lines. Raises ``InvalidRequest`` if there is no such event, and
-    ``ClientDisconnected``.
+    Without ``numbered``, the events have no ``id`` lines. Raises ``ClientDisconnected``, and ``InvalidRequest`` with
+    the name ``param`` if the stream has no such event.
     """
-    if after > stream.recorder.count:
-        raise InvalidRequest(f"The stream has {stream.recorder.count} events so far", param="after")
+    recorder = stream.recorder
+    if after > recorder.count:
+        if recorder.is_full:  # the first client has received more than is kept
+            return await send_lost(request, after, stream.request_id, stream.operation)
+        raise InvalidRequest(f"The stream has {recorder.count} events so far", param=param)
     drain, last_event = request.app[SERVICES].drain, b""
     response = EventStreamResponse(request)
-    reader = stream.recorder.open_reader(after)
+    reader = recorder.open_reader(after)
     drain.active_count += 1  # a shutdown lets readers come to the end
     try:
         with stream.hold():
+            if ASKING_NODE in request:
+                ctx = request[CONTEXT]
+                ctx.headers = {**(ctx.headers or {}), OPERATION_HEADER: stream.operation}
             response.open(EVENT_STREAM_TYPE, b"")
             try:
                 while events := await _read(reader, response):
@@ -86,12 +98,15 @@ async def send_events(
     return response.response
 
 
-async def send_received(request: web.Request, received: AsyncIterator[bytes], after: int) -> web.StreamResponse:
-    """Send the numbered events that another node sends, whole ones only, to the end of the stream.
+async def send_received(
+    request: web.Request, received: AsyncIterator[bytes], after: int, origin: tuple[str, str], *, numbered: bool = True
+) -> web.StreamResponse:
+    """Send the events that another node sends, whole ones only, to the end of the stream.
 
-    If the node is lost, the stream ends with one error event. Raises ``ClientDisconnected``.
+    If the node is lost, the stream ends with one error event. ``origin``: id and operation of the stream's request.
+    Raises ``ClientDisconnected``.
     """
-    drain, splitter, operation = request.app[SERVICES].drain, SseSplitter(), "chat"
+    drain, splitter = request.app[SERVICES].drain, SseSplitter()
     response, last_event = EventStreamResponse(request), b""
     drain.active_count += 1
     try:
@@ -99,15 +114,25 @@ async def send_received(request: web.Request, received: AsyncIterator[bytes], af
         try:
             async for data in received:
                 events = splitter.split(data)
-                after = _find_number(events, after)
+                after = _find_number(events, after) if numbered else after + len(list(filter(parse_data, events)))
                 if response.write(b"".join(events)):
                     await response.drain()
         except (OSError, ClientError, EventTooLong):
-            last_event = build_lost_event(request, after, request[CONTEXT].id, operation)
+            last_event = build_lost_event(request, after, *origin)
         await response.finish(last_event)
     finally:
         drain.active_count -= 1
     return response.response
+
+
+async def copy_answer(answer: ClientResponse) -> web.Response:
+    """Return the answer of another node, which is JSON. Raises ``Overloaded`` for one that is too long."""
+    body = b""
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > _MAX_ANSWER_BYTES:
+            raise Overloaded("The node of the stream does not answer", retry_after_s=2)
+    return web.Response(body=body, status=answer.status, content_type="application/json", headers=NO_STORE)
 
 
 def _find_number(events: Sequence[bytes], before: int) -> int:
@@ -147,7 +172,9 @@ def number_events(events: Sequence[bytes], first: int) -> bytes:
     """Return ``events`` with an ``id`` line each, from ``first``. It takes the place of a provider's."""
     pieces = list[bytes]()
     for number, event in enumerate(events, first):
-        pieces += (b"id: %d\n" % number, _remove_id(event) if b"id:" in event else event)
+        # A blank line after the ``id`` line would end an event of its own.
+        lines = event.lstrip(_LINE_ENDS) if event[0] in _LINE_ENDS else event
+        pieces += (b"id: %d\n" % number, _remove_id(lines) if b"id:" in lines else lines)
     return b"".join(pieces)
 
 
@@ -158,7 +185,7 @@ def _remove_id(event: bytes) -> bytes:
 
 def build_status(stream: ResumableStream, keep_s: int) -> dict[str, Any]:
     """Return the description of a stream as JSON."""
-    record = stream.record
+    record = stream.settled_record
     fields = {
         "id": stream.id,
         "object": "stream",

@@ -10,7 +10,7 @@ import attrs
 from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
-from gateway.deferred import CreatedOnce
+from gateway.deferred import CreatedOnce, load
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -72,6 +72,7 @@ RETENTION_DELAY_S = 60.0
 """The time from the start to the first deletion of old rows."""
 _BODIES_FOLDER = "bodies"
 _CACHE_FOLDER = "cache"
+_HANDED_OVER_STREAMS = "streams/handed-over"
 _GRACE_S = 2.0
 """How long background requests may take to settle at shutdown, in seconds. The drain has already waited for them."""
 
@@ -149,6 +150,8 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
         if (options.folder.path / _CACHE_FOLDER).exists():
             services.open_answers()  # an earlier process has stored answers: they expire, and are deleted on request
         if options.declare:
+            if (options.folder.path / _HANDED_OVER_STREAMS).exists():
+                await load("services.streams:take_over")(services, stored_state.base, services.routing.secret_box)
             # Commands other than ``serve`` may know other channels and a shorter retention: they must not end jobs or
             # delete rows.
             _start_cleanup(services, options, jobs)
@@ -251,7 +254,7 @@ def _open_kept(base: BaseServices, secret_box: SecretBox, jobs: JobRunner, stack
     bodies = CreatedOnce(lambda: _open_bodies(base, secret_box, jobs))
     stack.push_async_callback(_close_store, bodies)
     streams = CreatedOnce(lambda: _open_streams(base))
-    stack.callback(lambda: streams.if_made(lambda made: made.close()))
+    stack.push_async_callback(_hand_over, base, secret_box, streams)
     answers = CreatedOnce(lambda: _open_answers(base, secret_box, jobs))
     stack.push_async_callback(_close_store, answers)
     return _KeptServices(bodies, streams, answers)
@@ -313,6 +316,13 @@ def _open_answers(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) ->
     from gateway.services.cache import open_answers  # noqa: PLC0415 - only if answers are cached
 
     return open_answers(base, secret_box, jobs)
+
+
+async def _hand_over(base: BaseServices, secret_box: SecretBox, streams: "CreatedOnce[ResumableStreams]") -> None:
+    if streams.instance is not None:
+        from gateway.services.streams import hand_over  # noqa: PLC0415 - only if a stream is kept
+
+        await hand_over(base, secret_box, streams.instance)
 
 
 async def _close_store(store: "CreatedOnce[BodyStore] | CreatedOnce[CachedAnswers]") -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.proxy.stream_recorder import EventMemory, EventsLost, StreamReader, StreamRecorder
+from gateway.proxy.stream_recorder import EventMemory, EventsLost, MemoryShare, StreamReader, StreamRecorder
 from tests.support.fault_scene import until
 
 MIB = 1024 * 1024
 
 
-def find_no_room() -> bool:
+def find_no_room(_: MemoryShare) -> bool:
     """Find no other stream to delete."""
     return False
 
@@ -137,7 +137,7 @@ async def test_old_streams_make_room_before_a_running_one_is_full(tmp_path: Path
     old.append(b"".join(make_events(90)))
     olds = [old]
 
-    def make_room() -> bool:
+    def make_room(_: MemoryShare) -> bool:
         if not olds:
             return False
         olds.pop().discard()

@@ -362,6 +362,8 @@ async def test_an_answer_from_the_cache_says_that_its_stream_is_not_resumable(ga
                 await response.read()
                 assert response.headers["x-gateway-cache"] == result
                 assert (RESUMABLE_HEADER in response.headers.get("x-gateway-warning", "")) == warns
+        async with gateway.post({**HELLO, "stream": True}, headers={RESUMABLE_HEADER: "maybe"}) as response:
+            assert (response.status, (await response.json())["error"]["param"]) == (400, RESUMABLE_HEADER)
 
 
 async def test_an_answer_too_large_to_keep_ends_the_wait_of_others(

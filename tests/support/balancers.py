@@ -32,11 +32,25 @@ def name_addresses(nodes: Sequence[GatewayProcess]) -> list[str]:
 @contextlib.contextmanager
 def run_nginx(folder: Path, nodes: Sequence[GatewayProcess]) -> Iterator[str]:
     """Run nginx with ``deploy/nginx/cluster.conf`` without its certificate. Its log is ``error`` in the folder."""
-    nginx, port, other = find_tool("nginx", "nginx-light"), find_free_port(), find_free_port()
     site = (DEPLOY / "nginx" / "cluster.conf").read_text()
     first, *others = name_addresses(nodes)
     site = site.replace("10.0.0.11:8080", first)
     site = re.sub(r"10\.0\.0\.12:8080(.*\n)", lambda line: "server ".join(each + line[1] for each in others), site)
+    with _run_nginx(folder, site) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def run_single_nginx(folder: Path, address: str) -> Iterator[str]:
+    """Run nginx with ``deploy/nginx/gateway.conf`` in front of one gateway. Its log is ``error`` in the folder."""
+    site = (DEPLOY / "nginx" / "gateway.conf").read_text()
+    with _run_nginx(folder, site.replace("127.0.0.1:8080", address)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _run_nginx(folder: Path, site: str) -> Iterator[str]:
+    nginx, port, other = find_tool("nginx", "nginx-light"), find_free_port(), find_free_port()
     site = re.sub(r"ssl_certificate.*;|listen \[::\].*\n", "", site)
     site = site.replace("listen 443 ssl http2", f"listen 127.0.0.1:{port}")
     site = site.replace("listen 80", f"listen 127.0.0.1:{other}")

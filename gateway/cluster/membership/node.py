@@ -95,6 +95,11 @@ class ClusterNode:
         return self._session.generation
 
     @property
+    def url(self) -> str:
+        """The address at which other nodes reach this one, as it is stored (``storage/nodes.py``)."""
+        return self._session.node.url
+
+    @property
     def process(self) -> str:
         return self._session.node.process
 
@@ -203,6 +208,9 @@ class ClusterNode:
 
     async def put_digest(self, config_digest: str) -> None:
         await self._session.put_digest(config_digest)
+
+    async def put_url(self, url: str) -> None:
+        await self._session.put_url(url)
 
     async def close(self) -> None:
         self._queue.close()

@@ -72,6 +72,7 @@ RETURNING b.at_ms, (SELECT array_agg(id || ':' || epoch ORDER BY id) FROM nodes 
   (SELECT convert_from(value, 'UTF8') FROM cluster WHERE name = 'oldest') AS oldest
 """.replace("NOW", _NOW_MS)
 _PUT_DIGEST = "UPDATE nodes SET config_digest = $2 WHERE id = $1"
+_PUT_URL = "UPDATE nodes SET url = $3 WHERE id = $1 AND epoch = $2"
 _LIST_CHANGES = f"SELECT sequence, kind, id FROM changes WHERE sequence > $1 ORDER BY sequence LIMIT {_MAX_CHANGES}"  # noqa: S608
 _LIST_BEATS = "SELECT n.id, n.epoch, b.beat FROM nodes n JOIN beats b ON b.node = n.id WHERE n.state = 'live'"
 # The statement waits for a transaction that has locked the row, because that node is writing: all its rows count, or
@@ -236,6 +237,12 @@ class NodeSession:
         async with self._control_connection.exclusive(self.times.statement_s) as connection:
             await connection.execute(_PUT_DIGEST, self.node.id, config_digest)
         self.node = attrs.evolve(self.node, config_digest=config_digest)
+
+    async def put_url(self, url: str) -> None:
+        """Store the address at which other nodes reach this one from now on."""
+        async with self._control_connection.exclusive(self.times.statement_s) as connection:
+            await connection.execute(_PUT_URL, self.node.id, self.node.epoch, url)
+        self.node = attrs.evolve(self.node, url=url)
 
     async def try_lead(self) -> bool:
         """Become the leader of the cluster if it has no leader. Return whether this node leads."""

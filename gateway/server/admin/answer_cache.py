@@ -1,5 +1,6 @@
 """Admin API: the cache of answers."""
 
+from base64 import urlsafe_b64encode
 from collections.abc import Collection
 from typing import Any
 
@@ -12,10 +13,12 @@ from gateway.domain.account_spec import build_time
 from gateway.errors import Conflict, StoreUnavailable
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
+from gateway.proxy.resumable_streams import STREAMS_FORGOTTEN
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.admin.kept_bodies import find_stored_names
 from gateway.server.context import Services
+from gateway.storage.handed_over_streams import delete_streams
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -116,9 +119,20 @@ async def forget_account(services: Services, account_id: int) -> None:
 
     No answer of it is given any more, also if the disk fails.
     """
-    if (streams := services.open_streams.instance) is not None:
-        streams.forget_of(lambda stream_account_id, _: stream_account_id == account_id)
+    forget_streams(services, account_id, None)
     try:
         await delete_answers(services, account_id=account_id)
     except StoreUnavailable as error:
         log.warning("answers_not_erased", account=str(account_id), error=error.message)
+
+
+def forget_streams(services: Services, account_id: int | None, end_users: Collection[str] | None) -> None:
+    """Delete the kept streams of an account or of users on all nodes, also those that wait for the next process."""
+    services.open_streams().forget_of(account_id, end_users)
+    if (node := services.storage.node) is not None:
+        users = None if end_users is None else sorted(end_users)
+        node.notifications.publish(STREAMS_FORGOTTEN, urlsafe_b64encode(orjson.dumps([account_id, users])).decode())
+    try:
+        delete_streams(services.open_streams().memory.folder)
+    except OSError as error:  # the next start leaves them out
+        log.warning("streams_not_erased", error=str(error))

@@ -12,7 +12,7 @@ from gateway.domain.kept_body import BodyFilter
 from gateway.frozen import frozen
 from gateway.parsing import must, parse_spec
 from gateway.server.active_inference import ActiveInference
-from gateway.server.admin.answer_cache import delete_answers
+from gateway.server.admin.answer_cache import delete_answers, forget_streams
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.admin.kept_bodies import erase_bodies, find_stored_names
@@ -87,8 +87,7 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
 def rename_running(services: Services, renaming: UserRenaming) -> None:
     """Give running requests and open jobs of the user the new name. Raises ``Conflict``; nothing has changed then."""
     renaming.rename_balances(services.billing.limits.spending)
-    if (streams := services.open_streams.instance) is not None:
-        streams.forget_of(renaming.covers)  # while their requests have the former name
+    forget_streams(services, renaming.account_id, renaming.names)  # while their requests have the former name
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
         if call.exchange is not None:

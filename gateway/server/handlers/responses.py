@@ -20,8 +20,9 @@ from gateway.routing.kept_responses import make_response_not_found
 from gateway.routing.provider_response import ask_provider
 from gateway.server.background_responses import cancel_kept_response, find_kept_response, read_kept_response
 from gateway.server.context import CALLER, SERVICES
+from gateway.server.response_events import PARAMETER, find_sequence, pass_response_on, send_response_events
 from gateway.server.responses import LargeResponse
-from gateway.server.stream_events import StreamInterrupted, send_events
+from gateway.server.stream_events import StreamInterrupted
 
 if TYPE_CHECKING:  # only if a stream is kept
     from gateway.proxy.resumable_streams import ResumableStream
@@ -32,7 +33,6 @@ _LIMIT_TEXTS = frozenset(map(str, range(1, MAX_PAGE_ROWS + 1)))
 _JSON_HEADERS = {"Content-Type": "application/json"}
 _EVENT_HEADERS = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
 _FORWARDED_PARAMETERS = ("after", "before", "limit", "order")
-_MAX_SEQUENCE_DIGITS = 9
 _FLAG_VALUES = {"true": True, "false": False}
 Item = dict[str, Any]
 
@@ -46,11 +46,8 @@ async def get_response(request: web.Request) -> web.StreamResponse:
     streamed = _FLAG_VALUES.get(request.query.get("stream", "false"))
     if streamed is None:
         raise InvalidRequest("'stream' must be true or false", param="stream")
-    after = _find_starting_after(request)
-    if streamed and (stream := _find_stream(request)) is not None:
-        return await send_events(request, stream, after, numbered=False)
-    if streamed and after:
-        raise StreamInterrupted("This node does not keep the events of this response: get it without 'stream'")
+    if streamed and (response := await _send_kept_events(request)) is not None:
+        return response
     loan = Loan(request.app[SERVICES].memory)
     kept_response = await _find_kept_response(request, loan)
     if kept_response is None:
@@ -64,14 +61,19 @@ async def get_response(request: web.Request) -> web.StreamResponse:
     return LargeResponse(request, events, _EVENT_HEADERS, loan)
 
 
-def _find_starting_after(request: web.Request) -> int:
-    """Return how many events the client has: it names the ``sequence_number`` of the last one, from 0."""
-    text = request.query.get("starting_after")
-    if text is None:
-        return 0
-    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_SEQUENCE_DIGITS):
-        raise InvalidRequest("'starting_after' must be the sequence_number of an event", param="starting_after")
-    return int(text) + 1
+async def _send_kept_events(request: web.Request) -> web.StreamResponse | None:
+    """Send the events of a background response that this or another node keeps; return None if none does.
+
+    Raises ``InvalidRequest``, and ``StreamInterrupted`` for a later part of events that are not kept.
+    """
+    text = request.query.get(PARAMETER)
+    sequence = find_sequence(text)
+    if (stream := _find_stream(request)) is not None:
+        return await send_response_events(request, stream, text)
+    response = await pass_response_on(request)
+    if response is None and sequence is not None:
+        raise StreamInterrupted("The events of this response are not kept: get it without 'stream'")
+    return response
 
 
 def _find_stream(request: web.Request) -> "ResumableStream | None":

@@ -11,10 +11,14 @@ from gateway.domain.member import Forbidden
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.errors import Conflict, NotFound, Overloaded
 from gateway.proxy.resumable_streams import STREAM_PREFIX, ResumableStream
-from gateway.server.context import CALLER, SERVICES
+from gateway.server.context import CALLER, SERVICES, Services
+from gateway.server.response_events import RESPONSE_AFTER, send_response_events
 from gateway.server.stream_events import (
+    NO_STORE,
+    OPERATION_HEADER,
     build_costs,
     build_status,
+    copy_answer,
     find_after,
     send_events,
     send_lost,
@@ -22,6 +26,7 @@ from gateway.server.stream_events import (
     wants_events,
 )
 from gateway.server.stream_tokens import ASKING_NODE, NODE_KEY, STREAM_TOKEN, make_token
+from gateway.storage.nodes import list_nodes
 
 _ID = re.compile(rf"{STREAM_PREFIX}([0-9a-f]{{24}})(?:\.([0-9a-f]{{16}}))?", re.ASCII)
 
@@ -33,13 +38,25 @@ async def get_stream(request: web.Request) -> web.StreamResponse:
     ``InvalidRequest``.
     """
     services, stream = request.app[SERVICES], _find_stream(request)
+    if RESPONSE_AFTER in request.query and ASKING_NODE in request:
+        return await _send_response_events(request)
     if stream is None:
         if (node := _find_other_node(request)) is not None:
             return await pass_on(request, node)
         return await _answer_interrupted(request, await _find_interrupted(request))
     if wants_events(request):
         return await send_events(request, stream, find_after(request))
-    return web.json_response(build_status(stream, services.live_config.config.streams.keep_s), headers=_NO_STORE)
+    return web.json_response(build_status(stream, services.live_config.config.streams.keep_s), headers=NO_STORE)
+
+
+async def _send_response_events(request: web.Request) -> web.StreamResponse:
+    """Send the events of a background response to another node. Raises ``NotFound``, ``InvalidRequest``."""
+    streams = request.app[SERVICES].open_streams.instance
+    account_id = request[CALLER].account.id
+    stream = None if streams is None else streams.find_response(request.match_info["id"], account_id)
+    if stream is None:
+        raise _make_not_found(request)
+    return await send_response_events(request, stream, request.query[RESPONSE_AFTER])
 
 
 async def delete_stream(request: web.Request) -> web.StreamResponse:
@@ -55,7 +72,7 @@ async def delete_stream(request: web.Request) -> web.StreamResponse:
     streams = services.open_streams.instance
     if streams is not None:
         streams.forget(stream)
-    return web.json_response({"id": stream.id, "object": "stream", "deleted": True}, headers=_NO_STORE)
+    return web.json_response({"id": stream.id, "object": "stream", "deleted": True}, headers=NO_STORE)
 
 
 async def post_token(request: web.Request) -> web.StreamResponse:
@@ -72,12 +89,12 @@ async def post_token(request: web.Request) -> web.StreamResponse:
         raise _make_not_found(request)
     token, expires_s = make_token(request, stream.id)
     body = {"object": "stream.token", "token": token, "expires_at": build_time(expires_s)}
-    return web.json_response(body, headers=_NO_STORE)
+    return web.json_response(body, headers=NO_STORE)
 
 
-_NO_STORE = {"Cache-Control": "no-store"}
 _OK_STATUS = 200
-_MAX_ANSWER_BYTES = 64 * 1024
+_RESTART_MS = 60_000
+"""How long after its regular end a node may start again, with the streams that its former process has handed over."""
 
 
 def _find_stream(request: web.Request) -> ResumableStream | None:
@@ -95,9 +112,9 @@ def _find_other_node(request: web.Request) -> str | None:
 
 
 async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
-    """Answer with what the node says that has the stream. If it does not answer, the stream has one error event.
+    """Answer with what the node says that has the stream. If it is dead or has gone, the stream has one error event.
 
-    Raises ``NotFound``, ``Overloaded``, and ``ClientDisconnected``.
+    Raises ``NotFound``, ``ClientDisconnected``, and ``Overloaded`` for a node that may answer later.
     """
     services, caller, stream_id = request.app[SERVICES], request[CALLER], request.match_info["id"]
     after = find_after(request) if wants_events(request) else None
@@ -107,22 +124,24 @@ async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
     peers = services.admin.peers
     actor = Actor("token", scope=caller.account.id)
     answer = None if peers is None else await peers.open_path(node, request.method, path, actor)
+    request_id = stream_id.partition(".")[0].replace(STREAM_PREFIX, ID_PREFIX)
     if answer is None:
         record = await _find_record(request)
-        if after is None or request.method != "GET":
+        is_lost = await _is_gone(services, node) or (record is not None and record.outcome == "interrupted")
+        if after is None or request.method != "GET" or not is_lost:
             raise Overloaded(f"The node {node} of the stream does not answer", retry_after_s=2)
-        request_id = stream_id.partition(".")[0].replace(STREAM_PREFIX, ID_PREFIX)
-        operation = "chat" if record is None else record.operation
-        return await send_lost(request, after, request_id, operation)
+        return await send_lost(request, after, request_id, "chat" if record is None else record.operation)
     async with answer:
         if after is None or answer.status != _OK_STATUS:
-            body = b""
-            async for piece in answer.content.iter_any():
-                body += piece
-                if len(body) > _MAX_ANSWER_BYTES:
-                    raise Overloaded(f"The node {node} of the stream does not answer", retry_after_s=2)
-            return web.Response(body=body, status=answer.status, content_type="application/json", headers=_NO_STORE)
-        return await send_received(request, answer.content.iter_any(), after)
+            return await copy_answer(answer)
+        operation = answer.headers.get(OPERATION_HEADER, "chat")
+        return await send_received(request, answer.content.iter_any(), after, (request_id, operation))
+
+
+async def _is_gone(services: Services, node_id: str) -> bool:
+    """Return whether a node is dead, or has been gone for longer than a restart takes."""
+    node = next((node for node in await list_nodes(services.storage.database) if node.id == node_id), None)
+    return node is None or node.state == "dead" or (node.state == "gone" and node.beat_age_ms > _RESTART_MS)
 
 
 async def _find_record(request: web.Request) -> RequestRecord | None:
@@ -157,7 +176,7 @@ async def _answer_interrupted(request: web.Request, record: RequestRecord) -> we
         "created_at": build_time(record.started_ms // 1000),
         "expires_at": None,
     }
-    return web.json_response(fields | build_costs(record), headers=_NO_STORE)
+    return web.json_response(fields | build_costs(record), headers=NO_STORE)
 
 
 def _make_not_found(request: web.Request) -> NotFound:

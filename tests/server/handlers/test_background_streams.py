@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import orjson
+import pytest
 
 from gateway.formats.wire.sse import parse_data
 from gateway.server.context import SERVICES
@@ -110,6 +111,56 @@ async def test_a_background_stream_that_fails_or_is_cancelled_is_stored_as_that(
         assert [row.outcome for row in await gateway.rows(2)] == ["failed", "cancelled"]
         assert orjson.loads((await get(gateway, response_id))[1])["status"] == "cancelled"
         never.set()
+
+
+def native(gate: asyncio.Event, numbers: list[int | None]) -> list[Step]:
+    """A stream of a provider with the Responses API, which numbers its events in a way of its own."""
+
+    async def wait(_: Received) -> None:
+        await gate.wait()
+
+    response = {"id": "resp_native", "object": "response", "status": "in_progress", "output": []}
+    usage = {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": response}]
+    events += ({"type": "response.output_text.delta", "delta": f"w{index}"} for index in range(len(numbers) - 2))
+    events += [{"type": "response.completed", "response": {**response, "status": "completed", "usage": usage}}]
+    steps: list[Step] = [SSE_HEAD]
+    for event, number in zip(events, numbers, strict=True):
+        body = event if number is None else {**event, "sequence_number": number}
+        steps.append(chunk(f"event: {event['type']}\ndata: {orjson.dumps(body).decode()}\n\n".encode()))
+    return [*steps[:4], wait, *steps[4:], LAST_CHUNK]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "last", "rest"),
+    [
+        ([0, 1, 2, 3, 4, 5], 2, [3, 4, 5]),
+        ([1, 2, 3, 4, 5, 6], 2, [3, 4, 5, 6]),
+        ([1, 3, 7, 9, 10, 20], 3, [7, 9, 10, 20]),
+        ([1, 3, 7, 9, 10, 20], 5, [7, 9, 10, 20]),
+        ([5, None, 6, None, 7, 8], 5, [None, 6, None, 7, 8]),
+        ([None] * 6, 1, [None] * 4),
+    ],
+    ids=["from 0", "from 1", "with holes", "into a hole", "partly", "without numbers"],
+)
+async def test_a_provider_may_number_its_events_as_it_likes(
+    gateway_with: StartGateway, numbers: list[int | None], last: int, rest: list[int | None]
+) -> None:
+    gate = asyncio.Event()
+    async with ScriptedUpstream(native(gate, numbers)) as up:
+        gateway = await gateway_with({"channel": [channel(up.base_url, provider="openai", **UNHURRIED)]})
+        stream = await CutStream.open(gateway.url, BODY, PATH)
+        await stream.read_events(3)
+        response_id = parse(stream.received)[0]["response"]["id"]
+        stream.cut()
+        reading = asyncio.create_task(get(gateway, response_id, f"?stream=true&starting_after={last}"))
+        gate.set()
+        status, raw = await reading
+        assert status == 200, raw
+        assert [event.get("sequence_number") for event in parse(raw)] == rest
+        assert parse(raw)[-1]["type"] == "response.completed"
+        status, raw = await get(gateway, response_id, "?stream=true&starting_after=999")
+        assert (status, orjson.loads(raw)["error"]["param"]) == (400, "starting_after")
 
 
 async def test_a_deleted_response_has_no_events_left(gateway_with: StartGateway) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
+from gateway.formats.wire.sse import parse_data
 from gateway.server.context import SERVICES
 from tests.support.admin_calls import AdminApi
 from tests.support.fault_scene import UNHURRIED, until
@@ -119,6 +120,9 @@ async def test_readers_go_on_at_their_own_pace(gateway_with: StartGateway) -> No
         slow = await CutStream.open(gateway.url)
         numbers, events = await take_up(gateway, slow.id)  # comes to the end before the first client reads
         assert len(numbers) == len(words) + 2
+        async with gateway.client.get(f"{gateway.url}/v1/streams/{slow.id}") as response:
+            described = await response.json()  # it is settled, whatever the first client has read
+        assert (described["status"], described["usage"]["completion_tokens"]) == ("completed", 7)
         while await slow.read_chunk():
             pass
         assert list_events(slow.received) == events
@@ -259,6 +263,9 @@ async def test_a_stream_that_is_too_long_goes_on_as_an_ordinary_one(gateway_with
             pass
         assert find_text(list_events(slow.received)) == "".join(words)
         slow.cut()
+        (error,) = list_events(await take_up_raw(gateway, slow.id, len(words)))  # the first client has all of these
+        assert f"after event {len(words)};".encode() in error
+        assert b"stream_interrupted" in error
         (row,) = await gateway.rows(1)
         assert (row.outcome, row.completion_tokens) == ("completed", 7)
 
@@ -274,6 +281,22 @@ async def test_a_key_asks_for_all_its_streams_and_a_request_refuses(gateway_with
         async with gateway.post(STREAMED, headers={RESUMABLE: "maybe"}) as response:
             assert (response.status, (await response.json())["error"]["param"]) == (400, RESUMABLE)
         assert len(up.received) == 3
+
+
+async def test_events_of_any_form_have_their_number_in_a_line_of_their_own(gateway_with: StartGateway) -> None:
+    events = chat_events(*WORDS)
+    raw = [events[0], b"\n" + events[1], b"id: 99\n" + events[2], *events[3:]]
+    crlf = [event.replace(b"\n", b"\r\n") for event in raw]
+    async with ScriptedUpstream(
+        [SSE_HEAD, *map(chunk, raw), LAST_CHUNK], [SSE_HEAD, *map(chunk, crlf), LAST_CHUNK]
+    ) as up:
+        gateway = await gateway_with(config(up))
+        for _ in range(2):
+            stream = await CutStream.open(gateway.url)
+            numbers, taken = await take_up(gateway, stream.id)
+            assert numbers == list(range(1, len(WORDS) + 3))
+            assert [parse_data(event) for event in taken] == list(map(parse_data, chat_events(*WORDS, usage=False)))
+            stream.cut()
 
 
 async def test_a_stream_ends_honestly_if_the_gateway_is_stopped(gateway_with: StartGateway) -> None:
