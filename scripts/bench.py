@@ -6,6 +6,8 @@
     make bench ARGS="--before ../other-tree"    the gateway of another tree beside this one's
     make bench ARGS="--nice -15"                as root, where others use the machine, too
     make bench ARGS="--relay gateway,observed"  what metrics and traces cost: scraped each 5 s, 1 % of requests traced
+    make bench ARGS="--relay gateway,kept --only sse,whole"
+                                                what it costs to keep all bodies, and every stream for its readers
     make bench ARGS="--with rolter,ferro,smg,envoy,litellm"
                                                 all variants of the gateway, and other gateways from their packages
     make bench ARGS="--with rolter --page"      the same, and docs/benchmarks.md and README's table made from it

@@ -190,11 +190,6 @@ class Peers:
                 return answer
         raise NotFound(f"No live node has the id {node_id[:64]!r}", param="node")
 
-    async def list_others(self) -> Sequence[str]:
-        """Return the ids of the other live nodes."""
-        nodes = await list_nodes(self._database)
-        return [node.id for node in nodes if node.state == "live" and node.id != self.own_id]
-
     async def open_path(self, node_id: str, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
         """Send a request for ``path``, which includes the query, to one node; return its response at the headers.
 
@@ -202,7 +197,16 @@ class Peers:
         as long as a stream, with at most ``READ_TIMEOUT_S`` between two pieces.
         """
         node = next((node for node in await list_nodes(self._database) if node.id == node_id), None)
-        if node is None or node.state != "live" or not node.url or not self._may_ask(node):
+        return None if node is None else await self._open(node, method, path, actor)
+
+    async def open_paths(self, method: str, path: str, actor: Actor) -> Sequence[aiohttp.ClientResponse]:
+        """Send a request to every other node, as ``open_path`` does; return the responses of those that answer."""
+        nodes = [node for node in await list_nodes(self._database) if node.id != self.own_id]
+        answers = await asyncio.gather(*(self._open(node, method, path, actor) for node in nodes))
+        return [answer for answer in answers if answer is not None]
+
+    async def _open(self, node: Node, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
+        if node.state != "live" or not node.url or not self._may_ask(node):
             return None
         timeout = aiohttp.ClientTimeout(connect=ASK_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         url = URL(f"{node.url.rstrip('/')}{path}", encoded=True)

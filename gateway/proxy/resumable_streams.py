@@ -165,8 +165,8 @@ class ResumableStream:
 class ResumableStreams:
     """All resumable streams of this process. ``node``: id of this node in a cluster; empty for a single process.
 
-    Accounts have equal shares of the room, and the keys of an account have equal shares of the account's. Whoever uses
-    less than that always has room; what the largest users keep of streams that have ended goes first.
+    Accounts have equal shares of the room, and the keys of an account have equal shares of the account's. A key that
+    uses less than its share always has room. The ended streams of the key that uses most are deleted first.
     """
 
     def __init__(self, memory: EventMemory, find_bounds: Callable[[], StreamBounds], node: str = "") -> None:

@@ -141,7 +141,7 @@ class StreamRecorder:
     Args:
         make_room: deletes the events of a stream that has ended; returns False if no other stream should make room
             for this one.
-        share: the use of the memory by the stream's key; without one, the use by all streams together.
+        share: what the stream's key uses, in its account's share; None: the stream has a key of its own.
 
     Attributes:
         count: the number of events so far, which is the number of the last one.
@@ -151,8 +151,8 @@ class StreamRecorder:
     """
 
     __slots__ = (
-        "_blocks", "_file", "_has_gap", "_make_room", "_max_bytes", "_memory", "_share", "_size", "_spilling",
-        "_splitter", "_waiters", "count", "ended", "is_complete", "is_full",
+        "_account_share", "_blocks", "_file", "_has_gap", "_key_share", "_make_room", "_max_bytes", "_memory", "_root",
+        "_share", "_size", "_spilling", "_splitter", "_waiters", "count", "ended", "is_complete", "is_full",
     )  # fmt: skip
 
     def __init__(
@@ -163,7 +163,8 @@ class StreamRecorder:
         share: MemoryShare | None = None,
     ) -> None:
         self._memory = memory
-        self._share = share or memory.root
+        self._share = share = share or MemoryShare(MemoryShare(memory.root))
+        self._key_share, self._account_share, self._root = share.chain
         self._make_room = make_room
         self._max_bytes = max_bytes
         self._size = 0
@@ -184,49 +185,46 @@ class StreamRecorder:
         """Add ``events``, unless the stream has ended."""
         if self.ended:
             return
-        self._add(events)
-        memory = self._memory
-        if self._blocks[-1].size >= _BLOCK_BYTES:
-            self._blocks.append(_Block(self.count + 1))
-            if memory.is_short and self._spilling is None:
-                self._spilling = asyncio.get_running_loop().create_task(self._spill())
-        if self._size > self._max_bytes:
-            self.is_full = True
-        if memory.is_exhausted:
-            self._find_room()
-        if self._waiters:
-            self._wake()
-
-    def _find_room(self) -> None:
-        while self._memory.is_exhausted and self._make_room(self._share):
-            pass
-        self.is_full = self.is_full or self._memory.refuses(self._share)
-
-    def _add(self, events: Sequence[bytes]) -> None:
         block, size, count = self._blocks[-1], 0, 0
         for event in events:
             if event.startswith(_COMMENT) and parse_data(event) is None:
                 continue
             if self.is_full:
-                self._has_gap = True
+                self._has_gap = self.ended = True
                 break
             block.events.append(event)
             count += 1
             size += len(event) + _EVENT_BYTES
         block.size += size
         self._size += size
-        for share in self._share.chain:
-            share.used_bytes += size
+        self._key_share.used_bytes += size
+        self._account_share.used_bytes += size
+        self._root.used_bytes += size
         self.count += count
-        if self._has_gap:
-            self.ended = True
+        if block.size >= _BLOCK_BYTES:
+            self._begin_block()
+        if self._size > self._max_bytes:
+            self.is_full = True
+        if self._memory.is_exhausted:
+            self._find_room()
+        if self._waiters:
             self._wake()
+
+    def _begin_block(self) -> None:
+        self._blocks.append(_Block(self.count + 1))
+        if self._memory.is_short and self._spilling is None:
+            self._spilling = asyncio.get_running_loop().create_task(self._spill())
+
+    def _find_room(self) -> None:
+        while self._memory.is_exhausted and self._make_room(self._share):
+            pass
+        self.is_full = self.is_full or self._memory.refuses(self._share)
 
     def end(self, *, complete: bool) -> None:
         """Record the end. ``complete`` is False if the stream broke off without its last event. Later calls: no-op."""
         if not self.ended:
             if self._splitter.has_pending:
-                self._add([self._splitter.take()])
+                self.append_events([self._splitter.take()])
             self.ended, self.is_complete = True, complete and not self._has_gap
             self._wake()
 

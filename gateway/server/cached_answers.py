@@ -49,6 +49,7 @@ from gateway.routing.target import Target
 from gateway.server.active_inference import CACHE_CONTROL, ActiveInference
 from gateway.server.answer_recorder import AnswerRecorder, CachePlan, compute_source
 from gateway.server.client_ip import check_client_ip
+from gateway.server.recorded_stream import wants_resumable
 from gateway.server.responses import EventStreamResponse, write_answer
 
 _OPERATIONS = frozenset(
@@ -72,8 +73,11 @@ async def answer_from_cache(
     """Answer a request from the cache, or with the answer to an equal request that is running.
 
     Return None if a provider must be asked; then the answer is recorded if others may have it. Raises ``NotCached``,
-    ``ClientDisconnected`` and, after a wait, the errors of a caller who may no longer send the request.
+    ``InvalidRequest`` for a malformed header, ``ClientDisconnected`` and, after a wait, the errors of a caller who may
+    no longer send the request.
     """
+    if active.names_resumable and active.context.inference.stream:
+        wants_resumable(active)  # a malformed header is refused whether a provider is asked or not
     wish = parse_wish(request.headers.getall(CACHE_CONTROL)) if CACHE_CONTROL in request.headers else NO_WISH
     plan = await _make_plan(request, active, wish)
     if plan is None:

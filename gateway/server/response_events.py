@@ -1,6 +1,5 @@
 """The events of a background response, from any node: ``GET /v1/responses/{id}?stream=true&starting_after=17``."""
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from urllib.parse import quote
@@ -64,7 +63,7 @@ async def find_position(stream: ResumableStream, sequence: int) -> int:
                 elif number is not None:
                     return position
             read += len(events)
-    except EventsLost:  # the disk has failed: the client is told when it comes there
+    except EventsLost:  # the disk has failed: the reader gets an error event when it comes there
         return position
     if last < 0:
         return sequence + 1
@@ -97,8 +96,7 @@ async def pass_response_on(request: web.Request) -> web.StreamResponse | None:
     path = f"/v1/streams/{quote(request.match_info['id'], safe='')}?{NODE_KEY}={caller.key.id}&{RESPONSE_AFTER}={text}"
     actor = Actor("token", scope=caller.account.id)
     async with AsyncExitStack() as stack:
-        asking = (peers.open_path(node, "GET", path, actor) for node in await peers.list_others())
-        answers = [await stack.enter_async_context(answer) for answer in await asyncio.gather(*asking) if answer]
+        answers = [await stack.enter_async_context(answer) for answer in await peers.open_paths("GET", path, actor)]
         by_status = {answer.status: answer for answer in answers}
         if (kept_answer := by_status.get(_OK_STATUS)) is None:
             refusal = by_status.get(_BAD_REQUEST_STATUS)

@@ -10,7 +10,7 @@ import attrs
 from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
-from gateway.deferred import CreatedOnce, load
+from gateway.deferred import CreatedOnce
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -151,7 +151,7 @@ async def open_services(options: AppOptions, drain: DrainState) -> AsyncIterator
             services.open_answers()  # an earlier process has stored answers: they expire, and are deleted on request
         if options.declare:
             if (options.folder.path / _HANDED_OVER_STREAMS).exists():
-                await load("services.streams:take_over")(services, stored_state.base, services.routing.secret_box)
+                await _take_over(services, stored_state.base, services.routing.secret_box)
             # Commands other than ``serve`` may know other channels and a shorter retention: they must not end jobs or
             # delete rows.
             _start_cleanup(services, options, jobs)
@@ -323,6 +323,12 @@ async def _hand_over(base: BaseServices, secret_box: SecretBox, streams: "Create
         from gateway.services.streams import hand_over  # noqa: PLC0415 - only if a stream is kept
 
         await hand_over(base, secret_box, streams.instance)
+
+
+async def _take_over(services: Services, base: BaseServices, secret_box: SecretBox) -> None:
+    from gateway.services.streams import take_over  # noqa: PLC0415 - only if the former process has left streams
+
+    await take_over(services, base, secret_box)
 
 
 async def _close_store(store: "CreatedOnce[BodyStore] | CreatedOnce[CachedAnswers]") -> None:

@@ -1,11 +1,13 @@
 """Open the registry of streams that clients can take up again, with the first of them; hand it on at the end."""
 
 from base64 import urlsafe_b64decode
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
 
 import orjson
 import structlog
 
-from gateway.deferred import load
 from gateway.errors import StoreUnavailable
 from gateway.large_work import run_in_thread
 from gateway.proxy.resumable_streams import (
@@ -19,10 +21,11 @@ from gateway.proxy.stream_recorder import MIB, EventMemory, EventsLost
 from gateway.server.context import Services
 from gateway.services.base import BaseServices
 from gateway.storage.encryption import SecretBox
-from gateway.storage.handed_over_streams import HandedOverStream, take_streams, write_streams
+from gateway.storage.handed_over_streams import HandedOverStream, StreamFileReader, StreamFileWriter
 
 FOLDER = "streams"
-_DRAIN = "server.reader_drain:await_streams"
+_DRAIN_MODULE = "gateway.server.reader_drain"
+_EVENTS_AT_ONCE = 100
 _ORIGIN_FIELDS = ("request_id", "account_id", "key_id", "operation", "model", "started_ms")
 
 log = structlog.stdlib.get_logger(__name__)
@@ -30,7 +33,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 def open_streams(base: BaseServices) -> ResumableStreams:
     """Open the registry. Events that do not fit into memory are in nameless files below the data folder."""
-    load(_DRAIN)  # at the end of this process, the files on disk may be those of the next version
+    import_module(_DRAIN_MODULE)  # at the end of this process, the files on disk may be those of the next version
 
     def find_bounds() -> StreamBounds:
         section = base.live_config.config.streams
@@ -55,18 +58,26 @@ async def hand_over(base: BaseServices, secret_box: SecretBox, streams: Resumabl
 
     No more than fits into the memory for streams is written. If the disk fails, they are lost.
     """
-    parts, room = list[HandedOverStream](), streams.memory.max_bytes
-    for stream in reversed(streams.streams.values()):
-        part = await _collect(stream)
-        room -= sum(map(len, part.events))
-        if room < 0:
-            break
-        parts.append(part)
-    try:
-        await run_in_thread(write_streams, base.options.folder.path / FOLDER, secret_box, parts[::-1])
-    except OSError as error:
-        log.warning("streams_not_handed_over", error=str(error))
+    if streams.streams:
+        try:
+            await _write(base.options.folder.path / FOLDER, secret_box, streams)
+        except OSError as error:
+            log.warning("streams_not_handed_over", error=str(error))
     streams.close()
+
+
+async def _write(folder: Path, secret_box: SecretBox, streams: ResumableStreams) -> None:
+    writer, room = await run_in_thread(StreamFileWriter, folder, secret_box), streams.memory.max_bytes
+    try:
+        for stream in reversed(streams.streams.values()):
+            part = await _collect(stream)
+            room -= sum(map(len, part.events))
+            if room < 0:
+                break
+            await run_in_thread(writer.add, part)
+        await run_in_thread(writer.commit)
+    finally:
+        await run_in_thread(writer.discard)  # no-op after the commit
 
 
 async def _collect(stream: ResumableStream) -> HandedOverStream:
@@ -93,16 +104,20 @@ async def take_over(services: Services, base: BaseServices, secret_box: SecretBo
     A stream is left out if its request has no row, or if its end user was forgotten meanwhile.
     """
     try:
-        parts = await run_in_thread(take_streams, base.options.folder.path / FOLDER, secret_box)
-        for part in parts:
+        reader = await run_in_thread(StreamFileReader, base.options.folder.path / FOLDER, secret_box)
+        with closing(reader):
+            parts = list[HandedOverStream]()
+            while (part := await run_in_thread(reader.read)) is not None:
+                parts.append(part)
+        for part in reversed(parts):  # the oldest first
             await _restore(services, part)
-    except (OSError, StoreUnavailable) as error:
-        log.warning("streams_not_taken_over", error=str(error))
+    except (OSError, StoreUnavailable, KeyError, TypeError) as error:  # also a file of another version
+        log.warning("streams_not_taken_over", error=str(error) or type(error).__name__)
 
 
 async def _restore(services: Services, part: HandedOverStream) -> None:
     facts, streams = part.facts, services.open_streams()
-    origin = StreamOrigin(*(facts[name] for name in _ORIGIN_FIELDS), response_id=facts["response_id"])
+    origin = StreamOrigin(**{name: facts[name] for name in (*_ORIGIN_FIELDS, "response_id")})
     stored = await services.admin.request_log.find_request(origin.request_id)
     if stored is None or stored.row.end_user != facts["end_user"] or stored.row.key_id != origin.key_id:
         return
@@ -110,5 +125,6 @@ async def _restore(services: Services, part: HandedOverStream) -> None:
     if keep_s <= 0 or facts["id"] != streams.make_id(origin.request_id):
         return
     stream = streams.restore(facts["id"], origin, stored.row, keep_s, is_background=facts["is_background"])
-    stream.recorder.append_events(part.events)
+    for start in range(0, len(part.events), _EVENTS_AT_ONCE):  # in blocks that can be moved to a file
+        stream.recorder.append_events(part.events[start : start + _EVENTS_AT_ONCE])
     stream.recorder.end(complete=facts["is_complete"])

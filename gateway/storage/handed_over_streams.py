@@ -1,25 +1,28 @@
 """Kept streams in a file, from the end of a process to the start of the next one in the same data folder.
 
-The file has one sealed part for each stream, with its length in front. It is written whole or not at all, and deleted
-before it is read: a file that a start cannot bear does not prevent the next one.
+The file has one sealed part for each stream, with its length in front. It is there whole or not at all, and is deleted
+before it is read: a file that a start cannot bear does not prevent the next one. For use in threads.
 """
 
+import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 import structlog
 
 from gateway.frozen import frozen
-from gateway.storage.data_folder import write_private
+from gateway.storage.data_folder import sync_folder
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 NAME = "handed-over"
+_DRAFT = f".{NAME}"
 _LENGTH = struct.Struct(">I")
 _CONTEXT = "stream"
 _PURPOSE = "streams"
+_OWNER_ONLY = 0o600
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -32,44 +35,63 @@ class HandedOverStream:
     events: Sequence[bytes]
 
 
-def write_streams(folder: Path, secret_box: SecretBox, streams: Iterable[HandedOverStream]) -> None:
-    """Write the file into ``folder``. For use in a thread. Raises ``OSError``."""
-    box, parts = secret_box.derive(_PURPOSE), list[bytes]()
-    for stream in streams:
-        facts = orjson.dumps(stream.facts | {"lengths": [*map(len, stream.events)]})
-        sealed = box.seal(b"".join((_LENGTH.pack(len(facts)), facts, *stream.events)), context=_CONTEXT)
-        parts += (_LENGTH.pack(len(sealed)), sealed)
-    if parts:
+class StreamFileWriter:
+    """Writes the file, stream by stream. Raises ``OSError``."""
+
+    def __init__(self, folder: Path, secret_box: SecretBox) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
-        write_private(folder / NAME, b"".join(parts))
+        self._folder = folder
+        self._box = secret_box.derive(_PURPOSE)
+        descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _OWNER_ONLY)
+        self._file = os.fdopen(descriptor, "wb")
+
+    def add(self, stream: HandedOverStream) -> None:
+        facts = orjson.dumps(stream.facts | {"lengths": [*map(len, stream.events)]})
+        sealed = self._box.seal(b"".join((_LENGTH.pack(len(facts)), facts, *stream.events)), context=_CONTEXT)
+        self._file.write(_LENGTH.pack(len(sealed)) + sealed)
+
+    def commit(self) -> None:
+        """Put the file in its place."""
+        with self._file:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        (self._folder / _DRAFT).rename(self._folder / NAME)
+        sync_folder(self._folder)
+
+    def discard(self) -> None:
+        """Delete what was written."""
+        self._file.close()
+        (self._folder / _DRAFT).unlink(missing_ok=True)
 
 
-def take_streams(folder: Path, secret_box: SecretBox) -> Sequence[HandedOverStream]:
-    """Delete the file and return its streams; none if there is no file. For use in a thread. Raises ``OSError``.
+class StreamFileReader:
+    """Reads the file, stream by stream. Raises ``OSError``."""
 
-    What cannot be read is logged and left out.
-    """
-    path = folder / NAME
-    try:
-        data = path.read_bytes()
-        path.unlink()
-    except FileNotFoundError:
-        return ()
-    box, streams, start = secret_box.derive(_PURPOSE), list[HandedOverStream](), 0
-    try:
-        while start < len(data):
-            (length,) = _LENGTH.unpack_from(data, start)
-            start += _LENGTH.size
-            streams.append(_parse_stream(box.open(data[start : start + length], context=_CONTEXT)))
-            start += length
-    except (DecryptionFailed, struct.error, ValueError, KeyError, TypeError) as error:
-        log.warning("streams_not_taken_over", error=str(error) or type(error).__name__)
-    return streams
+    def __init__(self, folder: Path, secret_box: SecretBox) -> None:
+        self._box = secret_box.derive(_PURPOSE)
+        self._file: BinaryIO = (folder / NAME).open("rb")
+        (folder / NAME).unlink()
+
+    def read(self) -> HandedOverStream | None:
+        """Return the next stream; None at the end, or if the rest cannot be read, which is logged."""
+        head = self._file.read(_LENGTH.size)
+        if not head:
+            return None
+        try:
+            (length,) = _LENGTH.unpack(head)
+            return _parse_stream(self._box.open(self._file.read(length), context=_CONTEXT))
+        except (DecryptionFailed, struct.error, ValueError, KeyError, TypeError) as error:
+            log.warning("streams_not_taken_over", error=str(error) or type(error).__name__)
+            return None
+
+    def close(self) -> None:
+        self._file.close()
 
 
 def delete_streams(folder: Path) -> None:
-    """Delete the file if there is one. Raises ``OSError``."""
-    (folder / NAME).unlink(missing_ok=True)
+    """Delete the file if there is one, and what a killed process has written of it. Raises ``OSError``."""
+    for name in (NAME, _DRAFT):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _parse_stream(plain: bytes) -> HandedOverStream:

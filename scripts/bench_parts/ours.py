@@ -34,6 +34,7 @@ quota_usd = 1000000
 quota_period = "daily"
 models = ["bench-*"]
 {{limits}}
+{{key}}
 [[price]]
 model = "{MODEL}"
 input_usd_per_million = 2.5
@@ -77,6 +78,7 @@ class Variant:
         on: what it has switched on.
         prepare: starts what stands beside it.
         format: that clients speak to it.
+        key: settings of the key that it is called with.
     """
 
     on: str
@@ -84,6 +86,7 @@ class Variant:
     format: Format = CHAT
     tls: bool = False
     before: bool = False
+    key: str = ""
 
 
 def _run_observer(place: Place, _folder: Path, stack: contextlib.ExitStack) -> str:
@@ -115,6 +118,7 @@ VARIANTS = {
     "tls": Variant("as gateway; clients come over TLS", _write_tls, tls=True),
     "translated": Variant("as gateway; clients speak Anthropic's format, the provider OpenAI's", format=MESSAGES),
     "observed": Variant("as gateway; metrics scraped each 5 s, 1 % of requests traced", _run_observer),
+    "kept": Variant("as gateway; all bodies kept, each stream resumable", key='keep_bodies = "all"\nresumable = true'),
     "before": Variant("the gateway of another tree, as gateway", before=True),
 }
 
@@ -136,7 +140,7 @@ def start_ours(place: Place, name: str) -> Relay:
     config, data, log = folder / "gateway.toml", folder / "data", folder / "log"
     with contextlib.ExitStack() as stack:
         more = variant.prepare(place, folder, stack)
-        base = GATEWAY.format(upstream=place.upstream, limits=LIMITS) + CHANNEL_LIMIT
+        base = GATEWAY.format(upstream=place.upstream, limits=LIMITS, key=variant.key) + CHANNEL_LIMIT
         config.write_text(more + base[base.index("[[account]]") :] if variant.tls else base + more)
         began = time.monotonic()
         tree = place.before if variant.before else place.tree

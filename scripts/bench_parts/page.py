@@ -18,7 +18,8 @@ OURS = "gateway"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 NAMES = {
     OURS: "Model Gateway", "postgres": "on PostgreSQL", "tls": "over TLS", "translated": "translated",
-    "observed": "metrics and traces", "before": "before", "nginx": "nginx", "bare": "bare aiohttp relay",
+    "observed": "metrics and traces", "kept": "bodies and streams kept", "before": "before", "nginx": "nginx",
+    "bare": "bare aiohttp relay",
     "rolter": "rolter", "ferro": "Ferro", "smg": "SMG", "envoy": "Envoy", "litellm": "LiteLLM",
 }  # fmt: skip
 

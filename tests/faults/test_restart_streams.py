@@ -1,6 +1,7 @@
 """A restart while streams run: they come to their end, and every reader gets each event once, over the restart."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
@@ -13,6 +14,7 @@ import pytest
 
 from tests.support.balancers import run_single_nginx
 from tests.support.fault_scene import until
+from tests.support.forked_commands import Forked
 from tests.support.gateway import KEY, channel
 from tests.support.gateway_process import GatewayProcess, open_caller, write_toml
 from tests.support.resumed_streams import CutStream, find_text, list_events, strip_ids
@@ -218,3 +220,27 @@ async def test_a_stream_that_does_not_end_in_time_ends_with_one_error_event(tmp_
             check_rows(gateway.data, "interrupted")
             assert len(up.received) == COUNT
         never.set()
+
+
+async def test_nothing_is_handed_over_of_whom_a_command_forgets_meanwhile(tmp_path: Path) -> None:
+    gate = asyncio.Event()
+    gate.set()
+    async with (
+        ScriptedUpstream(gated(gate)) as up,
+        open_caller() as caller,
+        GatewayProcess(tmp_path / "data", make_tables(up), port=find_free_port()) as gateway,
+    ):
+        stream = await CutStream.open(gateway.url, headers={"x-gateway-user": "ann"})
+        await stream.read_events(len(WHOLE))
+        stream.cut()
+        await gateway.end()
+        file = gateway.data / "streams" / "handed-over"
+        assert file.exists()
+        words = ["gateway", "users", "forget", "ann", "--yes", "--data", str(gateway.data)]
+        words += ["--config", str(gateway.config)]
+        command = Forked(words, cwd=tmp_path, env=dict(os.environ), err=tmp_path / "command.err")
+        assert await asyncio.to_thread(command.wait, 60) == 0, (tmp_path / "command.err").read_text()
+        assert not file.exists()
+        await gateway.start()
+        async with caller.get(f"{gateway.url}/v1/streams/{stream.id}?after=0") as response:
+            assert response.status == 404

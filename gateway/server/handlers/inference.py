@@ -12,7 +12,6 @@ from gateway.server.active_inference import CACHE_CONTROL, INFERENCE
 from gateway.server.responses import SMALL_BODY_BYTES, BufferedResponse, EventStreamResponse, LargeResponse
 
 _ANSWER_FUNCTION = "server.cached_answers:answer_from_cache"
-_WANTS_FUNCTION = "server.recorded_stream:wants_resumable"
 _OPEN_FUNCTION = "server.recorded_stream:open_recorded"
 
 
@@ -26,8 +25,6 @@ async def forward_inference(
     active = request[INFERENCE]
     ctx, services, inference = active.context, active.services, active.context.inference
     asks = active.has_rare_headers and CACHE_CONTROL in request.headers
-    if active.names_resumable and inference.stream:
-        load(_WANTS_FUNCTION)(active)  # a malformed header is refused whether a provider is asked or not
     if services.live_config.caches or ctx.caller.key.cache_ttl_s or asks:
         cached_response: web.StreamResponse | None = await load(_ANSWER_FUNCTION)(request, active, open_stream)
         if cached_response is not None:

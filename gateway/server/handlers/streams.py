@@ -8,6 +8,7 @@ from aiohttp import web
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import Actor
 from gateway.domain.member import Forbidden
+from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.errors import Conflict, NotFound, Overloaded
 from gateway.proxy.resumable_streams import STREAM_PREFIX, ResumableStream
@@ -134,8 +135,9 @@ async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
     async with answer:
         if after is None or answer.status != _OK_STATUS:
             return await copy_answer(answer)
-        operation = answer.headers.get(OPERATION_HEADER, "chat")
-        return await send_received(request, answer.content.iter_any(), after, (request_id, operation))
+        operation = answer.headers.get(OPERATION_HEADER, "")
+        origin = (request_id, operation if operation in OPERATIONS else "chat")
+        return await send_received(request, answer.content.iter_any(), after, origin)
 
 
 async def _is_gone(services: Services, node_id: str) -> bool:

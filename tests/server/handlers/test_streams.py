@@ -93,24 +93,55 @@ async def test_a_stream_is_taken_up_after_the_client_left(gateway_with: StartGat
         assert await take_up(gateway, stream.id) == (list(range(1, len(whole) + 1)), whole)
 
 
-async def test_streams_cut_anywhere_are_taken_up_anywhere(gateway_with: StartGateway) -> None:
-    rng, count = random.Random(38), 60  # noqa: S311 - where streams are cut
+async def cut_streams(gateway: RunningGateway, count: int, rng: random.Random) -> None:
+    """Cut streams at random bytes, and take each up at two random events at once; one of the two is cut again."""
+    whole = chat_events(*WORDS, usage=False)
+    length = sum(map(len, whole))
+    for _ in range(count):
+        stream = await CutStream.open(gateway.url)
+        raw = await stream.read_raw(rng.randrange(length))
+        stream.cut()
+        received = list_events(unchunk(raw))
+        after = rng.randint(0, len(received))
+        again, (numbers, events) = await asyncio.gather(
+            take_up_twice(gateway, stream.id, rng.randint(0, after), rng.randrange(length)),
+            take_up(gateway, stream.id, after),
+        )
+        assert [*received[:after], *events] == whole
+        assert numbers == list(range(after + 1, len(whole) + 1))
+        assert again == whole[len(whole) - len(again) :]
+
+
+async def take_up_twice(gateway: RunningGateway, stream_id: str, after: int, size: int) -> list[bytes]:
+    """The events after number ``after``, read in two parts: the connection is lost after ``size`` bytes."""
+    raw = b""
+    async with gateway.client.get(f"{gateway.url}/v1/streams/{stream_id}?after={after}") as response:
+        while len(raw) < size and (data := await response.content.read(size - len(raw))):
+            raw += data
+        response.close()
+    numbers, first = strip_ids(list_events(raw))
+    _, rest = await take_up(gateway, stream_id, numbers[-1] if numbers else after)
+    return [*first, *rest]
+
+
+async def check_cut_streams(gateway_with: StartGateway, workers: int, count: int) -> None:
+    rng, total = random.Random(38), workers * count  # noqa: S311 - where streams are cut
     async with ScriptedUpstream(chat_script(*WORDS)) as up:
         gateway = await gateway_with(config(up))
-        whole = chat_events(*WORDS, usage=False)
-        length = sum(map(len, whole))
-        for _ in range(count):
-            stream = await CutStream.open(gateway.url)
-            raw = await stream.read_raw(rng.randrange(length))
-            stream.cut()
-            received = list_events(unchunk(raw))
-            after = rng.randint(0, len(received))
-            numbers, events = await take_up(gateway, stream.id, after)
-            assert [*received[:after], *events] == whole
-            assert numbers == list(range(after + 1, len(whole) + 1))
-        rows = await gateway.rows(count)
+        await asyncio.gather(*(cut_streams(gateway, count, rng) for _ in range(workers)))
+        rows = await gateway.rows(total)
         assert {(row.outcome, row.cost_nanos, row.attempts) for row in rows} == {("completed", 19_000, 1)}
-        assert len(up.received) == count
+        assert (len(rows), len(up.received)) == (total, total)
+
+
+async def test_streams_cut_anywhere_are_taken_up_anywhere(gateway_with: StartGateway) -> None:
+    await check_cut_streams(gateway_with, 3, 15)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+async def test_a_thousand_streams_cut_anywhere_are_taken_up_anywhere(gateway_with: StartGateway) -> None:
+    await check_cut_streams(gateway_with, 8, 125)
 
 
 async def test_readers_go_on_at_their_own_pace(gateway_with: StartGateway) -> None:
