@@ -11,9 +11,9 @@ import asyncio
 import sqlite3
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,14 +23,17 @@ import structlog
 
 from gateway.domain.cached_answer import FORMS, CachedAnswer, CacheStatus
 from gateway.domain.usage import Usage, UsageDetails
+from gateway.frozen import frozen
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 MAX_MEMORY_BYTES = 32 * 1024 * 1024
 MAX_WAITING_BYTES = 32 * 1024 * 1024
 """Answers that wait to be written. Further ones are only kept in memory."""
-FIND_TIMEOUT_S = 1.0
-"""How long a request waits for the file, which may be busy with a deletion, or on a disk that does not answer."""
+FIND_TIMEOUT_S = 0.2
+"""How long a request waits for the file, which may be busy, or on a disk that does not answer."""
+PORTION_BYTES = 8 * 1024 * 1024
+"""What is deleted in one transaction: reads get in between."""
 SWEEP_INTERVAL_S = 60.0
 _ANSWER_BYTES = 1_024
 """What an answer takes in memory beside its body."""
@@ -38,8 +41,12 @@ _FILE = "answers.db"
 _KEYS_FOLDER = "keys"
 _LENGTH_BYTES = 4
 _COMPRESSION_LEVEL = 1
-_DELETED_SHARE = 0.05
-"""The share of the answers that is deleted at once when the file is too large."""
+_PORTION_ROWS = 1_000
+_PAGE_BYTES = 4_096
+"""The most that a row takes on the disk beside its sealed answer."""
+_WINDOW_ROWS = 2_000
+"""Rows that one step of a deletion looks at."""
+_MAX_FAILED_DELETIONS = 1_000
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (
     digest TEXT NOT NULL, form TEXT NOT NULL, account_id INTEGER NOT NULL, key_id INTEGER NOT NULL,
@@ -50,13 +57,26 @@ CREATE INDEX IF NOT EXISTS answers_by_expiry ON answers (expires_ms);
 CREATE INDEX IF NOT EXISTS answers_by_account ON answers (account_id);
 """
 _PUT = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-
-_DELETE_OLDEST = "DELETE FROM answers WHERE rowid IN (SELECT rowid FROM answers ORDER BY rowid LIMIT ?)"
+_FIND_OLDEST = "SELECT rowid, length(sealed) FROM answers ORDER BY rowid LIMIT ?"
+_FIND_EXPIRED = "SELECT rowid, length(sealed) FROM answers WHERE expires_ms <= ? LIMIT ?"
+_FIND_OWNERS = "SELECT rowid, length(sealed), account_id, end_user FROM answers WHERE rowid BETWEEN ? AND ?"
 _TEXTS = ("media_type", "answered", "source", "adapted")
 
 T = TypeVar("T")
 
 log = structlog.stdlib.get_logger(__name__)
+
+
+@frozen
+class _Deletion:
+    """The answers of an account, or of end users, or all, that were stored until ``at_ms``."""
+
+    account_id: int | None
+    end_users: Collection[str] | None
+    at_ms: int
+
+    def covers(self, account_id: int, end_user: str) -> bool:
+        return self.account_id in {None, account_id} and (self.end_users is None or end_user in self.end_users)
 
 
 class AnswerCache:
@@ -93,6 +113,8 @@ class AnswerCache:
         self._memory_bytes = 0
         self._waiting: list[CachedAnswer] = []
         self._waiting_bytes = 0
+        self._deletions: list[_Deletion] = []
+        self._running_tasks: set[asyncio.Task[int]] = set()
         self._deletion_count = 0
         self._is_closed = False
         self._problem = ""
@@ -119,7 +141,7 @@ class AnswerCache:
                 answers = await self._in_thread(self._read, digest)
         if deletion_count != self._deletion_count:  # these may be among the deleted ones
             return []
-        return [self._keep_newest(answer) for answer in answers]
+        return [self._keep_newest(answer) for answer in answers if not self._is_deleted(answer)]
 
     def put(self, answer: CachedAnswer) -> None:
         """Store an answer: at once in memory, soon on disk."""
@@ -140,18 +162,45 @@ class AnswerCache:
         Without an argument all are deleted. What was deleted is not given again, also if the disk fails. Raises
         ``OSError`` if it may still be on disk then.
         """
+        deletion = _Deletion(account_id, end_users, self._now_ms())
         self._deletion_count += 1
         for key, answer in list(self._memory.items()):
-            if account_id in {None, answer.account_id} and (end_users is None or answer.end_user in end_users):
+            if deletion.covers(answer.account_id, answer.end_user):
                 self._forget(key)
-        return await self._in_thread(self._delete, account_id, end_users)
+        del self._deletions[:-_MAX_FAILED_DELETIONS]
+        self._deletions.append(deletion)  # until it is done; one that fails stays
+        task = asyncio.get_running_loop().create_task(self._delete_all(deletion))
+        self._running_tasks.add(task)
+        task.add_done_callback(self._forget_task)
+        return await asyncio.shield(task)
+
+    def _forget_task(self, task: asyncio.Task[int]) -> None:
+        self._running_tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # keeps asyncio from logging the exception: the caller may be cancelled
+
+    async def _delete_all(self, deletion: _Deletion) -> int:
+        if deletion.account_id is not None and deletion.end_users is None:
+            # First: without it nothing can be read, whatever is left on the disk.
+            await self._in_thread(self._data_keys.destroy, deletion.account_id)
+        deleted, (row, last) = 0, await self._in_thread(self._find_range)
+        while row <= last:
+            if self._is_closed:
+                raise OSError("The gateway stops: not all answers are deleted")
+            count, row = await self._in_thread(self._delete_from, deletion, row, last)
+            deleted += count
+        while not self._is_closed and await self._in_thread(self._vacuum):
+            pass
+        self._deletions.remove(deletion)
+        return deleted
 
     async def sweep(self) -> None:
         """Delete what has expired."""
         now_ms = self._now_ms()
         for key in [key for key, answer in self._memory.items() if answer.expires_ms <= now_ms]:
             self._forget(key)
-        await self._in_thread(self._sweep)
+        while not self._is_closed and await self._in_thread(self._sweep):
+            pass
 
     async def run(self) -> None:
         """Delete what expires, until the store is closed."""
@@ -182,6 +231,12 @@ class AnswerCache:
         self._memory_bytes += size
         while self._memory_bytes > self._max_memory_bytes:
             self._forget(next(iter(self._memory)))
+
+    def _is_deleted(self, answer: CachedAnswer) -> bool:
+        """Return whether a deletion that is not done covers an answer."""
+        return any(
+            one.covers(answer.account_id, answer.end_user) and answer.stored_ms <= one.at_ms for one in self._deletions
+        )
 
     def _keep_newest(self, answer: CachedAnswer) -> CachedAnswer:
         """Remember an answer that was read. Return the one in memory instead if that was put meanwhile."""
@@ -297,7 +352,8 @@ class AnswerCache:
             connection = self._open()
             with connection:
                 connection.executemany(_PUT, rows)
-            self._keep_bound(connection)
+            self._keep_bound(connection, 2 * sum(len(answer.body) for answer in answers) + PORTION_BYTES)
+            self._free_pages(connection)
         except (sqlite3.Error, OSError, DecryptionFailed) as error:
             self._note_failure(error)
         else:
@@ -313,45 +369,76 @@ class AnswerCache:
         owner = answer.account_id, answer.key_id, answer.end_user
         return answer.digest, answer.form, *owner, answer.stored_ms, answer.expires_ms, sealed
 
-    def _keep_bound(self, connection: sqlite3.Connection) -> None:
-        """Delete the oldest answers while the file is too large, and give free pages back to the disk."""
-        while _find_used_bytes(connection) > self._find_max_bytes():
-            (count,) = connection.execute("SELECT count(*) FROM answers").fetchone()
-            if not count:
-                break
-            with connection:
-                connection.execute(_DELETE_OLDEST, (max(1, int(count * _DELETED_SHARE)),))
-        connection.executescript("PRAGMA incremental_vacuum")  # ``execute`` would free one page
+    def _keep_bound(self, connection: sqlite3.Connection, max_deleted_bytes: int = PORTION_BYTES) -> bool:
+        """Delete some of the oldest answers if the file is too large; return whether it is still."""
+        while (excess_bytes := _find_used_bytes(connection) - self._find_max_bytes()) > 0 and max_deleted_bytes > 0:
+            rows = connection.execute(_FIND_OLDEST, (_PORTION_ROWS,)).fetchall()
+            if not rows:
+                return False
+            max_deleted_bytes -= self._delete_rows(connection, rows, min(excess_bytes, PORTION_BYTES))[1]
+        return excess_bytes > 0
 
-    def _delete(self, account_id: int | None, end_users: Collection[str] | None) -> int:
-        conditions, values = ["1"], list[object]()
-        if account_id is not None:
-            conditions.append("account_id = ?")
-            values.append(account_id)
-        if end_users is not None:
-            conditions.append(f"end_user IN ({', '.join('?' * len(end_users))})")
-            values += sorted(end_users)
-        elif account_id is not None:  # first: without it nothing can be read, whatever is left on the disk
-            self._data_keys.destroy(account_id)
-        try:
+    def _delete_rows(
+        self, connection: sqlite3.Connection, rows: Sequence[tuple[int, int]], max_bytes: int = PORTION_BYTES
+    ) -> tuple[int, int]:
+        """Delete the first of ``rows`` (numbers and sizes) in one transaction; return how many, and their size."""
+        deleted_rows: list[tuple[int]] = []
+        size = 0
+        for row, row_bytes in rows:
+            if size >= max_bytes:
+                break
+            deleted_rows.append((row,))
+            size += row_bytes + _PAGE_BYTES
+        with connection:
+            connection.executemany("DELETE FROM answers WHERE rowid = ?", deleted_rows)
+        return len(deleted_rows), size
+
+    def _free_pages(self, connection: sqlite3.Connection) -> bool:
+        """Give some free pages back to the disk; return whether there are more."""
+        page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
+        connection.executescript(f"PRAGMA incremental_vacuum({PORTION_BYTES // page_bytes})")  # ``execute`` frees one
+        return bool(connection.execute("PRAGMA freelist_count").fetchone()[0])
+
+    def _vacuum(self) -> bool:
+        with self._translate_errors():
+            return self._free_pages(self._open())
+
+    def _find_range(self) -> tuple[int, int]:
+        """Return the numbers of the first and the last row; an empty range without any."""
+        with self._translate_errors():
+            first, last = self._open().execute("SELECT min(rowid), max(rowid) FROM answers").fetchone()
+        return (1, 0) if first is None else (first, last)
+
+    def _delete_from(self, deletion: _Deletion, first: int, last: int) -> tuple[int, int]:
+        """Delete some of the covered answers from row ``first`` on; return how many, and the row to go on with."""
+        end = min(first + _WINDOW_ROWS - 1, last)
+        with self._translate_errors():
             connection = self._open()
-            with connection:
-                statement = f"DELETE FROM answers WHERE {' AND '.join(conditions)}"  # noqa: S608 - no value is in it
-                deleted = connection.execute(statement, values).rowcount
-            self._keep_bound(connection)
+            owners = connection.execute(_FIND_OWNERS, (first, end)).fetchall()
+            rows = [(row, size) for row, size, *owner in owners if deletion.covers(*owner)]
+            count, _ = self._delete_rows(connection, rows)
+        return count, end + 1 if count == len(rows) else rows[count][0]
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise ``OSError`` if the file cannot be changed."""
+        try:
+            yield
         except sqlite3.Error as error:
             self._note_failure(error)
             raise OSError(f"The file of cached answers cannot be changed: {error}") from error
-        return deleted
 
-    def _sweep(self) -> None:
+    def _sweep(self) -> bool:
+        """Delete some of what has expired, or is too much; return whether there is more."""
         try:
             connection = self._open()
-            with connection:
-                connection.execute("DELETE FROM answers WHERE expires_ms <= ?", (self._now_ms(),))
-            self._keep_bound(connection)
+            rows = connection.execute(_FIND_EXPIRED, (self._now_ms(), _PORTION_ROWS)).fetchall()
+            self._delete_rows(connection, rows)
+            is_full = self._keep_bound(connection)
+            return self._free_pages(connection) or is_full or bool(rows)
         except (sqlite3.Error, OSError) as error:
             self._note_failure(error)
+            return False
 
     def _count(self) -> tuple[int, int, int | None]:
         query = "SELECT count(*), min(stored_ms) FROM answers WHERE expires_ms > ?"

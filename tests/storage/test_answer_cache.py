@@ -104,6 +104,58 @@ async def test_a_deletion_while_an_answer_is_read_leaves_nothing_in_memory(tmp_p
     await later.close()
 
 
+async def test_reads_get_in_between_the_steps_of_a_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.storage.answer_cache._WINDOW_ROWS", 5)
+    cache = open_cache(tmp_path, max_memory_bytes=0)
+    for number in range(300):
+        cache.put(attrs.evolve(ANSWER, digest=f"d{number}"))
+    cache.put(attrs.evolve(ANSWER, digest="other", account_id=9))
+    assert len(await cache.find("d299")) == len(await cache.find("other")) == 1
+    deleting = asyncio.ensure_future(cache.delete(end_users=["ann"], account_id=1))
+    await asyncio.sleep(0)
+    assert len(await cache.find("other")) == 1
+    assert await cache.find("d299") == []  # it is still on the disk
+    assert not deleting.done()
+    cache.put(attrs.evolve(ANSWER, digest="d299", stored_ms=1_000_001))  # asked anew meanwhile
+    assert len(await cache.find("d299")) == 1
+    assert await deleting == 299  # and one was replaced
+    assert (await cache.describe()).answers == 2
+    await cache.close()
+
+
+async def test_a_deletion_that_fails_leaves_nothing_that_is_given(tmp_path: Path) -> None:
+    cache = open_cache(tmp_path, max_memory_bytes=0)
+    cache.put(ANSWER)
+    cache.put(attrs.evolve(ANSWER, digest="d2", end_user="bob"))
+    await cache.describe()
+    with sqlite3.connect(tmp_path / "answers.db") as connection:
+        connection.execute("CREATE TRIGGER t BEFORE DELETE ON answers BEGIN DELETE FROM missing; END")
+    with pytest.raises(OSError, match="cannot be changed"):
+        await cache.delete(end_users=["ann"])
+    assert [len(await cache.find(digest)) for digest in ("d1", "d2")] == [0, 1]
+    await cache.close()
+
+
+async def test_a_large_mass_that_expired_is_deleted_in_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.storage.answer_cache._PORTION_ROWS", 7)
+    now_s = NOW_S
+    cache = open_cache(tmp_path, clock=lambda: now_s, max_memory_bytes=0)
+    for number in range(100):
+        cache.put(attrs.evolve(ANSWER, digest=f"d{number}", body=bytes(range(256)) * 40))
+    cache.put(attrs.evolve(ANSWER, digest="later", expires_ms=9_000_000))
+    await cache.describe()
+    now_s = NOW_S + 3_600
+    sweeping = asyncio.ensure_future(cache.sweep())
+    await asyncio.sleep(0)
+    assert len(await cache.find("later")) == 1
+    assert not sweeping.done()
+    await sweeping
+    with sqlite3.connect(tmp_path / "answers.db") as connection:
+        assert connection.execute("SELECT digest FROM answers").fetchall() == [("later",)]
+        assert connection.execute("PRAGMA freelist_count").fetchone() == (0,)
+    await cache.close()
+
+
 async def test_the_oldest_answers_go_when_the_file_is_too_large(tmp_path: Path) -> None:
     cache = open_cache(tmp_path, max_bytes=400_000, max_memory_bytes=100_000)
     bodies = [bytes(range(256)) * 16 + number.to_bytes(4, "big") * 500 for number in range(300)]
