@@ -62,6 +62,7 @@ def backup(context: CliContext, *, file: Path, media: bool, bodies: bool, encryp
         master_key=bool(config.store.master_key),
         server=server,
         bodies=bodies,
+        bodies_url=config.store.bodies_url,
     )
     try:
         manifest = write_backup(source, file, passphrase=passphrase)
@@ -196,7 +197,13 @@ def _print_backup(file: Path, manifest: Mapping[str, Json]) -> None:
             f"Images, videos and clients' files are in {media_store} and not in the backup: back them up there",
             err=True,
         )
-    if manifest["bodies"]:
+    if manifest["bodies_store"]:
+        click.echo(
+            f"Kept prompts and answers are in {manifest['bodies_store']} and not in the backup: back up the folder "
+            "bodies/segments there, and bodies/keys apart from it",
+            err=True,
+        )
+    elif manifest["bodies"]:
         click.echo(
             "The keys of kept prompts and answers are not in the backup, because deleted ones could be read in it: "
             "copy the folder bodies/keys elsewhere",
@@ -225,6 +232,8 @@ def _print_restored(data: Path, manifest: Mapping[str, Json], server: str) -> No
         requests, damaged = manifest["kept_bodies"]["requests"], manifest["kept_bodies"]["damaged"]
         broken = f"; those of {damaged:,} are damaged or missing" if damaged else ""
         click.echo(f"Kept prompts and answers: of {requests:,} requests{broken}. They need the folder bodies/keys")
+    if manifest.get("bodies_store"):
+        click.echo(f"Kept prompts and answers were in {manifest['bodies_store']}: name it in store.bodies_url")
     if manifest.get("media_store"):  # missing in older backups
         media_text = f"are in {data} now: move them there" if manifest["media"] else "are not in the backup"
         click.echo(f"Images, videos and clients' files were in {manifest['media_store']} and {media_text}")

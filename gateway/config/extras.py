@@ -40,6 +40,8 @@ def _list_wanted_extras(config: Config) -> Iterator[tuple[str, str]]:
         yield "store.url", "postgres"
     if config.store.media_url.startswith("s3://"):
         yield "store.media_url", "s3"
+    if config.store.bodies_url.startswith("s3://"):
+        yield "store.bodies_url", "s3"
     if config.limits_store == "postgresql":
         yield "rate_limits.store", "postgres"
     if config.limits_store == "valkey":

@@ -488,8 +488,11 @@ class Config:
         if self.cluster.enabled and any(account.timezone for account in self.account):
             yield from load("config.zone_check:find_zone_problems")(self.account, self.key)
         for index, sink in enumerate(self.sink):
-            if self.cluster.enabled and sink.fields == "full":
-                yield f"sink[{index}].fields", "expected metadata: each node of a cluster has bodies of its own"
+            if self.cluster.enabled and sink.fields == "full" and not self.store.bodies_url:
+                yield (
+                    f"sink[{index}].fields",
+                    "expected metadata: a node reads no other bodies without store.bodies_url",
+                )
 
     @property
     def limits_store(self) -> Literal["memory", "postgresql", "valkey"]:

@@ -216,6 +216,15 @@ class StoreSection:
         ),
         repr=False,
     )
+    bodies_url: str = attrs.field(
+        default="",
+        metadata=about(
+            "where kept prompts and answers are moved after some seconds, with their data keys: a folder or a bucket "
+            "like store.media_url, which every node of a cluster can read; default: they stay in the data folder",
+            _MEDIA_URL,
+        ),
+        repr=False,
+    )
 
     @property
     def is_postgres(self) -> bool:

@@ -1,22 +1,56 @@
 """Checks of kept bodies: how much there is, since when, and whether all of it can be read."""
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gateway.config.extras import list_missing_extras
+from gateway.config.schema import Config
 from gateway.doctor.finding import Finding
-from gateway.storage.bodies.verification import check_bodies
+from gateway.storage.bodies.open_store import open_segment_store
+from gateway.storage.bodies.verification import check_bodies, list_moved
+from gateway.storage.media_location import BucketAddress, parse_location
 
 _FOLDER = "bodies"
 _MIB = 1024 * 1024
+_ANY_AGE_S = 86_400.0
 
 
-def check_kept_bodies(data: Path, database: Path | None) -> Iterator[Finding]:
+def check_kept_bodies(data: Path, database: Path | None, config: Config) -> Iterator[Finding]:
     """Check the segments of kept bodies. ``database`` is None if it is on a server: then only their size is known."""
+    location = parse_location(config.store.bodies_url)
+    is_installed = not any(problem.startswith("store.bodies_url") for problem in list_missing_extras(config))
     folder = data / _FOLDER
-    if not folder.exists():
-        return
+    if location is not None and is_installed:
+        yield _check_store(location, database, sum(path.stat().st_size for path in folder.glob("*.segment")))
+    elif folder.exists():
+        yield from _check_folder(folder, database)
+
+
+def _check_store(location: Path | BucketAddress, database: Path | None, waiting_bytes: int) -> Finding:
+    """Look whether every segment that was moved to the shared store is there. ``waiting_bytes`` wait on this node."""
+    store = open_segment_store(location)
+    try:
+        moved_names = set() if database is None else list_moved(database)
+        if isinstance(location, Path) and location.is_dir() and database is not None and not moved_names:
+            return Finding("bodies", "ok", f"Kept bodies are moved to {store.location}; none was moved yet")
+        stored_names = set(asyncio.run(store.list_older(-_ANY_AGE_S)))
+    except (OSError, sqlite3.Error) as error:
+        fix = "Check store.bodies_url. Requests go on; what is kept meanwhile waits in the data folder"
+        return Finding("bodies", "problem", f"The shared store of kept bodies cannot be used: {error}", fix)
+    missing_count = len(moved_names - stored_names)
+    text = f"{len(stored_names):,} segments of kept bodies are in {store.location}"
+    if waiting_bytes:
+        text = f"{text}, and {waiting_bytes / _MIB:,.1f} MiB wait on this node"
+    if missing_count:
+        fix = "Nothing restores them. Does a rule of the bucket delete old objects, or is store.bodies_url another one?"
+        return Finding("bodies", "warning", f"{text}, and {missing_count:,} are missing there", fix)
+    return Finding("bodies", "ok", text)
+
+
+def _check_folder(folder: Path, database: Path | None) -> Iterator[Finding]:
     try:
         size = sum(path.stat().st_size for path in folder.glob("*.segment"))
         if database is None:

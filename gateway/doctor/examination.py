@@ -48,7 +48,7 @@ def examine(data: Path, config_path: Path | None, environ: Mapping[str, str]) ->
     yield from check_journal(data)
     yield from check_unstorable(data)
     yield from check_space(data, database)
-    yield from check_kept_bodies(data, None if config.store.is_postgres else database)
+    yield from check_kept_bodies(data, None if config.store.is_postgres else database, config)
     yield from check_media(config)
     yield from check_clock(config, data, database)
     yield from check_limits(config)

@@ -7,9 +7,9 @@ import attrs
 from gateway.frozen import frozen
 
 BodyKind = Literal["request", "answer", "provider_error"]
-LossReason = Literal["memory", "size", "disk", "fault"]
-"""Why nothing of a request was kept: too much waited to be written, a body was too large, the disk failed, or there is
-a fault in the gateway."""
+LossReason = Literal["memory", "size", "disk", "store", "fault"]
+"""Why nothing of a request was kept: too much waited to be written, a body was too large, the disk failed, too much
+waited to be moved to the shared store, or there is a fault in the gateway."""
 
 
 @frozen
@@ -75,10 +75,12 @@ class StoredBodies:
     Attributes:
         requests: the number of requests with kept bodies, over all nodes.
         lost: the number of requests of which nothing could be kept.
-        bytes: the size of this node's segments.
+        bytes: the size of this node's segments, and of those of all nodes in the shared store.
         oldest_ms: when the oldest of these requests began, in Unix milliseconds; None without one.
         problem: why bodies cannot be written now; empty if they can.
         waiting_bytes: what waits in memory to be written, with the bodies of running requests.
+        pending: the number of requests whose bodies are hidden, and have yet to be erased, on all nodes.
+        unmoved_bytes: the size of this node's segments that wait to be moved to the shared store.
     """
 
     requests: int
@@ -87,3 +89,5 @@ class StoredBodies:
     oldest_ms: int | None
     problem: str
     waiting_bytes: int
+    pending: int = 0
+    unmoved_bytes: int = 0

@@ -5,6 +5,7 @@ statement of a gateway, and nothing more has to be kept.
 """
 
 import base64
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ import orjson
 from gateway.domain.account_spec import build_time
 from gateway.domain.audit_log import AuditFilter, AuditRow
 from gateway.frozen import frozen
+from gateway.server.admin.kept_bodies import TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT
 from gateway.server.context import Services
 from gateway.storage.encryption import SecretBox
 
@@ -24,12 +26,9 @@ _DELETIONS = ("bodies.deleted", "user.forgotten", "account.deleted")
 _PAGE_ROWS = 1_000
 _NOT_STATED = (
     "Bodies that expired, or that gave way to newer ones because of bodies.max_gb, are not listed as deletions.",
-    "Bodies that are hidden, and that other nodes still erase, are not counted as kept.",
-    "Rules of single keys, which come before the rule of the gateway, are not listed.",
-    "A deletion that was cut off before its entry in the audit log was written is not listed.",
-)
-_NOT_STATED_OF_ACCOUNT = (
-    "Deletions by request, key, end user, session or time alone are in the statement of all accounts."
+    "Bytes of expired bodies are removed with others that were written at the same time, up to an hour later.",
+    "A forgotten user has two entries: user.forgotten, and bodies.deleted with the number of its requests.",
+    "Requests that ended during a deletion of many bodies may be missing in its number.",
 )
 
 
@@ -47,8 +46,8 @@ async def attest_bodies(services: Services, account_id: int | None) -> Attestati
     stored = await services.open_bodies().describe(account_id)
     deletions: list[dict[str, Any]] = []
     for action in _DELETIONS:
-        audit_filter = AuditFilter(account_id=account_id, action=action)
-        deletions += [_describe(row) async for row in _list_rows(services, audit_filter)]
+        rows = _list_rows(services, AuditFilter(action=action))
+        deletions += [_describe(row, account_id) async for row in rows if _concerns(row, account_id)]
     deletions.sort(key=lambda deletion: str(deletion["at"]), reverse=True)
     statement = {
         "statement": "kept prompts and answers of a gateway",
@@ -58,11 +57,13 @@ async def attest_bodies(services: Services, account_id: int | None) -> Attestati
             "requests": stored.requests,
             "oldest_at": None if stored.oldest_ms is None else build_time(stored.oldest_ms // 1000),
         },
+        "hidden_and_not_erased_yet": stored.pending,
         "rule": services.live_config.keep_bodies or "none",
+        "rules_of_keys": _count_rules(services, account_id),
         "keep_days": services.live_config.config.bodies.keep_days,
         "deletions": deletions[:MAX_DELETIONS],
         "deletions_left_out": max(len(deletions) - MAX_DELETIONS, 0),
-        "not_stated": _NOT_STATED if account_id is None else (*_NOT_STATED, _NOT_STATED_OF_ACCOUNT),
+        "not_stated": _NOT_STATED,
     }
     return sign(orjson.dumps(statement, option=orjson.OPT_SORT_KEYS).decode(), services.routing.secret_box)
 
@@ -77,14 +78,35 @@ async def _list_rows(services: Services, audit_filter: AuditFilter) -> AsyncIter
         audit_filter = attrs.evolve(audit_filter, before=rows[-1].sequence)
 
 
-def _describe(row: AuditRow) -> dict[str, Any]:
-    """Return a deletion. Names of end users are in no audit row."""
+def _count_rules(services: Services, account_id: int | None) -> dict[str, int]:
+    """Return how many keys in force have each rule of their own, which comes before that of the gateway."""
+    callers = services.auth.accounts.directory.list_callers()
+    rules = [caller.key.keep_bodies for caller in callers if account_id in {None, caller.account.id}]
+    return dict(Counter(rule for rule in rules if rule is not None))
+
+
+def _concerns(row: AuditRow, account_id: int | None) -> bool:
+    """Return whether a deletion was of bodies of an account; None: of any."""
+    if account_id is None or row.account_id == account_id:
+        return True
+    detail = orjson.loads(row.detail)
+    return row.account_id is None and (
+        str(account_id) in detail.get(TOUCHED_ACCOUNTS, {}) or bool(detail.get(TOUCHED_LEFT_OUT))
+    )
+
+
+def _describe(row: AuditRow, account_id: int | None) -> dict[str, Any]:
+    """Return a deletion, of one account with the number of its own requests. No audit row names end users."""
+    detail: dict[str, Any] = orjson.loads(row.detail)
+    if account_id is not None and TOUCHED_ACCOUNTS in detail:
+        detail["requests"] = detail[TOUCHED_ACCOUNTS].get(str(account_id))
+        detail = {name: value for name, value in detail.items() if name not in {TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT}}
     return {
         "at": build_time(row.at_ms // 1000),
         "by": row.actor or row.actor_kind,
         "action": row.action,
         "account_id": row.account_id,
-        "detail": orjson.loads(row.detail),
+        "detail": detail,
     }
 
 

@@ -36,13 +36,17 @@ async def find_signed_in_user(request: web.Request) -> "CurrentUser | None":
     return await request.app[SERVICES].auth.sessions.find(reference)
 
 
-async def check_still_signed_in(request: web.Request) -> None:
-    """Raise ``SignedOut`` if the session has ended since a long response began. This does not extend the session."""
-    if (
-        USER in request
-        and await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", records_use=False) is None
-    ):
+async def check_still_signed_in(request: web.Request) -> "CurrentUser | None":
+    """Return the member as stored now; None if the request was made without a session.
+
+    Raises ``SignedOut`` if the session has ended since a long response began. This does not extend the session.
+    """
+    if USER not in request:
+        return None
+    user = await request.app[SERVICES].auth.sessions.find(find_reference(request) or "", records_use=False)
+    if user is None:
         raise SignedOut("The console session has ended: sign in again", should_retry=False)
+    return user
 
 
 def find_reference(request: web.Request) -> str | None:

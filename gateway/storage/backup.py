@@ -29,7 +29,7 @@ import orjson
 from gateway import __version__
 from gateway.frozen import frozen
 from gateway.storage.backup_encryption import EncryptingWriter
-from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, sync_folder
+from gateway.storage.data_folder import DATABASE, JOURNAL, NODE_ID, SECRETS, UNSTORABLE, sync_folder
 from gateway.storage.integrity_check import MAX_PROBLEMS, is_foreign, read_problems
 from gateway.storage.media_location import BucketAddress, parse_location
 from gateway.storage.schema import REVISION
@@ -60,6 +60,7 @@ class BackupSource:
         media: whether stored media are included.
         bodies: whether the sealed segments of kept bodies are included. Their data keys never are: an account's
             deleted bodies would be readable in every older backup.
+        bodies_url: the setting ``store.bodies_url``. Bodies in a shared folder or a bucket are not included.
         media_url: the setting ``store.media_url``: the location of media outside the folder. A bucket is not included.
         master_key: whether the setting ``store.master_key`` replaces the file ``master.key``.
         server: the URL of a database on a server; empty if the database is a file.
@@ -73,6 +74,7 @@ class BackupSource:
     master_key: bool = False
     server: str = ""
     bodies: bool = False
+    bodies_url: str = ""
 
     @property
     def media_folder(self) -> Path | None:
@@ -83,8 +85,12 @@ class BackupSource:
     @property
     def media_elsewhere(self) -> str:
         """The location of media outside the data folder, without credentials; empty if they are in it."""
-        location = parse_location(self.media_url)
-        return location.describe() if isinstance(location, BucketAddress) else str(location or "")
+        return _describe_location(self.media_url)
+
+    @property
+    def bodies_elsewhere(self) -> str:
+        """The location of kept bodies outside the data folder, without credentials; empty if they are in it."""
+        return _describe_location(self.bodies_url)
 
     @property
     def database_elsewhere(self) -> str:
@@ -94,6 +100,11 @@ class BackupSource:
 
             return describe_url(self.server)
         return "" if self.database == self.folder / DATABASE else str(self.database.absolute())
+
+
+def _describe_location(url: str) -> str:
+    location = parse_location(url)
+    return location.describe() if isinstance(location, BucketAddress) else str(location or "")
 
 
 class _HashingReader(io.RawIOBase):
@@ -193,6 +204,8 @@ def _describe(source: BackupSource) -> dict[str, Any]:
         "master_key_file": not source.master_key,
         "database": source.database_elsewhere,
         "bodies": source.bodies,
+        "bodies_store": source.bodies_elsewhere,
+        "bodies_node": _read_node(source.folder),
     }
 
 
@@ -214,7 +227,15 @@ def _list_media(source: BackupSource) -> Iterator[tuple[str, Path]]:
 
 def _list_segments(source: BackupSource) -> list[Path]:
     """Return the segments of kept bodies: after the copy of the database, so that they have every frame it names."""
-    return sorted((source.folder / BODIES_FOLDER).glob("[0-9]*.segment")) if source.bodies else []
+    if not source.bodies or source.bodies_url:
+        return []
+    return sorted((source.folder / BODIES_FOLDER).glob("[0-9]*.segment"))
+
+
+def _read_node(folder: Path) -> str:
+    """Return the id of the node, whose rows name the segments; empty if the folder is that of no node."""
+    path = folder / NODE_ID
+    return path.read_text().strip() if path.exists() else ""
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import orjson
 from gateway.storage.backup import BODIES_FOLDER, CONFIG_NAME, FORMAT, MANIFEST_NAME, TOKEN_NAME
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
 from gateway.storage.backup_members import BackupMember, read_members
-from gateway.storage.bodies.verification import check_bodies
+from gateway.storage.bodies.verification import check_bodies, release_node
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
 from gateway.storage.integrity_check import MAX_PROBLEMS, is_foreign, read_problems
 from gateway.storage.schema import REVISION
@@ -49,6 +49,8 @@ _FIELDS: Mapping[str, type] = {
     "media_store": str,
     "master_key_file": bool,
     "bodies": bool,
+    "bodies_store": str,
+    "bodies_node": str,
 } | {"database": str}
 _MAX_SHOWN_CHARS = 1_000
 _REPEAT_HINT = "Make the database anew, and restore again"
@@ -85,9 +87,8 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
         with _open(backup, passphrase) as source:
             _unpack(source, draft, manifest["members"])
         _check_database(draft / DATABASE, manifest)
-        if manifest["bodies"]:
-            checked = check_bodies(draft / DATABASE, draft / BODIES_FOLDER)
-            manifest = {**manifest, "kept_bodies": {"requests": checked.requests, "damaged": checked.damaged}}
+        if manifest["bodies"] and not manifest["bodies_store"]:
+            manifest = {**manifest, "kept_bodies": _check_kept_bodies(draft, manifest["bodies_node"])}
         if server:
             _fill_server(draft / DATABASE, server)
         try:
@@ -99,6 +100,16 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
                 ) from error
             raise
     return manifest
+
+
+def _check_kept_bodies(draft: Path, node: str) -> dict[str, int]:
+    """Check the segments of a backup. The restored folder is another node: the rows become those of the next one."""
+    try:
+        release_node(draft / DATABASE, node)
+        checked = check_bodies(draft / DATABASE, draft / BODIES_FOLDER)
+    except sqlite3.Error as error:
+        raise RestoreRefused(f"The database in the backup is damaged: {error}. Nothing was restored") from None
+    return {"requests": checked.requests, "damaged": checked.damaged}
 
 
 def _fill_server(database: Path, url: str) -> None:

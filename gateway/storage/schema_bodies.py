@@ -28,3 +28,14 @@ bodies = Table(
 ``expires_ms`` is 0 once they are deleted and their bytes must be erased. ``segment`` is null if nothing could be kept;
 ``loss`` says why.
 """
+
+body_segments = Table(
+    "body_segments",
+    metadata,
+    Column("node", String(64), primary_key=True),
+    Column("segment", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", String(64), nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("moved_ms", BigInteger, nullable=False),
+)
+"""A row for each segment that was moved to a shared folder or a bucket. ``name`` is that of its file or object."""

@@ -206,6 +206,7 @@ SCALARS: dict[str, tuple[str, Any]] = {
     "STORE__URL": ("sqlite:////x.db", "sqlite:////x.db"),
     "STORE__MASTER_KEY": ("0a" * 32, "0a" * 32),
     "STORE__MEDIA_URL": ("s3://media/gw", "s3://media/gw"),
+    "STORE__BODIES_URL": ("s3://bodies/gw", "s3://bodies/gw"),
     "LEDGER__ON_CRASH": ("charge", "charge"),
     "BILLING__REQUIRE_PRICE": ("yes", True),
     "BILLING__UNPRICED": ("free", "free"),

@@ -15,6 +15,9 @@ from gateway.storage.bodies.body_store import KEYS_FOLDER, BodyStore
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.bodies.framing import HEAD_BYTES
 from gateway.storage.bodies.index import BodyIndex
+from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
+from gateway.storage.bodies.shared_bodies import SharedBodies
+from gateway.storage.bodies.shared_index import SharedIndex
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 from gateway.storage.schema import accounts
@@ -41,6 +44,7 @@ def open_bodies(
     find_bounds: Callable[[], BodyBounds] | None = None,
     node: str = "",
     max_segment_bytes: int = 64 * 1024 * 1024,
+    shared: SharedBodies | None = None,
 ) -> BodyStore:
     return BodyStore(
         folder,
@@ -49,7 +53,25 @@ def open_bodies(
         find_bounds=find_bounds or (lambda: bounds),
         clock=clock or Clock(),
         max_segment_bytes=max_segment_bytes,
+        former_node="" if node else None,
+        shared=shared,
     )
+
+
+def share(
+    database: Database, folder: Path, store: SegmentStore, *, node: str, max_backlog_bytes: int = 10**9
+) -> SharedBodies:
+    """The shared store as a node uses it, which moves every segment at once."""
+    index, keys = SharedIndex(database, node), folder / KEYS_FOLDER
+    return SharedBodies(store, index, keys, MASTER, move_after_s=0.0, max_backlog_bytes=max_backlog_bytes)
+
+
+def open_moving_store(database: Database, folder: Path, shared_name: str) -> BodyStore:
+    """The store in ``folder``, which moves its segments to a folder beside it, unless ``shared_name`` is empty."""
+    shared = None
+    if shared_name:
+        shared = share(database, folder, FolderSegments(folder.parent / shared_name), node="")
+    return open_bodies(database, folder, max_segment_bytes=100_000, shared=shared)
 
 
 async def add_accounts(database: Database, *account_ids: int) -> None:

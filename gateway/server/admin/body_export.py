@@ -81,7 +81,8 @@ async def export_bodies(request: AdminRequest) -> web.StreamResponse:
 
     `raw` has every body as it is kept, with the fields of its request. `openai` has the completed chats as lines for
     fine-tuning, without those whose body was cut or that would lose a part. Redacted values stay replaced. Bodies on
-    other nodes are left out. The export is in the audit log. If it fails halfway, the connection breaks off.
+    other nodes are left out, unless they are in a shared store. The export is in the audit log. If it fails halfway,
+    the connection breaks off.
     """
     services, actor, name = request.services, request.actor, request.query.get("format", "raw")
     if name not in _BUILDERS:
@@ -115,10 +116,10 @@ async def _send_page(
     request: AdminRequest, response: web.StreamResponse, page: Sequence[StoredRequest], name: str
 ) -> None:
     kept_ids = await request.services.open_bodies().list_kept([stored_request.row.id for stored_request in page])
-    checked_at = await check_allowed(request, float("-inf"))
+    checked_at = await check_allowed(request, float("-inf"), "body_reader")
     for stored_request in page:
         if stored_request.row.id in kept_ids:
-            checked_at = await check_allowed(request, checked_at)
+            checked_at = await check_allowed(request, checked_at, "body_reader")
             await send_piece(request, response, await _build_line(request, stored_request.row, name))
 
 

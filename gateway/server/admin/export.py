@@ -18,6 +18,7 @@ from gateway.domain.request_log import StoredRequest
 from gateway.errors import ClientDisconnected, InvalidRequest, Overloaded
 from gateway.frozen import frozen
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
+from gateway.server.admin.operation import Access, check_access
 from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import FILTER_QUERIES, RequestView, build_row, parse_filter
 from gateway.server.openapi import schema as s
@@ -129,15 +130,18 @@ async def send_piece(request: AdminRequest, response: web.StreamResponse, data: 
         await await_reader(partial(response.write, data), request.http.transport)
 
 
-async def check_allowed(request: AdminRequest, checked_at: float) -> float:
+async def check_allowed(request: AdminRequest, checked_at: float, access: Access = "anyone") -> float:
     """Check the shutdown and, every ``retry_s`` seconds, the session; return the time of its last check.
 
-    Raises ``Overloaded`` if the gateway shuts down, and another ``GatewayError`` if the session has ended.
+    Raises ``Overloaded`` if the gateway shuts down, and another ``GatewayError`` if the session has ended, or if its
+    member has no longer the right ``access``.
     """
     if not request.services.drain.open:
         raise Overloaded("The gateway is shutting down", retry_after_s=5)
     now = asyncio.get_running_loop().time()
     if now - checked_at < request.services.admin.history.retry_s:
         return checked_at
-    await check_still_signed_in(request.http)
+    user = await check_still_signed_in(request.http)
+    if user is not None:
+        check_access(user.member, access)
     return now

@@ -1,6 +1,6 @@
 """Admin API: kept bodies of requests. Each look and each deletion is in the audit log."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,6 +11,7 @@ from gateway.answer_fields import Count, Moment
 from gateway.domain import exact_json
 from gateway.domain.account_spec import build_time
 from gateway.domain.attribution import build_stored_user
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.kept_body import BodyFilter, BodyKind, BodyPart, DeletedBodies, LossReason
 from gateway.domain.request_log import ID_PREFIX, RequestRecord
 from gateway.errors import Conflict, InvalidRequest, NotFound, StoreUnavailable
@@ -25,10 +26,13 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.context import Services
-from gateway.storage.bodies.body_store import BodiesUnreadable
+from gateway.storage.bodies.body_store import BodiesUnreadable, BuildAudit
 from gateway.storage.bodies.index import BodyEntry
 
 _VIDEO_OPERATIONS = frozenset({"videos", "video_remixes"})
+TOUCHED_ACCOUNTS, TOUCHED_LEFT_OUT = "requests_by_account", "accounts_left_out"
+"""Fields of a deletion's audit row: the number of requests by account id, and of accounts that are not listed."""
+MAX_TOUCHED_ACCOUNTS = 10_000
 
 
 @frozen(kw_only=True)
@@ -105,7 +109,11 @@ class KeptBodiesView:
 
 @frozen(kw_only=True)
 class BodyStatusView:
-    """What is kept. ``lost`` are requests of which nothing could be kept; ``bytes`` are those of this node."""
+    """What is kept. ``lost`` are requests of which nothing could be kept.
+
+    ``bytes`` are those of this node, and of all nodes in the shared store (``store.bodies_url``). ``unmoved_bytes`` are
+    those of this node that wait to be moved there.
+    """
 
     requests: Count
     lost: Count
@@ -113,6 +121,7 @@ class BodyStatusView:
     oldest_at: Moment | None
     problem: str | None
     waiting_bytes: Count
+    unmoved_bytes: Count
 
 
 @frozen
@@ -216,6 +225,7 @@ async def get_body_status(request: AdminRequest) -> BodyStatusView:
         oldest_at=None if stored.oldest_ms is None else build_time(stored.oldest_ms // 1000),
         problem=stored.problem or None,
         waiting_bytes=stored.waiting_bytes,
+        unmoved_bytes=stored.unmoved_bytes,
     )
 
 
@@ -243,15 +253,29 @@ async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
         session=spec.session,
         before_ms=None if spec.before is None else _find_ms(spec.before),
     )
-    deleted = await erase_bodies(services, body_filter)
     detail: dict[str, Any] = {name: str(value) for name, value in given.items() if name not in {"user", "session"}}
-    counts = {"requests": deleted.requests, "pending": deleted.pending}
-    now_ms = int(services.clock() * 1000)
-    row = actor.build_audit_row(
-        "bodies.deleted", ", ".join(given), now_ms, account_id=account_id, detail=orjson.dumps(detail | counts).decode()
-    )
-    await services.admin.audit_log.add_audit(row)
-    return DeletedBodiesView(**counts)
+    build_audit = make_audit_builder(request, ", ".join(given), account_id, detail)
+    deleted = await erase_bodies(services, body_filter, build_audit)
+    return DeletedBodiesView(requests=deleted.requests, pending=deleted.pending)
+
+
+def make_audit_builder(
+    request: AdminRequest, subject: str, account_id: int | None, detail: Mapping[str, Any]
+) -> BuildAudit:
+    """Return what makes the audit row of a deletion of bodies, with the number of requests of each account."""
+    now_ms = int(request.services.clock() * 1000)
+
+    def build(requests_by_account: Mapping[int, int]) -> AuditRow:
+        fields: dict[str, Any] = {**detail, "requests": sum(requests_by_account.values())}
+        if account_id is None:
+            touched = sorted(requests_by_account.items())
+            fields[TOUCHED_ACCOUNTS] = dict(touched[:MAX_TOUCHED_ACCOUNTS])
+            if len(touched) > MAX_TOUCHED_ACCOUNTS:
+                fields[TOUCHED_LEFT_OUT] = len(touched) - MAX_TOUCHED_ACCOUNTS
+        text = orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS).decode()
+        return request.actor.build_audit_row("bodies.deleted", subject, now_ms, account_id=account_id, detail=text)
+
+    return build
 
 
 def find_stored_names(services: Services, user: str) -> frozenset[str]:
@@ -260,12 +284,13 @@ def find_stored_names(services: Services, user: str) -> frozenset[str]:
     return frozenset(build_stored_user(user, attrs.evolve(rules, users=users)) for users in ("text", "hash"))
 
 
-async def erase_bodies(services: Services, body_filter: BodyFilter) -> DeletedBodies:
-    """Delete bodies. Raises ``StoreUnavailable``, also if the disk fails."""
+async def erase_bodies(services: Services, body_filter: BodyFilter, build_audit: BuildAudit) -> DeletedBodies:
+    """Delete bodies. Raises ``StoreUnavailable``, also if the disk or the shared store fails."""
     try:
-        return await services.open_bodies().delete(body_filter)
+        return await services.open_bodies().delete(body_filter, build_audit)
     except OSError as error:
-        raise StoreUnavailable(f"The disk failed during the deletion. Repeat it: {error}") from error
+        message = f"The bodies are hidden, and not erased yet: the disk or the store failed. Repeat it: {error}"
+        raise StoreUnavailable(message) from error
 
 
 def _find_ms(moment: datetime) -> int:

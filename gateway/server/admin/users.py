@@ -15,7 +15,7 @@ from gateway.server.active_inference import ActiveInference
 from gateway.server.admin.answer_cache import delete_answers, forget_streams
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
-from gateway.server.admin.kept_bodies import erase_bodies, find_stored_names
+from gateway.server.admin.kept_bodies import erase_bodies, find_stored_names, make_audit_builder
 from gateway.server.context import Services
 from gateway.storage.forgotten_users import ForgottenUserRepository
 
@@ -74,7 +74,8 @@ async def forget_user(request: AdminRequest) -> ForgottenUser:
     requests, sums = await _rename_stored(services, repository, renaming)
     videos = await repository.rename_videos(names, new_name, account_id)
     audit = await repository.rename_audit(names, new_name, account_id)
-    bodies = (await erase_bodies(services, BodyFilter(end_users=names, account_id=account_id))).requests
+    build_audit = make_audit_builder(request, "forgotten user", account_id, {})
+    bodies = (await erase_bodies(services, BodyFilter(end_users=names, account_id=account_id), build_audit)).requests
     answers = await delete_answers(services, account_id=account_id, end_users=names)
     counts = {"requests": requests, "sums": sums, "keys": keys, "videos": videos, "audit": audit, "bodies": bodies}
     counts["answers"] = answers

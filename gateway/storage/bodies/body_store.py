@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,15 +12,17 @@ from typing import Any, TypeVar, TypeVarTuple, Unpack
 import attrs
 import structlog
 
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.keep_rule import BodyBounds
 from gateway.domain.kept_body import BodyFilter, BodyOwner, BodyPart, DeletedBodies, LossReason, StoredBodies
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.bodies.framing import FrameDamaged
-from gateway.storage.bodies.index import BodyEntry, BodyIndex
+from gateway.storage.bodies.index import MARKED_PER_STEP, BodyEntry, BodyIndex
 from gateway.storage.bodies.packing import PackDamaged, pack_parts, unpack_parts
 from gateway.storage.bodies.segments import MAX_SEGMENT_BYTES, Location, Segments
+from gateway.storage.bodies.shared_bodies import BodiesNotMoved, SharedBodies
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
@@ -35,8 +37,11 @@ SWEEP_INTERVAL_S = 60.0
 CLOSE_TIMEOUT_S = 5.0
 RETRY_S = 5.0
 """The pause after a failed write; what comes meanwhile waits in memory."""
+MIN_MOVE_PAUSE_S = 0.05
 KEYS_FOLDER = "keys"
 
+BuildAudit = Callable[[Mapping[int, int]], AuditRow]
+"""Returns the row of a deletion from the number of requests of each account."""
 Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
@@ -45,6 +50,14 @@ log = structlog.stdlib.get_logger(__name__)
 
 class BodiesUnreadable(Exception):
     """Kept bodies cannot be read; the message says why."""
+
+
+class BodiesNotShared(BodiesUnreadable):
+    """They can be read soon: another node moves them to the shared store. ``started_ms`` is when the request began."""
+
+    def __init__(self, message: str, started_ms: int) -> None:
+        super().__init__(message)
+        self.started_ms = started_ms
 
 
 @attrs.define(eq=False)
@@ -75,10 +88,11 @@ class BodyStore:
         secret_box: has the master key.
         find_bounds: returns the bounds in force.
         clock: returns Unix seconds, for ages.
+        shared: the shared store that finished segments are moved to; None: they stay in ``folder``.
+        former_node: what this gateway was before: a node, or with an empty text a single gateway; None: nothing else.
 
     Attributes:
         memory: counts what waits. Collectors of the bodies of running requests add these.
-        problem: why bodies cannot be written at the moment; empty if they can.
         open_requests: the requests whose bodies are being collected.
     """
 
@@ -91,10 +105,14 @@ class BodyStore:
         find_bounds: Callable[[], BodyBounds],
         clock: Callable[[], float],
         max_segment_bytes: int = MAX_SEGMENT_BYTES,
+        shared: SharedBodies | None = None,
+        former_node: str | None = None,
     ) -> None:
         self._index = index
         self._segments = Segments(folder, time.monotonic, max_segment_bytes)
-        self._data_keys = DataKeys(folder / KEYS_FOLDER, secret_box)
+        self._shared = shared
+        self._former_node = former_node
+        self._data_keys = DataKeys(folder / KEYS_FOLDER, secret_box) if shared is None else shared.keys
         self._find_bounds = find_bounds
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "bodies")
@@ -106,9 +124,14 @@ class BodyStore:
         self._unstored: list[BodyEntry] = []
         self._is_open = self._is_closed = False
         self._applied_keep_ms: float = float("inf")
+        self._disk_problem = ""
         self.memory = WaitingMemory()
-        self.problem = ""
         self.open_requests: set[str] = set()
+
+    @property
+    def problem(self) -> str:
+        """Why bodies cannot be written or moved at the moment; empty if they can."""
+        return self._disk_problem or ("" if self._shared is None else self._shared.problem)
 
     def keep(self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]]) -> None:
         """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already."""
@@ -151,6 +174,48 @@ class BodyStore:
                 async with asyncio.timeout(WRITE_DELAY_S):
                     await self._batch_is_full.wait()
 
+    async def run_moves(self) -> None:
+        """Move finished segments to the shared store, until this store is closed."""
+        shared = self._shared
+        while shared is not None and not self._is_closed:
+            try:
+                await _run_to_end(self._move_finished(shared))
+            except StoreUnavailable:  # which has an alert of its own
+                pass
+            except OSError as error:
+                shared.note_problem(str(error))
+            else:
+                shared.note_problem("")
+            await asyncio.sleep(min(max(shared.move_after_s, MIN_MOVE_PAUSE_S), RETRY_S))
+
+    async def move_finished(self) -> None:
+        """Move every finished segment to the shared store. Raises ``StoreUnavailable``, ``OSError``."""
+        if self._shared is not None:
+            await _run_to_end(self._move_finished(self._shared))
+
+    async def _move_finished(self, shared: SharedBodies) -> None:
+        finished = await self._list_finished(shared)
+        await shared.prepare()
+        for number, path, size in finished:
+            erasures = self._segments.erasures
+            kept_keys = await shared.list_keys()
+            segment = await shared.put(number, path, size)
+            async with self._lock:  # a frame that was erased meanwhile would come back
+                if self._is_closed or self._segments.erasures != erasures or not self._segments.has(number):
+                    await shared.discard(segment)
+                    return
+                self._data_keys.keep_only(kept_keys)
+                await shared.add(segment, self._now_ms())
+                await self._in_thread(self._segments.remove, number)
+
+    async def _list_finished(self, shared: SharedBodies) -> list[tuple[int, Path, int]]:
+        async with self._lock:
+            if self._is_closed:
+                return []
+            await self._open()
+            await self._store_rows()  # a segment whose rows are not stored would look unused to other nodes
+            return await self._in_thread(self._segments.list_finished, shared.move_after_s)
+
     async def write_waiting(self) -> None:
         """Write everything that waits, and store its rows. Raises ``StoreUnavailable``, ``OSError``."""
         await _run_to_end(self._write_waiting())
@@ -177,40 +242,81 @@ class BodyStore:
 
         Raises ``BodiesUnreadable``: another node has them, they are damaged, or they are being deleted.
         """
-        await self.write_waiting()
+        await self._write_for_reader()
         entry = await self._index.find(request_id, self._now_ms())
         if entry is None or entry.location is None:
             return None if entry is None else (entry, [])
-        if entry.node != self._index.node:
-            raise BodiesUnreadable(f"the node {entry.node} has these bodies: ask that node")
         try:
-            parts = await self._in_thread(self._read, entry.owner, entry.location)
+            return entry, await self._read_location(entry, entry.location)
+        except BodiesNotMoved as error:
+            raise BodiesNotShared(str(error), entry.owner.started_ms) from None
         except (FrameDamaged, PackDamaged, DecryptionFailed, OSError) as error:
             raise BodiesUnreadable(str(error)) from None
-        return entry, parts
+
+    async def _read_location(self, entry: BodyEntry, location: Location) -> list[BodyPart]:
+        shared, is_own = self._shared, entry.node == self._index.node
+        if is_own and (shared is None or self._segments.has(location.segment)):
+            try:
+                return await self._in_thread(self._read, entry.owner, location)
+            except FrameDamaged:
+                if shared is None or self._segments.has(location.segment):
+                    raise  # else it was moved at this moment
+        if shared is None:
+            raise FrameDamaged(f"the node {entry.node} has these bodies: ask that node")
+        return await shared.read(entry, location)
 
     async def list_kept(self, request_ids: Collection[str]) -> set[str]:
         """Return those of the requests whose bodies can be read on this node."""
-        await self.write_waiting()
-        return await self._index.list_kept(request_ids, self._now_ms()) if request_ids else set()
+        await self._write_for_reader()
+        if not request_ids:
+            return set()
+        return await self._index.list_kept(request_ids, self._now_ms(), reads_moved=self._shared is not None)
 
-    async def delete(self, body_filter: BodyFilter) -> DeletedBodies:
+    async def _write_for_reader(self) -> None:
+        """Write what waits. A disk that cannot be written keeps nobody from reading."""
+        with suppress(OSError):
+            await self.write_waiting()
+
+    async def delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None = None) -> DeletedBodies:
         """Delete bodies for good: when this returns, nothing of them can be read on this node, with any key.
 
-        Raises ``StoreUnavailable``, ``OSError``; then the deletion goes on by itself later.
+        With a shared store that holds for everything in it. ``build_audit`` gets the number of requests of each
+        account; its row is stored in the transaction that hides the first of them. Raises ``StoreUnavailable``,
+        ``OSError``; then the deletion goes on by itself later.
         """
-        return await _run_to_end(self._delete(body_filter))
+        return await _run_to_end(self._delete(body_filter, build_audit))
 
-    async def _delete(self, body_filter: BodyFilter) -> DeletedBodies:
-        await self._write_waiting()
+    async def _delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> DeletedBodies:
+        with suppress(OSError):  # a disk that cannot be written keeps nobody from hiding what it has
+            await self._write_waiting()
+        requests = await self._hide(body_filter, build_audit)  # first: what fails or ends here goes on in a sweep
+        account_id = body_filter.account_id
+        if account_id is not None and body_filter == BodyFilter(account_id=account_id):
+            requests += await self._destroy_keys(account_id, body_filter)
+        await self._erase_deleted()
+        if self._shared is not None:
+            await self._shared.erase_deleted()
+        return DeletedBodies(requests, await self._index.count_pending())
+
+    async def _hide(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> int:
+        """Hide bodies step by step; return the number of requests. Other writes get in between."""
+        counts = await self._index.count_by_account(body_filter)
+        audit = None if build_audit is None else build_audit(counts)
+        requests, marked = 0, MARKED_PER_STEP
+        while marked >= MARKED_PER_STEP:
+            marked = await self._index.mark_deleted(body_filter, audit)
+            requests, audit = requests + marked, None
+        return requests
+
+    async def _destroy_keys(self, account_id: int, body_filter: BodyFilter) -> int:
+        """Destroy the data keys of an account, and hide what was sealed with them since its bodies were hidden."""
         async with self._lock:
-            account_id = body_filter.account_id
-            requests = await self._index.mark_deleted(body_filter)  # first: what fails or ends here goes on in a sweep
-            if account_id is not None and body_filter == BodyFilter(account_id=account_id):
+            if self._shared is None:
                 await self._in_thread(self._data_keys.destroy, account_id)
-            await self._erase_deleted()
-            await self._remove_unused()
-            return DeletedBodies(requests, await self._index.count_pending())
+            else:
+                await self._shared.destroy_keys(account_id)
+            await self._store_rows()
+            return await self._hide(body_filter, None)
 
     async def sweep(self) -> None:
         """Remove expired bodies, those deleted on another node or with their account, and the oldest beyond the bound.
@@ -224,22 +330,33 @@ class BodyStore:
             if self._is_closed:
                 return
             await self._open()
-            await self._store_rows()  # a segment whose rows are not stored would look unused
-            await self._index.mark_ownerless_deleted()  # also those of requests that ran when their account was deleted
-            await self._erase_deleted()
+        while await self._index.mark_ownerless_deleted() >= MARKED_PER_STEP:  # also of requests that ran at the time
+            pass
+        await self._erase_deleted()
+        async with self._lock:
             removed = await self._remove_expired()
             await self._remove_unused()
             max_bytes = self._find_bounds().max_bytes
             while self._segments.total_bytes > max_bytes:
                 removed += await self._index.remove_segments(self._segments.list_numbers()[:1])
                 await self._remove_unused()
+        if self._shared is not None:
+            removed += await self._sweep_shared(self._shared)
         if removed:
             log.info("bodies_swept", rows=removed)
+
+    async def _sweep_shared(self, shared: SharedBodies) -> int:
+        try:
+            return await shared.sweep(self._find_bounds(), self._now_ms())
+        except OSError as error:
+            shared.note_problem(str(error))
+            return 0
 
     async def _remove_expired(self) -> int:
         keep_ms = self._find_bounds().keep_ms
         if keep_ms < self._applied_keep_ms:
-            await self._index.shorten(keep_ms)
+            leads = self._shared is not None and self._shared.leads()
+            await self._index.shorten(keep_ms, of_all_nodes=leads)
         self._applied_keep_ms = keep_ms
         return await self._index.remove_expired(self._now_ms())
 
@@ -248,13 +365,27 @@ class BodyStore:
         async with self._lock:
             await self._open()
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
-        return StoredBodies(kept, lost, self._segments.total_bytes, oldest_ms, self.problem, self.memory.used)
+        local_bytes = self._segments.total_bytes
+        shared_bytes = None if self._shared is None else await self._shared.measure()
+        return StoredBodies(
+            kept,
+            lost,
+            local_bytes + (shared_bytes or 0),
+            oldest_ms,
+            self.problem,
+            self.memory.used,
+            pending=await self._index.count_deleted(),
+            unmoved_bytes=0 if shared_bytes is None else local_bytes,
+        )
 
     async def close(self) -> None:
-        """Write what waits, for some seconds at most, and stop. What is left then is lost."""
+        """Write and move what waits, for some seconds at most, and stop. What is not written then is lost."""
         with suppress(StoreUnavailable, OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await asyncio.shield(asyncio.ensure_future(self.write_waiting()))
+                if self._shared is not None and self._is_open and not self._shared.problem:
+                    self._segments.close()
+                    await asyncio.shield(asyncio.ensure_future(self.move_finished()))
         self._queue.clear()
         async with self._lock:
             self._is_closed = True
@@ -267,10 +398,13 @@ class BodyStore:
         if self._is_open:
             return
         ends = await self._index.find_ends()
-        if self._index.node and not ends and await self._in_thread(self._segments.exist):
-            await self._index.adopt()
+        if self._former_node is not None and not ends and await self._in_thread(self._segments.exist):
+            await self._index.adopt(self._former_node)
             ends = await self._index.find_ends()
-        missing = await self._in_thread(self._segments.open, ends)
+        if self._shared is not None:
+            with suppress(OSError):  # the job that moves segments tells of it
+                await self._shared.prepare()
+        missing = await self._in_thread(self._segments.open, ends, await self._index.find_last())
         if missing:
             rows = await self._index.remove_segments(missing)
             log.warning("bodies_missing", rows=rows, reason="segments of kept bodies do not exist any more")
@@ -292,6 +426,9 @@ class BodyStore:
         for waiting in batch:
             owner, location = waiting.owner, None
             loss: LossReason | None = None
+            if self._is_backlog_full():
+                entries.append(self._build_entry(owner, None, "store"))
+                continue
             try:
                 content = self._seal(owner, waiting.build())
             except (OSError, DecryptionFailed) as error:  # of the data key
@@ -308,11 +445,18 @@ class BodyStore:
         self._note_problem(problem)
         return entries, sum(waiting.size for waiting in batch)
 
+    def _is_backlog_full(self) -> bool:
+        shared = self._shared
+        if shared is None:
+            return False
+        return self._segments.total_bytes >= min(shared.max_backlog_bytes, self._find_bounds().max_bytes)
+
     def _seal(self, owner: BodyOwner, parts: Sequence[BodyPart]) -> bytes:
         return self._data_keys.open_box(owner.account_id).seal(pack_parts(parts), context=owner.request_id)
 
     def _read(self, owner: BodyOwner, location: Location) -> list[BodyPart]:
-        box = self._data_keys.find_box(owner.account_id)
+        # The shared store, which has the key, may not answer. A key that was destroyed there has hidden rows.
+        box = self._data_keys.find_box(owner.account_id, in_memory=self._shared is not None)
         if box is None:
             raise FrameDamaged("the data key of this account was destroyed")
         return unpack_parts(box.open(self._segments.read(location), context=owner.request_id))
@@ -327,16 +471,42 @@ class BodyStore:
             del self._unstored[: len(entries)]  # others may have been added meanwhile
 
     async def _erase_deleted(self) -> None:
-        """Erase the frames of deleted bodies, then their rows: after a crash between the two the rows are still here.
+        """Erase deleted bodies in the folder, step by step: what is written and read meanwhile gets in between."""
+        while await self._erase_some():
+            pass
+        async with self._lock:
+            await self._open()
+            await self._store_rows()  # a segment or a data key whose rows are not stored would look unused
+            await self._remove_unused()
+            if self._shared is None:
+                await self._destroy_unused_keys(await self._in_thread(self._data_keys.list_accounts))
+        if self._shared is not None:
+            await self._destroy_unused_shared_keys(self._shared)
 
-        An account without any kept bodies needs no data key.
-        """
-        while deleted := await self._index.list_deleted():
+    async def _erase_some(self) -> bool:
+        """Erase frames, then their rows: after a crash between the two the rows are still here. False: none is left."""
+        async with self._lock:
+            await self._open()
+            deleted = await self._index.list_deleted()
             await self._in_thread(self._segments.erase, [place for _, place in deleted if place is not None])
-            await self._index.remove(request_id for request_id, _ in deleted)
+            if deleted:
+                await self._index.remove(request_id for request_id, _ in deleted)
+        return bool(deleted)
+
+    async def _destroy_unused_shared_keys(self, shared: SharedBodies) -> None:
+        try:
+            account_ids = await shared.list_keys()
+            async with self._lock:
+                await self._store_rows()
+                await self._destroy_unused_keys(account_ids)
+        except OSError as error:  # the next sweep does it
+            shared.note_problem(str(error))
+
+    async def _destroy_unused_keys(self, account_ids: Sequence[int]) -> None:
+        """Destroy the data keys of accounts without any kept bodies."""
         await self._in_thread(self._data_keys.remove_dead)
         used_accounts = await self._index.list_accounts()
-        for account_id in await self._in_thread(self._data_keys.list_accounts):
+        for account_id in account_ids:
             if account_id not in used_accounts:
                 await self._in_thread(self._data_keys.destroy, account_id)
 
@@ -345,11 +515,11 @@ class BodyStore:
 
     def _note_problem(self, problem: str) -> None:
         """Note why bodies cannot be written, or that they can. Each is logged once."""
-        if problem and not self.problem:
+        if problem and not self._disk_problem:
             log.error("bodies_not_written", error=problem)
-        elif self.problem and not problem:
+        elif self._disk_problem and not problem:
             log.info("bodies_written_again")
-        self.problem = problem
+        self._disk_problem = problem
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -6,20 +6,45 @@ backups. Without its data key nothing that was sealed with it can be read, whate
 
 import os
 import secrets
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Protocol
 
 from gateway.storage.data_folder import sync_folder, write_private
 from gateway.storage.encryption import ROOT_BYTES, SecretBox
 
 _PURPOSE = "bodies"
+_SUFFIX = ".key"
 _DEAD_SUFFIX = ".dead"
 
 
-class DataKeys:
-    """The data keys in ``folder``. ``secret_box`` has the master key."""
+class KeyFiles(Protocol):
+    """Sealed data keys by account id. Every method blocks and raises ``OSError``."""
 
-    def __init__(self, folder: Path, secret_box: SecretBox) -> None:
-        self._folder = folder
+    def read(self, account_id: int) -> bytes | None:
+        """Return a sealed data key; None if there is none."""
+        ...
+
+    def write(self, account_id: int, sealed: bytes) -> None:
+        """Store a sealed data key durably."""
+        ...
+
+    def destroy(self, account_id: int) -> bool:
+        """Destroy a data key durably; return whether there was one."""
+        ...
+
+    def remove_dead(self) -> None:
+        """Finish destructions that were interrupted."""
+        ...
+
+    def list_accounts(self) -> list[int]: ...
+
+
+class DataKeys:
+    """The data keys in ``files``, or in a folder. ``secret_box`` has the master key."""
+
+    def __init__(self, files: "Path | KeyFiles", secret_box: SecretBox) -> None:
+        self.files = FolderKeyFiles(files) if isinstance(files, Path) else files
         self._secret_box = secret_box.derive(_PURPOSE)
         self._boxes: dict[int, SecretBox] = {}
 
@@ -31,24 +56,66 @@ class DataKeys:
         box = self._boxes.get(account_id) or self.find_box(account_id)
         if box is None:
             data_key = secrets.token_bytes(ROOT_BYTES)
-            sealed = self._secret_box.seal(data_key, context=_name_context(account_id))
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_private(self._find_path(account_id), sealed)
+            self.files.write(account_id, self._secret_box.seal(data_key, context=_name_context(account_id)))
             box = SecretBox(data_key, _PURPOSE)
         self._boxes[account_id] = box
         return box
 
-    def find_box(self, account_id: int) -> SecretBox | None:
-        """Return what unseals bodies of the account; None if its data key was destroyed."""
-        try:
-            sealed = self._find_path(account_id).read_bytes()
-        except FileNotFoundError:
+    def find_box(self, account_id: int, *, in_memory: bool = False) -> SecretBox | None:
+        """Return what unseals bodies of the account; None if its data key was destroyed.
+
+        ``in_memory``: a data key that has sealed something is not read again. Raises ``OSError``.
+        """
+        if in_memory and account_id in self._boxes:
+            return self._boxes[account_id]
+        sealed = self.files.read(account_id)
+        if sealed is None:
             return None
         return SecretBox(self._secret_box.open(sealed, context=_name_context(account_id)), _PURPOSE)
 
     def destroy(self, account_id: int) -> bool:
         """Destroy the data key of an account, durably; return whether there was one. Raises ``OSError``."""
         self._boxes.pop(account_id, None)
+        return self.files.destroy(account_id)
+
+    def keep_only(self, account_ids: Collection[int]) -> None:
+        """Forget the data keys of all other accounts: another node has destroyed them."""
+        for account_id in self._boxes.keys() - set(account_ids):
+            del self._boxes[account_id]
+
+    def remove_dead(self) -> None:
+        """Finish destructions that were interrupted. Raises ``OSError``."""
+        self.files.remove_dead()
+
+    def list_accounts(self) -> list[int]:
+        """Return the ids of the accounts that have a data key. Raises ``OSError``."""
+        return self.files.list_accounts()
+
+
+class FolderKeyFiles:
+    """Sealed data keys as files of a folder, which the first one creates.
+
+    ``check`` raises ``OSError`` if the folder cannot be trusted now: a key that is missing then may still exist.
+    """
+
+    def __init__(self, folder: Path, check: Callable[[], None] = lambda: None) -> None:
+        self._folder = folder
+        self._check = check
+
+    def read(self, account_id: int) -> bytes | None:
+        self._check()
+        try:
+            return self._find_path(account_id).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, account_id: int, sealed: bytes) -> None:
+        self._check()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_private(self._find_path(account_id), sealed)
+
+    def destroy(self, account_id: int) -> bool:
+        self._check()
         path = self._find_path(account_id)
         try:  # renamed first: a key overwritten in part would be taken for one of another master key
             path.rename(path.with_suffix(_DEAD_SUFFIX))
@@ -58,7 +125,7 @@ class DataKeys:
         return True
 
     def remove_dead(self) -> None:
-        """Overwrite and remove the keys whose destruction has begun, durably. Raises ``OSError``."""
+        """Overwrite and remove the keys whose destruction has begun, durably."""
         for path in self._folder.glob(f"*{_DEAD_SUFFIX}"):
             descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             try:
@@ -70,11 +137,45 @@ class DataKeys:
             sync_folder(self._folder)
 
     def list_accounts(self) -> list[int]:
-        """Return the ids of the accounts that have a data key."""
-        return [int(path.stem) for path in self._folder.glob("*.key") if path.stem.isdigit()]
+        self._check()
+        return [int(path.stem) for path in self._folder.glob(f"*{_SUFFIX}") if path.stem.isdigit()]
 
     def _find_path(self, account_id: int) -> Path:
-        return self._folder / f"{account_id}.key"
+        return self._folder / f"{account_id}{_SUFFIX}"
+
+
+class MovedKeyFiles:
+    """Sealed data keys in a ``store`` that nodes share. Those that an earlier process has left in ``local`` move there.
+
+    The master copy is always the one in ``store``: no node can bring back a key that another one has destroyed.
+    """
+
+    def __init__(self, store: KeyFiles, local: KeyFiles) -> None:
+        self._store = store
+        self._local = local
+
+    def read(self, account_id: int) -> bytes | None:
+        sealed = self._store.read(account_id)
+        if sealed is None and (sealed := self._local.read(account_id)) is not None:
+            self._store.write(account_id, sealed)
+        self._local.destroy(account_id)
+        return sealed
+
+    def write(self, account_id: int, sealed: bytes) -> None:
+        self._store.write(account_id, sealed)
+
+    def destroy(self, account_id: int) -> bool:
+        self._local.destroy(account_id)
+        return self._store.destroy(account_id)
+
+    def remove_dead(self) -> None:
+        self._local.remove_dead()
+        self._store.remove_dead()
+
+    def list_accounts(self) -> list[int]:
+        for account_id in self._local.list_accounts():
+            self.read(account_id)
+        return self._store.list_accounts()
 
 
 def _name_context(account_id: int) -> str:

@@ -3,19 +3,25 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, and_, case, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Row, and_, case, delete, exists, func, or_, select, update
 
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.kept_body import BodyFilter, BodyOwner, LossReason
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.audit_log import add_row
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bulk import BulkInsert
 from gateway.storage.database import Database
 from gateway.storage.schema import accounts
-from gateway.storage.schema_bodies import bodies
+from gateway.storage.schema_bodies import bodies, body_segments
 
 ERASED_PER_STEP = 500
-_columns = bodies.c
+MARKED_PER_STEP = 5_000
+"""Rows that are hidden in one transaction: other writes wait for it."""
+_columns, _moved = bodies.c, body_segments.c
+IS_MOVED = exists().where(_moved.node == _columns.node, _moved.segment == _columns.segment)
+"""Whether the segment of a row was moved to a shared store."""
 _NEW_VALUES = ", ".join(f"{column.name} = excluded.{column.name}" for column in _columns if not column.primary_key)
 _PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
@@ -57,21 +63,38 @@ class BodyIndex:
         rows = await self._database.read(query)
         return _parse(rows[0]) if rows else None
 
-    async def list_kept(self, request_ids: Collection[str], now_ms: int) -> set[str]:
-        """Return those of the requests whose bodies this node keeps."""
+    async def list_kept(self, request_ids: Collection[str], now_ms: int, *, reads_moved: bool = False) -> set[str]:
+        """Return those of the requests whose bodies this node keeps.
+
+        ``reads_moved``: also those in segments that any node has moved to the shared store.
+        """
         is_kept = _columns.request_id.in_(list(request_ids)), _columns.expires_ms > now_ms
-        rows = await self._database.read(select(_columns.request_id).where(*is_kept, *self._in_segments()))
+        is_readable = and_(*self._in_segments())
+        is_readable = or_(is_readable, IS_MOVED) if reads_moved else is_readable
+        rows = await self._database.read(select(_columns.request_id).where(*is_kept, is_readable))
         return {row.request_id for row in rows}
 
     async def find_ends(self) -> dict[int, int]:
-        """Return the end of the last frame of each segment of this node."""
+        """Return the end of the last frame of each segment of this node that was not moved to a shared store."""
         end = func.max(_columns.position + _columns.bytes).label("end")
-        query = select(_columns.segment, end).where(*self._in_segments()).group_by(_columns.segment)
+        query = select(_columns.segment, end).where(*self._in_segments(), ~IS_MOVED).group_by(_columns.segment)
         return {int(row.segment): int(row.end) for row in await self._database.read(query)}
 
-    async def adopt(self) -> None:
-        """Take over the rows of the single gateway that this node was before."""
-        await self._database.change(update(bodies).where(_columns.node == "").values(node=self.node))
+    async def find_last(self) -> int:
+        """Return the highest number of a segment of this node; 0 without one."""
+        numbers = [
+            (await self._database.read(select(func.max(table.c.segment)).where(table.c.node == self.node)))[0][0]
+            for table in (bodies, body_segments)
+        ]
+        return max(int(number or 0) for number in numbers)
+
+    async def adopt(self, former_node: str) -> None:
+        """Take over the rows of what this gateway was before: a node, or with an empty text a single gateway.
+
+        Rows of segments that were moved to a shared store stay: their data keys have the name of the former node.
+        """
+        is_left = _columns.node == former_node, ~IS_MOVED
+        await self._database.change(update(bodies).where(*is_left).values(node=self.node))
 
     async def list_segments(self) -> list[int]:
         """Return the segments of this node that have rows."""
@@ -83,25 +106,46 @@ class BodyIndex:
         rows = await self._database.read(select(_columns.account_id).where(*self._in_segments()).distinct())
         return {int(row.account_id) for row in rows}
 
-    async def mark_deleted(self, body_filter: BodyFilter) -> int:
-        """Hide the bodies of matching requests from now on, on every node; return the number of requests."""
-        statement = update(bodies).where(*_build_conditions(body_filter), _columns.expires_ms > 0)
-        return await self._database.change(statement.values(**_DELETED_VALUES))
+    async def count_by_account(self, body_filter: BodyFilter) -> dict[int, int]:
+        """Return for each account how many of its requests match."""
+        query = select(_columns.account_id, func.count().label("requests"))
+        query = query.where(*_build_conditions(body_filter), _columns.expires_ms > 0).group_by(_columns.account_id)
+        return {int(row.account_id): int(row.requests) for row in await self._database.read_long(query)}
+
+    async def mark_deleted(self, body_filter: BodyFilter, audit: AuditRow | None = None) -> int:
+        """Hide the bodies of some matching requests from now on, on every node; return the number of requests.
+
+        Less than ``MARKED_PER_STEP`` means that no more match. ``audit`` is stored in the same transaction.
+        """
+        return await self._mark(audit, *_build_conditions(body_filter))
 
     async def mark_ownerless_deleted(self) -> int:
-        """Hide the bodies of deleted accounts from now on, on every node; return the number of requests."""
-        statement = update(bodies).where(_columns.account_id.not_in(select(accounts.c.id)), _columns.expires_ms > 0)
-        return await self._database.change(statement.values(**_DELETED_VALUES))
+        """Hide the bodies of deleted accounts from now on, on every node; return the number of requests.
 
-    async def shorten(self, keep_ms: float) -> None:
+        Less than ``MARKED_PER_STEP`` means that there are no more.
+        """
+        return await self._mark(None, _columns.account_id.not_in(select(accounts.c.id)))
+
+    async def _mark(self, audit: AuditRow | None, *conditions: ColumnElement[bool]) -> int:
+        some = select(_columns.request_id).where(*conditions, _columns.expires_ms > 0).limit(MARKED_PER_STEP)
+        statement = update(bodies).where(_columns.request_id.in_(some)).values(**_DELETED_VALUES)
+
+        async def work(connection: AsyncConnection) -> int:
+            await add_row(connection, audit)
+            return (await connection.execute(statement)).rowcount
+
+        return await self._database.write_shared(work)
+
+    async def shorten(self, keep_ms: float, *, of_all_nodes: bool = False) -> None:
         """Have the bodies of this node expire ``keep_ms`` after the start of their requests, unless they do earlier."""
         expires_ms = _columns.started_ms + int(keep_ms)
-        statement = update(bodies).where(_columns.node == self.node, _columns.expires_ms > expires_ms)
-        await self._database.change(statement.values(expires_ms=expires_ms))
+        is_later = _columns.expires_ms > expires_ms
+        where = (is_later,) if of_all_nodes else (_columns.node == self.node, is_later)
+        await self._database.change(update(bodies).where(*where).values(expires_ms=expires_ms))
 
     async def list_deleted(self) -> list[tuple[str, Location | None]]:
-        """Return some of the requests of this node whose bodies must be erased, with their frames."""
-        query = select(*_MINE_COLUMNS).where(_columns.node == self.node, _columns.expires_ms == 0)
+        """Return some of the requests of this node whose bodies must be erased in its folder, with their frames."""
+        query = select(*_MINE_COLUMNS).where(_columns.node == self.node, _columns.expires_ms == 0, ~IS_MOVED)
         rows = await self._database.read(query.limit(ERASED_PER_STEP))
         return [(row.request_id, _parse_location(row)) for row in rows]
 
@@ -128,9 +172,15 @@ class BodyIndex:
 
     async def count_pending(self) -> int:
         """Return the number of requests whose bodies other nodes have yet to erase."""
-        query = select(func.count()).select_from(bodies)
-        rows = await self._database.read(query.where(_columns.node != self.node, _columns.expires_ms == 0))
-        return int(rows[0][0])
+        return await self._count_deleted(_columns.node != self.node)
+
+    async def count_deleted(self) -> int:
+        """Return the number of requests whose bodies are hidden, and have yet to be erased, on all nodes."""
+        return await self._count_deleted()
+
+    async def _count_deleted(self, *conditions: ColumnElement[bool]) -> int:
+        query = select(func.count()).select_from(bodies).where(_columns.expires_ms == 0, *conditions)
+        return int((await self._database.read(query))[0][0])
 
     async def count(self, now_ms: int, account_id: int | None = None) -> tuple[int, int, int | None]:
         """Return how many requests have kept bodies, of how many nothing was kept, and when the oldest one began.

@@ -32,6 +32,9 @@ class Segments:
 
     A process never appends to a segment of an earlier one: after a power failure a segment may be shorter than the
     index says.
+
+    Attributes:
+        erasures: how often frames were erased.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], max_bytes: int = MAX_SEGMENT_BYTES) -> None:
@@ -42,6 +45,7 @@ class Segments:
         self._started_at = 0.0
         self._last = 0
         self._sizes: dict[int, int] = {}
+        self.erasures = 0
 
     @property
     def total_bytes(self) -> int:
@@ -51,19 +55,39 @@ class Segments:
         """Return the numbers of all segments, the oldest first."""
         return sorted(self._sizes)
 
+    def has(self, number: int) -> bool:
+        """Return whether a segment is in the folder."""
+        return number in self._sizes
+
+    def list_finished(self, max_age_s: float) -> list[tuple[int, Path, int]]:
+        """Return the number, path and size of every segment that gets no more frames, the oldest first.
+
+        The current segment is ended first if it is older than ``max_age_s``.
+        """
+        if self._descriptor >= 0 and self._clock() - self._started_at >= max_age_s:
+            self.close()
+        current = self._last if self._descriptor >= 0 else -1
+        numbers = [number for number in sorted(self._sizes) if number != current]
+        return [(number, self._find_path(number), self._sizes[number]) for number in numbers]
+
+    def remove(self, number: int) -> None:
+        """Remove a segment, durably."""
+        self._remove(number)
+        sync_folder(self._folder)
+
     def exist(self) -> bool:
         """Return whether an earlier process has left segments."""
         return any(self._folder.glob(f"*{_SUFFIX}"))
 
-    def open(self, ends: Mapping[int, int]) -> list[int]:
+    def open(self, ends: Mapping[int, int], last: int = 0) -> list[int]:
         """Cut off what the index does not know; ``ends`` are the ends of the last known frame of each segment.
 
-        Return the segments of ``ends`` that do not exist.
+        Numbers up to ``last`` are not used again. Return the segments of ``ends`` that do not exist.
         """
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path.stem.isdigit():
                 self._sizes[int(path.stem)] = path.stat().st_size
-        self._last = max((*self._sizes, *ends), default=0)
+        self._last = max((last, *self._sizes, *ends))
         for number, size in list(self._sizes.items()):
             end = ends.get(number, 0)
             if end == 0:
@@ -103,16 +127,11 @@ class Segments:
 
     def erase(self, locations: Iterable[Location]) -> None:
         """Overwrite frames with zeros, durably. A frame of a segment that does not exist is gone already."""
+        self.erasures += 1
         ordered = sorted(locations, key=lambda location: (location.segment, location.position))
         for number, group in groupby(ordered, key=lambda location: location.segment):
             with suppress(FileNotFoundError):
-                descriptor = os.open(self._find_path(number), os.O_WRONLY | os.O_CLOEXEC)
-                try:
-                    for location in group:
-                        _write_zeros(descriptor, location)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                overwrite_frames(self._find_path(number), group)
 
     def remove_unused(self, used: Iterable[int]) -> int:
         """Remove every segment but ``used``; return how many."""
@@ -155,6 +174,17 @@ class Segments:
 def find_segment(folder: Path, number: int) -> Path:
     """Return the path of a segment in ``folder``."""
     return folder / f"{number:08d}{_SUFFIX}"
+
+
+def overwrite_frames(path: Path, locations: Iterable[Location]) -> None:
+    """Overwrite frames of one segment with zeros, durably. Raises ``OSError``."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        for location in locations:
+            _write_zeros(descriptor, location)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _write_all(descriptor: int, data: bytes, position: int) -> None:

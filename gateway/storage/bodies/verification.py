@@ -22,14 +22,15 @@ MAX_CHECKED_FRAMES = 500
 _IS_KEPT = (  # a backup may come from an untrusted source: only numbers that a gateway writes
     "typeof(segment) = 'integer' AND segment BETWEEN 0 AND 999999999999999 AND typeof(position) = 'integer' "
     "AND position BETWEEN 0 AND 1099511627776 AND typeof(bytes) = 'integer' AND bytes BETWEEN 12 AND 268435456 "
-    "AND typeof(started_ms) = 'integer' AND typeof(account_id) = 'integer' AND expires_ms > 0"
+    "AND typeof(started_ms) = 'integer' AND typeof(account_id) = 'integer' AND expires_ms > 0 AND node = ''"
 )
-_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'bodies'"
+_HAS_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+_IS_MOVED = "EXISTS (SELECT 1 FROM body_segments AS m WHERE m.node = bodies.node AND m.segment = bodies.segment)"
 _LIST_FRAMES = (
-    f"SELECT segment, position, bytes, account_id, started_ms FROM bodies WHERE {_IS_KEPT} "  # noqa: S608 - no input
-    "ORDER BY segment, position"
+    "SELECT segment, position, bytes, account_id, started_ms FROM bodies WHERE {condition} ORDER BY segment, position"
 )
-_FIND_NEWEST = f"SELECT started_ms FROM bodies WHERE {_IS_KEPT} ORDER BY started_ms DESC LIMIT 1 OFFSET ?"  # noqa: S608
+_FIND_NEWEST = "SELECT started_ms FROM bodies WHERE {condition} ORDER BY started_ms DESC LIMIT 1 OFFSET ?"
+_LIST_MOVED = "SELECT name FROM body_segments"
 
 
 @frozen
@@ -54,23 +55,46 @@ class BodiesCheck:
 def check_bodies(database: Path, folder: Path) -> BodiesCheck:
     """Check the segments in ``folder`` against the index in a SQLite database.
 
-    Raises ``sqlite3.Error``, and ``OSError`` for a folder that cannot be read.
+    Those that were moved to a shared store, and those of nodes of a cluster, are left out. Raises ``sqlite3.Error``,
+    and ``OSError`` for a folder that cannot be read.
     """
     with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
-        if connection.execute(_HAS_TABLE).fetchone() is None:
+        if connection.execute(_HAS_TABLE, ("bodies",)).fetchone() is None:
             return BodiesCheck()
-        newest = connection.execute(_FIND_NEWEST, (MAX_CHECKED_FRAMES,)).fetchone()
+        has_moved = connection.execute(_HAS_TABLE, ("body_segments",)).fetchone() is not None
+        condition = f"{_IS_KEPT} AND NOT {_IS_MOVED}" if has_moved else _IS_KEPT
+        newest = connection.execute(_FIND_NEWEST.format(condition=condition), (MAX_CHECKED_FRAMES,)).fetchone()
         newest_ms = 0 if newest is None else newest[0]
         keyed_accounts = {path.stem for path in (folder / "keys").glob("*.key")}
         requests = damaged = keyless = 0
         oldest_ms, problem = None, ""
-        for row, row_problem in _check_frames(folder, connection.execute(_LIST_FRAMES), newest_ms):
+        for row, row_problem in _check_frames(
+            folder, connection.execute(_LIST_FRAMES.format(condition=condition)), newest_ms
+        ):
             requests += 1
             keyless += str(row[3]) not in keyed_accounts
             oldest_ms = row[4] if oldest_ms is None else min(oldest_ms, row[4])
             damaged += bool(row_problem)
             problem = problem or row_problem
     return BodiesCheck(requests, oldest_ms, damaged, keyless, problem)
+
+
+def list_moved(database: Path) -> set[str]:
+    """Return the names of the segments that were moved to a shared store. Raises ``sqlite3.Error``."""
+    with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
+        if connection.execute(_HAS_TABLE, ("body_segments",)).fetchone() is None:
+            return set()
+        return {name for (name,) in connection.execute(_LIST_MOVED)}
+
+
+def release_node(database: Path, node: str) -> None:
+    """Make the rows of a node those of no node, for the gateway that opens the segments next.
+
+    ``database`` is SQLite, of any version. Raises ``sqlite3.Error``.
+    """
+    with closing(sqlite3.connect(database)) as connection, connection:
+        if connection.execute(_HAS_TABLE, ("bodies",)).fetchone() is not None:
+            connection.execute("UPDATE bodies SET node = '' WHERE node = ?", (node,))
 
 
 def _check_frames(folder: Path, rows: Iterator[Any], newest_ms: int) -> Iterator[tuple[Any, str]]:

@@ -112,6 +112,13 @@ class Bucket:
         with self._translate_errors("read"):
             return bytes(obstore.get(self._store, name).bytes())
 
+    def find_content_now(self, name: str) -> bytes | None:
+        with self._translate_errors("read"):
+            try:
+                return bytes(obstore.get(self._store, name).bytes())
+            except FileNotFoundError:
+                return None
+
     def find_size_now(self, name: str) -> int | None:
         with self._translate_errors("find"):
             try:

@@ -1,5 +1,7 @@
 """Copy a server's database into the SQLite file of a backup, and such a file into a server's empty database."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from gateway.storage.copying.postgres_store import open_snapshot, open_target
@@ -17,9 +19,16 @@ async def save_server(url: str, path: Path) -> None:
 async def fill_server(path: Path, url: str) -> None:
     """Upgrade the file ``path``, and copy it into an empty, unused database: completely or not at all."""
     await (await open_sqlite(f"sqlite:///{path}")).close()
+    _begin_sinks_again(path)
     with open_source(path) as source:
         async with open_target(url) as target:
             await copy_store(source, target, _show_nothing)
+
+
+def _begin_sinks_again(path: Path) -> None:
+    """Let sinks begin with the oldest row: a cursor of transactions is of another server, which counts them its way."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE sinks SET cursor = '0' WHERE cursor LIKE 't%'")
 
 
 def _show_nothing(_table: str, _rows: int) -> None:

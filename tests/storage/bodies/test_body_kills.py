@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -13,47 +14,55 @@ from sqlalchemy import select
 
 from gateway.storage.open import open_database
 from gateway.storage.schema_bodies import bodies
-from tests.support.body_stores import add_accounts, make_parts, open_bodies
+from tests.support.body_stores import add_accounts, make_parts, open_moving_store
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
 from gateway.storage.open import open_database
-from tests.support.body_stores import keep, make_owner, open_bodies
+from tests.support.body_stores import keep, make_owner, open_moving_store as open_store
 
-async def main(path, folder, start):
-    store = open_bodies(await open_database(f"sqlite:///{path}"), Path(folder), max_segment_bytes=100_000)
-    job = asyncio.create_task(store.run())
+async def main(path, folder, start, shared):
+    store = open_store(await open_database(f"sqlite:///{path}"), Path(folder), shared)
+    jobs = [asyncio.create_task(store.run()), asyncio.create_task(store.run_moves())]
     for number in range(start, start + 100_000):
         keep(store, make_owner(number), f"{number}:" + str(number * 7919) * (number % 300))
         if number % 10 == 0:
             await store.write_waiting()
             print(number, flush=True)
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]))
 """
+SHARED = pytest.mark.parametrize("shared", ["", "shared"], ids=["data folder", "shared folder"])
 
 
-async def test_no_body_that_is_shown_is_torn(database_path: Path, tmp_path: Path) -> None:
-    await kill_often(database_path, tmp_path, 3)
+@SHARED
+@pytest.mark.timeout(240)
+async def test_no_body_that_is_shown_is_torn(database_path: Path, tmp_path: Path, shared: str) -> None:
+    await kill_often(database_path, tmp_path, 3, shared, max_batches=10)
 
 
+@SHARED
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-async def test_no_body_that_is_shown_is_torn_by_two_hundred_kills(database_path: Path, tmp_path: Path) -> None:
-    await kill_often(database_path, tmp_path, 200)
+async def test_no_body_that_is_shown_is_torn_by_two_hundred_kills(
+    database_path: Path, tmp_path: Path, shared: str
+) -> None:
+    await kill_often(database_path, tmp_path, 200, shared)
 
 
-async def kill_often(database_path: Path, tmp_path: Path, kills: int) -> None:
+async def kill_often(database_path: Path, tmp_path: Path, kills: int, shared_name: str, max_batches: int = 40) -> None:
     first = await open_database(f"sqlite:///{database_path}")
     await add_accounts(first, 1)
     await first.close()
     random = Random(20)  # noqa: S311 - numbers of batches, not secrets
     folder, start, shown = tmp_path / "bodies", 0, 0
+    (tmp_path / "shared").mkdir()
     for _ in range(kills):
-        written = await asyncio.to_thread(_write_until_killed, database_path, folder, start, random.randint(1, 40))
+        arguments, batches = [database_path, folder, start, shared_name], random.randint(1, max_batches)
+        written = await asyncio.to_thread(_write_until_killed, arguments, batches)
         database = await open_database(f"sqlite:///{database_path}")
-        store = open_bodies(database, folder, max_segment_bytes=100_000)
+        store = open_moving_store(database, folder, shared_name)
         rows = await database.read(select(bodies).where(bodies.c.started_ms >= 0))
         numbers = {int(row.request_id.removeprefix("req_")) for row in rows}
         assert numbers >= set(range(start, written + 1)), "a body that was written is lost"
@@ -65,12 +74,14 @@ async def kill_often(database_path: Path, tmp_path: Path, kills: int) -> None:
         start = max(numbers) + 1
         await store.close()
         await database.close()
+    sys.stderr.write(f"{kills} kills: {start} bodies kept, {shown} read, each whole\n")
     assert shown > kills
+    assert bool(list((tmp_path / "shared").rglob("*.segment"))) is bool(shared_name)
 
 
-def _write_until_killed(path: Path, folder: Path, start: int, batches: int) -> int:
+def _write_until_killed(arguments: Sequence[object], batches: int) -> int:
     """Kill a writer after so many batches; return the last number that it reported."""
-    command = [sys.executable, "-c", WRITER, str(path), str(folder), str(start)]
+    command = [sys.executable, "-c", WRITER, *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         with closing(writer.stdout):

@@ -1,0 +1,173 @@
+"""Where finished segments and data keys are moved to, so that every node can read them: a shared folder or a bucket.
+
+Below the location: ``bodies/segments/<32 digits>.segment``, and ``bodies/keys/<node>/<account id>.key``. Each node has
+keys of its own, and only creates these; every node reads and destroys those of all.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from gateway.storage.bodies.data_keys import FolderKeyFiles, KeyFiles
+from gateway.storage.bodies.segments import Location, overwrite_frames
+from gateway.storage.data_folder import sync_folder
+
+FOLDER = "bodies"
+SEGMENTS_FOLDER, KEYS_FOLDER = "segments", "keys"
+SINGLE_NODE = "single"
+"""The folder of the data keys of a gateway that is no node of a cluster."""
+_NAME_BYTES = 16
+_SUFFIX = ".segment"
+_DRAFT = ".draft-"
+_OWNER_ONLY_FOLDER = 0o700
+_CHUNK_BYTES = 1024 * 1024
+
+
+class SegmentStore(Protocol):
+    """A shared store of segments: a folder (``FolderSegments``) or a bucket (``bucket_segments``).
+
+    Every method raises ``OSError`` if the store does not answer, or refuses.
+    """
+
+    @property
+    def location(self) -> str:
+        """The location without credentials, for people."""
+        ...
+
+    async def create(self) -> None:
+        """Make the store, unless it exists: nothing was ever moved to it."""
+        ...
+
+    async def put(self, path: Path, size: int) -> str:
+        """Store a copy of a segment durably; return its name."""
+        ...
+
+    async def read(self, name: str, location: Location) -> bytes | None:
+        """Return a frame; None if there is no such segment."""
+        ...
+
+    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:
+        """Overwrite frames with zeros; return the name of the segment without them.
+
+        If that is another name, the caller removes the segment ``name`` once the index has the new one.
+        """
+        ...
+
+    async def remove(self, names: Sequence[str]) -> None:
+        """Remove segments. Those that do not exist are ignored."""
+        ...
+
+    async def list_older(self, age_s: float) -> list[str]:
+        """Return the names of everything that was stored more than ``age_s`` seconds ago."""
+        ...
+
+    def open_keys(self, node: str) -> KeyFiles:
+        """Return the data keys of a node."""
+        ...
+
+    def list_key_nodes(self) -> list[str]:
+        """Return the nodes that have data keys. Blocks."""
+        ...
+
+
+class FolderSegments:
+    """A folder that all nodes mount. If what belongs into it is missing, its mount is: no call works then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._parent = folder
+        self._segments = folder / FOLDER / SEGMENTS_FOLDER
+        self._keys = folder / FOLDER / KEYS_FOLDER
+
+    @property
+    def location(self) -> str:
+        return str(self._parent)
+
+    async def create(self) -> None:
+        await asyncio.to_thread(self._create)
+
+    def _create(self) -> None:
+        for folder in (self._segments.parent, self._segments, self._keys):
+            folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+
+    async def put(self, path: Path, size: int) -> str:  # noqa: ARG002 - a bucket needs it
+        return await asyncio.to_thread(self._put, path)
+
+    def _put(self, path: Path) -> str:
+        self._check()
+        name = make_segment_name()
+        draft = self._segments / f"{_DRAFT}{name}"
+        try:
+            with path.open("rb") as source, open(draft, "xb", opener=_open_private) as target:
+                shutil.copyfileobj(source, target, _CHUNK_BYTES)
+                target.flush()
+                os.fsync(target.fileno())
+            draft.rename(self._segments / name)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        sync_folder(self._segments)
+        return name
+
+    async def read(self, name: str, location: Location) -> bytes | None:
+        return await asyncio.to_thread(self._read, name, location)
+
+    def _read(self, name: str, location: Location) -> bytes | None:
+        self._check()
+        try:
+            with (self._segments / name).open("rb") as file:
+                return os.pread(file.fileno(), location.bytes, location.position)
+        except FileNotFoundError:
+            return None
+
+    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:  # noqa: ARG002 - as above
+        await asyncio.to_thread(self._erase, name, locations)
+        return name
+
+    def _erase(self, name: str, locations: Sequence[Location]) -> None:
+        self._check()
+        with suppress(FileNotFoundError):
+            overwrite_frames(self._segments / name, locations)
+
+    async def remove(self, names: Sequence[str]) -> None:
+        await asyncio.to_thread(self._remove, names)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        self._check()
+        for name in names:
+            (self._segments / name).unlink(missing_ok=True)
+        sync_folder(self._segments)
+
+    async def list_older(self, age_s: float) -> list[str]:
+        return await asyncio.to_thread(self._list_older, age_s)
+
+    def _list_older(self, age_s: float) -> list[str]:
+        self._check()
+        with os.scandir(self._segments) as entries:
+            ages = {entry.name: time.time() - entry.stat().st_mtime for entry in entries if entry.is_file()}
+        return [name for name, file_age_s in ages.items() if file_age_s > age_s]
+
+    def open_keys(self, node: str) -> KeyFiles:
+        return FolderKeyFiles(self._keys / (node or SINGLE_NODE), self._check)
+
+    def list_key_nodes(self) -> list[str]:
+        self._check()
+        return ["" if path.name == SINGLE_NODE else path.name for path in self._keys.iterdir() if path.is_dir()]
+
+    def _check(self) -> None:
+        if not self._keys.is_dir():
+            raise FileNotFoundError(f"the folder {self._keys} is missing: is it mounted?")
+
+
+def make_segment_name() -> str:
+    """Return a new name, which no other segment of any node has."""
+    return f"{secrets.token_hex(_NAME_BYTES)}{_SUFFIX}"
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,208 @@
+"""The bodies in a shared folder or bucket: read, erased and removed there, whichever node has moved them."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+
+import structlog
+
+from gateway.domain.keep_rule import BodyBounds
+from gateway.domain.kept_body import BodyPart
+from gateway.storage.bodies.data_keys import DataKeys, FolderKeyFiles, MovedKeyFiles
+from gateway.storage.bodies.framing import FrameDamaged, parse_frame
+from gateway.storage.bodies.index import BodyEntry
+from gateway.storage.bodies.packing import unpack_parts
+from gateway.storage.bodies.segment_store import SegmentStore
+from gateway.storage.bodies.segments import Location
+from gateway.storage.bodies.shared_index import DeletedBody, SharedIndex, SharedSegment
+from gateway.storage.encryption import SecretBox
+
+MOVE_AFTER_S = 10.0
+"""How long frames are appended to a segment before it is moved."""
+MAX_BACKLOG_BYTES = 1024 * 1024 * 1024
+"""Segments that wait on the local disk while the store cannot be written. Then nothing more is kept."""
+MAX_SEGMENT_BYTES = 16 * 1024 * 1024
+"""An object of a bucket is read and stored anew to erase a part of it."""
+LOST_AFTER_S = 3_600.0
+"""The age after which a segment that the index does not know was left by a process that was killed."""
+COLLECT_INTERVAL_S = 3_600.0
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class BodiesNotMoved(Exception):
+    """Another node has not moved these bodies to the shared store yet."""
+
+
+class SharedBodies:
+    """The shared store with its index.
+
+    Args:
+        local_keys: the folder of the data keys from before there was a shared store: they move there.
+        secret_box: has the master key, which all nodes have.
+        leads: returns whether this process removes what has expired, for all nodes.
+
+    Attributes:
+        keys: the data keys of this node.
+        problem: why segments cannot be moved at the moment; empty if they can.
+    """
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        index: SharedIndex,
+        local_keys: Path,
+        secret_box: SecretBox,
+        *,
+        leads: Callable[[], bool] = lambda: True,
+        move_after_s: float = MOVE_AFTER_S,
+        max_segment_bytes: int = MAX_SEGMENT_BYTES,
+        max_backlog_bytes: int = MAX_BACKLOG_BYTES,
+    ) -> None:
+        self._store = store
+        self._index = index
+        self._secret_box = secret_box
+        self._collected_at = float("-inf")
+        self._is_prepared = False
+        self._unused_keys: set[tuple[str, int]] = set()
+        self.leads = leads
+        self.move_after_s = move_after_s
+        self.max_segment_bytes = max_segment_bytes
+        self.max_backlog_bytes = max_backlog_bytes
+        self.keys = DataKeys(MovedKeyFiles(store.open_keys(index.node), FolderKeyFiles(local_keys)), secret_box)
+        self.problem = ""
+
+    async def prepare(self) -> None:
+        """Make the store if nothing was ever moved to it. Raises ``OSError``, ``StoreUnavailable``."""
+        if not self._is_prepared:
+            if not await self._index.has_segments():
+                await self._store.create()
+            self._is_prepared = True
+
+    async def put(self, number: int, path: Path, size: int) -> SharedSegment:
+        """Copy a segment of this node to the store; ``add`` makes it readable there. Raises ``OSError``."""
+        return SharedSegment(self._index.node, number, await self._store.put(path, size), size)
+
+    async def add(self, segment: SharedSegment, now_ms: int) -> None:
+        """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``."""
+        await self._index.add(segment, now_ms)
+
+    async def discard(self, segment: SharedSegment) -> None:
+        """Remove a copy that was not added. Raises ``OSError``."""
+        await self._store.remove([segment.name])
+
+    async def list_keys(self) -> list[int]:
+        """Return the accounts that have a data key of this node. Raises ``OSError``."""
+        return await asyncio.to_thread(self.keys.list_accounts)
+
+    async def read(self, entry: BodyEntry, location: Location) -> list[BodyPart]:
+        """Return the bodies of a row.
+
+        Raises ``BodiesNotMoved``, ``FrameDamaged``, ``PackDamaged``, ``DecryptionFailed``, ``OSError``.
+        """
+        for _ in range(2):  # a segment gets another name when a part of it is erased
+            segment = await self._index.find(entry.node, location.segment)
+            if segment is None:
+                raise BodiesNotMoved("they are not in the shared store yet: ask again in some seconds")
+            frame = await self._store.read(segment.name, location)
+            if frame is not None:
+                return await asyncio.to_thread(self._unseal, entry, frame)
+        raise FrameDamaged(f"the segment {segment.name} is missing in {self._store.location}")
+
+    def _unseal(self, entry: BodyEntry, frame: bytes) -> list[BodyPart]:
+        content, owner = parse_frame(frame), entry.owner
+        keys = self.keys if entry.node == self._index.node else self._open_keys(entry.node)
+        box = keys.find_box(owner.account_id)
+        if box is None:
+            raise FrameDamaged("the data key of this account was destroyed")
+        return unpack_parts(box.open(content, context=owner.request_id))
+
+    def _open_keys(self, node: str) -> DataKeys:
+        return DataKeys(self._store.open_keys(node), self._secret_box)
+
+    async def destroy_keys(self, account_id: int) -> None:
+        """Destroy the data keys of an account on every node. Raises ``OSError``."""
+        await asyncio.to_thread(self._destroy_keys, account_id)
+
+    def _destroy_keys(self, account_id: int) -> None:
+        for node in self._store.list_key_nodes():
+            if node != self._index.node:
+                self._open_keys(node).destroy(account_id)
+        self.keys.destroy(account_id)
+
+    async def erase_deleted(self) -> None:
+        """Erase the bodies that were deleted, of all nodes. Raises ``OSError``, ``StoreUnavailable``."""
+        while deleted := await self._index.list_deleted():
+            for segment, group in groupby(deleted, key=attrgetter("segment")):
+                await self._erase(segment, list(group))
+        await self._remove_unused()
+
+    async def _erase(self, segment: SharedSegment, deleted: Sequence[DeletedBody]) -> None:
+        """Erase frames of a segment, then their rows: after a crash between the two the rows are still here."""
+        if not await self._index.is_deleted_whole(segment):  # else the segment is removed at once
+            locations = [body.location for body in deleted]
+            name = await self._store.erase(segment.name, segment.bytes, locations)
+            if name != segment.name:
+                if not await self._index.rename(segment, name):  # another process has erased something meanwhile
+                    await self._store.remove([name])
+                    return
+                await self._store.remove([segment.name])
+        await self._index.remove([body.request_id for body in deleted])
+
+    async def _remove_unused(self) -> None:
+        while unused := await self._index.list_unused():
+            await self._store.remove([segment.name for segment in unused])
+            await self._index.forget(unused)
+
+    async def sweep(self, bounds: BodyBounds, now_ms: int) -> int:
+        """Erase what was deleted; on the leader remove what expired, and the oldest beyond the bound.
+
+        Return the number of rows that were removed. Raises ``OSError``, ``StoreUnavailable``.
+        """
+        await self.erase_deleted()
+        if not self.leads():
+            return 0
+        removed = 0
+        while rows := await self._index.remove_expired(now_ms):
+            removed += rows
+        while (excess_bytes := await self._index.sum_bytes() - bounds.max_bytes) > 0:
+            removed += await self._index.remove_oldest(excess_bytes)
+            await self._remove_unused()
+        await self._remove_unused()
+        if time.monotonic() - self._collected_at >= COLLECT_INTERVAL_S:
+            self._collected_at = time.monotonic()
+            await self._collect_lost()
+        return removed
+
+    async def _collect_lost(self) -> None:
+        """Remove copies that the index does not know, and data keys of absent nodes that have no bodies."""
+        old_names = await self._store.list_older(LOST_AFTER_S)
+        known_names = await self._index.list_names()
+        lost_names = [name for name in old_names if name not in known_names]
+        if lost_names:
+            await self._store.remove(lost_names)
+            log.info("bodies_swept", files=len(lost_names))
+        listed_keys = await asyncio.to_thread(self._list_keys_of_others)
+        unused_keys = listed_keys - await self._index.list_key_owners()
+        for node, account_id in unused_keys & self._unused_keys:  # since the last time: no live node uses these
+            await asyncio.to_thread(self._open_keys(node).destroy, account_id)
+        self._unused_keys = unused_keys
+
+    def _list_keys_of_others(self) -> set[tuple[str, int]]:
+        nodes = [node for node in self._store.list_key_nodes() if node != self._index.node]
+        return {(node, account_id) for node in nodes for account_id in self._open_keys(node).list_accounts()}
+
+    async def measure(self) -> int:
+        """Return the bytes in the store."""
+        return await self._index.sum_bytes()
+
+    def note_problem(self, problem: str) -> None:
+        """Note why segments cannot be moved, or that they can. Each is logged once."""
+        if problem and not self.problem:
+            log.warning("bodies_not_moved", path=self._store.location, reason=problem)
+        elif self.problem and not problem:
+            log.info("bodies_moved_again")
+        self.problem = f"{self._store.location}: {problem}" if problem else ""

@@ -1,0 +1,137 @@
+"""The index of the segments in the shared store: the table ``body_segments``, and the rows of ``bodies`` in them."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from sqlalchemy import Row, and_, delete, func, insert, select, tuple_, update
+
+from gateway.frozen import frozen
+from gateway.storage.async_engine import AsyncConnection
+from gateway.storage.bodies.segments import Location
+from gateway.storage.database import Database
+from gateway.storage.schema_bodies import bodies, body_segments
+
+ERASED_PER_STEP = 500
+SEGMENTS_PER_STEP = 200
+_rows, _moved = bodies.c, body_segments.c
+_IS_IN = and_(_rows.node == _moved.node, _rows.segment == _moved.segment)
+
+
+@frozen
+class SharedSegment:
+    """A segment in the shared store. ``name`` is that of its file or object."""
+
+    node: str
+    number: int
+    name: str
+    bytes: int
+
+
+@frozen
+class DeletedBody:
+    """A request whose bodies must be erased, and its frame in a segment of the shared store."""
+
+    request_id: str
+    segment: SharedSegment
+    location: Location
+
+
+class SharedIndex:
+    """The table ``body_segments``. ``node`` is the id of this node, empty for a single gateway."""
+
+    def __init__(self, database: Database, node: str) -> None:
+        self._database = database
+        self.node = node
+
+    async def add(self, segment: SharedSegment, now_ms: int) -> None:
+        """Note that a segment was moved."""
+        values = {"node": segment.node, "segment": segment.number, "name": segment.name, "bytes": segment.bytes}
+        await self._database.change(insert(body_segments).values(**values, moved_ms=now_ms))
+
+    async def has_segments(self) -> bool:
+        """Return whether any segment is in the store."""
+        return bool(await self._database.read(select(_moved.segment).limit(1)))
+
+    async def find(self, node: str, number: int) -> SharedSegment | None:
+        """Return a segment; None if it was not moved yet."""
+        rows = await self._database.read(select(body_segments).where(_moved.node == node, _moved.segment == number))
+        return _parse(rows[0]) if rows else None
+
+    async def rename(self, segment: SharedSegment, name: str) -> bool:
+        """Change the name of a segment. Return False if another process has done so meanwhile, or removed it."""
+        is_same = _moved.node == segment.node, _moved.segment == segment.number, _moved.name == segment.name
+        return bool(await self._database.change(update(body_segments).where(*is_same).values(name=name)))
+
+    async def list_deleted(self) -> list[DeletedBody]:
+        """Return some of the requests whose bodies must be erased, those of one segment together."""
+        columns = _rows.request_id, _rows.position, _rows.bytes.label("frame_bytes"), *body_segments.columns
+        query = select(*columns).join_from(bodies, body_segments, _IS_IN).where(_rows.expires_ms == 0)
+        rows = await self._database.read(query.order_by(_moved.node, _moved.segment).limit(ERASED_PER_STEP))
+        places = [Location(row.segment, row.position, row.frame_bytes) for row in rows]
+        return [DeletedBody(row.request_id, _parse(row), place) for row, place in zip(rows, places, strict=True)]
+
+    async def is_deleted_whole(self, segment: SharedSegment) -> bool:
+        """Return whether no row of a segment is left that is not deleted."""
+        is_left = _rows.node == segment.node, _rows.segment == segment.number, _rows.expires_ms > 0
+        return not await self._database.read(select(_rows.request_id).where(*is_left).limit(1))
+
+    async def list_unused(self) -> list[SharedSegment]:
+        """Return some of the segments without rows."""
+        query = select(body_segments).where(~select(_rows.request_id).where(_IS_IN).exists()).limit(SEGMENTS_PER_STEP)
+        return [_parse(row) for row in await self._database.read(query)]
+
+    async def forget(self, segments: Sequence[SharedSegment]) -> None:
+        """Remove segments from the table."""
+        await self._database.change(delete(body_segments).where(_is_among(segments)))
+
+    async def list_names(self) -> set[str]:
+        """Return the names of all segments."""
+        return {row.name for row in await self._database.read_long(select(_moved.name))}
+
+    async def sum_bytes(self) -> int:
+        """Return the size of all segments."""
+        return int((await self._database.read(select(func.coalesce(func.sum(_moved.bytes), 0))))[0][0])
+
+    async def remove_oldest(self, excess_bytes: int) -> int:
+        """Remove the rows of the oldest segments, of ``excess_bytes`` together or more; return the number of rows."""
+        query = select(body_segments).order_by(_moved.moved_ms).limit(SEGMENTS_PER_STEP)
+        oldest: list[SharedSegment] = []
+        for segment in map(_parse, await self._database.read(query)):
+            if excess_bytes <= 0:
+                break
+            oldest.append(segment)
+            excess_bytes -= segment.bytes
+        return await self._remove_rows(oldest) if oldest else 0
+
+    async def remove_expired(self, now_ms: int) -> int:
+        """Remove the rows of some segments, of any node, in which everything has expired; return the number of rows."""
+        query = select(body_segments).join_from(body_segments, bodies, _IS_IN).group_by(*body_segments.columns)
+        expired = query.having(func.max(_rows.expires_ms) <= now_ms)
+        segments = [_parse(row) for row in await self._database.read_long(expired.limit(SEGMENTS_PER_STEP))]
+        return await self._remove_rows(segments) if segments else 0
+
+    async def list_key_owners(self) -> set[tuple[str, int]]:
+        """Return the nodes and accounts that have rows with bodies."""
+        query = select(_rows.node, _rows.account_id).where(_rows.segment.is_not(None)).distinct()
+        return {(row.node, int(row.account_id)) for row in await self._database.read_long(query)}
+
+    async def remove(self, request_ids: Collection[str]) -> None:
+        """Remove the rows of requests."""
+        await self._database.change(delete(bodies).where(_rows.request_id.in_(list(request_ids))))
+
+    async def _remove_rows(self, segments: Sequence[SharedSegment]) -> int:
+        keys = [(segment.node, segment.number) for segment in segments]
+
+        async def work(connection: AsyncConnection) -> int:
+            is_there = tuple_(_rows.node, _rows.segment).in_(keys)
+            return (await connection.execute(delete(bodies).where(is_there))).rowcount
+
+        return await self._database.write_shared(work)
+
+
+def _is_among(segments: Sequence[SharedSegment]) -> Any:
+    return tuple_(_moved.node, _moved.segment).in_([(segment.node, segment.number) for segment in segments])
+
+
+def _parse(row: Row[Any]) -> SharedSegment:
+    return SharedSegment(row.node, int(row.segment), row.name, int(row.bytes))

@@ -1,0 +1,24 @@
+"""The segments of kept bodies that were moved to a shared folder or a bucket."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0052"
+down_revision = "0050"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "body_segments",
+        sa.Column("node", sa.String(64), primary_key=True),
+        sa.Column("segment", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("bytes", sa.BigInteger, nullable=False),
+        sa.Column("moved_ms", sa.BigInteger, nullable=False),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("body_segments")

@@ -1,0 +1,153 @@
+"""Shared stores of kept bodies: a folder, and a bucket of a server of this process."""
+
+import os
+import shutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from typing_extensions import override
+
+from gateway.storage.bodies.bucket_segments import BucketSegments
+from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
+from tests.support.body_stores import find_marker
+from tests.support.media_stores import open_bucket
+from tests.support.s3_server import S3Server, start_s3_server
+
+
+class SharedPlace(ABC):
+    """Where nodes move their segments. ``copies`` is a folder for copies of it."""
+
+    def __init__(self, copies: Path) -> None:
+        self._copies = copies
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """The gateway's setting."""
+
+    @abstractmethod
+    def open(self) -> SegmentStore:
+        """The store of a node."""
+
+    @abstractmethod
+    def save(self, copy: Path) -> None:
+        """Copy everything into a folder."""
+
+    @abstractmethod
+    def break_down(self) -> None:
+        """Let every call fail from now on."""
+
+    @abstractmethod
+    def repair(self) -> None:
+        """Let calls work again. Does nothing if they work."""
+
+    @abstractmethod
+    def age(self, seconds: float) -> None:
+        """Let everything have been stored earlier."""
+
+    def list_segments(self) -> list[str]:
+        return sorted(path.name for path in (self.copy() / "bodies" / "segments").glob("*"))
+
+    def copy(self) -> Path:
+        """A copy of everything, as a folder."""
+        shutil.rmtree(self._copies, ignore_errors=True)
+        self._copies.mkdir()
+        self.save(self._copies)
+        return self._copies
+
+    def find(self, marker: str, segments: Path | None = None) -> list[str]:
+        """The files with ``marker``, unsealed with every data key of every node that is in the store now.
+
+        ``segments``: search in an older copy instead.
+        """
+        copy = self.copy()
+        found = find_marker(segments or copy, marker.encode(), copy / "nothing")
+        for keys in (copy / "bodies" / "keys").glob("*"):
+            found += find_marker(segments or copy, marker.encode(), keys)
+        return found
+
+
+class SharedFolder(SharedPlace):
+    def __init__(self, copies: Path, folder: Path) -> None:
+        super().__init__(copies)
+        self._folder = folder
+        folder.mkdir()
+
+    @property
+    @override
+    def url(self) -> str:
+        return str(self._folder)
+
+    @override
+    def open(self) -> SegmentStore:
+        return FolderSegments(self._folder)
+
+    @override
+    def save(self, copy: Path) -> None:
+        shutil.copytree(self._folder, copy, dirs_exist_ok=True)
+
+    @override
+    def break_down(self) -> None:
+        """As if its mount were gone: the mount point is left, empty."""
+        self._folder.rename(self._folder.with_suffix(".away"))
+        self._folder.mkdir()
+
+    @override
+    def repair(self) -> None:
+        away = self._folder.with_suffix(".away")
+        if away.exists():
+            shutil.rmtree(self._folder)
+            away.rename(self._folder)
+
+    @override
+    def age(self, seconds: float) -> None:
+        for path in self._folder.rglob("*"):
+            os.utime(path, (time.time() - seconds,) * 2)
+
+
+class SharedBucket(SharedPlace):
+    def __init__(self, copies: Path, server: S3Server) -> None:
+        super().__init__(copies)
+        self._server = server
+
+    @property
+    @override
+    def url(self) -> str:
+        return self._server.media_url
+
+    @override
+    def open(self) -> SegmentStore:
+        return BucketSegments(open_bucket(self._server), "s3://bucket")
+
+    @override
+    def save(self, copy: Path) -> None:
+        for name, stored in self._server.objects.items():
+            path = copy / name.removeprefix("gw/one/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(stored.body)
+
+    @override
+    def break_down(self) -> None:
+        self._server.fails = 503
+
+    @override
+    def repair(self) -> None:
+        self._server.fails = 0
+
+    @override
+    def age(self, seconds: float) -> None:
+        self._server.age_all(timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def open_place(kind: str, path: Path) -> AsyncIterator[SharedPlace]:
+    """A shared folder or a bucket, by its name in ``media_stores.KINDS``."""
+    if kind == "folder":
+        yield SharedFolder(path / "copies", path / "shared")
+        return
+    async with start_s3_server() as server:
+        yield SharedBucket(path / "copies", server)
