@@ -141,7 +141,7 @@ def find_bodies_problem(problem: str) -> Iterator[Condition]:
             "bodies_not_kept",
             "",
             f"Bodies of requests cannot be kept: {_end_sentence(problem)} Requests go on without. Check the disk of "
-            "the data folder, and run: gateway bodies status",
+            "the data folder and the store of store.bodies_url, and run: gateway bodies status",
         )
 
 

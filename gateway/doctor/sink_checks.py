@@ -37,13 +37,15 @@ def _check_receiver(spec: SinkSpec) -> Finding:
         fix = f"Write a sample: gateway sinks test {spec.name}"
         return Finding("sink", "skipped", f"Nothing is written to the bucket of the sink {spec.name}", fix)
     url_parts = urlsplit(spec.url)
-    host, port = url_parts.hostname or "", url_parts.port or _PORTS[url_parts.scheme]
+    place = url_parts.netloc.rpartition("@")[2]
     try:
+        host, port = url_parts.hostname or "", url_parts.port or _PORTS[url_parts.scheme]
+        place = f"{host}:{port}"
         socket.create_connection((host, port), TIMEOUT_S).close()
-    except OSError as error:
-        text = f"The receiver of the sink {spec.name} cannot be reached at {host}:{port}: {error}"
+    except (OSError, ValueError) as error:  # ``ValueError``: no port, or a name that cannot be encoded
+        text = f"The receiver of the sink {spec.name} cannot be reached at {place}: {error}"
         return Finding("sink", "problem", text, "Start it, or correct the url of the [[sink]]; requests wait for it")
-    return Finding("sink", "ok", f"The receiver of the sink {spec.name} can be reached at {host}:{port}")
+    return Finding("sink", "ok", f"The receiver of the sink {spec.name} can be reached at {place}")
 
 
 def _read_waiting(database: Path) -> Mapping[str, int]:

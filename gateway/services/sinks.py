@@ -15,10 +15,10 @@ from gateway.domain.kept_body import BodyPart
 from gateway.domain.request_log import RequestRecord
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.services.base import BaseServices
-from gateway.sinks.batch import Send
+from gateway.sinks.batch import DeliveryFailed, Send
 from gateway.sinks.http_senders import OtlpSender, WebhookSender
 from gateway.sinks.service import Sink, SinkService
-from gateway.sinks.source import KeptBodies, SinkSource, matches
+from gateway.sinks.source import SETTLED_FOR_S, KeptBodies, SinkSource, matches
 from gateway.sinks.worker import BUCKET_POLL_S, POLL_S, SinkWorker
 from gateway.storage.media_location import parse_bucket
 from gateway.storage.request_log import RequestLogRepository
@@ -26,6 +26,10 @@ from gateway.storage.sinks import LostRequests, SinkRepository
 
 if TYPE_CHECKING:  # only if bodies are kept
     from gateway.storage.bodies.body_store import BodyStore
+
+
+MAX_MOVE_WAIT_S = 600.0
+"""How long after its start a request waits for its bodies, which the node that has them cannot move."""
 
 
 def open_sinks(
@@ -41,7 +45,7 @@ def open_sinks(
     session = aiohttp.ClientSession()
     stack.push_async_callback(session.close)
     log, states = RequestLogRepository(storage.database), SinkRepository(storage.database)
-    kept_bodies = _open_kept_bodies(bodies)
+    kept_bodies = _open_kept_bodies(base, bodies)
     sinks: list[Sink] = []
     for index, spec in enumerate(base.options.config.sink):
         send = _open_sender(index, spec, session, load_balancer, clock)
@@ -73,26 +77,33 @@ def _find_provider(load_balancer: LoadBalancer, channel: str) -> str | None:
     return None if state is None else state.channel.provider
 
 
-def _open_kept_bodies(bodies: "CreatedOnce[BodyStore]") -> KeptBodies:
-    """Return the bodies of this gateway. The store is not opened for them: without it, none is kept."""
+def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> KeptBodies:
+    """Return the bodies of this gateway and, with a shared store, those of every node.
+
+    Without a shared store it is not opened for them: unless it is open, none is kept.
+    """
+    clock, is_shared = base.options.clock, bool(base.options.config.store.bodies_url)
 
     async def read(request_id: str) -> Sequence[BodyPart]:
-        if bodies.instance is None:
+        if bodies.instance is None and not is_shared:
             return ()
-        from gateway.storage.bodies.body_store import BodiesUnreadable  # noqa: PLC0415 - only if bodies are kept
+        from gateway.storage.bodies.body_store import BodiesNotShared, BodiesUnreadable  # noqa: PLC0415 - as above
 
         try:
-            found = await bodies.instance.read(request_id)
+            found = await bodies().read(request_id)
+        except BodiesNotShared as error:
+            if clock() - error.started_ms / 1000 > MAX_MOVE_WAIT_S:  # the node that has them is lost
+                return ()
+            raise DeliveryFailed("bodies of another node are not in the shared store yet") from None
         except BodiesUnreadable:  # damaged, or being deleted
-            return ()
-        except OSError:  # what waits cannot be written to the disk, which has an alert of its own
             return ()
         return () if found is None else found[1]
 
     def is_running(request_id: str) -> bool:
         return bodies.instance is not None and request_id in bodies.instance.open_requests
 
-    return KeptBodies(read, is_running)
+    settled_for_s = SETTLED_FOR_S if base.storage.node is not None else 0.0
+    return KeptBodies(read, is_running, clock, settled_for_s)
 
 
 def _make_match(spec: SinkSpec) -> Callable[[RequestRecord], bool]:

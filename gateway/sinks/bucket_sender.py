@@ -3,6 +3,7 @@
 The hour is that of the settlement, in UTC. The digits follow from the sink's name, from where the batch begins in
 the request log, and from its first request: sinks and gateways that share a folder do not replace each other's objects.
 A batch that is delivered again after a crash replaces its first object, unless its first request was deleted meanwhile.
+The later object has the rows of the first one that still exist, without bodies that have expired since.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ The operator configures the address, which may therefore be in a private network
 """
 
 import hashlib
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,6 +26,7 @@ LANGFUSE_VERSION = {"x-langfuse-ingestion-version": "4"}
 """Without this header, Langfuse shows what it got some minutes later."""
 _MAX_ANSWER_BYTES = 16 * 1024
 _SHOWN_CHARS = 200
+_MIN_SECRET_CHARS = 6
 _OK_STATUSES = range(200, 300)
 _REFUSED_STATUSES = frozenset({400, 413, 422})
 """The receiver does not take this body; another one it may."""
@@ -52,13 +53,32 @@ class HttpPost:
             raise DeliveryFailed(f"{host} did not answer within {TIMEOUT_S:.0f} seconds") from None
         except aiohttp.ClientError as error:
             raise DeliveryFailed(f"{host} cannot be reached: {error}") from None
-        content_text = content.decode(errors="replace").strip()[:_SHOWN_CHARS]
+        content_text = _hide(content.decode(errors="replace").strip(), headers)[:_SHOWN_CHARS]
         answer_text = f"{host} answered with status {response.status}" + (f": {content_text}" if content_text else "")
         if response.status in _OK_STATUSES:
             return answer_text, content
         if response.status in _REFUSED_STATUSES:
             raise BatchRefused(answer_text)
         raise DeliveryFailed(answer_text, _parse_retry_after(response.headers.get("Retry-After", "")))
+
+
+def _hide(text: str, headers: Mapping[str, str]) -> str:
+    """Return an answer without what the gateway has sent in headers: some receivers repeat a token in their error."""
+    for value in headers.values():
+        scheme, _, token = value.partition(" ")
+        secrets = {value, token, _decode_password(token) if scheme == "Basic" else ""}
+        for secret in sorted(secrets, key=len, reverse=True):
+            if len(secret) >= _MIN_SECRET_CHARS:
+                text = text.replace(secret, "[secret]")
+    return text
+
+
+def _decode_password(token: str) -> str:
+    """Return the password of a Basic token; empty if it has another form."""
+    try:
+        return b64decode(token).decode(errors="replace").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 class OtlpSender:

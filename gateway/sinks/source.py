@@ -19,6 +19,8 @@ MAX_BATCH_BYTES = 2 * 1024 * 1024
 RUNNING_POLL_S = 0.5
 MAX_RUNNING_POLLS = 240
 """How often a page waits for requests that still end: a client may take two minutes to read its answer."""
+SETTLED_FOR_S = 30.0
+"""In a cluster, how old rows are before they are delivered with bodies: their nodes move these meanwhile."""
 
 
 @attrs.define(eq=False)
@@ -68,18 +70,31 @@ class KeptBodies:
     """The bodies of this gateway, for sinks with ``fields = "full"``.
 
     Args:
-        read: returns the kept bodies of a request; empty if there are none or they cannot be read.
-        is_running: returns whether the bodies of a request are still being collected.
+        read: returns the kept bodies of a request; empty if there are none or they cannot be read. Raises
+            ``DeliveryFailed`` if they can be read soon.
+        is_running: returns whether the bodies of a request are still being collected on this node.
+        clock: returns Unix seconds.
+        settled_for_s: for how long rows must have been settled; 0 if no other node keeps bodies.
     """
 
-    def __init__(self, read: Callable[[str], Awaitable[Sequence[BodyPart]]], is_running: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        read: Callable[[str], Awaitable[Sequence[BodyPart]]],
+        is_running: Callable[[str], bool],
+        clock: Callable[[], float],
+        settled_for_s: float = 0.0,
+    ) -> None:
         self.read = read
         self._is_running = is_running
+        self._clock = clock
+        self._settled_for_s = settled_for_s
 
-    async def await_requests(self, request_ids: Sequence[str], pause: Callable[[float], Awaitable[None]]) -> None:
-        """Wait until the requests have ended, whose rows are stored before their clients have read everything."""
+    async def await_requests(self, page: "SinkPage", pause: Callable[[float], Awaitable[None]]) -> None:
+        """Wait until the pending requests have ended: their rows are stored before clients have read everything."""
         for _ in range(MAX_RUNNING_POLLS):
-            if not any(map(self._is_running, request_ids)):
+            age_s = self._clock() - (page.last_ms or 0) / 1000
+            is_settled = age_s >= self._settled_for_s or age_s < -self._settled_for_s  # the clock went back
+            if is_settled and not any(map(self._is_running, page.pending_ids)):
                 return
             await pause(RUNNING_POLL_S)
 
@@ -120,7 +135,7 @@ class SinkSource:
     async def load_batch(self, page: SinkPage) -> list[SinkEntry]:
         """Return the first pending requests, at most ``MAX_BATCH_BYTES`` of bodies."""
         if self.bodies is not None:
-            await self.bodies.await_requests(page.pending_ids, self.pause)
+            await self.bodies.await_requests(page, self.pause)
         return await self.load(page, page.pending_ids)
 
     async def load(self, page: SinkPage, request_ids: Sequence[str]) -> list[SinkEntry]:

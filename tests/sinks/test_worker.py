@@ -1,10 +1,12 @@
 """A sink delivers every row at least once, in order, whatever its receiver does."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+import attrs
 import pytest
 from sqlalchemy import delete
 
@@ -297,7 +299,7 @@ async def test_bodies_that_are_refused_are_left_out_and_their_row_arrives(databa
         taken.extend(zip([entry.row.id for entry in batch.entries], sizes, strict=True))
         return SinkAnswer("")
 
-    bodies = KeptBodies(read, lambda _: False)
+    bodies = KeptBodies(read, lambda _: False, time.time)
     async with open_scene(database, SinkReceiver("http://unused.example").spec(), bodies=bodies, send=send) as scene:
         await scene.step()
         await LedgerRepository(database).post(make_named_rows("ab"))
@@ -351,9 +353,27 @@ async def test_what_is_deleted_before_the_first_attempt_is_not_sent(database: Da
             await database.change(delete(requests).where(requests.c.id == request_id))
         return ()
 
-    bodies = KeptBodies(read, lambda _: False)
+    bodies = KeptBodies(read, lambda _: False, time.time)
     async with open_receiver() as receiver, open_scene(database, receiver.spec(), bodies=bodies) as scene:
         await scene.step()
         await LedgerRepository(database).post(make_named_rows("ab"))
         await scene.step()
         assert receiver.list_ids() == ["req_b"]
+
+
+async def test_rows_with_bodies_of_other_nodes_wait_until_these_are_moved(database: Database) -> None:
+    read_at: list[float] = []
+
+    async def read(_request_id: str) -> Sequence[BodyPart]:
+        read_at.append(scene.clock())
+        return ()
+
+    bodies = KeptBodies(read, lambda _: False, lambda: scene.clock(), settled_for_s=30)
+    async with open_receiver() as receiver, open_scene(database, receiver.spec(), bodies=bodies) as scene:
+        await scene.step()
+        young = [attrs.evolve(row, settled_ms=int(scene.clock() * 1000)) for row in make_named_rows("ab")]
+        await LedgerRepository(database).post(young)
+        started_s = scene.clock()
+        await scene.step()
+        assert receiver.list_ids() == ["req_a", "req_b"]
+        assert all(30 <= at_s - started_s < 32 for at_s in read_at)

@@ -110,12 +110,16 @@ class Redactor:
         )
 
     def redact_number(self, name: str, digits: str) -> str | None:
-        """Return the mark of a number in the JSON field ``name``: a card or a secret; None if the number is none."""
+        """Return the text for a number in the JSON field ``name``: of a card, a secret, or one that a pattern matches.
+
+        None if the number is none of these.
+        """
         if self.is_secret_field(name, digits):
             return self._mark(_SECRET, digits)
-        if not self._finds_cards or not _MIN_CARD_DIGITS <= len(digits) <= _MAX_CARD_DIGITS or not is_card(digits):
-            return None
-        return self._mark("card", digits)
+        if self._finds_cards and _MIN_CARD_DIGITS <= len(digits) <= _MAX_CARD_DIGITS and is_card(digits):
+            return self._mark("card", digits)
+        has_match = any(True for own_pattern in self._own_patterns for _ in own_pattern.find(digits, self.work))
+        return self.redact(digits) if has_match else None
 
     def _mark(self, name: str, value: str) -> str:
         value = resolve_fully(value, self.work)

@@ -1,5 +1,6 @@
 """Patterns of the operator: what they find, and which are refused since their search could take long."""
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,13 @@ def test_equal_matches_get_equal_marks() -> None:
 def test_a_match_is_found_wherever_it_is(position: int, found: str) -> None:
     text = f"{'x ' * (position // 2)}{found}{' y' * 100}"
     assert redact(text, STAFF, r"case=(?:case|file) [A-Z]{1,3}-\d{2,6}").replace(" [", "[").count("[") == 1
+
+
+def test_a_number_that_matches_leaves_valid_json() -> None:
+    body = b'{"employee": 123456, "tag": 991234567, "count": 12, "share": 0.5}'
+    redactor = Redactor(frozenset(), own_patterns=[parse_pattern(r"staff=\d{6}")])
+    part = redact_part(BodyPart("request", body, "application/json", len(body)), redactor, max_bytes=10_000)
+    assert orjson.loads(part.content) == {"employee": "[staff 1]", "tag": "[staff 2]567", "count": 12, "share": 0.5}
 
 
 def test_a_match_that_a_stream_splits_is_found() -> None:
