@@ -64,6 +64,14 @@ CREATE TABLE bodies (
 	loss VARCHAR(16) NOT NULL, 
 	PRIMARY KEY (request_id)
 );
+CREATE TABLE body_segments (
+	node VARCHAR(64) NOT NULL, 
+	segment BIGINT NOT NULL, 
+	name VARCHAR(64) NOT NULL, 
+	bytes BIGINT NOT NULL, 
+	moved_ms BIGINT NOT NULL, 
+	PRIMARY KEY (node, segment)
+);
 CREATE TABLE channels (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	name VARCHAR(64) NOT NULL, 
