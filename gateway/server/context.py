@@ -297,7 +297,7 @@ class AdminServices:
     disconnected.
     """
 
-    settings: SettingsService
+    open_settings: CreatedOnce[SettingsService]
     open_routes: CreatedOnce[RouteService]
     open_limits: CreatedOnce[LimitService]
     reloader: Reloader
@@ -310,6 +310,10 @@ class AdminServices:
     end_node_leases: EndNodeLeases | None
     peers: Peers | None
     changes: set[asyncio.Task[web.StreamResponse]] = attrs.Factory(set)
+
+    @property
+    def settings(self) -> SettingsService:
+        return self.open_settings()
 
     @property
     def routes(self) -> RouteService:

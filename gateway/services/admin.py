@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
-from gateway.config.live_settings import SettingsService
 from gateway.config.reload import Reloader, ReloadSource
 from gateway.deferred import CreatedOnce, defer_function
 from gateway.observability.process_monitor import ProcessMonitor
@@ -25,6 +24,7 @@ if TYPE_CHECKING:  # only in a cluster
     from gateway.server.admin.activity_feed import ActiveRequestsFeed
     from gateway.server.admin.request_history import RequestHistory
 
+_make_settings = defer_function("config.live_settings:SettingsService")
 _make_routes = defer_function("config.live_routes:RouteService")
 _make_limits = defer_function("config.live_limits:LimitService")
 
@@ -55,7 +55,7 @@ def open_admin(
         clock=clock,
     )
     return AdminServices(
-        settings=SettingsService(base.live_config, reloader, settings, clock=clock),
+        open_settings=CreatedOnce(lambda: _make_settings(base.live_config, reloader, settings, clock=clock)),
         open_routes=CreatedOnce(lambda: _make_routes(base.live_config, reloader, settings, clock=clock)),
         open_limits=CreatedOnce(lambda: _make_limits(base.live_config, reloader, settings, clock=clock)),
         reloader=reloader,
