@@ -234,6 +234,29 @@ async def test_a_fallback_is_not_saved_over_a_route_that_was_changed_meanwhile(
     await site.operate("DELETE", "/routes/broken")
 
 
+async def test_a_failed_request_is_replayed_on_another_model_which_becomes_the_fallback_in_four_clicks(
+    site: VisitedGateway, ada: Visitor
+) -> None:
+    """The form is sent with Enter, which is the second of them: the name of the model is typed before."""
+    page = ada.page
+    await site.operate("PUT", "/settings/requests/keep_bodies", {"value": "all"})
+    async with await site.call(
+        CHAT, HELLO | {"model": "broken", "messages": [{"role": "user", "content": "Hi"}]}
+    ) as answer:
+        request_id = answer.headers["X-Request-Id"]
+    await site.operate("PUT", "/settings/requests/keep_bodies", {"value": "none"})
+    await ada.go(f"/requests?request={request_id}")
+    drawer = page.locator("#drawer")
+    await ada.press("Show", within=drawer)
+    await drawer.get_by_label("Send again over").fill("m")
+    await page.keyboard.press("Enter")
+    await drawer.get_by_role("link", name="Make m the fallback").click()
+    await page.get_by_role("button", name="Save fallback").click()
+    await ada.arrive("/routes/broken")
+    assert (await site.operate("GET", "/routes/broken"))["step"] == [{"models": ["broken"]}, {"models": ["m"]}]
+    await site.operate("DELETE", "/routes/broken")
+
+
 async def test_a_request_is_copied_as_code(site: VisitedGateway, ada: Visitor) -> None:
     page = ada.page
     await ada.context.grant_permissions(["clipboard-read", "clipboard-write"])
