@@ -207,6 +207,12 @@ async def test_a_model_becomes_the_fallback_of_a_failed_request_in_two_clicks(
     async with page.expect_navigation():
         await ada.choose("Fallback model", "m")
     await expect(page.locator("#dry-run tbody tr").last).to_contain_text("m")
+    theirs = await site.operate("PUT", "/routes/broken", {"step": [{"models": ["endless"]}]})
+    ada.watch.refusals = {409}
+    await page.get_by_role("button", name="Save fallback").click()
+    await expect(page.get_by_text("There is a route 'broken' already")).to_be_visible()
+    assert (await site.operate("GET", "/routes/broken"))["version"] == theirs["version"]
+    await site.operate("DELETE", "/routes/broken")
     await page.get_by_role("button", name="Save fallback").click()
     await ada.arrive("/routes/broken")
     assert (await site.operate("GET", "/routes/broken"))["step"] == [{"models": ["broken"]}, {"models": ["m"]}]
@@ -220,15 +226,16 @@ async def test_a_model_becomes_the_fallback_of_a_failed_request_in_two_clicks(
 async def test_a_fallback_is_not_saved_over_a_route_that_was_changed_meanwhile(
     site: VisitedGateway, ada: Visitor
 ) -> None:
+    ada.watch.refusals = {409}
     page, steps = ada.page, [{"models": ["endless"]}]
     await ada.go(f"/requests/{site.known['failed']}/fallback?model=m")
     await site.operate("PUT", "/routes/broken", {"about": "made meanwhile", "step": steps})
     await page.get_by_role("button", name="Save fallback").click()
-    await expect(page.locator("form[data-expect] [data-error]")).to_contain_text("Somebody else has changed this")
+    await expect(page.get_by_role("alert")).to_contain_text("There is a route 'broken' already")
     await page.reload()
     await site.operate("PUT", "/routes/broken", {"about": "changed meanwhile", "cache_ttl_s": 60, "step": steps})
     await page.get_by_role("button", name="Save fallback").click()
-    await expect(page.locator("form[data-expect] [data-error]")).to_contain_text("Somebody else has changed this")
+    await expect(page.get_by_role("alert")).to_contain_text("was changed meanwhile")
     kept = await site.operate("GET", "/routes/broken")
     assert (kept["about"], kept["cache_ttl_s"], kept["step"]) == ("changed meanwhile", 60, steps)
     await site.operate("DELETE", "/routes/broken")

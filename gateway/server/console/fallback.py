@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.config.live_routes import NO_ROUTE_VERSION
 from gateway.domain.model_description import ModelKind
 from gateway.domain.operation import OPERATIONS, Operation
 from gateway.server.admin.accounts import KeyView
@@ -31,8 +32,6 @@ FALLBACK_OPERATIONS: frozenset[Operation] = frozenset(
     {*_MODEL_KINDS, *(name for name, facts in OPERATIONS.items() if facts.conversation)}
 )
 """The operations whose requests a route can send on."""
-_ROUTE_FIELDS = ("about", "max_attempts", "deadline_s", "cache_ttl_s")
-"""The fields of a route besides its steps."""
 
 
 async def load_fallback(request: web.Request) -> Data:
@@ -66,7 +65,6 @@ async def load_fallback(request: web.Request) -> Data:
         "is_known": chosen in used_names,
         "explanation": await _explain(request, row, name, chosen, known_key=known_key) if chosen else None,
         "fields": _build_fields(route, [*steps, {"models": [chosen]}]),
-        "shown_route": None if route is None else {name: getattr(route, name) for name in (*_ROUTE_FIELDS, "step")},
     }
 
 
@@ -112,8 +110,12 @@ def _list_choices(
 
 
 def _build_fields(route: RouteAnswer | None, steps: Sequence[Mapping[str, Any]]) -> Data:
-    """Return the route as the admin API takes it."""
+    """Return the route as the admin API takes it, with the version that it was made from."""
     if route is None:
-        return {"step": steps}
-    known = {name: getattr(route, name) for name in _ROUTE_FIELDS}
-    return {**{name: value for name, value in known.items() if value not in {None, ""}}, "step": steps}
+        return {"step": steps, "version": NO_ROUTE_VERSION}
+    known = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s", "cache_ttl_s")}
+    return {
+        **{name: value for name, value in known.items() if value not in {None, ""}},
+        "step": steps,
+        "version": route.version,
+    }

@@ -9,11 +9,10 @@
 //     data-once: a credit, which has a reference of its own; a second try is not a second one.
 //   <button data-call="DELETE /admin/v1/keys/3" data-confirm="…" data-body='{"a": 1}' data-then="reload">
 //     data-undo: the body of the same call that undoes it; the page afterwards says data-done, and offers that if the object
-//     was in that state before. data-found: the path of the object; data-expect: what it was on this page (null:
-//     there was none); the call is not made if it is another now.
+//     was in that state before. data-found: the path of the object.
 //
 // What is wrong with a field is said beside it (data-error-of), anything else in data-error; a "fault" event carries it.
-import { call, Fault } from "./api.js";
+import { call } from "./api.js";
 import { t } from "./language.js";
 import { tellLater, toast } from "./toast.js";
 import { isUnchanged } from "./unchanged.js";
@@ -124,7 +123,6 @@ async function perform(element, path, body) {
   button?.setAttribute("aria-busy", "true");
   if (button) button.disabled = true;
   try {
-    await checkUnchanged(element);
     const undo = element.dataset.undo && JSON.parse(element.dataset.undo);
     const isFound = element.dataset.found !== undefined;
     const changes = undo && (!isFound || (await isUnchanged(element.dataset.found, undo)));
@@ -136,12 +134,6 @@ async function perform(element, path, body) {
     if (button) button.disabled = leaving; // until the next page is there: a second press would do it a second time
     button?.removeAttribute("aria-busy");
   }
-}
-
-async function checkUnchanged(element) {
-  if (element.dataset.expect === undefined) return;
-  if (await isUnchanged(element.dataset.found, JSON.parse(element.dataset.expect))) return;
-  throw new Fault(409, { message: t("Somebody else has changed this meanwhile. Load the page again to see it as it is.") });
 }
 
 function report(element, fault) {
