@@ -345,7 +345,7 @@ class AccountService:
     def _check_zone(self, account: Account, keys: Collection[ApiKey], param: str) -> None:
         """Raise ``InvalidRequest`` if quotas of a cluster would have to begin at the midnight of a time zone."""
         if account.timezone is not None and self._rules.shared:
-            load("domain.account_zone:check_quotas")(account, keys, param)
+            load("domain.zone_quotas:check_quotas")(account, keys, param)
 
     async def get_stored_account(self, name: str, actor: Actor = OPERATOR) -> Account:
         return await self.register.get_account(name, actor)

@@ -39,9 +39,8 @@ def backup(context: CliContext, *, file: Path, media: bool, bodies: bool, encryp
     server (store.url) is in the backup with all its rows. Media in a bucket (store.media_url) are not in it.
 
     \b
-    Examples:
-      gateway backup /backups/monday.gwb
-      gateway backup monday.gwb --media --encrypt
+    Example:
+      gateway backup /backups/monday.gwb --media --encrypt
     """
     from gateway.log import configure_log
     from gateway.storage.backup import BackupFailed, BackupSource, write_backup

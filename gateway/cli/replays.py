@@ -134,6 +134,7 @@ async def replay_once(admin: AdminClient, request_id: str, body: Json, slots: as
 
     One of a set that was refused for now is sent once more when it may be, ``MAX_RETRIES`` times at most.
     """
+    answer: Json = {}
     async with slots:
         try:
             for _ in range(MAX_RETRIES + 1):

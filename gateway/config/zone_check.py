@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gateway.domain.account_spec import AccountSpec, KeySpec
-from gateway.domain.account_zone import CLUSTER_REASON, LOCAL_PERIODS
+from gateway.domain.zone_quotas import CLUSTER_REASON, LOCAL_PERIODS
 
 
 def find_zone_problems(accounts: Sequence[AccountSpec], keys: Sequence[KeySpec]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,7 @@ from gateway.domain.balance import UNLIMITED_QUOTA, Quota
 from gateway.domain.ip_address import Networks, is_inside
 from gateway.domain.loop_rule import LoopRule
 from gateway.domain.rate_limit import NO_LIMITS, Limits, RateLimitSubject
+from gateway.domain.zone_periods import ZonePeriods
 from gateway.errors import GroupNotAllowed, IpNotAllowed, KeyDisabled, KeyExpired, ModelNotAllowed
 from gateway.frozen import frozen
 
@@ -20,9 +21,6 @@ Status = Literal["active", "disabled"]
 KEY_PREFIX = "sk-"
 KEY_LENGTH = 48
 """Characters after the prefix of a key that the gateway generates."""
-
-ZonePeriods = tuple[tuple[int, str], ...]
-"""Since when an account has which time zone (Unix seconds, IANA name), the earliest first; empty: always UTC."""
 
 _KEY_SHAPE = re.compile(r"sk-[A-Za-z0-9._-]{13,253}\Z", re.ASCII)
 NAME_SHAPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@/-]{0,63}\Z", re.ASCII)

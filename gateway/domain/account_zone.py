@@ -1,32 +1,24 @@
 """The time zone of an account: when the days and months of its quotas, and the windows of its limits, begin and end.
 
-A zone may change while windows run. Windows of one kind follow each other without a gap and without an overlap all the
-same, so each cost counts in exactly one of them. The window that runs at a change ends on the same date as before, at
-the midnight of the new zone. If that has passed already, it ends at the change, and the rest of the new zone's window
+A zone may change while windows run. Windows of one kind still follow each other without a gap and without an overlap:
+each cost counts in exactly one of them. The window that runs at a change ends on the same date as before, at the
+midnight of the new zone. If that has passed already, it ends at the change, and the rest of the new zone's window
 follows. Which window a moment is in depends on nothing but the moment and the changes, so restarts change nothing.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 
-from gateway.domain.account import Account, ApiKey, ZonePeriods
-from gateway.domain.balance import QuotaPeriod
 from gateway.domain.limit_window import DAY_S, HOURS_BY_KIND, Window, find_midnight, parse_window
-from gateway.errors import Conflict, InvalidRequest
+from gateway.domain.zone_periods import ZonePeriods
+from gateway.errors import Conflict
 from gateway.frozen import quick_frozen
 
 MAX_CHANGES = 20
 """How many changes of a zone are possible in the time for which they matter (``_KEPT_S``)."""
-CLUSTER_REASON = (
-    "has a daily or monthly quota, which begins at midnight UTC in a cluster: with a time zone, use a [[limit]] of "
-    '"key" or "account" instead'
-)
-LOCAL_PERIODS: tuple[QuotaPeriod, ...] = ("daily", "monthly")
-"""The quotas whose periods begin at midnight."""
 _UTC = "UTC"
 _MACHINE_NAMES = frozenset({"localtime", "posixrules", "Factory"})
 _MINUTE_S = 60
@@ -132,18 +124,6 @@ def change_zone(periods: ZonePeriods, name: str | None, now_s: float | None) -> 
         raise Conflict(f"The time zone was changed {MAX_CHANGES - 1} times in {days} days: no more", param="timezone")
     known_periods[0] = (0, known_periods[0][1])
     return tuple(known_periods)
-
-
-def check_quotas(account: Account, keys: Iterable[ApiKey], param: str) -> None:
-    """Raise ``InvalidRequest`` if an account with a time zone, or one of its keys, has a daily or monthly quota.
-
-    For clusters: their quotas are those of UTC days.
-    """
-    owners: list[Account | ApiKey] = [account, *keys]
-    for owner in owners:
-        if owner.quota.capped and owner.quota.period in LOCAL_PERIODS:
-            noun = "account" if owner is account else "key"
-            raise InvalidRequest(f"The {noun} {owner.name!r} {CLUSTER_REASON}", param=param)
 
 
 def is_known_zone(name: str) -> bool:

@@ -15,7 +15,7 @@ from gateway.billing.quota import QuotaService
 from gateway.billing.recovery import load_balances, recover
 from gateway.billing.settlement import Settlement
 from gateway.config.reload import build_limits
-from gateway.deferred import CreatedOnce, defer_function, load
+from gateway.deferred import CreatedOnce, defer_function
 from gateway.domain.account import Caller
 from gateway.domain.balance import Owner
 from gateway.domain.request_log import RequestRecord
@@ -74,10 +74,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
     if credit is not None:
         stack.push_async_callback(credit.close)
     stack.push_async_callback(flusher.finish)
-    limits = LiveLimits(storage.database, storage.write_queue, options.clock, credit)
-    limits.replace(build_limits(base.live_config.effective))
-    base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
-    await limits.load_sessions()
+    limits = await _open_limits(base, credit)
     zones = await _load_zones(storage.database, limits, is_node=credit is not None)
     balances = await _recover(options, storage, ledger, credit, limits, zones=zones)
     limits.attach(balances)
@@ -168,6 +165,15 @@ async def _recover(
     return credit.balances
 
 
+async def _open_limits(base: BaseServices, credit: "NodeCredit | None") -> LiveLimits:
+    """Open the limits of the configuration, which follow a reload, and those of sessions."""
+    limits = LiveLimits(base.storage.database, base.storage.write_queue, base.options.clock, credit)
+    limits.replace(build_limits(base.live_config.effective))
+    base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
+    await limits.load_sessions()
+    return limits
+
+
 async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> "dict[int, AccountZone]":
     """Return the time zones of accounts, by account, after telling ``limits``.
 
@@ -176,7 +182,9 @@ async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) 
     """
     if not await database.read_long(select(accounts.c.id).where(accounts.c.zones.is_not(None)).limit(1)):
         return {}
-    zoned_accounts = await load("storage.account_zones:list_zoned_accounts")(database, is_node=is_node)
+    from gateway.storage.account_zones import list_zoned_accounts  # noqa: PLC0415 - only with time zones
+
+    zoned_accounts = await list_zoned_accounts(database, is_node=is_node)
     for zoned_account in zoned_accounts:
         limits.set_zone(zoned_account.id, zoned_account.key_ids, zoned_account.zone)
     return {zoned_account.id: zoned_account.zone for zoned_account in zoned_accounts}

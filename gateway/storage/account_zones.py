@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfoNotFoundError
 
 from sqlalchemy import select
 
-from gateway.domain.account_zone import CLUSTER_REASON, LOCAL_PERIODS, AccountZone, make_zone
+from gateway.domain.account_zone import AccountZone, make_zone
+from gateway.domain.zone_quotas import CLUSTER_REASON, LOCAL_PERIODS
 from gateway.frozen import frozen
 from gateway.storage.database import Database, DatabaseStartupError
 from gateway.storage.row_mapping import parse_account, parse_zones

@@ -11,7 +11,7 @@ import attrs
 import orjson
 from sqlalchemy import Row
 
-from gateway.domain.account import Account, ApiKey, ZonePeriods
+from gateway.domain.account import Account, ApiKey
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import Quota
 from gateway.domain.idempotency import IdempotencyRecord
@@ -22,6 +22,7 @@ from gateway.domain.rate_limit import Limits
 from gateway.domain.request_log import RequestRecord, StoredRequest, parse_record
 from gateway.domain.video import VideoJob
 from gateway.domain.webhook import WebhookDelivery
+from gateway.domain.zone_periods import ZonePeriods
 
 Values = dict[str, Any]
 

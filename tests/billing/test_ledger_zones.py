@@ -14,8 +14,8 @@ from gateway.domain.account import Caller
 from gateway.domain.account_zone import AccountZone, LocalDay, change_zone, make_zone
 from gateway.domain.balance import QuotaPeriod, UtcDay, parse_day
 from gateway.errors import QuotaExceeded
-from tests.billing.test_ledger_machine import ANY, FOR_EVER, LedgerMachine, Place, pick
 from tests.support.billing_services import ACCOUNT, BillingServices, call_for, caller_of, capped, unix
+from tests.support.ledger_machine import ANY, FOR_EVER, LedgerMachine, Place, pick
 
 ZONES = (None, "Europe/Berlin", "Asia/Kathmandu", "Pacific/Auckland", "Pacific/Honolulu", "Australia/Lord_Howe")
 

@@ -301,7 +301,7 @@ def test_the_pieces_of_a_message_are_joined() -> None:
 def test_the_pieces_of_a_gemini_answer_are_joined() -> None:
     parts = [*({"text": one, "thought": True} for one in "so"), *({"text": one} for one in "Hello")]
     call = {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": "s"}
-    chunks = [
+    chunks: list[dict[str, Any]] = [
         {"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in (*parts, call, {"text": "!"})
     ]
     chunks[-1] = {**chunks[-1], "usageMetadata": {"promptTokenCount": 3}}

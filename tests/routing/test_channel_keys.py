@@ -1,5 +1,7 @@
 """Changes of a channel's keys one by one: names and states stay with their key, and some key is always usable."""
 
+from collections.abc import Callable
+
 import pytest
 
 from gateway.domain.channel import Channel
@@ -28,11 +30,12 @@ def test_a_name_and_a_state_stay_with_their_key_when_others_come_and_go() -> Non
 
 def test_the_last_usable_key_is_neither_disabled_nor_removed() -> None:
     channel = change(CHANNEL, SECOND, status="disabled")
-    for take_away in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: change(channel, FIRST, status="disabled"),
         lambda: remove_key(channel, FIRST),
         lambda: drop_former_keys(Channel("up", "custom", "", api_keys=(SECOND,), disabled_keys=(FIRST, SECOND))),
-    ):
+    )
+    for take_away in changes:
         with pytest.raises(Conflict, match="no usable key"):
             take_away()
     assert drop_former_keys(Channel("up", "custom", "", disabled_keys=(FIRST,), key_names=((FIRST, "n"),))) == Channel(
@@ -50,12 +53,13 @@ def test_a_key_that_is_no_longer_there_is_not_taken_for_its_neighbour() -> None:
 
 
 def test_a_key_is_there_once() -> None:
-    for add in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: add_key(CHANNEL, ChannelKeySpec(FIRST)),
         lambda: add_key(CHANNEL, ChannelKeySpec()),
         lambda: change(CHANNEL, FIRST, key=SECOND),
         lambda: change(CHANNEL, FIRST, key=None),
-    ):
+    )
+    for add in changes:
         with pytest.raises(InvalidRequest):
             add()
     assert change(CHANNEL, FIRST, key=FIRST) == CHANNEL

@@ -318,6 +318,7 @@ UNWRITTEN = frozenset(
         "POST /channels/{name}/test",
         "POST /channels/{name}/sync",
         "POST /routes/{name}/test",
+        "POST /routes/{name}/explain",
         "POST /session/second-factor",
         "DELETE /sessions",
         "PATCH /settings",

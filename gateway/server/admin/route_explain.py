@@ -46,7 +46,7 @@ from gateway.server.admin.explanation import (
     RemainingOfCaller,
     UnusedChannel,
 )
-from gateway.server.admin.step_explain import NO_PROMPT, StepWalk
+from gateway.server.admin.step_explain import NO_PROMPT, ExplainedStep, StepWalk
 
 Fields = dict[str, Any]
 
@@ -108,10 +108,7 @@ class RouteExplainer:
         route = route if fallback is None else add_fallback(route, model, fallback)
         channel_lines = NO_LINES if route is not None else self.list_channels(asking_caller, model, operation)
         room = None if caller is None else self._find_room(caller)
-        steps = None
-        if route is not None:
-            list_channels = partial(self.list_channels, asking_caller, operation=operation)
-            steps = StepWalk(list_channels, operation, self.traits, _find_left(room)).explain(route)
+        steps = None if route is None else self._walk(asking_caller, route, operation, room)
         refusal = self._find_refusal(
             asking_caller, InferenceRequest(operation, model, {}, image=_SMALLEST_IMAGE_REQUESTS.get(operation))
         )
@@ -132,6 +129,12 @@ class RouteExplainer:
             affinity=self._explain_affinity(asking_caller, [model] if route is None else route.models, operation),
             room=room,
         )
+
+    def _walk(
+        self, caller: Caller, route: Route, operation: Operation, room: RemainingOfCaller | None
+    ) -> Sequence[ExplainedStep]:
+        list_channels = partial(self.list_channels, caller, operation=operation)
+        return StepWalk(list_channels, operation, self.traits, _find_left(room)).explain(route)
 
     def _explain_affinity(self, caller: Caller, models: Sequence[str], operation: Operation) -> ExplainedAffinity:
         settings = self.load_balancer.settings

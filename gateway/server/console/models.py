@@ -17,7 +17,7 @@ from gateway.server.admin.model_routes import RouteAnswer
 from gateway.server.admin.models import ModelView
 from gateway.server.admin.settings import ListedPrice, PriceAnswer
 from gateway.server.console.connect import find_address
-from gateway.server.console.dry_run import ask_dry_run
+from gateway.server.console.dry_run import DryRun, ask_dry_run
 from gateway.server.console.lists import load_list
 from gateway.server.console.model_usage import list_served_channels, load_usage
 from gateway.server.console.page import Data, ask_admin_api
@@ -94,6 +94,8 @@ async def _load_routing(request: web.Request, name: str, model: ModelView | None
     """Load what leads to the model, where a request to it would go, and where its price is from."""
     channels: Sequence[ChannelView]
     routes: Sequence[RouteAnswer]
+    dry_run: DryRun
+    price: Data | None
     channels, routes, dry_run, price = await asyncio.gather(
         ask_admin_api(request, "/channels"),
         ask_admin_api(request, "/routes"),

@@ -68,6 +68,7 @@ _TAG_DESCRIPTIONS: Mapping[str, str] = {
     "bodies": "Kept prompts and answers.",
     "sinks": "Where the rows of requests are delivered.",
     "cache": "Answers that are given again to equal requests.",
+    "files": "Files of clients and batches.",
     "batches": "Batches of requests, which the gateway sends by itself.",
     "nodes": "The gateways that share the database.",
     "alerts": "Targets of alerts, and tests of them.",

@@ -273,7 +273,7 @@ class BodyStore:
         return await self._index.list_kept(request_ids, self._now_ms(), reads_moved=self._shared is not None)
 
     async def _write_for_reader(self) -> None:
-        """Write what waits. A disk that cannot be written keeps nobody from reading."""
+        """Write what waits. Bodies can be read although the disk cannot be written."""
         with suppress(OSError):
             await self.write_waiting()
 
@@ -287,7 +287,7 @@ class BodyStore:
         return await _run_to_end(self._delete(body_filter, build_audit))
 
     async def _delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> DeletedBodies:
-        with suppress(OSError):  # a disk that cannot be written keeps nobody from hiding what it has
+        with suppress(OSError):  # rows can be hidden although the disk cannot be written
             await self._write_waiting()
         requests = await self._hide(body_filter, build_audit)  # first: what fails or ends here goes on in a sweep
         account_id = body_filter.account_id

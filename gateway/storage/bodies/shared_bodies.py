@@ -103,14 +103,16 @@ class SharedBodies:
 
         Raises ``BodiesNotMoved``, ``FrameDamaged``, ``PackDamaged``, ``DecryptionFailed``, ``OSError``.
         """
+        name = ""
         for _ in range(2):  # a segment gets another name when a part of it is erased
             segment = await self._index.find(entry.node, location.segment)
             if segment is None:
                 raise BodiesNotMoved("they are not in the shared store yet: ask again in some seconds")
-            frame = await self._store.read(segment.name, location)
+            name = segment.name
+            frame = await self._store.read(name, location)
             if frame is not None:
                 return await asyncio.to_thread(self._unseal, entry, frame)
-        raise FrameDamaged(f"the segment {segment.name} is missing in {self._store.location}")
+        raise FrameDamaged(f"the segment {name} is missing in {self._store.location}")
 
     def _unseal(self, entry: BodyEntry, frame: bytes) -> list[BodyPart]:
         content, owner = parse_frame(frame), entry.owner

@@ -16,9 +16,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from gateway.billing.limit_spec import LimitSpec
-from gateway.domain.account import Caller, ZonePeriods
+from gateway.domain.account import Caller
 from gateway.domain.account_zone import change_zone, make_zone
 from gateway.domain.limit import parse_charges
+from gateway.domain.zone_periods import ZonePeriods
 from gateway.errors import QuotaExceeded
 from gateway.request_context import RequestContext
 from tests.support.billing_services import capped
@@ -179,7 +180,7 @@ class History:
             account_id, key_id = self.caller.account.id, self.caller.key.id
             subjects = {"user": f"{account_id}:{user}", "key": str(key_id)}
             subject = subjects.get(limit.kind, str(account_id))
-            spent = await self.store.connection.fetchval(
+            spent: int = await self.store.connection.fetchval(
                 _SPENT, limit.counter, subject, book.start_s - book.rolling_s, book.start_s
             )
             lefts.append((limit.cap_nanos or 0) - spent)
