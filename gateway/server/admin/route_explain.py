@@ -38,6 +38,7 @@ from gateway.server.admin.explanation import (
     ChannelOption,
     ExplainedAffinity,
     ExplainedQueue,
+    ExplainedStep,
     Explanation,
     KeyName,
     PriceSummary,
@@ -46,7 +47,7 @@ from gateway.server.admin.explanation import (
     RemainingOfCaller,
     UnusedChannel,
 )
-from gateway.server.admin.step_explain import NO_PROMPT, ExplainedStep, StepWalk
+from gateway.server.admin.step_explain import NO_PROMPT, StepWalk
 
 Fields = dict[str, Any]
 
