@@ -89,14 +89,13 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
         is_shared=credit is not None,
         wait_s=0.0 if credit is None else credit.keeper.wait_s,
     )
-    check_leases = None if credit is None else credit.keeper.check
     accounting = AccountingService(
         balances,
         ledger,
         storage.write_queue,
         clock=options.clock,
         jobs=reservations,
-        check_leases=check_leases,
+        check_leases=None if credit is None else credit.keeper.check,
         limits=limits,
     )
     stack.push_async_callback(accounting.close)
