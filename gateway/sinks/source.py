@@ -16,6 +16,7 @@ from gateway.storage.request_log import RequestLogRepository
 PAGE_ROWS = 200
 MAX_BATCH_BYTES = 2 * 1024 * 1024
 """Bodies of one batch. Receivers of OTLP commonly take 4 MiB; texts of streams are sent twice."""
+PARALLEL_READS = 8
 RUNNING_POLL_S = 0.5
 MAX_RUNNING_POLLS = 240
 """How often a page waits for requests that still end: a client may take two minutes to read its answer."""
@@ -143,18 +144,30 @@ class SinkSource:
 
         Requests that were deleted meanwhile are dropped from ``page``: the result is empty if all were.
         """
-        bodies_by_id: dict[str, Sequence[BodyPart]] = {}
-        size = 0
-        for request_id in request_ids:
-            bodies: Sequence[BodyPart] = ()
-            if self.bodies is not None and request_id not in page.bare_ids:
-                bodies = await self.bodies.read(request_id)
-            size += sum(len(body.content) for body in bodies)
-            if bodies_by_id and size > MAX_BATCH_BYTES:
-                break
-            bodies_by_id[request_id] = bodies
+        bodies_by_id = await self._read_bodies(request_ids, page.bare_ids)
         rows = {stored.row.id: stored.row for stored in await self.log.list_by_ids([*bodies_by_id])}
         page.drop(bodies_by_id.keys() - rows.keys())
         return [
             SinkEntry(rows[request_id], bodies) for request_id, bodies in bodies_by_id.items() if request_id in rows
         ]
+
+    async def _read_bodies(
+        self, request_ids: Sequence[str], bare_ids: Collection[str]
+    ) -> dict[str, Sequence[BodyPart]]:
+        """Return the bodies of the first requests, some read at a time: a bucket takes its time for each."""
+        bodies_by_id: dict[str, Sequence[BodyPart]] = {}
+        size = 0
+        for start in range(0, len(request_ids), PARALLEL_READS):
+            chunk = request_ids[start : start + PARALLEL_READS]
+            chunk_bodies = await asyncio.gather(*(self._read(request_id, bare_ids) for request_id in chunk))
+            for request_id, bodies in zip(chunk, chunk_bodies, strict=True):
+                size += sum(len(body.content) for body in bodies)
+                if bodies_by_id and size > MAX_BATCH_BYTES:
+                    return bodies_by_id
+                bodies_by_id[request_id] = bodies
+        return bodies_by_id
+
+    async def _read(self, request_id: str, bare_ids: Collection[str]) -> Sequence[BodyPart]:
+        if self.bodies is None or request_id in bare_ids:
+            return ()
+        return await self.bodies.read(request_id)

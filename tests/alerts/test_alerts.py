@@ -13,13 +13,16 @@ from standardwebhooks import Webhook
 from gateway.alerts.watcher import AlertWatcher
 from gateway.config.certificate import ServerCertificate
 from gateway.server.context import SERVICES
+from gateway.storage.bodies.body_store import BodyStore
 from tests.support.admin_calls import AdminApi
 from tests.support.alert_receivers import Receiver, reading_mail, receiving
 from tests.support.certificates import write_certificate
 from tests.support.fault_scene import until
 from tests.support.gateway import HELLO, KEY, RunningGateway, channel
 from tests.support.gateway_process import eventually
+from tests.support.media_stores import KINDS
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
+from tests.support.segment_stores import open_place
 from tests.support.started_gateways import StartGateway
 
 SECRET = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
@@ -191,6 +194,40 @@ async def test_bodies_that_cannot_be_kept_are_told_once(gateway_with: StartGatew
         assert await ask(gateway) == 200
         await store.write_waiting()
         assert not store.problem
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_lost_store_of_bodies_is_told_once_and_requests_go_on(
+    gateway_with: StartGateway, tmp_path: Path, kind: str
+) -> None:
+    async with (
+        receiving() as receiver,
+        open_place(kind, tmp_path) as place,
+        ScriptedUpstream(*[[answer(COMPLETION)]] * 3) as up,
+    ):
+        tables = {"requests": {"keep_bodies": "all"}, "store": {"bodies_url": place.url}}
+        gateway = await gateway_with(declare(receiver, channel=[channel(up.base_url)], **tables))
+        store = gateway.app[SERVICES].open_bodies()
+        store.shared.move_after_s = 0.0  # each segment at once
+        assert await ask(gateway) == 200
+        await eventually(lambda: _has_moved(store, 1), 60)
+        place.break_down()
+        for expected in (["bodies_not_kept"], []):
+            assert await ask(gateway) == 200
+            await eventually(lambda: _has_problem(store), 60)
+            await look(gateway, receiver, expected)
+        place.repair()
+        await eventually(lambda: _has_moved(store, 3), 60)
+        await look(gateway, receiver, [])
+
+
+async def _has_problem(store: BodyStore) -> bool:
+    return bool(store.problem)
+
+
+async def _has_moved(store: BodyStore, requests: int) -> bool:
+    described = await store.describe()
+    return not store.problem and (described.requests, described.unmoved_bytes) == (requests, 0)
 
 
 async def test_an_api_key_and_a_certificate_that_expire_are_told(gateway_with: StartGateway, tmp_path: Path) -> None:

@@ -368,7 +368,7 @@ async def test_rows_with_bodies_of_other_nodes_wait_until_these_are_moved(databa
         read_at.append(scene.clock())
         return ()
 
-    bodies = KeptBodies(read, lambda _: False, lambda: scene.clock(), settled_for_s=30)  # noqa: PLW0108 - it is made below
+    bodies = KeptBodies(read, lambda _: False, lambda: scene.clock.now_s, settled_for_s=30)
     async with open_receiver() as receiver, open_scene(database, receiver.spec(), bodies=bodies) as scene:
         await scene.step()
         young = [attrs.evolve(row, settled_ms=int(scene.clock() * 1000)) for row in make_named_rows("ab")]

@@ -1,7 +1,7 @@
 """A store of kept bodies over a database, and a search for what must not be found in its files."""
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from gateway.storage.schema import accounts
 MASTER = SecretBox(bytes(range(32)))
 BOUNDS = BodyBounds(max_bytes=10**9, keep_ms=7 * 86_400_000, max_body_bytes=256 * 1024)
 NOW_S = 1_800_000_000.0
+NUMBERED = tuple(f"req_{number:04}" for number in range(40))
+"""The ids of ``make_owner``."""
 
 
 @attrs.define
@@ -103,22 +105,29 @@ def keep(store: BodyStore, owner: BodyOwner, text: str) -> None:
     store.keep(owner, size, lambda: parts)
 
 
-def find_marker(folder: Path, marker: bytes, data_keys: Path | None = None) -> list[str]:
+def find_marker(
+    folder: Path,
+    marker: bytes,
+    data_keys: Path | None = None,
+    *,
+    master: SecretBox = MASTER,
+    request_ids: Sequence[str] = NUMBERED,
+) -> list[str]:
     """The files of ``folder`` with ``marker``: raw, inflated, or unsealed with the data keys that are left.
 
-    ``data_keys``: where these are, if not in the folder itself.
+    ``data_keys``: where these are, if not in the folder itself. ``request_ids``: whose frames may be in the files.
     """
-    keys = DataKeys(data_keys or folder / "bodies" / KEYS_FOLDER, MASTER)
+    keys = DataKeys(data_keys or folder / "bodies" / KEYS_FOLDER, master)
     boxes = [box for account_id in keys.list_accounts() if (box := keys.find_box(account_id)) is not None]
     found = []
     for path in folder.rglob("*"):
         content = path.read_bytes() if path.is_file() else b""
-        if any(marker in piece for piece in _list_readings(content, boxes)):
+        if any(marker in piece for piece in _list_readings(content, boxes, request_ids)):
             found.append(path.name)
     return found
 
 
-def _list_readings(content: bytes, boxes: list[SecretBox]) -> Iterator[bytes]:
+def _list_readings(content: bytes, boxes: list[SecretBox], request_ids: Sequence[str]) -> Iterator[bytes]:
     yield content
     for start in _find_all(content, b"\x78"):  # a zlib stream begins so
         with suppress(zlib.error):
@@ -127,9 +136,9 @@ def _list_readings(content: bytes, boxes: list[SecretBox]) -> Iterator[bytes]:
         length = int.from_bytes(content[start + 4 : start + 8], "big")
         sealed = content[start + HEAD_BYTES : start + HEAD_BYTES + length]
         for box in boxes:
-            for number in range(40):
+            for request_id in request_ids:
                 with suppress(DecryptionFailed, InvalidTag, zlib.error):
-                    yield zlib.decompress(box.open(sealed, context=f"req_{number:04}"))
+                    yield zlib.decompress(box.open(sealed, context=request_id))
 
 
 def _find_all(content: bytes, mark: bytes) -> Iterator[int]:

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing_extensions import override
 
 from gateway.storage.bodies.bucket_segments import BucketSegments
 from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
-from tests.support.body_stores import find_marker
+from gateway.storage.encryption import SecretBox
+from tests.support.body_stores import MASTER, NUMBERED, find_marker
 from tests.support.media_stores import open_bucket
 from tests.support.s3_server import S3Server, start_s3_server
 
@@ -59,15 +60,22 @@ class SharedPlace(ABC):
         self.save(self._copies)
         return self._copies
 
-    def find(self, marker: str, segments: Path | None = None) -> list[str]:
+    def find(
+        self,
+        marker: str,
+        segments: Path | None = None,
+        *,
+        master: SecretBox = MASTER,
+        request_ids: Sequence[str] = NUMBERED,
+    ) -> list[str]:
         """The files with ``marker``, unsealed with every data key of every node that is in the store now.
 
         ``segments``: search in an older copy instead.
         """
         copy = self.copy()
-        found = find_marker(segments or copy, marker.encode(), copy / "nothing")
-        for keys in (copy / "bodies" / "keys").glob("*"):
-            found += find_marker(segments or copy, marker.encode(), keys)
+        found = []
+        for keys in (copy / "nothing", *(copy / "bodies" / "keys").glob("*")):
+            found += find_marker(segments or copy, marker.encode(), keys, master=master, request_ids=request_ids)
         return found
 
 

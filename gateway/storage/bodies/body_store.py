@@ -92,6 +92,7 @@ class BodyStore:
         former_node: what this gateway was before: a node, or with an empty text a single gateway; None: nothing else.
 
     Attributes:
+        shared: the shared store; None without one.
         memory: counts what waits. Collectors of the bodies of running requests add these.
         open_requests: the requests whose bodies are being collected.
     """
@@ -110,7 +111,7 @@ class BodyStore:
     ) -> None:
         self._index = index
         self._segments = Segments(folder, time.monotonic, max_segment_bytes)
-        self._shared = shared
+        self.shared = shared
         self._former_node = former_node
         self._data_keys = DataKeys(folder / KEYS_FOLDER, secret_box) if shared is None else shared.keys
         self._find_bounds = find_bounds
@@ -131,7 +132,7 @@ class BodyStore:
     @property
     def problem(self) -> str:
         """Why bodies cannot be written or moved at the moment; empty if they can."""
-        return self._disk_problem or ("" if self._shared is None else self._shared.problem)
+        return self._disk_problem or ("" if self.shared is None else self.shared.problem)
 
     def keep(self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]]) -> None:
         """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already."""
@@ -176,26 +177,29 @@ class BodyStore:
 
     async def run_moves(self) -> None:
         """Move finished segments to the shared store, until this store is closed."""
-        shared = self._shared
+        shared = self.shared
         while shared is not None and not self._is_closed:
             try:
                 await _run_to_end(self._move_finished(shared))
             except StoreUnavailable:  # which has an alert of its own
                 pass
             except OSError as error:
-                shared.note_problem(str(error))
+                shared.note_problem("move", str(error))
             else:
-                shared.note_problem("")
+                shared.note_problem("move", "")
             await asyncio.sleep(min(max(shared.move_after_s, MIN_MOVE_PAUSE_S), RETRY_S))
 
     async def move_finished(self) -> None:
         """Move every finished segment to the shared store. Raises ``StoreUnavailable``, ``OSError``."""
-        if self._shared is not None:
-            await _run_to_end(self._move_finished(self._shared))
+        if self.shared is not None:
+            await _run_to_end(self._move_finished(self.shared))
 
     async def _move_finished(self, shared: SharedBodies) -> None:
         finished = await self._list_finished(shared)
         await shared.prepare()
+        if shared.problem and not finished:  # else only the next sweep would tell that the store works again
+            await self._sweep_shared(shared)
+            await self._destroy_unused_shared_keys(shared)
         for number, path, size in finished:
             erasures = self._segments.erasures
             kept_keys = await shared.list_keys()
@@ -254,7 +258,7 @@ class BodyStore:
             raise BodiesUnreadable(str(error)) from None
 
     async def _read_location(self, entry: BodyEntry, location: Location) -> list[BodyPart]:
-        shared, is_own = self._shared, entry.node == self._index.node
+        shared, is_own = self.shared, entry.node == self._index.node
         if is_own and (shared is None or self._segments.has(location.segment)):
             try:
                 return await self._in_thread(self._read, entry.owner, location)
@@ -270,7 +274,7 @@ class BodyStore:
         await self._write_for_reader()
         if not request_ids:
             return set()
-        return await self._index.list_kept(request_ids, self._now_ms(), reads_moved=self._shared is not None)
+        return await self._index.list_kept(request_ids, self._now_ms(), reads_moved=self.shared is not None)
 
     async def _write_for_reader(self) -> None:
         """Write what waits. Bodies can be read although the disk cannot be written."""
@@ -294,8 +298,8 @@ class BodyStore:
         if account_id is not None and body_filter == BodyFilter(account_id=account_id):
             requests += await self._destroy_keys(account_id, body_filter)
         await self._erase_deleted()
-        if self._shared is not None:
-            await self._shared.erase_deleted()
+        if self.shared is not None:
+            await self.shared.erase_deleted()
         return DeletedBodies(requests, await self._index.count_pending())
 
     async def _hide(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> int:
@@ -311,10 +315,10 @@ class BodyStore:
     async def _destroy_keys(self, account_id: int, body_filter: BodyFilter) -> int:
         """Destroy the data keys of an account, and hide what was sealed with them since its bodies were hidden."""
         async with self._lock:
-            if self._shared is None:
+            if self.shared is None:
                 await self._in_thread(self._data_keys.destroy, account_id)
             else:
-                await self._shared.destroy_keys(account_id)
+                await self.shared.destroy_keys(account_id)
             await self._store_rows()
             return await self._hide(body_filter, None)
 
@@ -340,22 +344,24 @@ class BodyStore:
             while self._segments.total_bytes > max_bytes:
                 removed += await self._index.remove_segments(self._segments.list_numbers()[:1])
                 await self._remove_unused()
-        if self._shared is not None:
-            removed += await self._sweep_shared(self._shared)
+        if self.shared is not None:
+            removed += await self._sweep_shared(self.shared)
         if removed:
             log.info("bodies_swept", rows=removed)
 
     async def _sweep_shared(self, shared: SharedBodies) -> int:
         try:
-            return await shared.sweep(self._find_bounds(), self._now_ms())
+            removed = await shared.sweep(self._find_bounds(), self._now_ms())
         except OSError as error:
-            shared.note_problem(str(error))
+            shared.note_problem("sweep", str(error))
             return 0
+        shared.note_problem("sweep", "")
+        return removed
 
     async def _remove_expired(self) -> int:
         keep_ms = self._find_bounds().keep_ms
         if keep_ms < self._applied_keep_ms:
-            leads = self._shared is not None and self._shared.leads()
+            leads = self.shared is not None and self.shared.leads()
             await self._index.shorten(keep_ms, of_all_nodes=leads)
         self._applied_keep_ms = keep_ms
         return await self._index.remove_expired(self._now_ms())
@@ -366,7 +372,7 @@ class BodyStore:
             await self._open()
         kept, lost, oldest_ms = await self._index.count(self._now_ms(), account_id)
         local_bytes = self._segments.total_bytes
-        shared_bytes = None if self._shared is None else await self._shared.measure()
+        shared_bytes = None if self.shared is None else await self.shared.measure()
         return StoredBodies(
             kept,
             lost,
@@ -383,8 +389,9 @@ class BodyStore:
         with suppress(StoreUnavailable, OSError, TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await asyncio.shield(asyncio.ensure_future(self.write_waiting()))
-                if self._shared is not None and self._is_open and not self._shared.problem:
-                    self._segments.close()
+                if self.shared is not None and self._is_open and not (self._is_closed or self.shared.problem):
+                    async with self._lock:
+                        await self._in_thread(self._segments.close)
                     await asyncio.shield(asyncio.ensure_future(self.move_finished()))
         self._queue.clear()
         async with self._lock:
@@ -401,9 +408,9 @@ class BodyStore:
         if self._former_node is not None and not ends and await self._in_thread(self._segments.exist):
             await self._index.adopt(self._former_node)
             ends = await self._index.find_ends()
-        if self._shared is not None:
+        if self.shared is not None:
             with suppress(OSError):  # the job that moves segments tells of it
-                await self._shared.prepare()
+                await self.shared.prepare()
         missing = await self._in_thread(self._segments.open, ends, await self._index.find_last())
         if missing:
             rows = await self._index.remove_segments(missing)
@@ -446,7 +453,7 @@ class BodyStore:
         return entries, sum(waiting.size for waiting in batch)
 
     def _is_backlog_full(self) -> bool:
-        shared = self._shared
+        shared = self.shared
         if shared is None:
             return False
         return self._segments.total_bytes >= min(shared.max_backlog_bytes, self._find_bounds().max_bytes)
@@ -456,7 +463,7 @@ class BodyStore:
 
     def _read(self, owner: BodyOwner, location: Location) -> list[BodyPart]:
         # The shared store, which has the key, may not answer. A key that was destroyed there has hidden rows.
-        box = self._data_keys.find_box(owner.account_id, in_memory=self._shared is not None)
+        box = self._data_keys.find_box(owner.account_id, in_memory=self.shared is not None)
         if box is None:
             raise FrameDamaged("the data key of this account was destroyed")
         return unpack_parts(box.open(self._segments.read(location), context=owner.request_id))
@@ -478,10 +485,10 @@ class BodyStore:
             await self._open()
             await self._store_rows()  # a segment or a data key whose rows are not stored would look unused
             await self._remove_unused()
-            if self._shared is None:
+            if self.shared is None:
                 await self._destroy_unused_keys(await self._in_thread(self._data_keys.list_accounts))
-        if self._shared is not None:
-            await self._destroy_unused_shared_keys(self._shared)
+        if self.shared is not None:
+            await self._destroy_unused_shared_keys(self.shared)
 
     async def _erase_some(self) -> bool:
         """Erase frames, then their rows: after a crash between the two the rows are still here. False: none is left."""
@@ -500,7 +507,9 @@ class BodyStore:
                 await self._store_rows()
                 await self._destroy_unused_keys(account_ids)
         except OSError as error:  # the next sweep does it
-            shared.note_problem(str(error))
+            shared.note_problem("keys", str(error))
+        else:
+            shared.note_problem("keys", "")
 
     async def _destroy_unused_keys(self, account_ids: Sequence[int]) -> None:
         """Destroy the data keys of accounts without any kept bodies."""

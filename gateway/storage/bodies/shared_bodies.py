@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from typing import Literal
 
 import structlog
 
@@ -29,6 +30,12 @@ MAX_SEGMENT_BYTES = 16 * 1024 * 1024
 LOST_AFTER_S = 3_600.0
 """The age after which a segment that the index does not know was left by a process that was killed."""
 COLLECT_INTERVAL_S = 3_600.0
+KEY_TTL_S = 5.0
+"""How long a data key is used that another node may have destroyed since. Its rows are hidden before that."""
+MAX_KEYS = 1_000
+
+StoreWork = Literal["move", "sweep", "keys"]
+"""The kinds of work that fail and succeed apart from each other."""
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -47,7 +54,6 @@ class SharedBodies:
 
     Attributes:
         keys: the data keys of this node.
-        problem: why segments cannot be moved at the moment; empty if they can.
     """
 
     def __init__(
@@ -67,13 +73,14 @@ class SharedBodies:
         self._secret_box = secret_box
         self._collected_at = float("-inf")
         self._is_prepared = False
+        self._boxes: dict[tuple[str, int], tuple[SecretBox | None, float]] = {}
         self._unused_keys: set[tuple[str, int]] = set()
         self.leads = leads
         self.move_after_s = move_after_s
         self.max_segment_bytes = max_segment_bytes
         self.max_backlog_bytes = max_backlog_bytes
         self.keys = DataKeys(MovedKeyFiles(store.open_keys(index.node), FolderKeyFiles(local_keys)), secret_box)
-        self.problem = ""
+        self._problems: dict[StoreWork, str] = {"move": "", "sweep": "", "keys": ""}
 
     async def prepare(self) -> None:
         """Make the store if nothing was ever moved to it. Raises ``OSError``, ``StoreUnavailable``."""
@@ -87,8 +94,9 @@ class SharedBodies:
         return SharedSegment(self._index.node, number, await self._store.put(path, size), size)
 
     async def add(self, segment: SharedSegment, now_ms: int) -> None:
-        """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``."""
-        await self._index.add(segment, now_ms)
+        """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``, ``OSError``."""
+        if not await self._index.add(segment, now_ms):  # an earlier call has done so, and did not learn of that
+            await self.discard(segment)
 
     async def discard(self, segment: SharedSegment) -> None:
         """Remove a copy that was not added. Raises ``OSError``."""
@@ -116,11 +124,21 @@ class SharedBodies:
 
     def _unseal(self, entry: BodyEntry, frame: bytes) -> list[BodyPart]:
         content, owner = parse_frame(frame), entry.owner
-        keys = self.keys if entry.node == self._index.node else self._open_keys(entry.node)
-        box = keys.find_box(owner.account_id)
+        box = self._find_box(entry.node, owner.account_id)
         if box is None:
             raise FrameDamaged("the data key of this account was destroyed")
         return unpack_parts(box.open(content, context=owner.request_id))
+
+    def _find_box(self, node: str, account_id: int) -> SecretBox | None:
+        """Return a data key. One that was read moments ago is not read again: an export or a sink reads thousands."""
+        box, read_at = self._boxes.get((node, account_id), (None, float("-inf")))
+        if box is None or time.monotonic() - read_at > KEY_TTL_S:
+            keys = self.keys if node == self._index.node else self._open_keys(node)
+            box = keys.find_box(account_id)
+            if len(self._boxes) >= MAX_KEYS:
+                self._boxes.clear()
+            self._boxes[node, account_id] = (box, time.monotonic())
+        return box
 
     def _open_keys(self, node: str) -> DataKeys:
         return DataKeys(self._store.open_keys(node), self._secret_box)
@@ -130,6 +148,7 @@ class SharedBodies:
         await asyncio.to_thread(self._destroy_keys, account_id)
 
     def _destroy_keys(self, account_id: int) -> None:
+        self._boxes.clear()
         for node in self._store.list_key_nodes():
             if node != self._index.node:
                 self._open_keys(node).destroy(account_id)
@@ -201,10 +220,15 @@ class SharedBodies:
         """Return the bytes in the store."""
         return await self._index.sum_bytes()
 
-    def note_problem(self, problem: str) -> None:
-        """Note why segments cannot be moved, or that they can. Each is logged once."""
-        if problem and not self.problem:
-            log.warning("bodies_not_moved", path=self._store.location, reason=problem)
-        elif self.problem and not problem:
-            log.info("bodies_moved_again")
-        self.problem = f"{self._store.location}: {problem}" if problem else ""
+    @property
+    def problem(self) -> str:
+        """Why the store cannot be used at the moment; empty if it can."""
+        return next((f"{self._store.location}: {problem}" for problem in self._problems.values() if problem), "")
+
+    def note_problem(self, work: StoreWork, problem: str) -> None:
+        """Note why a kind of work fails, or that it does not. Each is logged once."""
+        if problem and not self._problems[work]:
+            log.warning("bodies_store_failed", operation=work, path=self._store.location, reason=problem)
+        elif self._problems[work] and not problem:
+            log.info("bodies_store_works_again", operation=work)
+        self._problems[work] = problem

@@ -3,12 +3,13 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, func, insert, select, tuple_, update
+from sqlalchemy import Row, and_, delete, func, select, tuple_, update
 
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bodies.segments import Location
 from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
 from gateway.storage.schema_bodies import bodies, body_segments
 
 ERASED_PER_STEP = 500
@@ -43,10 +44,11 @@ class SharedIndex:
         self._database = database
         self.node = node
 
-    async def add(self, segment: SharedSegment, now_ms: int) -> None:
-        """Note that a segment was moved."""
+    async def add(self, segment: SharedSegment, now_ms: int) -> bool:
+        """Note that a segment was moved. Return False if that is noted already: parts of it may be erased since."""
         values = {"node": segment.node, "segment": segment.number, "name": segment.name, "bytes": segment.bytes}
-        await self._database.change(insert(body_segments).values(**values, moved_ms=now_ms))
+        statement = insert_for(self._database.kind, body_segments).values(**values, moved_ms=now_ms)
+        return bool(await self._database.change(statement.on_conflict_do_nothing()))
 
     async def has_segments(self) -> bool:
         """Return whether any segment is in the store."""
