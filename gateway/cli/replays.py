@@ -137,15 +137,19 @@ async def replay_once(admin: AdminClient, request_id: str, body: Json, slots: as
     answer: Json = {}
     async with slots:
         try:
-            for _ in range(MAX_RETRIES + 1):
-                answer = await admin.call("POST", "requests", request_id, "replay", body=body, timeout_s=_TIMEOUT_S)
-                retry_after_s = answer["retry_after_s"]
-                if retry_after_s is None or not body["low_priority"]:
+            answer = await _send_once(admin, request_id, body)
+            for _ in range(MAX_RETRIES):
+                if answer["retry_after_s"] is None or not body["low_priority"]:
                     break
-                await asyncio.sleep(min(max(retry_after_s, 1.0), MAX_RETRY_WAIT_S))
+                await asyncio.sleep(min(max(answer["retry_after_s"], 1.0), MAX_RETRY_WAIT_S))
+                answer = await _send_once(admin, request_id, body)
         except CliError as error:
             return {"id": request_id, "model": body["model"], "error": str(error)}
     return {"id": request_id, "model": body["model"], **answer}
+
+
+async def _send_once(admin: AdminClient, request_id: str, body: Json) -> Json:
+    return await admin.call("POST", "requests", request_id, "replay", body=body, timeout_s=_TIMEOUT_S)
 
 
 def sum_models(results: Sequence[Json]) -> list[Json]:
