@@ -275,6 +275,7 @@ class RequestFilter:
         before: the sequence of a row. Only earlier rows are returned.
         tag: one of the row's tags, with its value: ``team=web``.
         served_model: the name of the model that answered, as its provider has it.
+        error_code: exactly this code; empty: rows without a code.
     """
 
     key_id: int | None = None
@@ -296,6 +297,7 @@ class RequestFilter:
     session: str | None = None
     tag: str | None = None
     served_model: str | None = None
+    error_code: str | None = None
 
     @property
     def request_id(self) -> str | None:
@@ -333,6 +335,7 @@ class RequestFilter:
             and self.session in {None, row.session}
             and (self.tag is None or self.tag in row.tags.split(","))
             and self.served_model in {None, row.served_model or row.model}
+            and self.error_code in {None, row.error_code or ""}
             and (self.text is None or self._matches_text(row))
         )
 

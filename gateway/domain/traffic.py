@@ -144,7 +144,7 @@ def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
     sums_by_key: dict[TrafficKey, Sums] = {}
     for (hour, _), group in similar_rows.items():
         first_row = group[0]
-        model = "" if first_row.attempts == 0 and first_row.error_code in _UNKNOWN_MODEL_CODES else first_row.model
+        model = find_summed_model(first_row)
         sums = (len(group), len(group) if has_failed(first_row) else 0, *add_columns(group, _get_amounts))
         for span in SPANS:
             traffic_key = (
@@ -158,6 +158,11 @@ def sum_rows(rows: Iterable[RequestRecord]) -> Mapping[TrafficKey, Sums]:
             )
             sums_by_key[traffic_key] = add_sums(sums_by_key[traffic_key], sums) if traffic_key in sums_by_key else sums
     return dict(sorted(sums_by_key.items()))
+
+
+def find_summed_model(row: RequestRecord) -> str:
+    """Return the model whose sums have a row: empty for names that the gateway does not serve, since they are many."""
+    return "" if row.attempts == 0 and row.error_code in _UNKNOWN_MODEL_CODES else row.model
 
 
 def add_columns(rows: Iterable[RequestRecord], amounts_of: Callable[[RequestRecord], tuple[int, ...]]) -> Sums:

@@ -10,7 +10,7 @@ import attrs
 from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
-from gateway.deferred import CreatedOnce
+from gateway.deferred import CreatedOnce, load
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -69,7 +69,7 @@ if TYPE_CHECKING:  # a process imports only what it uses; some need optional dep
     from gateway.storage.bodies.body_store import BodyStore
 
 RETENTION_DELAY_S = 60.0
-"""The time from the start to the first deletion of old rows."""
+"""The time from the start to the first deletion of old rows, and to the first sums of durations."""
 _BODIES_FOLDER = "bodies"
 _CACHE_FOLDER = "cache"
 _HANDED_OVER_STREAMS = "streams/handed-over"
@@ -473,11 +473,17 @@ async def _retire_requests(services: Services) -> None:
     await open_retention_worker(services).run()
 
 
+async def _sum_speed(services: Services) -> None:
+    await asyncio.sleep(RETENTION_DELAY_S)
+    await load("services.speed:run_speed_worker")(services)
+
+
 def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> None:
     storage = services.storage
     if (options.folder.path / _BODIES_FOLDER).exists():
         services.open_bodies()  # an earlier process has kept bodies, which expire
     jobs.start("retire_requests", storage.deployment.run_once(lambda: _retire_requests(services)))
+    jobs.start("sum_speed", storage.deployment.run_once(lambda: _sum_speed(services)))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))
     if storage.node is not None:
         from gateway.cluster.open_journal import collect_notes  # noqa: PLC0415 - its driver is an extra

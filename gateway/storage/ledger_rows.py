@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Select, delete, select
 
 from gateway.domain.ledger import counts_as_usage, day_of
-from gateway.domain.request_log import RequestRecord
+from gateway.domain.request_log import RequestRecord, has_failed
 from gateway.domain.traffic import SUMMED_FIELDS, add_columns, negate, sum_rows
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition, BulkInsert, Inserts
@@ -25,6 +25,7 @@ MAX_LOOKED_UP = 500
 """Ids per statement, because databases limit the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 _CHARGE_COLUMNS = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
+_Inserts = list[tuple[BulkInsert, list[tuple[Any, ...]]]]
 _tokens_of = attrgetter("prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 
 _REQUESTS = BulkInsert(requests, REQUEST_COLUMNS)
@@ -45,7 +46,7 @@ async def post_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], 
 
 def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
     """Return what ``post_rows`` inserts: the rows, their charges, and their part of every sum but those of subjects."""
-    inserts: list[tuple[BulkInsert, list[tuple[Any, ...]]]] = [
+    inserts: _Inserts = [
         (_REQUESTS, list(map(request_values, rows))),
         (
             _CHARGES,
@@ -57,12 +58,13 @@ def list_inserts(rows: Sequence[RequestRecord]) -> Inserts:
         ),
         (_DAYS, _sum_up_days(rows)),
         (_HOURS, [(*group_key, *sums) for group_key, sums in sum_rows(rows).items()]),
+        *_list_failure_inserts(rows),
         *_list_limit_inserts(rows),
     ]
     return [(table, values) for table, values in inserts if values]
 
 
-def _list_limit_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[BulkInsert, list[tuple[Any, ...]]]]:
+def _list_limit_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> _Inserts:
     """Return the inserts by which the costs of rows count for limits; with the sign -1, those that reverse them."""
     limited_rows = [row for row in rows if row.limit_charges and row.cost_nanos]
     if not limited_rows:
@@ -70,6 +72,16 @@ def _list_limit_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> list[tu
     from gateway.storage.limit_counters import ADD_SPENT, list_additions  # noqa: PLC0415 - only if there are limits
 
     return [(ADD_SPENT, list_additions(limited_rows, sign))]
+
+
+def _list_failure_inserts(rows: Iterable[RequestRecord], sign: int = 1) -> _Inserts:
+    """Return the inserts by which failed rows count for their causes; with the sign -1, those that reverse them."""
+    failed_rows = [row for row in rows if has_failed(row)]
+    if not failed_rows:
+        return []
+    from gateway.storage.failures import ADD_FAILURES, list_additions  # noqa: PLC0415 - only if requests fail
+
+    return [(ADD_FAILURES, list_additions(failed_rows, sign))]
 
 
 async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord], subjects: SubjectSums) -> None:
@@ -87,7 +99,7 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
         await _DAYS.run(connection, days)
     await _HOURS.run(connection, [(*group_key, *negate(sums)) for group_key, sums in sum_rows(rows).items()])
     await subjects.add(connection, rows, reverses=True)
-    for table, values in _list_limit_inserts(rows, -1):
+    for table, values in (*_list_failure_inserts(rows, -1), *_list_limit_inserts(rows, -1)):
         await table.run(connection, values)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
-from sqlalchemy import ColumnElement, Select, TextClause, and_, case, literal, or_, select
+from sqlalchemy import ColumnElement, Select, TextClause, and_, case, func, literal, or_, select
 
 from gateway.domain.request_log import NON_FAILURES, RequestFilter, RequestPage, StoredRequest, lower_ascii
 from gateway.frozen import frozen
@@ -259,6 +259,8 @@ def _write_conditions(request_filter: RequestFilter, index: str | None) -> list[
     if request_filter.served_model is not None:
         served_model = case((_COLUMNS.served_model == "", _COLUMNS.model), else_=_COLUMNS.served_model)
         conditions.append(served_model == request_filter.served_model)
+    if request_filter.error_code is not None:
+        conditions.append(func.coalesce(_COLUMNS.error_code, "") == request_filter.error_code)
     if request_filter.verdict is not None:
         has_not_failed = _COLUMNS.outcome.in_(NON_FAILURES)
         conditions.append(has_not_failed if request_filter.verdict == "ok" else ~has_not_failed)

@@ -12,7 +12,7 @@ from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
-from gateway.storage.schema import NOT_SUCCESSFUL, requests, retired, usage_hours, videos
+from gateway.storage.schema import NOT_SUCCESSFUL, failure_hours, requests, retired, speed_hours, usage_hours, videos
 from gateway.storage.startup_state import find_newest_ms
 
 _ADD_RETIRED = BulkAddition(retired, ("requests", "cost_nanos"), highest_columns=("until_ms",))
@@ -116,12 +116,16 @@ class RetentionRepository:
         return RetentionBatch(len(sequences), last, ended=len(old_rows) < max_rows)
 
     async def retire_hours(self, before_hour: int) -> int:
-        """Delete the hourly traffic of the oldest hour before ``before_hour``; return the number of deleted sums."""
-        oldest_hour = select(func.min(usage_hours.c.hour)).where(usage_hours.c.span == 1).scalar_subquery()
-        statement = delete(usage_hours).where(
-            usage_hours.c.span == 1, usage_hours.c.hour == oldest_hour, usage_hours.c.hour < before_hour
-        )
-        return await self._database.change(statement)
+        """Delete the hourly sums of the oldest hour before ``before_hour``; return the number of deleted sums.
+
+        Sums of days stay.
+        """
+        deleted = 0
+        for table in (usage_hours, failure_hours, speed_hours):
+            oldest_hour = select(func.min(table.c.hour)).where(table.c.span == 1).scalar_subquery()
+            is_old = table.c.span == 1, table.c.hour == oldest_hour, table.c.hour < before_hour
+            deleted += await self._database.change(delete(table).where(*is_old))
+        return deleted
 
 
 def _sum_up(rows: Iterable[Row[Any]]) -> list[tuple[int, ...]]:

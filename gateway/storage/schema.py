@@ -28,16 +28,17 @@ from gateway.storage.schema_bodies import bodies
 from gateway.storage.schema_files import batches, files, upload_parts, uploads
 from gateway.storage.schema_guards import alerts, fingerprints, kept_responses, response_owners, sinks
 from gateway.storage.schema_members import identities, links, members, passkeys, provider_sessions, sessions
+from gateway.storage.schema_rollups import failure_hours, rollups, speed_hours
 
 __all__ = (
     "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries", "entries",
-    "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links", "members",
-    "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired",
-    "session_states", "sessions", "settings", "sinks", "subject_counts", "subject_usage", "upload_parts", "uploads",
-    "usage_days", "usage_hours", "video_prompts", "videos",
+    "failure_hours", "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links",
+    "members", "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired",
+    "rollups", "session_states", "sessions", "settings", "sinks", "speed_hours", "subject_counts", "subject_usage",
+    "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
 )  # fmt: skip
 
-REVISION = "0053"
+REVISION = "0055"
 """The newest migration; a database at this revision needs no migration, and Alembic is not imported."""
 OLDEST = "0022"
 """The oldest schema whose nodes can run next to this one until they are replaced. Older nodes accept no requests."""

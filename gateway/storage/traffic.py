@@ -25,7 +25,7 @@ from gateway.storage.schema import usage_hours
 MAX_COUNTED = 40_000
 """How many daily sums facets are counted from: a page waits for them, and older ones need not be included."""
 _COLUMNS = usage_hours.c
-_LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = {
+LABELS: Mapping[TrafficAxis, ColumnElement[Any]] = {
     "day": _COLUMNS.hour // DAY_HOURS,
     "hour": _COLUMNS.hour,
     "model": _COLUMNS.model,
@@ -57,7 +57,7 @@ class TrafficRepository:
         if not stretches:
             return []
         lines = _find(
-            stretches, traffic_filter, _LABELS[axis].label("label"), *(_COLUMNS[name] for name in SUMMED_FIELDS)
+            stretches, traffic_filter, LABELS[axis].label("label"), *(_COLUMNS[name] for name in SUMMED_FIELDS)
         )
         sums = [func.sum(lines.c[name]).label(name) for name in SUMMED_FIELDS]
         statement = select(lines.c.label, *sums).group_by(lines.c.label)
@@ -126,14 +126,15 @@ def _find(stretches: Iterable[TimeRange], traffic_filter: TrafficFilter, *column
             _COLUMNS.span == stretch.span,
             _COLUMNS.hour >= stretch.since,
             _COLUMNS.hour < stretch.until,
-            *_write_conditions(traffic_filter),
+            *write_conditions(traffic_filter),
         )
         for stretch in stretches
     ]
     return (selects[0] if len(selects) == 1 else union_all(*selects)).subquery()
 
 
-def _write_conditions(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]]:
+def write_conditions(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]]:
+    """Return the conditions of a filter on ``usage_hours``, without its time."""
     equal_values = {
         name: getattr(traffic_filter, name) for name in ("account_id", "key_id", "model", "channel", "status")
     }

@@ -32,6 +32,8 @@ from gateway.server.query import is_number, parse_moment, parse_number
 
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+NO_CODE = "-"
+"""The filter ``error_code`` for requests without a code."""
 
 
 @quick_frozen(kw_only=True)
@@ -111,6 +113,7 @@ FILTER_QUERIES = (
     Query("since", "Only requests settled then or later: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only requests settled before that time, or until the end of that day."),
     Query("text", "Only with this in the error's text or code, ignoring case; or the one request with this id."),
+    Query("error_code", "Only with exactly this error code; `-`: only requests without one."),
     Query("unpriced", "`true`: only requests to models without a price; `false`: only the others.", s.FLAG),
     Query("shadow", "`true`: only copies for shadow models; `false`: only the others.", s.FLAG),
     ACCOUNT_QUERY,
@@ -202,6 +205,7 @@ async def parse_filter(request: AdminRequest) -> RequestFilter:
         since_ms=parse_moment(query, "since"),
         until_ms=parse_moment(query, "until", is_end=True),
         text=text,
+        error_code="" if query.get("error_code") == NO_CODE else query.get("error_code"),
     )
 
 

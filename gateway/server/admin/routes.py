@@ -81,6 +81,7 @@ _ROUTES: tuple[tuple[str, str, str, Access], ...] = (
     ("POST", "/users/forget", "server.admin.users:forget_user", "administrator"),
     ("GET", "/usage", "server.admin.usage:get_usage", "viewer"),
     ("GET", "/usage/forecast", "server.admin.forecasts:list_forecasts", "viewer"),
+    ("GET", "/usage/charts", "server.admin.charts:get_charts", "viewer"),
     ("GET", "/usage/export", "server.admin.usage:export_usage", "viewer"),
     ("GET", "/requests/facets", "server.admin.usage:get_facets", "viewer"),
     ("GET", "/requests/export", "server.admin.export:export_requests", "viewer"),

@@ -34,7 +34,7 @@ _SUBJECT_KINDS: tuple[SubjectKind, ...] = get_args(SubjectKind)
 _SUBJECTS_LISTED, _MAX_SUBJECTS_LISTED = 1_000, 10_000
 _TAG_PREFIX = "tag:"
 _REMAINDER_FIELDS = ("unlisted", "other", "unattributed")
-_OPERATOR_AXES = ("account", "channel", _PROVIDER)
+OPERATOR_AXES = ("account", "channel", _PROVIDER)
 _UNKNOWN = "unknown"
 _EMPTY_LINE = TrafficLine("total", 0, 0, 0, 0, 0, 0, 0, 0)
 _DAYS_SHOWN = 30
@@ -145,7 +145,7 @@ class FacetsView:
     channels: Sequence[Facet]
 
 
-_FILTERS = (
+FILTERS = (
     Query("since", "Only requests settled from that hour on: a time such as 2027-01-31T12:00:00Z, or a day (UTC)."),
     Query("until", "Only requests settled in that hour, on that day, or before."),
     Query("key", "Only this API key (an id).", s.COUNT),
@@ -157,7 +157,7 @@ _FILTERS = (
 
 _USAGE_QUERIES = (
     Query("by", f"{', '.join(_ALL_AXES)}, user, session, or tag:NAME for the values of a tag. The default is day."),
-    *_FILTERS,
+    *FILTERS,
     Query("status", "Only this status (429).", s.COUNT),
     Query("value", "By user, session or tag: only this one."),
     Query(
@@ -220,7 +220,7 @@ async def build_report(request: AdminRequest) -> UsageReport:
     lines = await request.services.admin.history.traffic.list_traffic(axis, traffic_filter)
     if axis_name == _PROVIDER:
         lines = _sum_by_provider(lines, request.services.routing.catalog.channels)
-    names = await _list_names(request, axis)
+    names = await list_names(request, axis)
     since, until = _format_times(traffic_filter, axis)
     return UsageReport(
         by=axis_name,
@@ -267,7 +267,7 @@ async def _report_subjects(request: AdminRequest, kind: SubjectKind, tag: str) -
     )
 
 
-@admin_operation(query=(*_FILTERS, STATUS_QUERY))
+@admin_operation(query=(*FILTERS, STATUS_QUERY))
 async def get_facets(request: AdminRequest) -> FacetsView:
     """List the values to filter requests by, with the number of requests for each, the most frequent first.
 
@@ -281,12 +281,12 @@ async def get_facets(request: AdminRequest) -> FacetsView:
         traffic_filter, verdict=verdict, status=None if verdict else parse_number(request.query, "status")
     )
     facets = await request.services.admin.history.traffic.list_facets(traffic_filter)
-    names = await _list_names(request, "key")
+    names = await list_names(request, "key")
     return FacetsView(
         since=_format_hour(facets.since),
         until=_format_hour(facets.until),
         models=facets.models,
-        keys=[KeyFacet(int(facet.value), _name_label(facet.value, names), facet.requests) for facet in facets.keys],
+        keys=[KeyFacet(int(facet.value), name_label(facet.value, names), facet.requests) for facet in facets.keys],
         statuses=[StatusFacet(int(facet.value), facet.requests) for facet in facets.statuses],
         channels=facets.channels if request.actor.scope is None else (),
     )
@@ -297,7 +297,7 @@ def _parse_by(request: AdminRequest) -> str:
     is_tag = axis.startswith(_TAG_PREFIX) and find_tag_problem(axis.removeprefix(_TAG_PREFIX), "value") is None
     if axis not in {*_ALL_AXES, "user", "session"} and not is_tag:
         raise InvalidRequest(f"'by' must be one of {', '.join(_ALL_AXES)}, user, session or tag:NAME", param="by")
-    if axis in _OPERATOR_AXES and request.actor.scope is not None:
+    if axis in OPERATOR_AXES and request.actor.scope is not None:
         raise Forbidden(f"Only administrators see usage by {axis}", param="by", should_retry=False)
     return axis
 
@@ -343,7 +343,8 @@ def _parse_hours(request: AdminRequest, *, by_hour: bool) -> tuple[int, int]:
     return max(since, 0), until
 
 
-async def _list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
+async def list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
+    """Return the names of accounts, or of the keys that the actor sees, by their ids; of other axes none."""
     accounts, actor = request.services.auth.accounts, request.actor
     if axis == "account":
         return {str(account_id): name for account_id, name in (await accounts.name_accounts()).items()}
@@ -353,7 +354,8 @@ async def _list_names(request: AdminRequest, axis: TrafficAxis) -> Names:
     return {}
 
 
-def _name_label(label: str, names: Names) -> str:
+def name_label(label: str, names: Names) -> str:
+    """Return the name of an account or a key by its id, also if it is deleted."""
     return names.get(label, f"{label} (deleted)")
 
 
@@ -363,7 +365,7 @@ def _build_label(label: str, axis: str, names: Names) -> Fields:
     if axis == "hour":
         return {"hour": _format_hour(int(label))}
     if axis in {"key", "account"}:
-        return {axis: _name_label(label, names), f"{axis}_id": int(label)}
+        return {axis: name_label(label, names), f"{axis}_id": int(label)}
     return {axis: int(label) if axis == "status" else label}
 
 

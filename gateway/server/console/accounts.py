@@ -10,6 +10,7 @@ from gateway.server.console.limits import list_limits_of
 from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import ROOT
+from gateway.server.console.usage_charts import load_charts
 
 _PAGE_SIZE = 50
 _MAX_CREDITS = 20
@@ -28,8 +29,9 @@ async def load_accounts(request: web.Request) -> Data:
 async def load_account(request: web.Request) -> Data:
     """Load an account with its balance, keys and members."""
     name = request.match_info["name"]
-    account, credits_, keys, members, links, forecasts, limits = await asyncio.gather(
+    account, charts, credits_, keys, members, links, forecasts, limits = await asyncio.gather(
         ask_admin_api(request, "/accounts/{name}"),
+        load_charts(request, account=name),
         ask_admin_api(request, "/accounts/{name}/credits", limit=_MAX_CREDITS),
         ask_admin_api(request, "/keys", account=name, limit=_MAX_ROWS),
         ask_admin_api(request, "/members", account=name, limit=_MAX_ROWS),
@@ -43,6 +45,7 @@ async def load_account(request: web.Request) -> Data:
         key_names = [key.name for key in keys]
     return {
         "shown": account,
+        "charts": charts,
         "forecasts": forecasts.data,
         "limits": list_limits_of(limits, key_names),
         "owner": name,

@@ -12,6 +12,7 @@ from gateway.server.admin.usage import UsageLine
 from gateway.server.console.language import LANGUAGE, gettext
 from gateway.server.console.page import Data, ask_admin_api, list_live_nodes
 from gateway.server.console.provider_choices import GROUPS, ProviderChoice, list_choices
+from gateway.server.console.usage_charts import load_charts
 from gateway.server.context import SERVICES
 
 _MAX_REQUESTS = 10
@@ -61,8 +62,9 @@ def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:
 async def load_channel(request: web.Request) -> Data:
     """Load a channel with its latest requests, its last failure, and its traffic of the last days."""
     name = request.match_info["name"]
-    channel, providers, latest, nodes, traffic = await asyncio.gather(
+    channel, charts, providers, latest, nodes, traffic = await asyncio.gather(
         ask_admin_api(request, "/channels/{name}", node=request.query.get("node")),
+        load_charts(request, channel=name),
         ask_admin_api(request, "/providers"),
         ask_admin_api(request, "/requests", channel=name, limit=_MAX_REQUESTS),
         list_live_nodes(request),
@@ -70,6 +72,7 @@ async def load_channel(request: web.Request) -> Data:
     )
     return {
         "channel": channel,
+        "charts": charts,
         "providers": providers,
         "latest": latest.data,
         "last_failed": None if channel.last_error else await _find_last_failure(request, name),

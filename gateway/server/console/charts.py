@@ -1,53 +1,53 @@
-"""The geometry of charts: stacked bars over time, which a template renders as SVG."""
+"""The geometry of charts: stacked bars and lines over time, which a template renders as SVG.
+
+A plot has ``BUCKET`` units for each bucket and is ``HEIGHT`` high. It is stretched to the width that the page has, the
+texts around it are not. A bar is a thick stroke, which takes half the bytes of a rectangle. ``static/charts.js`` adds a
+tooltip, zooming and hiding of series; without it a chart is complete.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 
 from gateway.frozen import frozen
 
-WIDTH, HEIGHT = 720, 220
-_LEFT_MARGIN, _RIGHT_MARGIN, _TOP_MARGIN, _BOTTOM_MARGIN = 72, 8, 14, 30
+BUCKET, HEIGHT = 10, 160
+TOP = 10
+"""Space above the plot, in pixels."""
 _TICK_COUNT = 4
-_MAX_LABELS = 7
+_MAX_LABELS = 6
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
-_GAP_SHARE = 0.2
-_MAX_BAR_WIDTH = 36.0
 _MIN_POSITIVE = 1e-9
 """Values below this count as zero."""
+
+FormatValue = Callable[[float | None], str]
 
 
 @frozen
 class Series:
-    """A series of values, one for each point in time. ``kind`` is the CSS class."""
+    """A series of values, one for each bucket; None where there is no value.
+
+    ``kind`` is the CSS class, ``total`` the written value of the whole period, and ``href`` leads to its requests.
+    """
 
     name: str
     kind: str
-    values: Sequence[float]
+    values: Sequence[float | None]
+    total: str = ""
+    href: str = ""
 
 
 @frozen
-class Bar:
-    """One segment of a stacked bar."""
+class Shape:
+    """All bars, or the whole line, of one series: an SVG path."""
 
-    x: float
-    y: float
-    width: float
-    height: float
     kind: str
-
-
-@frozen
-class ChartColumn:
-    """The column of a point in time, with its tooltip."""
-
-    x: float
-    width: float
-    title: str
+    path: str
+    is_line: bool
 
 
 @frozen
 class Tick:
-    """A label of an axis."""
+    """A label of an axis: pixels from the top, or percent of the plot's width."""
 
     at: float
     text: str
@@ -55,79 +55,106 @@ class Tick:
 
 @frozen
 class Chart:
-    """A chart's complete geometry, ready to draw."""
+    """A chart's complete geometry, ready to draw. ``texts`` has the written values of each series."""
 
+    name: str
     title: str
-    bars: Sequence[Bar]
-    columns: Sequence[ChartColumn]
+    shapes: Sequence[Shape]
     rows: Sequence[Tick]
     marks: Sequence[Tick]
     legend: Sequence[Series]
-    table: Sequence[tuple[str, Sequence[str]]]
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = _LEFT_MARGIN
-    right: int = WIDTH - _RIGHT_MARGIN
-    top: int = _TOP_MARGIN
-    bottom: int = HEIGHT - _BOTTOM_MARGIN
+    texts: Sequence[Sequence[str]]
+    width: int
 
 
-def draw_chart(
-    title: str,
-    labels: Sequence[str],
-    series: Sequence[Series],
-    format_value: Callable[[float], str],
-    *,
-    whole_numbers: bool = False,
-) -> Chart:
-    """Compute a chart with stacked bars, one for each label in ``labels``.
+@frozen
+class ChartContent:
+    """What a chart shows: ``series`` of values for each of ``labels``, written by ``format_value``.
 
-    The ``series`` are drawn from the bottom of each stack to its top. With ``whole_numbers``, the axis has no
-    fractions.
+    With ``whole_numbers``, the axis has no fractions.
     """
-    sums = [sum(values) for values in zip(*(line.values for line in series), strict=True)] if series else []
-    top = find_top(max(sums, default=0.0), whole_numbers=whole_numbers)
-    step = (WIDTH - _LEFT_MARGIN - _RIGHT_MARGIN) / max(len(labels), 1)
-    scale = (HEIGHT - _TOP_MARGIN - _BOTTOM_MARGIN) / top
-    label_interval = max(1, math.ceil(len(labels) / _MAX_LABELS))
-    heights = (top * tick_index / _TICK_COUNT for tick_index in range(_TICK_COUNT + 1))
+
+    name: str
+    title: str
+    labels: Sequence[str]
+    series: Sequence[Series]
+    format_value: FormatValue
+    whole_numbers: bool = False
+
+
+def draw_bars(content: ChartContent) -> Chart:
+    """Compute a chart of stacked bars: the first of the series is at the bottom."""
+    columns = zip(*(line.values for line in content.series), strict=True)
+    sums = [sum(value or 0 for value in values) for values in columns]
+    top = find_top(max(sums, default=0.0), whole_numbers=content.whole_numbers)
+    bars = _stack_bars(content.series, len(content.labels), top)
+    return _frame(content, [Shape(line.kind, path, is_line=False) for line, path in bars], top)
+
+
+def draw_lines(content: ChartContent) -> Chart:
+    """Compute a chart of lines. A line is broken where a value is missing."""
+    values = [value for line in content.series for value in line.values if value is not None]
+    top = find_top(max(values, default=0.0), whole_numbers=content.whole_numbers)
+    lines = [Shape(line.kind, _draw_line(line.values, top), is_line=True) for line in content.series]
+    return _frame(content, lines, top)
+
+
+def _frame(content: ChartContent, shapes: Sequence[Shape], top: float) -> Chart:
+    labels, format_value = content.labels, content.format_value
+    interval = max(1, math.ceil(len(labels) / _MAX_LABELS))
+    heights = [top * number / _TICK_COUNT for number in range(_TICK_COUNT + 1)]
     return Chart(
-        title,
-        [bar for index in range(len(labels)) for bar in _stack(series, index, step, scale)],
-        [
-            ChartColumn(
-                round(_LEFT_MARGIN + index * step, 2),
-                round(step, 2),
-                f"{label}: {_format_column(series, index, format_value)}",
-            )
-            for index, label in enumerate(labels)
-        ],
-        rows=[Tick(round(HEIGHT - _BOTTOM_MARGIN - height * scale, 2), format_value(height)) for height in heights],
+        content.name,
+        content.title,
+        [shape for shape in shapes if shape.path],
+        rows=[Tick(round(TOP + HEIGHT * (1 - height / top), 1), format_value(height)) for height in heights],
         marks=[
-            Tick(round(_LEFT_MARGIN + (index + 0.5) * step, 2), label)
+            Tick(round(100 * (index + 0.5) / len(labels), 2), label)
             for index, label in enumerate(labels)
-            if index % label_interval == 0
+            if index % interval == 0
         ],
-        legend=series,
-        table=[(label, [format_value(line.values[index]) for line in series]) for index, label in enumerate(labels)],
+        legend=content.series,
+        texts=[list(map(format_value, line.values)) for line in content.series],
+        width=BUCKET * len(labels),
     )
 
 
-def _stack(series: Sequence[Series], index: int, step: float, scale: float) -> Iterator[Bar]:
-    width = min(step * (1 - _GAP_SHARE), _MAX_BAR_WIDTH)
-    x, y = _LEFT_MARGIN + index * step + (step - width) / 2, float(HEIGHT - _BOTTOM_MARGIN)
+def _stack_bars(series: Sequence[Series], count: int, top: float) -> Iterator[tuple[Series, str]]:
+    feet = [float(HEIGHT)] * count
     for line in series:
-        height = max(line.values[index], 0) * scale
-        if height:
-            y -= height
-            yield Bar(round(x, 2), round(y, 2), round(width, 2), round(height, 2), line.kind)
+        parts = []
+        for index, value in enumerate(line.values):
+            height = max(value or 0, 0) / top * HEIGHT
+            if height:
+                parts.append(f"M{_find_x(index)} {_write(feet[index])}v{_write(-height)}")
+                feet[index] -= height
+        yield line, "".join(parts)
 
 
-def _format_column(series: Sequence[Series], index: int, format_value: Callable[[float], str]) -> str:
-    return (
-        ", ".join(f"{line.name} {format_value(line.values[index])}" for line in series if line.values[index])
-        or "\N{EN DASH}"
-    )
+def _draw_line(values: Sequence[float | None], top: float) -> str:
+    parts, is_open = [], False
+    for index, value in enumerate(values):
+        if value is None:
+            is_open = False
+            continue
+        x, y = _find_x(index), _write(HEIGHT * (1 - value / top))
+        is_last = index + 1 == len(values) or values[index + 1] is None
+        if is_open:
+            parts.append(f"L{x} {y}")
+        elif is_last:  # a single value is a short stroke
+            parts.append(f"M{x - BUCKET // 4} {y}h{BUCKET // 2}")
+        else:
+            parts.append(f"M{x} {y}")
+        is_open = True
+    return "".join(parts)
+
+
+def _find_x(index: int) -> int:
+    return index * BUCKET + BUCKET // 2
+
+
+def _write(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
 
 
 def find_top(max_value: float, *, whole_numbers: bool = False) -> float:

@@ -83,6 +83,11 @@ def format_duration(ms: float | None) -> str:
     return f"{count} d" + (f" {remainder_ms // _HOUR} h" if remainder_ms // _HOUR else "")
 
 
+def format_rate(number: float | None) -> str:
+    """Format tokens per second: ``85``, below ten with one decimal."""
+    return format_count(number if number is None else round(number, 1) if number < 10 else round(number))  # noqa: PLR2004 - two digits
+
+
 def format_percent(ratio: float | None) -> str:
     """Format a share as ``99.4 %``."""
     return _DASH if ratio is None else f"{100 * ratio:.1f}".removesuffix(".0") + " %"
@@ -120,6 +125,7 @@ FILTERS: Mapping[str, Callable[[Any], Any]] = {
     "bytes": format_bytes,
     "duration": format_duration,
     "percent": format_percent,
+    "rate": format_rate,
     "moment": format_moment,
     "short_moment": format_short_moment,
     "urlencode": format_segment,

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
@@ -13,13 +12,12 @@ from gateway.server.console.limits import list_limits_of
 from gateway.server.console.lists import load_list
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.routes import mark
-from gateway.server.context import ACTOR, SERVICES, USER
+from gateway.server.console.usage_charts import load_charts
+from gateway.server.context import ACTOR, USER
 
 _MAX_REQUESTS = 10
 _MAX_CREDITS = 10
 _MAX_SESSIONS = 5
-_MAX_MODELS = 6
-_USAGE_DAYS = 7
 FIELD_WORDS: Mapping[str, str] = {
     "quota_usd": mark("spending limit"),
     "quota_period": mark("reset period"),
@@ -61,7 +59,8 @@ async def load_key(request: web.Request) -> Data:
     """Load a key with its usage, what is left of its limits, and its latest sessions, requests and credits."""
     key = await ask_admin_api(request, "/keys/{id}")
     sees_all_accounts = request[ACTOR].scope is None
-    latest, sessions, credits_, forecasts, uses, accounts, limits, usage = await asyncio.gather(
+    charts, latest, sessions, credits_, forecasts, uses, accounts, limits = await asyncio.gather(
+        load_charts(request, key=key.id),
         ask_admin_api(request, "/requests", key=key.id, limit=_MAX_REQUESTS),
         ask_admin_api(request, "/request-sessions", key=key.id, limit=_MAX_SESSIONS),
         ask_admin_api(request, "/keys/{id}/credits", limit=_MAX_CREDITS),
@@ -69,12 +68,12 @@ async def load_key(request: web.Request) -> Data:
         ask_admin_api(request, "/keys/{id}/limits"),
         ask_admin_api(request, "/accounts") if sees_all_accounts else _return_nothing(),
         ask_admin_api(request, "/limits") if sees_all_accounts else _return_nothing(),
-        _load_usage(request, key.id),
     )
     shown_names = {use.name for use in uses.limits}
     further_limits = [limit for limit in list_limits_of(limits, [key.name]) if limit.name not in shown_names]
     return {
         "key": key,
+        "charts": charts,
         "limits": further_limits,
         "owner": key.account,
         "latest": latest.data,
@@ -87,21 +86,6 @@ async def load_key(request: web.Request) -> Data:
         "accounts": accounts,
         "own_account": request[USER].account.name,
         "locked_words": [FIELD_WORDS.get(name, name) for name in key.locked],
-        **usage,
-    }
-
-
-async def _load_usage(request: web.Request, key_id: int) -> Data:
-    """Load the sums of the last days, by day and by model."""
-    since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_USAGE_DAYS - 1)
-    days, models = await asyncio.gather(
-        *(ask_admin_api(request, "/usage", by=axis, key=key_id, since=f"{since:%Y-%m-%d}") for axis in ("day", "model"))
-    )
-    return {
-        "used_days": days.data[::-1],
-        "used_models": sorted(models.data, key=lambda line: -line.cost_nanos)[:_MAX_MODELS],
-        "used": days.total,
-        "usage_days": _USAGE_DAYS,
     }
 
 

@@ -9,8 +9,8 @@ from aiohttp import web
 from gateway.domain.attribution import find_tag_problem
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS
 from gateway.server.admin.usage import UsageReport
-from gateway.server.console.overview import SPANS, list_bucket_starts
 from gateway.server.console.page import ask_admin_api
+from gateway.server.console.periods import SPANS, list_bucket_starts
 from gateway.server.console.routes import mark
 from gateway.server.query import is_number, parse_moment
 

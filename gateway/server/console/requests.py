@@ -31,7 +31,7 @@ _LONG_PERIODS = ("30d", "90d")
 _MAX_FACETS = 30
 _CHOICES = ("key", "model", "channel")
 """Filters with one of the values that occur; the form also has a value that does not."""
-_TEXTS = ("end_user", "session", "tag", "route", "served_model")
+_TEXTS = ("end_user", "session", "tag", "route", "served_model", "error_code")
 """Filters that the form has as texts."""
 _FILTERS = (*_CHOICES, *_TEXTS, "account", "outcome", "status", "unpriced", "since", "until", "text")
 _OPERATOR_FILTERS = ("account", "channel", "served_model")

@@ -114,6 +114,21 @@ CREATE TABLE entries (
 	reference VARCHAR(64), 
 	note VARCHAR(256)
 );
+CREATE TABLE failure_hours (
+	span INTEGER NOT NULL, 
+	hour INTEGER NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	key_id BIGINT NOT NULL, 
+	model VARCHAR(256) NOT NULL, 
+	channel VARCHAR(256) NOT NULL, 
+	outcome VARCHAR(256) NOT NULL, 
+	code VARCHAR(256) NOT NULL, 
+	requests BIGINT NOT NULL, 
+	PRIMARY KEY (span, hour, account_id, key_id, model, channel, outcome, code)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE files (
 	sequence INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	id VARCHAR(64) NOT NULL, 
@@ -297,6 +312,14 @@ CREATE TABLE retired (
  WITHOUT ROWID
 
 ;
+CREATE TABLE rollups (
+	name VARCHAR(32) NOT NULL, 
+	cursor TEXT NOT NULL, 
+	first_cursor TEXT NOT NULL, 
+	"before" BIGINT NOT NULL, 
+	since_ms BIGINT, 
+	PRIMARY KEY (name)
+);
 CREATE TABLE session_states (
 	subject TEXT NOT NULL, 
 	account_id BIGINT NOT NULL, 
@@ -336,6 +359,20 @@ CREATE TABLE sinks (
 	error TEXT NOT NULL, 
 	PRIMARY KEY (name)
 );
+CREATE TABLE speed_hours (
+	span INTEGER NOT NULL, 
+	hour INTEGER NOT NULL, 
+	kind VARCHAR(256) NOT NULL, 
+	name VARCHAR(256) NOT NULL, 
+	account_id BIGINT NOT NULL, 
+	latency TEXT NOT NULL, 
+	first_byte TEXT NOT NULL, 
+	output_rate TEXT NOT NULL, 
+	PRIMARY KEY (span, hour, kind, name, account_id)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE sqlite_sequence(name,seq);
 CREATE TABLE subject_counts (
 	kind VARCHAR(16) NOT NULL, 

@@ -115,7 +115,7 @@ async def test_each_number_of_the_overview_leads_to_rows_that_sum_to_it(gateway_
                 assert found, name
                 assert f"{count} request" in found[1], name
                 assert f"<strong>{spent}</strong>" in found[1], name
-            failed = re.search(r'href="/console(/requests\?[^"]*status=error)">(\d+) failed', overview)
+            failed = re.search(r'<a href="/console(/requests\?[^"]*status=error)">(\d+)</a>', overview)
             assert failed
             _, page = await ada.open(html.unescape(failed[1]))
             assert page.count("data-row>") == int(failed[2]) > 0

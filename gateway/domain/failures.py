@@ -1,0 +1,43 @@
+"""Failures by cause: the requests that failed or were refused, summed by hour and day with their traffic."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gateway.domain.request_log import RequestRecord
+from gateway.domain.traffic import HOUR_MS, SPANS, find_summed_model
+from gateway.frozen import frozen
+
+
+class FailureKey(NamedTuple):
+    """The key of a sum. ``code`` is empty if the failure has none."""
+
+    span: int
+    hour: int
+    account_id: int
+    key_id: int
+    model: str
+    channel: str
+    outcome: str
+    code: str
+
+
+@frozen
+class FailureLine:
+    """The failures of one cause in one hour or day."""
+
+    hour: int
+    outcome: str
+    code: str
+    requests: int
+
+
+def sum_failures(rows: Iterable[RequestRecord]) -> dict[FailureKey, int]:
+    """Return the numbers of failures to add to the sums, in a fixed order against deadlocks. Every row has failed."""
+    counts: Counter[FailureKey] = Counter()
+    for row in rows:
+        hour = row.settled_ms // HOUR_MS
+        cause = (find_summed_model(row), row.channel or "", row.outcome, row.error_code or "")
+        for span in SPANS:
+            counts[FailureKey(span, hour // span * span, row.account_id, row.key_id, *cause)] += 1
+    return dict(sorted(counts.items()))

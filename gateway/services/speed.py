@@ -1,0 +1,44 @@
+"""Sums durations of stored requests in small steps, because other writers have to wait."""
+
+import asyncio
+
+import structlog
+
+from gateway.errors import StoreUnavailable
+from gateway.server.context import Services
+from gateway.storage.speed import SpeedRepository
+
+INTERVAL_S = 60.0
+PAUSE_S = 0.2
+"""The pause between two commits, for other writers."""
+
+log = structlog.stdlib.get_logger(__name__)
+
+
+class SpeedWorker:
+    """Sums new rows regularly, and then those that were stored before the first run, the newest first."""
+
+    def __init__(self, speed: SpeedRepository, *, interval_s: float = INTERVAL_S, pause_s: float = PAUSE_S) -> None:
+        self._speed = speed
+        self._interval_s = interval_s
+        self._pause_s = pause_s
+
+    async def run(self) -> None:
+        while True:
+            await self.sum_rows()
+            await asyncio.sleep(self._interval_s)
+
+    async def sum_rows(self) -> None:
+        """Sum all rows that are not summed yet. If the database fails, the next run continues."""
+        try:
+            has_more = True
+            while has_more:
+                has_more = await self._speed.add_new_rows() or await self._speed.add_old_rows()
+                await asyncio.sleep(self._pause_s)
+        except StoreUnavailable as error:
+            log.warning("speed_not_summed", error=error.message)
+
+
+async def run_speed_worker(services: Services) -> None:
+    """Sum durations until the gateway stops."""
+    await SpeedWorker(SpeedRepository(services.storage.database)).run()
