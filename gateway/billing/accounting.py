@@ -9,6 +9,7 @@ import structlog
 
 from gateway.billing.balances import Balances
 from gateway.billing.write_queue import WriteQueue
+from gateway.deferred import load
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.account_spec import CreditSpec, build_time
 from gateway.domain.audit_log import OPERATOR, Actor, AuditRow, build_change
@@ -107,20 +108,9 @@ class AccountingService:
     def set_zones(self, accounts: Iterable[Account], callers: Iterable[Caller]) -> None:
         """Let the quotas and limits of ``accounts`` follow their time zones. ``callers`` are all keys in force."""
         zoned_accounts = [account for account in accounts if account.zones]
-        if not zoned_accounts:
-            return
-        from gateway.domain.account_zone import make_zone  # noqa: PLC0415 - only with time zones
-
-        key_ids: dict[int, list[int]] = {account.id: [] for account in zoned_accounts}
-        for caller in callers:
-            if caller.account.id in key_ids:
-                key_ids[caller.account.id].append(caller.key.id)
-        for account in zoned_accounts:
-            zone = make_zone(account.zones)
-            if self._check_leases is None:  # the quotas of nodes are those of UTC days: ``check_quotas``
-                self._balances.set_zone(account.id, key_ids[account.id], zone)
-            if self._limits is not None:
-                self._limits.set_zone(account.id, key_ids[account.id], zone)
+        if zoned_accounts:
+            balances = self._balances if self._check_leases is None else None  # quotas of nodes: ``zone_quotas``
+            load("billing.zone_days:set_zones")(zoned_accounts, callers, balances, self._limits)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
         """Read shared balances from the store for later results. No-op in a single process.

@@ -2,10 +2,11 @@
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, cast
 
 import attrs
 
+from gateway.deferred import load
 from gateway.domain.account import Caller
 from gateway.domain.balance import AnyBalance, Balance, Charge, Owner, Reservation, UtcDay, parse_day, reserve_all
 from gateway.domain.ledger import Spending
@@ -69,21 +70,17 @@ class Balances:
         day = parse_day(now_s)
         if not self.zones:
             return day
-        local_days = [zone.find_local(int(now_s)) for zone in set(self.zones.values())]
-        starts_s = [max(local.start_s, local.month_start_s) for local in local_days]
-        ends_s = [min(local.end_s, local.month_end_s) for local in local_days]
-        return attrs.evolve(day, since_s=max(day.start_s, *starts_s), until_s=min(day.end_s, *ends_s))
+        return cast("UtcDay", load("billing.zone_days:split_day")(day, set(self.zones.values()), now_s))
 
     def set_zone(self, account_id: int, key_ids: Iterable[int], zone: "AccountZone") -> None:
         """Let the quotas of an account and of its keys ``key_ids`` follow a time zone."""
         if self.zones.get(account_id) is zone:
             return
         self.zones[account_id] = zone
-        now_s = min(max(self._clock(), self._day.since_s), self._day.until_s - 1)
-        self._day = day = self.parse_day(now_s)
+        self._day = day = self.parse_day(min(max(self._clock(), self._day.since_s), self._day.until_s - 1))
         self._latest_since_s = max(self._latest_since_s, day.since_s)
-        keys, account = self._balances_by_owner["key"], self._balances_by_owner["account"].get(account_id)
-        for balance in [account, *(keys.get(key_id) for key_id in key_ids)]:
+        balances, keys = [self._balances_by_owner["account"].get(account_id)], self._balances_by_owner["key"]
+        for balance in balances + [keys.get(key_id) for key_id in key_ids]:
             if balance is not None:
                 balance.set_zone(zone, day)
         if self.load_day is not None:  # if the clock was set back, entries of later moments may be in other windows now

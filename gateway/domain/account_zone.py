@@ -1,6 +1,6 @@
 """The time zone of an account: when the days and months of its quotas, and the windows of its limits, begin and end.
 
-A zone may change while windows run. Windows of one kind still follow each other without a gap and without an overlap:
+A zone may change while windows run. Then, too, windows of one kind follow each other without a gap or an overlap. So
 each cost counts in exactly one of them. The window that runs at a change ends on the same date as before, at the
 midnight of the new zone. If that has passed already, it ends at the change, and the rest of the new zone's window
 follows. Which window a moment is in depends on nothing but the moment and the changes, so restarts change nothing.

@@ -1,4 +1,4 @@
-"""The quotas that an account with a time zone cannot have in a cluster, where they begin at midnight UTC."""
+"""Quotas of accounts with a time zone that the nodes of a cluster cannot give at its midnight."""
 
 from collections.abc import Iterable
 
@@ -15,10 +15,7 @@ LOCAL_PERIODS: tuple[QuotaPeriod, ...] = ("daily", "monthly")
 
 
 def check_quotas(account: Account, keys: Iterable[ApiKey], param: str) -> None:
-    """Raise ``InvalidRequest`` if an account with a time zone, or one of its keys, has a daily or monthly quota.
-
-    For clusters: their quotas are those of UTC days.
-    """
+    """Raise ``InvalidRequest`` if an account with a time zone, or one of its keys, has a daily or monthly quota."""
     owners: list[Account | ApiKey] = [account, *keys]
     for owner in owners:
         if owner.quota.capped and owner.quota.period in LOCAL_PERIODS:

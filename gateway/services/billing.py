@@ -75,8 +75,7 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
         stack.push_async_callback(credit.close)
     stack.push_async_callback(flusher.finish)
     limits = await _open_limits(base, credit)
-    zones = await _load_zones(storage.database, limits, is_node=credit is not None)
-    balances = await _recover(options, storage, ledger, credit, limits, zones=zones)
+    balances = await _recover(options, storage, ledger, credit, limits)
     limits.attach(balances)
     storage.journal.renew()
     ended_requests: deque[RequestRecord] = deque()
@@ -89,17 +88,26 @@ async def open_ledger(base: BaseServices, stack: AsyncExitStack) -> OpenedLedger
         is_shared=credit is not None,
         wait_s=0.0 if credit is None else credit.keeper.wait_s,
     )
+    check_leases = None if credit is None else credit.keeper.check
     accounting = AccountingService(
         balances,
         ledger,
         storage.write_queue,
         clock=options.clock,
         jobs=reservations,
-        check_leases=None if credit is None else credit.keeper.check,
+        check_leases=check_leases,
         limits=limits,
     )
     stack.push_async_callback(accounting.close)
     return OpenedLedger(balances, accounting, flusher, reservations, ended_requests, credit, limits)
+
+
+async def _open_limits(base: BaseServices, credit: "NodeCredit | None") -> LiveLimits:
+    limits = LiveLimits(base.storage.database, base.storage.write_queue, base.options.clock, credit)
+    limits.replace(build_limits(base.live_config.effective))
+    base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
+    await limits.load_sessions()
+    return limits
 
 
 def open_billing(
@@ -141,8 +149,6 @@ async def _recover(
     ledger: LedgerRepository,
     credit: "NodeCredit | None",
     limits: LiveLimits,
-    *,
-    zones: "Mapping[int, AccountZone]",
 ) -> Balances:
     """Store the records that an earlier process left behind, and return the balances.
 
@@ -150,6 +156,7 @@ async def _recover(
     """
     # Other commands than ``serve`` may use another configuration, which must not decide about money.
     on_crash = options.config.ledger.on_crash if options.declare else None
+    zones = await _load_zones(storage.database, limits, is_node=credit is not None)
     journal, now_ms = storage.journal, int(options.clock() * 1000)
     leftovers = journal.leftovers
 
@@ -164,29 +171,13 @@ async def _recover(
     return credit.balances
 
 
-async def _open_limits(base: BaseServices, credit: "NodeCredit | None") -> LiveLimits:
-    """Open the limits of the configuration, which follow a reload, and those of sessions."""
-    limits = LiveLimits(base.storage.database, base.storage.write_queue, base.options.clock, credit)
-    limits.replace(build_limits(base.live_config.effective))
-    base.live_config.followers.append(lambda effective: limits.replace(build_limits(effective)))
-    await limits.load_sessions()
-    return limits
-
-
-async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> "dict[int, AccountZone]":
-    """Return the time zones of accounts, by account, after telling ``limits``.
-
-    Raises ``StoreUnavailable``, and ``DatabaseStartupError`` if this machine does not know a time zone, or a node of a
-    cluster cannot follow it.
-    """
+async def _load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> "Mapping[int, AccountZone]":
+    """Return the time zones of accounts, by account. Raises the errors of ``load_zones``."""
     if not await database.read_long(select(accounts.c.id).where(accounts.c.zones.is_not(None)).limit(1)):
         return {}
-    from gateway.storage.account_zones import list_zoned_accounts  # noqa: PLC0415 - only with time zones
+    from gateway.services.account_zones import load_zones  # noqa: PLC0415 - only with time zones
 
-    zoned_accounts = await list_zoned_accounts(database, is_node=is_node)
-    for zoned_account in zoned_accounts:
-        limits.set_zone(zoned_account.id, zoned_account.key_ids, zoned_account.zone)
-    return {zoned_account.id: zoned_account.zone for zoned_account in zoned_accounts}
+    return await load_zones(database, limits, is_node=is_node)
 
 
 async def _list_existing(database: Database) -> dict[Owner, Collection[int]]:

@@ -289,15 +289,9 @@ class LedgerRepository:
         ]
         if not zones:
             return charges + credits_
-        from gateway.storage.zone_spending import list_zone_spending  # noqa: PLC0415 - only with time zones
+        from gateway.storage.zone_spending import correct_spending  # noqa: PLC0415 - only with time zones
 
-        sums = [
-            attrs.evolve(line, month_nanos=0, day_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
-            if line.account_id in zones
-            else line
-            for line in charges + credits_
-        ]
-        return sums + await list_zone_spending(self._database, day.since_s, zones)
+        return await correct_spending(self._database, day.since_s, zones, charges + credits_)
 
     async def find_last_day(self) -> int | None:
         """Return the last day with a charge or a credit, as days since 1970; None before the first."""

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import attrs
 from sqlalchemy import ColumnElement, Select, func, select
 
 from gateway.domain.account_zone import AccountZone
@@ -21,7 +22,20 @@ _Key = tuple[int, int | None]
 _Sums = Mapping[_Key, int]
 
 
-async def list_zone_spending(database: Database, now_s: int, zones: Mapping[int, AccountZone]) -> list[Spending]:
+async def correct_spending(
+    database: Database, now_s: int, zones: Mapping[int, AccountZone], lines: Sequence[Spending]
+) -> list[Spending]:
+    """Return ``lines`` with the days and months of ``zones`` in place of those of UTC. Raises ``StoreUnavailable``."""
+    other_lines = [
+        attrs.evolve(line, month_nanos=0, day_nanos=0, month_credit_nanos=0, day_credit_nanos=0)
+        if line.account_id in zones
+        else line
+        for line in lines
+    ]
+    return other_lines + await _list_zone_spending(database, now_s, zones)
+
+
+async def _list_zone_spending(database: Database, now_s: int, zones: Mapping[int, AccountZone]) -> list[Spending]:
     """Return what keys and accounts have spent and been credited in the days and months of ``zones`` at ``now_s``.
 
     Raises ``StoreUnavailable``.

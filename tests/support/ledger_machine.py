@@ -1,4 +1,4 @@
-"""A machine of calls, credits, changes, midnights, full disks and crashes: the books stay right, to the nano-USD.
+"""Any order of calls, credits, changes, midnights, full disks and crashes: the books stay right, to the nano-USD.
 
 Beside the real parts runs a reckoning of the simplest kind: a list of movements, added up anew for every question.
 """

@@ -184,7 +184,7 @@ class History:
                 _SPENT, limit.counter, subject, book.start_s - book.rolling_s, book.start_s
             )
             lefts.append((limit.cap_nanos or 0) - spent)
-        return min(lefts)
+        return int(min(lefts))
 
     async def _check_caps(self) -> None:
         spending = self.gateways[0].limits.spending

@@ -1,0 +1,35 @@
+"""Days that begin in the time zones of accounts, as balances and limits follow them."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import attrs
+
+from gateway.billing.balances import Balances
+from gateway.billing.live_limits import LiveLimits
+from gateway.domain.account import Account, Caller
+from gateway.domain.account_zone import AccountZone, make_zone
+from gateway.domain.balance import UtcDay
+
+
+def split_day(day: UtcDay, zones: Collection[AccountZone], now_s: float) -> UtcDay:
+    """Return ``day`` between the beginnings of days in ``zones`` that are nearest to ``now_s``."""
+    local_days = [zone.find_local(int(now_s)) for zone in zones]
+    starts_s = [max(local.start_s, local.month_start_s) for local in local_days]
+    ends_s = [min(local.end_s, local.month_end_s) for local in local_days]
+    return attrs.evolve(day, since_s=max(day.start_s, *starts_s), until_s=min(day.end_s, *ends_s))
+
+
+def set_zones(
+    accounts: Sequence[Account], callers: Iterable[Caller], balances: Balances | None, limits: LiveLimits | None
+) -> None:
+    """Let balances and limits follow the time zones of ``accounts``. ``callers`` are all keys in force."""
+    key_ids: dict[int, list[int]] = {account.id: [] for account in accounts}
+    for caller in callers:
+        if caller.account.id in key_ids:
+            key_ids[caller.account.id].append(caller.key.id)
+    for account in accounts:
+        zone = make_zone(account.zones)
+        if balances is not None:
+            balances.set_zone(account.id, key_ids[account.id], zone)
+        if limits is not None:
+            limits.set_zone(account.id, key_ids[account.id], zone)

@@ -1,0 +1,18 @@
+"""Tell limits and balances the time zones of accounts when the gateway starts."""
+
+from gateway.billing.live_limits import LiveLimits
+from gateway.domain.account_zone import AccountZone
+from gateway.storage.account_zones import list_zoned_accounts
+from gateway.storage.database import Database
+
+
+async def load_zones(database: Database, limits: LiveLimits, *, is_node: bool) -> dict[int, AccountZone]:
+    """Return the time zones of accounts, by account, after telling ``limits``.
+
+    Raises ``StoreUnavailable``, and ``DatabaseStartupError`` if this machine does not know a time zone, or a node of a
+    cluster cannot follow it.
+    """
+    zoned_accounts = await list_zoned_accounts(database, is_node=is_node)
+    for zoned_account in zoned_accounts:
+        limits.set_zone(zoned_account.id, zoned_account.key_ids, zoned_account.zone)
+    return {zoned_account.id: zoned_account.zone for zoned_account in zoned_accounts}
