@@ -63,9 +63,12 @@ class KeptSession(KeptExchange):
     def _pass_on(self) -> None:
         """Have the waiting events taken into the logs, in the thread."""
         size, events = self._waiting_bytes, self._events
-        future = self._store.prepare(partial(_add_events, self._logs, events, self._started_at))
-        if future is None or self._memory.used > self._memory.limit:
+        if self._memory.used > self._memory.limit:
             self._lose("memory")
+            return
+        future = self._store.prepare(partial(_add_events, self._logs, events, self._started_at))
+        if future is None:
+            self._lose("disk")
             return
         self._waiting_bytes, self._events = 0, []
         future.add_done_callback(partial(self._note_added, size))

@@ -143,8 +143,8 @@ async def test_what_is_done_with_many_rows_is_counted_and_can_be_undone(site: Vi
 async def test_undo_leaves_alone_what_somebody_else_has_disabled_or_changed(site: VisitedGateway, enter: Enter) -> None:
     ada = await enter("ada")
     page = ada.page
-    ids = await make_keys(site, "winter 1", "winter 2", "winter 3")
-    await select_rows(ada, "winter")
+    ids = await make_keys(site, "solstice 1", "solstice 2", "solstice 3")
+    await select_rows(ada, "solstice")
     await site.operate("PATCH", f"/keys/{ids[0]}", {"status": "disabled"})  # leaked, and the page shows it as active
     await ada.press("Disable")
     async with page.expect_navigation():
@@ -178,7 +178,7 @@ async def test_the_group_of_many_keys_is_changed_at_once(site: VisitedGateway, e
     ada = await enter("ada")
     await site.operate("PUT", "/groups/partners", {"price_multiplier": 0.5})
     ids = await make_keys(site, "winter 1", "winter 2")
-    await select_rows(ada, "winter")
+    await select_rows(ada, "solstice")
     await ada.press("Change group")
     dialog = ada.page.get_by_role("dialog", name="Change group")
     await ada.choose("Group", "partners", within=dialog)

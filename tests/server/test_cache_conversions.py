@@ -72,7 +72,7 @@ def read(content: bytes) -> ShownAnswers:
 
 @pytest.mark.parametrize("streams_first", [False, True])
 @pytest.mark.parametrize("name", FORMS)
-async def test_a_hit_says_what_the_other_form_said(
+async def test_a_hit_says_the_same_as_the_other_form(
     site: tuple[RunningGateway, list[Any]], name: str, streams_first: bool
 ) -> None:
     gateway, received = site
