@@ -9,7 +9,7 @@ in the database, and from the rows that wait to be stored. Both are copied while
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import structlog
@@ -19,7 +19,15 @@ from gateway.billing.request_budgets import RequestBudgets
 from gateway.billing.write_queue import WriteQueue
 from gateway.domain.account_zone import AccountZone
 from gateway.domain.balance import AnyBalance, Balance, Reservation, UtcDay, reserve_all
-from gateway.domain.limit import Limit, SubjectKind, build_charges, find_tag_value, find_window_start, parse_charges
+from gateway.domain.limit import (
+    Limit,
+    LimitCharge,
+    SubjectKind,
+    build_charges,
+    find_tag_value,
+    find_window_start,
+    parse_charges,
+)
 from gateway.domain.limit_balance import LimitBalance, LimitBook, LimitReservation, SubjectBalance, begin_windows
 from gateway.domain.limit_window import NEVER_S, find_kept_since
 from gateway.domain.rate_limit import Limits, RateLimitSubject
@@ -33,7 +41,7 @@ from gateway.storage.limit_counters import LimitCounters
 _MAX_CACHED = 10_000
 """Keys, and sets of subjects."""
 _MAX_CACHED_MODELS = 1_000
-_Facts = tuple[str, tuple[str, str, str]]
+Facts = tuple[str, tuple[str, str, str]]
 """The model that a request names, and its end user, session and tags."""
 _CallerSubjects = tuple[Sequence[RateLimitSubject], Sequence[RateLimitSubject]]
 """The subjects of a caller, and the same with those of limits."""
@@ -42,7 +50,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @quick_frozen
-class _SubjectRule:
+class SubjectRule:
     """How the subjects of a limit are found among the requests of a key.
 
     Attributes:
@@ -63,8 +71,8 @@ class _SubjectRule:
 class _KeyRules:
     """The limits that can concern a key: those of money, with their balances, and those of rates."""
 
-    spending: tuple[tuple[_SubjectRule, LimitBook], ...]
-    rates: tuple[tuple[_SubjectRule, Limit], ...]
+    spending: tuple[tuple[SubjectRule, LimitBook], ...]
+    rates: tuple[tuple[SubjectRule, Limit], ...]
 
 
 class SpendingLimits:
@@ -75,6 +83,15 @@ class SpendingLimits:
         queue: settled requests that are not in the database yet.
         clock: Unix seconds.
         make_book: makes the balances of a limit.
+
+    Attributes:
+        limits: those in force.
+        budgets: the budgets that requests bring along; None before the first one.
+        changed: set when other limits are in force; ``LimitFiller`` clears it.
+        filled: set while no limit that has come into force here has to be filled.
+        first_counters: the counters of the limits that were in force when the process started.
+        new_counters: when each counter came into force since, in Unix seconds: what was spent before has to be counted.
+        earlier: the open reservations that were made before other limits came into force.
     """
 
     def __init__(
@@ -103,10 +120,23 @@ class SpendingLimits:
         self._running: set[asyncio.Task[None]] = set()
         self.limits: tuple[Limit, ...] = ()
         self.budgets: RequestBudgets | None = None
+        self.changed, self.filled = asyncio.Event(), asyncio.Event()
+        self.filled.set()
+        self.first_counters: frozenset[str] = frozenset()
+        self.new_counters: dict[str, float] = {}
+        self.earlier: set[Reservation] = set()
 
-    def replace(self, limits: Sequence[Limit]) -> None:
-        """Put ``limits`` into force. Running requests keep their reservations, and what they cost is counted."""
+    def replace(self, limits: Sequence[Limit], reservations: Collection[Reservation] | None = None) -> None:
+        """Put ``limits`` into force. Running requests keep their reservations, and what they cost is counted.
+
+        ``reservations``: the open ones; None if the process is starting.
+        """
         now_s = self._clock()
+        if reservations is None:
+            self.first_counters = frozenset([limit.counter for limit in limits])
+        else:
+            self._note_new(limits, reservations, now_s)
+        self.changed.set()
         self.limits = tuple(limits)
         used_books = {counter: book for counter, book in self._books.items() if _is_used(book)}
         books: dict[str, LimitBook] = {}
@@ -185,6 +215,53 @@ class SpendingLimits:
         books[0] = shared_book
         begin_windows(books.values(), now_s)
         return books
+
+    def _note_new(self, limits: Sequence[Limit], reservations: Collection[Reservation], now_s: float) -> None:
+        """Note the limits of money that come into force, also those of other keys."""
+        former_limits = {limit.counter: limit for limit in self.limits if limit.counts_money(now_s)}
+        new_limits = {limit.counter: limit for limit in limits if limit.counts_money(now_s)}
+        self.new_counters = {counter: at_s for counter, at_s in self.new_counters.items() if counter in new_limits}
+        for counter, limit in new_limits.items():
+            former = former_limits.get(counter)
+            if former is None or limit.adds_keys(former.keys):
+                self.new_counters[counter] = now_s
+                self.earlier = set(reservations)
+                self.filled.clear()
+
+    def count_earlier(self, counter: str, sums: Mapping[LimitCharge, int]) -> None:
+        """Add what was stored as spent under a counter before its limit was there. The caller holds the queue's lock.
+
+        A node has nothing to add: the store's answers have it.
+        """
+        books = self._list_books(counter)
+        for (_, subject, start_s), nanos in sums.items():
+            for book in books:
+                balance = book.balances.get(subject)
+                if isinstance(balance, LimitBalance):
+                    balance.add_earlier(start_s, nanos)
+
+    def reread(self, counter: str) -> None:
+        """Let what the subjects of a counter have spent be read again."""
+        for book in self._list_books(counter):
+            for balance in book.balances.values():
+                balance.forget()
+
+    def _list_books(self, counter: str) -> list[LimitBook]:
+        """Return the books of a limit, also those of accounts with a time zone; empty if the limit is not in force."""
+        if counter not in self._books:
+            return []
+        local_books = (book for (book_counter, _), book in self._local_books.items() if book_counter == counter)
+        return [self._books[counter], *local_books]
+
+    def find_window(self, limit: Limit, account_id: int, at_s: float) -> tuple[int, int]:
+        """Return start and end of the window that ``at_s`` is in for an account; of a slice if the limit is rolling."""
+        zone = self._zones.get(account_id) if limit.follows_account else None
+        return limit.window.find(at_s, limit.build_zone()) if zone is None else zone.find(limit.window, at_s)
+
+    def find_earliest_start(self, limit: Limit, at_s: float) -> int:
+        """Return when the window that ``at_s`` is in begins for the account for which it begins first."""
+        account_ids = (0, *self._zones) if limit.follows_account else (0,)
+        return min(self.find_window(limit, account_id, at_s)[0] for account_id in account_ids)
 
     def _find_in_force(self, now_s: float) -> None:
         counters = {
@@ -355,14 +432,14 @@ class SpendingLimits:
         """
         if isinstance(request, RequestContext):
             key, account_id = request.caller.key, request.caller.account.id
-            facts: _Facts = request.inference.model, request.attribution
+            facts: Facts = request.inference.model, request.attribution
             return self._find_balances(key.id, key.name, account_id, facts, now_s, must_count=must_count)
         row = request
         facts = row.model, (row.end_user, row.session, row.tags)
         return self._find_balances(row.key_id, row.key_name, row.account_id, facts, now_s, must_count=must_count)
 
     def _find_balances(
-        self, key_id: int, key_name: str, account_id: int, facts: _Facts, now_s: float, *, must_count: bool = False
+        self, key_id: int, key_name: str, account_id: int, facts: Facts, now_s: float, *, must_count: bool = False
     ) -> Sequence[SubjectBalance]:
         if now_s >= self._next_end_s:
             self._find_in_force(now_s)
@@ -371,7 +448,7 @@ class SpendingLimits:
             rules = self._list_rules(key_id, key_name, account_id)
         balances: list[SubjectBalance] = []
         for rule, book in rules.spending:
-            subject = rule.prefix if rule.is_whole else _find_subject(rule, facts)
+            subject = rule.prefix if rule.is_whole else find_subject(rule, facts)
             if subject is None:
                 continue
             if not book.start_s <= now_s < book.end_s:
@@ -400,12 +477,12 @@ class SpendingLimits:
         self._rules[key_id, key_name] = rules = _KeyRules(
             tuple(
                 [
-                    (_build_rule(book.limit, key_id, account_id), self._find_local(book, account_id, now_s))
+                    (build_rule(book.limit, key_id, account_id), self._find_local(book, account_id, now_s))
                     for book in self._in_force
                     if book.limit.counts_key(key_name)
                 ]
             ),
-            tuple([(_build_rule(limit, key_id, account_id), limit) for limit in rates if limit.counts_key(key_name)]),
+            tuple([(build_rule(limit, key_id, account_id), limit) for limit in rates if limit.counts_key(key_name)]),
         )
         return rules
 
@@ -422,7 +499,7 @@ class SpendingLimits:
             return caller.subjects
         facts = ctx.inference.model, ctx.attribution
         names = [
-            "" if (subject := rule.prefix if rule.is_whole else _find_subject(rule, facts)) is None else subject
+            "" if (subject := rule.prefix if rule.is_whole else find_subject(rule, facts)) is None else subject
             for rule, _ in rules.rates
         ]
         cached = self._subjects.get((key.id, *names))
@@ -470,15 +547,16 @@ class SpendingLimits:
         )
 
 
-def _build_rule(limit: Limit, key_id: int, account_id: int) -> _SubjectRule:
+def build_rule(limit: Limit, key_id: int, account_id: int) -> SubjectRule:
+    """Return how the subjects of a limit are found among the requests of a key."""
     prefix = str(key_id) if limit.kind == "key" else str(account_id)
     if limit.kind in {"user", "session", "tag"}:
         prefix += ":"
     detail = f"{limit.detail}=" if limit.kind == "tag" else limit.detail
-    return _SubjectRule(limit.kind, prefix, limit.kind in {"key", "account"}, detail, {})
+    return SubjectRule(limit.kind, prefix, limit.kind in {"key", "account"}, detail, {})
 
 
-def _find_subject(rule: _SubjectRule, facts: _Facts) -> str | None:
+def find_subject(rule: SubjectRule, facts: Facts) -> str | None:
     """Return the subject that a request belongs to; None if it belongs to none of this limit."""
     model, (end_user, session, tags) = facts
     kind = rule.kind

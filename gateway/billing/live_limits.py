@@ -1,9 +1,11 @@
 """Puts limits into force while the gateway runs. Nothing else of them is imported before the first one."""
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from gateway.billing.balances import Balances
 from gateway.billing.limit_spec import LimitSpec
@@ -11,7 +13,7 @@ from gateway.billing.write_queue import WriteQueue
 from gateway.deferred import load
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.database import Database
-from gateway.storage.schema import session_states
+from gateway.storage.schema import limit_fills, session_states
 
 if TYPE_CHECKING:
     from gateway.billing.limits import SpendingLimits
@@ -50,6 +52,7 @@ class LiveLimits:
         self._zones: dict[int, tuple[Collection[int], AccountZone]] = {}
         """The keys and the time zone of each account that has one."""
         self._specs: tuple[LimitSpec, ...] = ()
+        self._has_limits = asyncio.Event()
         self.spending: SpendingLimits | None = None
         self.budgets: RequestBudgets | None = None
 
@@ -120,5 +123,23 @@ class LiveLimits:
         if tuple(specs) == self._specs:
             return
         self._specs = tuple(specs)
-        self._open_spending().replace([spec.limit() for spec in specs])
+        reservations = None if self._balances is None else self._balances.reservations
+        self._open_spending().replace([spec.limit() for spec in specs], reservations)
+        self._has_limits.set()
         self._apply()
+
+    async def fill(self) -> None:
+        """Count for new limits what was spent before them, forever. Of a cluster, the leader does."""
+        if not self._has_limits.is_set():  # so none was in force: any later one is new
+            await self._database.change(delete(limit_fills))
+        await self._has_limits.wait()
+        make_filler = load("billing.limit_filler:LimitFiller")
+        is_shared = self._books is not None
+        await make_filler(self._database, self._queue, self._open_spending(), self._clock, is_shared=is_shared).run()
+
+    async def wait_filled(self, timeout_s: float) -> None:
+        """Wait until no new limit has to be filled; for ``timeout_s`` seconds at most, and not on a node."""
+        if self.spending is not None and self._books is None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self.spending.filled.wait()

@@ -125,7 +125,7 @@ def add_limit(context: CliContext, name: str, why: str | None, **options: Any) -
 @_limit_options
 @client_command
 def edit_limit(context: CliContext, name: str, why: str | None, **options: Any) -> None:
-    """Change the limit NAME; what is not named stays. With another subject, window or time zone it counts anew."""
+    """Change the limit NAME; what is not named stays."""
     fields = _build_fields(options)
 
     async def work(admin: AdminClient) -> tuple[Json, Json]:
@@ -139,7 +139,7 @@ def edit_limit(context: CliContext, name: str, why: str | None, **options: Any) 
 
     def print_change(_: Json) -> None:
         print_edit(name, before, after, fields)
-        _print_counts_since(after)
+        _print_counts_since(after, before)
 
     print_answer(context, after, print_change)
 
@@ -203,9 +203,15 @@ def _print_limits(rows: list[Json]) -> None:
     print_table(_LIMITS, rows, "No limits. Add one with: gateway limits add")
 
 
-def _print_counts_since(limit: Json) -> None:
-    if limit.get("counts_since"):
-        click.echo(f"Counted is what is spent from {limit['counts_since']} on.", err=True)
+def _print_counts_since(limit: Json, before: Json | None = None) -> None:
+    """Print what a limit counts; of a changed limit, only if that has changed."""
+    since = limit.get("counts_since")
+    if limit.get("filling"):
+        click.echo(f"Counted is what is spent from {since} on. What was spent before is being counted.", err=True)
+    elif since and since != (before or {}).get("counts_since"):
+        click.echo(f"Counted is what was spent from {since} on.", err=True)
+    elif before is None and limit["usd"] is not None and not limit["raises"]:
+        click.echo("Counted is all that was spent.", err=True)
 
 
 def _print_limit(limit: Json) -> None:

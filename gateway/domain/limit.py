@@ -81,6 +81,14 @@ class Limit:
     def has_ended(self, now_s: float) -> bool:
         return self.until_s is not None and now_s >= self.until_s
 
+    def counts_money(self, now_s: float) -> bool:
+        """Return whether what its subjects spend counts: it limits money, raises no other limit, and has not ended."""
+        return self.cap_nanos is not None and self.raises is None and not self.has_ended(now_s)
+
+    def adds_keys(self, former_keys: Collection[str]) -> bool:
+        """Return whether requests of other keys count than those that counted with ``former_keys``."""
+        return bool(former_keys) and (not self.keys or not set(self.keys) <= set(former_keys))
+
     def counts_key(self, key_name: str) -> bool:
         return not self.keys or key_name in self.keys
 

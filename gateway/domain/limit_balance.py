@@ -216,6 +216,15 @@ class LimitBalance:
         """Let the spending be read again, because the window in which a cost was counted is unknown."""
         self.complete, self.known_s = False, NEVER_S
 
+    def add_earlier(self, start_s: int, nanos: int) -> None:
+        """Add what was spent in a window or slice before the limit was there. What exceeds the limit is no overrun."""
+        if not self.complete:  # it will be read
+            return
+        self.known_s = max(self.known_s, start_s)
+        if start_s == self.start_s:
+            self.spent_nanos += nanos
+            self._record_overrun()
+
     def find_room(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
         """Return the amount that may still be reserved, in nano-USD; None if there is no limit. It can be negative."""
         book = self.book
@@ -323,6 +332,12 @@ class RollingBalance(LimitBalance):
         self.start_s, self.overrun_nanos, self.complete = start_s, 0, True
         self._count(start_s)
         self._record_overrun()
+
+    def add_earlier(self, start_s: int, nanos: int) -> None:
+        if self.complete and start_s >= self.start_s - self.book.rolling_s:
+            self.spent_by_slice[start_s] = self.spent_by_slice.get(start_s, 0) + nanos
+            self._count(self.start_s)
+            self._record_overrun()
 
     def find_reset(self, day: UtcDay) -> int | None:  # noqa: ARG002 - the book has the window
         first_s = min(self.spent_by_slice, default=self.book.start_s)

@@ -482,6 +482,7 @@ def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> 
     storage = services.storage
     if (options.folder.path / _BODIES_FOLDER).exists():
         services.open_bodies()  # an earlier process has kept bodies, which expire
+    jobs.start("fill_limits", storage.deployment.run_once(services.billing.limits.fill))
     jobs.start("retire_requests", storage.deployment.run_once(lambda: _retire_requests(services)))
     jobs.start("sum_speed", storage.deployment.run_once(lambda: _sum_speed(services)))
     jobs.start("sweep_files", sweep_store(services.media.stores, storage.deployment, services.files.files.run))

@@ -31,11 +31,12 @@ from gateway.storage.schema_members import identities, links, members, passkeys,
 from gateway.storage.schema_rollups import failure_hours, rollups, speed_hours
 
 __all__ = (
-    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries", "entries",
-    "failure_hours", "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "links",
-    "members", "metadata", "passkeys", "provider_sessions", "replays", "requests", "response_owners", "retired",
-    "rollups", "session_states", "sessions", "settings", "sinks", "speed_hours", "subject_counts", "subject_usage",
-    "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts", "videos",
+    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries",
+    "entries", "failure_hours", "files", "fingerprints", "identities", "kept_responses", "keys",
+    "limit_counters", "limit_fills", "links", "members", "metadata", "passkeys", "provider_sessions", "replays",
+    "requests", "response_owners", "retired", "rollups", "session_states", "sessions", "settings", "sinks",
+    "speed_hours", "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours",
+    "video_prompts", "videos",
 )  # fmt: skip
 
 REVISION = "0055"
@@ -294,6 +295,20 @@ limit_counters = Table(
     sqlite_with_rowid=False,
 )
 """What the subjects of limits have spent, by the starts of windows or slices; written with the summed rows."""
+
+limit_fills = Table(
+    "limit_fills",
+    metadata,
+    Column("counter", Text, primary_key=True),
+    Column("keys", Text, nullable=False),
+    Column("until_s", BigInteger),
+    Column("created_s", BigInteger, nullable=False),
+    Column("since_s", BigInteger, nullable=False),
+    Column("counted_until", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    sqlite_with_rowid=False,
+)
+"""How far the requests before a limit are counted for it (``limit_fills.py``): up to the sequence ``counted_until``."""
 
 session_states = Table(
     "session_states",

@@ -32,6 +32,7 @@ READER_COUNT = 4
 BUSY_TIMEOUT_MS = 5_000
 _REFUSAL_ERRORS = (DataError, OverflowError, UnicodeEncodeError)
 """Errors for an unstorable value: too many bytes; a number of more than 64 bits; a text with a lone surrogate."""
+_ROW_ERRORS = sqlite3.IntegrityError, sqlite3.DataError
 _DAMAGE_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 log = structlog.stdlib.get_logger(__name__)
@@ -62,6 +63,13 @@ class SqliteDatabase(Database):
         ``StoreUnavailable``.
         """
         return await self._run_to_end(self._insert(build))
+
+    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run ``work`` in the writer's thread, in one transaction. The event loop is free meanwhile.
+
+        Raises ``StoreUnavailable``, and ``sqlite3.IntegrityError`` and ``DataError`` for values of rows.
+        """
+        return await self._run_to_end(self._transact(work))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:
         return await self._run_to_end(self._read(statement))
@@ -101,16 +109,24 @@ class SqliteDatabase(Database):
             return result
 
     async def _insert(self, build: Callable[[], Inserts]) -> bool:
+        try:
+            await self._transact(partial(_insert, build))
+        except (*_ROW_ERRORS, *_REFUSAL_ERRORS):
+            return False
+        return True
+
+    async def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        result: T
         async with self._lock:
             try:
                 async with self._writer.connect() as connection:
                     driver: Any = (await connection.get_raw_connection()).driver_connection
-                    self.last_commit_ms = await driver._execute(partial(_insert, driver._conn, build))  # noqa: SLF001 - not public
-            except (sqlite3.IntegrityError, sqlite3.DataError, *_REFUSAL_ERRORS):
-                return False
+                    result, self.last_commit_ms = await driver._execute(partial(_run, driver._conn, work))  # noqa: SLF001 - not public
+            except _ROW_ERRORS:
+                raise
             except (sqlite3.Error, DBAPIError, PoolTimeout, OSError) as error:
                 raise self._make_unavailable(error) from error
-            return True
+            return result
 
     def _make_unavailable(self, error: Exception) -> StoreUnavailable:
         self._record_error(error)
@@ -132,18 +148,22 @@ class SqliteDatabase(Database):
             self.report_damage(str(reason))
 
 
-def _insert(connection: sqlite3.Connection, build: Callable[[], Inserts]) -> float:
-    """Insert rows in one transaction; return how long its commit took, in milliseconds."""
+def _insert(build: Callable[[], Inserts], connection: sqlite3.Connection) -> None:
+    for table, rows in build():
+        table.run_sqlite(connection, rows)
+
+
+def _run(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]) -> tuple[T, float]:
+    """Run ``work`` in one transaction; return its result, and how long the commit took, in milliseconds."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for table, rows in build():
-            table.run_sqlite(connection, rows)
+        result = work(connection)
         commit_started_s = time.perf_counter()
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-    return round((time.perf_counter() - commit_started_s) * 1000, 2)
+    return result, round((time.perf_counter() - commit_started_s) * 1000, 2)
 
 
 def is_damage(error: sqlite3.Error) -> bool:

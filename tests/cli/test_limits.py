@@ -1,5 +1,6 @@
 """The commands about limits, as an operator sees them."""
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,13 +8,16 @@ import pytest
 
 from gateway.cli.times import resolve_moment
 from tests.support.cli_operator import Operator, log, sit_down
-from tests.support.gateway import channel
+from tests.support.gateway import HELLO, RunningGateway, channel
+from tests.support.scripted_upstream import COMPLETION, Received, ScriptedUpstream, answer
 from tests.support.started_gateways import StartGateway
 from tests.support.table_rows import table_rows
 
 __all__ = ["log"]
 """A fixture of every test here, too."""
 
+PRICES = [{"model": "*", "usd_per_call": 0.01}]
+OTHER = [answer(COMPLETION)]
 CONFIG: dict[str, Any] = {
     "channel": [channel("http://127.0.0.1:9/v1", "lab", models=["m"])],
     "limit": [{"name": "filed", "of": "account", "usd": 100}],
@@ -51,9 +55,58 @@ async def test_limits_are_added_shown_changed_raised_and_deleted(operator: Opera
 async def test_a_new_limit_says_since_when_it_counts(operator: Operator) -> None:
     for words, is_reported in (("add", True), ("edit", False)):
         result = await operator.type("limits", words, "each user", "--of", "user", "--usd", "1")
-        assert ("Counted is what is spent from 20" in result.stderr) is is_reported
+        assert ("Counted is what was spent from 20" in result.stderr) is is_reported
     result = await operator.type("limits", "edit", "each user", "--window", "day")
-    assert "Counted is what is spent from 20" in result.stderr
+    assert "Counted is what was spent from 20" in result.stderr
+    result = await operator.type("limits", "add", "ever", "--of", "user", "--usd", "1", "--window", "lifetime")
+    assert result.stderr == "Counted is all that was spent.\n"
+    result = await operator.type("limits", "add", "pace", "--of", "user", "--rpm", "3")
+    assert result.stderr == ""
+
+
+async def test_a_new_limit_refuses_by_what_was_spent_before_it_was_there(gateway_with: StartGateway) -> None:
+    """What runs when the limit comes into force counts, too, when it ends; none of that is an overrun."""
+    is_asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def wait(_: Received) -> None:
+        is_asked.set()
+        await may_answer.wait()
+
+    async with ScriptedUpstream([answer(COMPLETION)], [answer(COMPLETION)], [wait, answer(COMPLETION)], OTHER) as up:
+        config = {"channel": [channel(up.base_url, "lab", models=["m"])], "price": PRICES}
+        operator = await sit_down(gateway_with, config)
+        gateway = operator.gateway
+        assert [await send(gateway, "ann") for _ in range(2)] == [200, 200]
+        running = asyncio.create_task(send(gateway, "bob"))
+        await is_asked.wait()
+        result = await operator.type("limits", "add", "each user", "--of", "user", "--usd", "0.015")
+        assert "Counted is what was spent from 20" in result.stderr
+        assert await send(gateway, "ann") == 429, "0.02 were spent before"
+        may_answer.set()
+        assert await running == 200
+        async with asyncio.timeout(60):
+            while (await list_spent(operator)).get("bob") != 0.01:
+                assert await send(gateway, "ann") == 429
+        assert await send(gateway, "bob") == 429, "0.01 was spent by what ran: 0.005 is left"
+        assert await send(gateway, "eve") == 200
+        assert await list_spent(operator) == {"ann": 0.02, "bob": 0.01, "eve": 0.01}
+        await operator.see("limits", "delete", "each user", "--yes")
+        assert await send(gateway, "eve") == 200
+        await operator.type("limits", "add", "each user", "--of", "user", "--usd", "0.015")
+        assert await list_spent(operator) == {"ann": 0.02, "bob": 0.01, "eve": 0.02}
+        assert {key["overrun_usd"] for key in (await operator.ask("keys"))["data"]} == {0}
+        await gateway.check_books()
+
+
+async def send(gateway: RunningGateway, user: str) -> int:
+    async with gateway.post({**HELLO, "user": user}) as response:
+        await response.read()
+        return int(response.status)
+
+
+async def list_spent(operator: Operator) -> dict[str, float]:
+    rows = (await operator.ask("limits", "subjects", "each user"))["data"]
+    return {row["subject"]: row["spent_usd"] for row in rows}
 
 
 @pytest.mark.parametrize(

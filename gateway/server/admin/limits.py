@@ -6,6 +6,7 @@ from typing import Literal
 import attrs
 
 from gateway.answer_fields import OMITTED, Count, Moment
+from gateway.billing.limit_filler import Counting, list_countings
 from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.limit_subjects import SubjectSpending, choose_subjects, list_highest
 from gateway.billing.limits import SpendingLimits
@@ -28,6 +29,7 @@ _DEFAULT_COUNT, _MAX_COUNT = 50, 1_000
 _MAX_SHOWN = 10
 """Subjects of each limit in a list of limits."""
 _MAX_REASON_CHARS = 256
+_FILL_WAIT_S = 1.0
 
 
 @frozen(kw_only=True)
@@ -54,8 +56,9 @@ class LimitAnswer:
 
     ``timezone`` is null if the windows begin in the time zones of accounts.
 
-    ``subjects`` are those that have spent most, if they were asked for and the limit is one of money. ``counts_since``
-    is given by a change after which the limit counts anew: what was spent earlier in its window does not count.
+    ``subjects`` are those that have spent most, if they were asked for and the limit is one of money. ``counts_since``:
+    what was spent earlier does not count; it is absent for an earlier window, and for limits of before version 0.11.
+    ``filling`` true: what was spent before ``counts_since`` is being counted.
     """
 
     name: str
@@ -76,6 +79,7 @@ class LimitAnswer:
     in_force: InForceField | None = attrs.field(default=None, metadata=OMITTED)
     subjects: Sequence[LimitSubject] | None = attrs.field(default=None, metadata=OMITTED)
     counts_since: Moment | None = attrs.field(default=None, metadata=OMITTED)
+    filling: bool | None = attrs.field(default=None, metadata=OMITTED)
 
 
 _LISTING = Listing[LimitView](
@@ -103,7 +107,8 @@ async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
     if count > _MAX_SHOWN:
         raise InvalidRequest(f"'subjects' must be at most {_MAX_SHOWN}", param="subjects")
     page = _LISTING.list_page(request, request.services.admin.limits.list_limits())
-    answers = [_build_answer(request, view) for view in page]
+    countings = await _list_countings(request)
+    answers = [_build_answer(request, view, countings) for view in page]
     reader = await _open_reader(request) if count else None
     if reader is not None:
         answers = [
@@ -118,7 +123,8 @@ async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
 @admin_operation()
 async def get_limit(request: AdminRequest) -> LimitAnswer:
     """Get a limit."""
-    return _build_answer(request, request.services.admin.limits.get_limit(request.match_info["name"]))
+    view = request.services.admin.limits.get_limit(request.match_info["name"])
+    return _build_answer(request, view, await _list_countings(request))
 
 
 @admin_operation(
@@ -128,20 +134,19 @@ async def put_limit(request: AdminRequest) -> LimitAnswer:
     """Add a limit, or replace all of it; 409 if the configuration file declares it. It is in force at once.
 
     Running requests keep what they have reserved. A limit with ``raises`` and ``until`` raises another for a time. A
-    new limit of money, or one with another subject, window or time zone, counts from then on: ``counts_since``.
+    new limit of money, or one with another subject, window, time zone or more keys, also counts what was spent earlier
+    in its window. The answer waits a second for that; then it has ``filling``.
     """
     reason = request.query.get("reason", "")
     if len(reason) > _MAX_REASON_CHARS or not reason.isprintable():
         raise InvalidRequest(f"'reason' must be at most {_MAX_REASON_CHARS} printable characters", param="reason")
     fields = await read_change(request)
     name, limits = request.match_info["name"], request.services.admin.limits
-    spending = request.services.billing.limits.spending
-    counters_before = frozenset() if spending is None else frozenset([limit.counter for limit in spending.limits])
     view = await limits.put_limit(name, fields, request.actor, reason=reason)
-    answer, limit = _build_answer(request, view), view.spec.limit()
-    if limit.cap_nanos is None or limit.raises is not None or limit.counter in counters_before:
-        return answer
-    return attrs.evolve(answer, counts_since=build_time(int(request.services.clock())))
+    billing = request.services.billing
+    await billing.flusher.store_waiting()
+    await billing.limits.wait_filled(_FILL_WAIT_S)
+    return _build_answer(request, view, await _list_countings(request))
 
 
 @admin_operation(change=True)
@@ -241,8 +246,16 @@ async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
     )
 
 
-def _build_answer(request: AdminRequest, view: LimitView) -> LimitAnswer:
+async def _list_countings(request: AdminRequest) -> Mapping[str, Counting]:
+    """Return what each limit of money counts, by counter. Raises ``StoreUnavailable``."""
+    services = request.services
+    spending = services.billing.limits.spending
+    return {} if spending is None else await list_countings(services.storage.database, spending, services.clock())
+
+
+def _build_answer(request: AdminRequest, view: LimitView, countings: Mapping[str, Counting]) -> LimitAnswer:
     spec = view.spec
+    counting = Counting() if spec.raises else countings.get(spec.limit().counter, Counting())
     is_raise, until_s = spec.raises is not None, None if spec.until is None else int(spec.until.timestamp())
     return LimitAnswer(
         name=spec.name,
@@ -260,4 +273,6 @@ def _build_answer(request: AdminRequest, view: LimitView) -> LimitAnswer:
         max_subjects=spec.max_subjects,
         source=view.source,
         ended=until_s is not None and request.services.clock() >= until_s,
+        counts_since=None if counting.since_s is None else build_time(counting.since_s),
+        filling=counting.is_filling or None,
     )

@@ -24,6 +24,7 @@ from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.query import day_of_number, day_of_time, number_of_day, parse_date
 
 if TYPE_CHECKING:  # only with a limit
+    from gateway.billing.limit_filler import Counting
     from gateway.billing.limit_subjects import SubjectSpending
     from gateway.domain.limit import Limit
 
@@ -143,17 +144,21 @@ async def _list_further_limits(services: Services, key: ApiKey, *, shows_account
         return []
     await services.billing.flusher.store_waiting()
     counters = load("storage.limit_counters:LimitCounters")(services.storage.database)
-    find_spending = load("billing.limit_subjects:find_spending")
+    find_spending, now_s = load("billing.limit_subjects:find_spending"), services.clock()
+    countings = await load("billing.limit_filler:list_countings")(services.storage.database, spending, now_s)
     return [
-        _build_limit(limit, use)
+        _build_limit(limit, use, countings.get(limit.counter))
         for limit in limits
         for use in await find_spending(
-            spending, limit, counters, services.clock(), [str(key.id if limit.kind == "key" else key.account_id)]
+            spending, limit, counters, now_s, [str(key.id if limit.kind == "key" else key.account_id)]
         )
     ]
 
 
-def _build_limit(limit: "Limit", spending: "SubjectSpending") -> _Fields:
+def _build_limit(limit: "Limit", spending: "SubjectSpending", counting: "Counting | None") -> _Fields:
+    filling: _Fields = {}
+    if counting is not None and counting.is_filling and counting.since_s is not None:
+        filling = {"counts_since": build_time(counting.since_s), "filling": True}
     return {
         "name": limit.name,
         "of": limit.of,
@@ -164,6 +169,7 @@ def _build_limit(limit: "Limit", spending: "SubjectSpending") -> _Fields:
         "reserved_usd": spending.held_nanos / NANOS_PER_USD,
         "left_usd": spending.left_nanos / NANOS_PER_USD,
         "resets_at": None if spending.resets_s is None else build_time(spending.resets_s),
+        **filling,
     }
 
 

@@ -199,6 +199,19 @@ CREATE TABLE limit_counters (
  WITHOUT ROWID
 
 ;
+CREATE TABLE limit_fills (
+	counter TEXT NOT NULL, 
+	keys TEXT NOT NULL, 
+	until_s BIGINT, 
+	created_s BIGINT NOT NULL, 
+	since_s BIGINT NOT NULL, 
+	counted_until BIGINT NOT NULL, 
+	state VARCHAR(16) NOT NULL, 
+	PRIMARY KEY (counter)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE links (
 	digest BLOB NOT NULL, 
 	kind VARCHAR(16) NOT NULL, 

@@ -44,22 +44,26 @@ async def test_a_limit_is_in_force_when_its_change_returns_until_it_is_removed(g
         assert await admin.list_stored() == {}
 
 
-async def test_a_change_says_since_when_a_limit_counts(gateway_with: StartGateway) -> None:
+async def test_a_limit_says_since_when_it_counts(gateway_with: StartGateway) -> None:
     noon_s = datetime(2026, 11, 30, 12, tzinfo=UTC).timestamp()
-    gateway = await gateway_with(site(channel(NOWHERE)), clock=lambda: noon_s)
+    now_s = [noon_s]
+    gateway = await gateway_with(site(channel(NOWHERE)), clock=lambda: now_s[0])
     admin = AdminApi(gateway)
-    changes: list[tuple[str, dict[str, Any], bool]] = [
-        ("each-user", EACH_USER, True),
-        ("each-user", {**EACH_USER, "usd": 2}, False),
-        ("each-user", {**EACH_USER, "window": "week"}, True),
-        ("each-user", {**EACH_USER, "window": "week", "timezone": "UTC"}, True),
-        ("fair", {"raises": "each-user", "usd": 4}, False),
-        ("pace", {"of": "user", "rpm": 4}, False),
+    changes: list[tuple[str, dict[str, Any], str | None]] = [
+        ("each-user", EACH_USER, "2026-11-29T23:00:00Z"),
+        ("each-user", {**EACH_USER, "usd": 2}, "2026-11-29T23:00:00Z"),
+        ("each-user", {**EACH_USER, "window": "month"}, "2026-10-31T23:00:00Z"),
+        ("each-user", {**EACH_USER, "window": "rolling:24h"}, "2026-11-29T12:00:00Z"),
+        ("each-user", {**EACH_USER, "window": "week", "timezone": "UTC"}, "2026-11-30T00:00:00Z"),
+        ("fair", {"raises": "each-user", "usd": 4}, None),
+        ("pace", {"of": "user", "rpm": 4}, None),
+        ("ever", {"of": "user", "usd": 4, "window": "lifetime"}, None),
     ]
-    for name, fields, is_anew in changes:
-        answer = await admin("PUT", f"/limits/{name}", fields)
-        assert answer.get("counts_since") == ("2026-11-30T12:00:00Z" if is_anew else None), fields
-        assert "counts_since" not in await admin("GET", f"/limits/{name}")
+    for name, fields, expected in changes:
+        for shown in (await admin("PUT", f"/limits/{name}", fields), await admin("GET", f"/limits/{name}")):
+            assert (shown.get("counts_since"), shown.get("filling")) == (expected, None), fields
+    now_s[0] += 7 * 86_400
+    assert "counts_since" not in await admin("GET", "/limits/each-user"), "it counts all of a later window"
 
 
 async def test_subjects_are_listed_by_what_they_have_spent_and_a_raise_ends_by_itself(
