@@ -203,12 +203,11 @@ class RequestBudgets:
             return await self.states.delete_unused(subject, before_ms)
 
     def forget(self) -> None:
-        """Look up every session anew. The balances that no request uses are dropped, or they would stay for ever."""
-        for subject in self._ended:
-            balance = self._find(subject)
-            if balance is not None and not balance.users:
-                del self.book.balances[subject]
+        """Look up every session anew. Only balances that requests use stay in memory."""
         self._ended.clear()
+        balances = self.book.balances
+        for subject in [subject for subject, balance in balances.items() if not balance.users]:
+            del balances[subject]
 
     def is_known(self, account_id: int, session: str) -> bool:
         """Return whether the session is in memory."""
@@ -262,7 +261,7 @@ class RequestBudgets:
 
     async def _look_up(self, subject: str) -> None:
         if subject not in self._ended:
-            self._adopt(await self.states.find(subject))
+            self._adopt(await self.states.look_up(subject))
 
     def _adopt(self, state: SessionState) -> None:
         """Put a session as it is stored into memory."""

@@ -30,9 +30,11 @@ class SessionFollower:
 
     async def reload(self) -> None:
         """Read the sessions of all active requests; others are looked up with their next request."""
-        await self._limits.load_sessions()
-        if self._limits.budgets is not None:
+        if self._limits.budgets is None:
+            await self._limits.load_sessions()
+        else:
             self._limits.budgets.forget()
+        if self._limits.budgets is not None:
             await self._read(self._find_active())
         await self._follower.reload()
 

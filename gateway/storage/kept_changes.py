@@ -4,7 +4,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
-KeptKind = Literal["video", "file", "upload", "upload_part", "batch", "response", "response_owner", "named_request"]
+KeptKind = Literal[
+    "video", "file", "upload", "upload_part", "batch", "response", "response_owner", "named_request", "session"
+]
 """What is kept: the jobs of ``videos``, with their ends, and rows of other tables."""
 
 

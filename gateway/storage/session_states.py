@@ -18,6 +18,7 @@ from gateway.storage.schema import IS_NAMED, limit_counters, requests, session_s
 
 _MAX_LOOKED_UP = 500
 """Sessions per statement."""
+_KEPT_FIELDS = ("subject", "account_id", "limit_nanos", "status", "ended_ms")
 _LIST_LEASES = text("SELECT node FROM credit_leases WHERE owner = 2 AND owner_id = :id LIMIT 1")
 _COLUMNS = session_states.c
 _QUERY: Select[Any] = select(_COLUMNS.subject, _COLUMNS.limit_nanos, _COLUMNS.status, _COLUMNS.ended_ms)
@@ -33,6 +34,23 @@ class SessionStateRepository:
         """Return the state of a session; an empty one if none is stored."""
         rows = await self._database.read_first(_QUERY.where(_COLUMNS.subject == subject))
         return _parse(rows[0]) if rows else SessionState(subject)
+
+    async def look_up(self, subject: str) -> SessionState:
+        """Return the state of a session for a request.
+
+        Raises ``StoreUnavailable`` also while a database that has replaced another one may lack the session.
+        """
+        state = await self.find(subject)
+        self._database.check_found(found=state != SessionState(subject))
+        return state
+
+    def _keep(self, state: SessionState, now_ms: int) -> None:
+        """Keep a changed state for the time after a failover."""
+        if self._database.kept is not None:
+            row = {
+                name: getattr(state, name) for name in ("subject", "account_id", "limit_nanos", "status", "ended_ms")
+            }
+            self._database.kept.keep("session", state.subject, {"row": {**row, "changed_ms": now_ms}})
 
     async def list_newest(self, count: int) -> list[SessionState]:
         """Return the ``count`` states that were changed last, the oldest of them first."""
@@ -67,7 +85,10 @@ class SessionStateRepository:
             await _put(connection, state, changes, now_ms)
             return attrs.evolve(state, ended_ms=former.ended_ms)
 
-        return await self._database.write_shared(work)
+        stored = await self._database.write_shared(work)
+        if stored.limit_nanos == state.limit_nanos:
+            self._keep(stored, now_ms)
+        return stored
 
     async def find_spent(self, subject: str) -> int:
         """Return what a session with a budget has spent in stored requests, in nano-USD."""
@@ -108,18 +129,26 @@ class SessionStateRepository:
     async def list_unneeded_sums(self, after: str = "") -> list[str]:
         """Return the sessions after this one that have spent something and have neither state nor stored requests.
 
-        After a full list, more may follow. In a cluster there are none, because leases refer to the sums.
+        After a full list, more may follow. In a cluster, those that a node has credit of are left out.
         """
-        if self._database.credit is not None:
-            return []
         sums = limit_counters.c
-        query = select(sums.subject).where(sums.counter == SESSION_BUDGET.counter, sums.subject > after, *_UNNEEDED)
+        query = select(sums.subject).where(
+            sums.counter == SESSION_BUDGET.counter, sums.subject > after, *self._write_unneeded()
+        )
         query = query.distinct().order_by(sums.subject).limit(_MAX_LOOKED_UP)
         return [row.subject for row in await self._database.read_long(query)]
 
     async def delete_unneeded_sums(self, subjects: Collection[str]) -> int:
         """Delete what those of these sessions have spent that ``list_unneeded_sums`` still has; return the number."""
-        return await self._database.change(_DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *_UNNEEDED))
+        statement = _DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *self._write_unneeded())
+
+        async def work(connection: AsyncConnection) -> int:
+            return (await connection.execute(statement)).rowcount
+
+        return await self._database.write(work)
+
+    def _write_unneeded(self) -> tuple[Any, ...]:
+        return _UNNEEDED if self._database.credit is None else (*_UNNEEDED, _WITHOUT_CREDIT)
 
     async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
         """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""
@@ -131,7 +160,9 @@ class SessionStateRepository:
                 await add_row(connection, audit)
             return attrs.evolve(state, ended_ms=state.ended_ms or now_ms)
 
-        return await self._database.write(work)
+        state = await self._database.write(work)
+        self._keep(state, now_ms)
+        return state
 
 
 def _write_unused(before_ms: int) -> tuple[ColumnElement[bool], ...]:
@@ -146,6 +177,10 @@ def _write_has_requests(subject: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 _DELETE_SUMS = delete(limit_counters).where(limit_counters.c.counter == SESSION_BUDGET.counter)
+_WITHOUT_CREDIT = text(
+    "NOT EXISTS (SELECT 1 FROM credit_balances b"
+    " WHERE b.owner = 2 AND b.counter = limit_counters.counter AND b.subject = limit_counters.subject)"
+)
 _UNNEEDED = (
     ~exists().where(_COLUMNS.subject == limit_counters.c.subject),
     ~_write_has_requests(limit_counters.c.subject),

@@ -130,20 +130,36 @@ class CreditKeeper:
             StoreUnavailable: the store does not answer in time.
         """
         answer: asyncio.Future[Reservation | None] = asyncio.get_running_loop().create_future()
-        for balance in balances:
-            self._balances[balance.id] = balance
-            balance.demand.update_large(nanos)
-        self._queue.put(WaitingRequest(balances, nanos, reserve, answer, partial, recalling))
+        self._add_balances(balances, nanos)
+        request = WaitingRequest(balances, nanos, reserve, answer, partial, recalling)
+        self._queue.put(request)
         self._wake.set()
         try:
             async with asyncio.timeout(self.wait_s):
                 return await answer
         except TimeoutError:
+            self._log_unanswered(request)
             self._discard_answer(answer, release)
             raise StoreUnavailable("The gateway's store does not answer", retry_after_s=2) from None
         except asyncio.CancelledError:
             self._discard_answer(answer, release)
             raise
+
+    def _add_balances(self, balances: Iterable[LeasedBalance], nanos: int) -> None:
+        """Let answers of the store reach ``balances``. Raises ``StoreUnavailable`` if they would reach others."""
+        for balance in balances:
+            if self._balances.setdefault(balance.id, balance) is not balance:
+                log.error("credit_balance_not_known", error=_describe(balance))
+                raise StoreUnavailable("The credit of this request is not known", retry_after_s=2)
+            balance.demand.update_large(nanos)
+
+    def _log_unanswered(self, request: WaitingRequest) -> None:
+        """Log what is known of a request that has waited in vain."""
+        wait_s = round(request.due_s - self.now(), 3)
+        reason = f"asked again in {wait_s} s, {request.recall_count} recalls, leases unknown: {self._leases_unknown}"
+        log.error(
+            "credit_not_answered", reason=reason, error="; ".join([_describe(each) for each in request.short_balances])
+        )
 
     async def take_overdrafts(self, balances: Collection[BalanceId]) -> bool:
         """Get overdrafts of ``balances`` until ``end_overdrafts``; return False if another node has one.
@@ -430,3 +446,8 @@ class CreditKeeper:
             if reservation is not None:
                 release(reservation)
         answer.cancel()
+
+
+def _describe(balance: LeasedBalance) -> str:
+    amounts = f"granted {balance.granted_nanos}, used {balance.used_nanos}, held {balance.held_nanos} (nano-USD)"
+    return f"{balance.owner} {balance.owner_id}: {amounts}, lease unknown: {balance.lease_unknown}"

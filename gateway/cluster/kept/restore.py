@@ -11,6 +11,7 @@ from gateway.cluster.kept.files import restore_file, restore_part, restore_uploa
 from gateway.cluster.kept.kept_changes import ChangeFile
 from gateway.cluster.kept.named_requests import restore_named_request
 from gateway.cluster.kept.responses import restore_owners, restore_response
+from gateway.cluster.kept.sessions import restore_session
 from gateway.cluster.kept.videos import restore_video
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.kept_changes import KeptKind
@@ -23,6 +24,7 @@ RESTORE_BY_KIND: Mapping[KeptKind, Restore] = {
     "named_request": restore_named_request,
     "response": restore_response,
     "response_owner": restore_owners,
+    "session": restore_session,
     "upload": restore_upload,
     "upload_part": restore_part,
     "video": restore_video,

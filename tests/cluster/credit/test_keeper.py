@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.cluster.credit.keeper import RECALL_PAUSES_S, SWEEP_INTERVAL_S
 from gateway.cluster.credit.recalls import MIN_INTERVAL_S
 from gateway.domain.balance import DAY_S, OwnerId, Reservation, parse_day
-from gateway.domain.leased_balance import IDLE_S
+from gateway.domain.leased_balance import IDLE_S, LeasedBalance
 from gateway.errors import QuotaExceeded, StoreUnavailable
 from tests.support.billing_services import NOON, caller_of, capped
 from tests.support.credit_cluster import MemoryNode
@@ -545,3 +546,28 @@ async def test_a_node_that_was_held_for_dead_reserves_nothing_before_its_leases_
         node.pulse += 1
         await node.step()
     await refused(task)
+
+
+async def test_a_request_of_a_balance_that_the_node_has_twice_is_refused_at_once(credit: MemoryCredit) -> None:
+    """No answer would reach the second one: its request would wait in vain."""
+    node = MemoryNode(credit, "a")
+    await node.step()
+    waiting = node.begin(CAPPED, 30)
+    await asyncio.sleep(0)
+    twin = LeasedBalance("key", capped(1_000), owner_id=7)
+    with capture_logs() as log, pytest.raises(StoreUnavailable, match="not known"):
+        await node.keeper.wait([twin], 30, lambda: None, release=None)
+    assert [entry["event"] for entry in log] == ["credit_balance_not_known"]
+    await node.step()
+    assert (await waiting).nanos == 30
+
+
+async def test_a_request_that_waits_in_vain_leaves_what_is_known_in_the_log(credit: MemoryCredit) -> None:
+    node = MemoryNode(credit, "a")
+    node.keeper.wait_s = 0.01
+    with capture_logs() as log, pytest.raises(StoreUnavailable):
+        await node.begin(CAPPED, 30)
+    (entry,) = log
+    assert entry["event"] == "credit_not_answered"
+    assert entry["error"] == "key 7: granted 0, used 0, held 0 (nano-USD), lease unknown: False"
+    assert "0 recalls" in entry["reason"]

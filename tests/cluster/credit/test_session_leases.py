@@ -236,6 +236,44 @@ async def test_a_budget_is_kept_while_another_node_has_credit_of_it(store: Credi
     await second.stop()
 
 
+async def test_the_sums_of_deleted_accounts_are_deleted_when_no_node_has_credit_of_them(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    (first, second), caller = await start_gateways(store, tmp_path, 2)
+    await first.open_budget(caller, "run1", 1_000)
+    second.limits.open_budgets()
+    ctx = await first.admit(caller, 100, session="run1")
+    await store.connection.execute("DELETE FROM session_states")  # as the deletion of its account does
+    first.settle(ctx, 70)
+    await first.flusher.store_waiting()
+    later_ms = int(first.now * 1000) + 1
+    for _ in ("its request is stored", "a node has credit"):
+        assert await second.limits.retire_sessions(later_ms) == 0
+        assert await find_spent(store, caller, "run1") == 70
+        await store.connection.execute("DELETE FROM requests")
+    await first.stop()
+    assert await second.limits.retire_sessions(later_ms) == 1
+    assert await find_spent(store, caller, "run1") == 0
+    await second.stop()
+
+
+async def test_only_balances_in_use_stay_when_a_node_forgets(store: CreditStore, tmp_path: Path) -> None:
+    (gateway,), caller = await start_gateways(store, tmp_path, 1)
+    for number in range(5):
+        await gateway.open_budget(caller, f"run{number}", 100)
+    ctx = await gateway.admit(caller, 60, session="run1")
+    budgets = gateway.limits.open_budgets()
+    budgets.forget()
+    assert list(budgets.book.balances) == [f"{caller.account.id}:run1"]
+    with pytest.raises(BudgetExceeded):
+        await gateway.admit(caller, 60, session="run1")
+    gateway.settle(ctx, 30)
+    await gateway.admit(caller, 60, session="run1")
+    await gateway.admit(caller, 60, session="run2")
+    await audit(store)
+    await stop([gateway])
+
+
 async def test_a_request_beyond_its_own_budget_asks_for_no_credit(store: CreditStore, tmp_path: Path) -> None:
     (gateway,), caller = await start_gateways(store, tmp_path, 1)
     with pytest.raises(BudgetExceeded) as caught:
