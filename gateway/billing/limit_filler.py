@@ -189,7 +189,10 @@ class LimitFiller:
             if spending.new_counters.get(counter) == at_s:
                 del spending.new_counters[counter]
         self._fills = {counter: fill for counter, fill in fills.items() if fill.state != "done"}
-        self._matchers = {counter: RowMatcher(limits[counter], fill.since_s, spending.find_window) for counter, fill in self._fills.items()}
+        self._matchers = {
+            counter: RowMatcher(limits[counter], fill.since_s, spending.find_window)
+            for counter, fill in self._fills.items()
+        }
         self._note_filled()
 
     def _is_new(self, limit: Limit, stored: LimitFill, new_at_s: float | None, now_s: float) -> bool:

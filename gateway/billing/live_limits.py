@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from sqlalchemy import delete, select
@@ -133,13 +132,6 @@ class LiveLimits:
         if not self._has_limits.is_set():  # so none was in force: any later one is new
             await self._database.change(delete(limit_fills))
         await self._has_limits.wait()
-        make_filler = load("billing.limit_filler:LimitFiller")
+        make = load("billing.limit_filler:LimitFiller")
         is_shared = self._books is not None
-        await make_filler(self._database, self._queue, self._open_spending(), self._clock, is_shared=is_shared).run()
-
-    async def wait_filled(self, timeout_s: float) -> None:
-        """Wait until no new limit has to be filled; for ``timeout_s`` seconds at most, and not on a node."""
-        if self.spending is not None and self._books is None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await self.spending.filled.wait()
+        await make(self._database, self._queue, self._open_spending(), self._clock, is_shared=is_shared).run()

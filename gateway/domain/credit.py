@@ -105,10 +105,14 @@ class StoredLease:
 
 @quick_frozen
 class LeaseClaim:
-    """A node's own figures of its lease. ``needed_nanos`` is held by requests, or spent and not stored yet."""
+    """A node's own figures of its lease. ``needed_nanos`` is held by requests, or spent and not stored yet.
+
+    ``terms`` is None unless the balance is that of a limit's subject.
+    """
 
     needed_nanos: int
     idle_nanos: int
+    terms: LimitTerms | None = None
 
 
 @quick_frozen

@@ -133,11 +133,12 @@ class LeasedLimitBalance(LeasedBalance):
         self.book.return_idle(self)
 
     def build_request(self, min_nanos: int, needed_nanos: int, desired_nanos: int) -> CreditRequest:
+        return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos, self._build_terms())
+
+    def _build_terms(self) -> LimitTerms:
         book = self.book
-        terms = LimitTerms(
-            book.counter, self.subject, self.cap_nanos, book.start_s - book.rolling_s, book.rolling_s > 0
-        )
-        return CreditRequest(self.id, min_nanos, needed_nanos, desired_nanos, terms)
+        since_s = book.start_s - book.rolling_s
+        return LimitTerms(book.counter, self.subject, self.cap_nanos, since_s, book.rolling_s > 0)
 
     def is_outdated(self, request: CreditRequest) -> bool:
         return request.terms is not None and request.terms.cap_nanos > self.cap_nanos
@@ -147,7 +148,7 @@ class LeasedLimitBalance(LeasedBalance):
 
     def claim(self, unposted_nanos: int) -> LeaseClaim:
         """As ``LeasedBalance.claim``; the idle credit is given up, since the store does not know the cap."""
-        return attrs.evolve(super().claim(unposted_nanos), idle_nanos=0)
+        return attrs.evolve(super().claim(unposted_nanos), idle_nanos=0, terms=self._build_terms())
 
     def describe(self, day: UtcDay) -> LimitBalance:  # noqa: ARG002 - the book has the window
         book, refusal = self.book, self.refusal

@@ -12,8 +12,17 @@ from gateway.domain.video import ENDED_STATES
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
-from gateway.storage.limit_counters import ADD_SPENT
-from gateway.storage.schema import IS_NAMED, audit, limit_counters, requests, subject_counts, subject_usage, videos
+from gateway.storage.limit_counters import ADD_ORPHANS, ADD_SPENT
+from gateway.storage.schema import (
+    IS_NAMED,
+    audit,
+    limit_counters,
+    orphan_charges,
+    requests,
+    subject_counts,
+    subject_usage,
+    videos,
+)
 
 _ROWS_PER_STEP = 500
 _DAYS_PER_STEP = 31
@@ -112,8 +121,9 @@ class ForgottenUserRepository:
     async def rename_balances(self, names: Collection[str], new_name: str, account_id: int | None) -> None:
         """Rename the user where credit is set aside for the nodes of a cluster: it is counted under the new name then.
 
-        Credit of a dead node stays set aside for a long time.
+        Credit of a dead node stays set aside for a long time, or is counted as spent.
         """
+        await self._rename_orphans(names, new_name, account_id)
         if self._database.credit is None:
             return
 
@@ -124,6 +134,29 @@ class ForgottenUserRepository:
                     await connection.execute(_UPDATE_BALANCE, {"id": row.owner_id, "subject": charge[1]})
 
         await self._database.write(work)
+
+    async def _rename_orphans(self, names: Collection[str], new_name: str, account_id: int | None) -> None:
+        async def work(connection: AsyncConnection) -> None:
+            sums, orphans = [], []
+            for row in (await connection.execute(select(orphan_charges))).all():
+                charge = row.counter, row.subject, row.start_s
+                new_charge = rename_charge(charge, names, new_name)
+                if new_charge != charge and account_id in {None, int(row.subject.partition(":")[0])}:
+                    place = zip(orphan_charges.c, (row.node, *charge), strict=False)
+                    await connection.execute(
+                        delete(orphan_charges).where(*[column == value for column, value in place])
+                    )
+                    sums += [(*charge, -row.spent_nanos), (*new_charge, row.spent_nanos)]
+                    orphans.append((row.node, *new_charge, row.spent_nanos))
+            if sums:
+                await ADD_SPENT.run(connection, sorted(sums))
+                await ADD_ORPHANS.run(connection, orphans)
+                for counter, subject, start_s, nanos in sums:
+                    if nanos < 0:
+                        await connection.execute(_DELETE_EMPTY, {"of": counter, "named": subject, "start": start_s})
+
+        if await self._database.read(select(orphan_charges.c.node).limit(1)):
+            await self._database.write(work)
 
     async def rename_videos(self, names: Collection[str], new_name: str, account_id: int | None) -> int:
         """Rename the user in the receipts of video jobs; return their number.

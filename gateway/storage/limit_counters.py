@@ -12,13 +12,14 @@ from gateway.domain.request_log import RequestRecord
 from gateway.frozen import frozen
 from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
-from gateway.storage.schema import limit_counters, requests, retired
+from gateway.storage.schema import limit_counters, orphan_charges, requests, retired
 
 MAX_LOOKED_UP = 500
 """Subjects per statement."""
 _ROWS_PER_STEP = 5_000
 
 ADD_SPENT = BulkAddition(limit_counters, ("spent_nanos",))
+ADD_ORPHANS = BulkAddition(orphan_charges, ("spent_nanos",))
 
 
 def list_additions(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[Any, ...]]:
@@ -62,10 +63,12 @@ ALL_SUBJECTS = SubjectChoice()
 
 WRONG_COUNTERS = text("""
 WITH charged AS (
-  SELECT c.charge ->> 0 AS counter, c.charge ->> 1 AS subject, (c.charge ->> 2)::bigint AS start_s,
-    sum(r.cost_nanos)::bigint AS nanos
-  FROM requests r CROSS JOIN LATERAL jsonb_array_elements(nullif(r.limit_charges, '')::jsonb) AS c(charge)
-  WHERE r.limit_charges <> '' AND r.cost_nanos > 0 GROUP BY 1, 2, 3)
+  SELECT counter, subject, start_s, sum(nanos)::bigint AS nanos FROM (
+    SELECT c.charge ->> 0 AS counter, c.charge ->> 1 AS subject, (c.charge ->> 2)::bigint AS start_s,
+      r.cost_nanos AS nanos
+    FROM requests r CROSS JOIN LATERAL jsonb_array_elements(nullif(r.limit_charges, '')::jsonb) AS c(charge)
+    WHERE r.limit_charges <> '' AND r.cost_nanos > 0
+    UNION ALL SELECT counter, subject, start_s, spent_nanos FROM orphan_charges) charges GROUP BY 1, 2, 3)
 SELECT counter, subject, start_s, coalesce(l.spent_nanos, 0) AS counted, coalesce(c.nanos, 0) AS charged,
   (SELECT coalesce(min(settled_ms), 0) FROM requests) AS oldest_ms, EXISTS (SELECT 1 FROM retired) AS is_partial
 FROM limit_counters l FULL JOIN charged c USING (counter, subject, start_s)
@@ -130,11 +133,12 @@ class LimitCounters:
 
         Sums of windows without an end stay: their start is 0.
         """
-        return await self._database.change(
-            delete(limit_counters).where(
-                limit_counters.c.counter == counter, limit_counters.c.start_s.between(1, before_s - 1)
-            )
-        )
+        orphans, sums = [
+            delete(table).where(table.c.counter == counter, table.c.start_s.between(1, before_s - 1))
+            for table in (orphan_charges, limit_counters)
+        ]
+        await self._database.change(orphans)
+        return await self._database.change(sums)
 
     async def list_counters(self) -> list[str]:
         """Return the names of all counters with sums."""
@@ -148,11 +152,13 @@ class LimitCounters:
         }
 
     async def recompute(self) -> "CountedRows":
-        """Return the sums according to the stored requests."""
+        """Return the sums according to the stored requests, and to what was charged for lost nodes."""
         sums: defaultdict[LimitCharge, int] = defaultdict(int)
         table, after = requests.c, 0
         ((oldest_ms,),) = await self._database.read_long(select(func.min(table.settled_ms)))
         is_partial = bool(await self._database.read(select(retired.c.key_id).limit(1)))
+        for row in await self._database.read_long(select(orphan_charges)):
+            sums[row.counter, row.subject, int(row.start_s)] += int(row.spent_nanos)
         while True:
             statement = (
                 select(table.sequence, table.limit_charges, table.cost_nanos)

@@ -31,12 +31,12 @@ from gateway.storage.schema_members import identities, links, members, passkeys,
 from gateway.storage.schema_rollups import failure_hours, rollups, speed_hours
 
 __all__ = (
-    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries",
-    "entries", "failure_hours", "files", "fingerprints", "identities", "kept_responses", "keys",
-    "limit_counters", "limit_fills", "links", "members", "metadata", "passkeys", "provider_sessions", "replays",
-    "requests", "response_owners", "retired", "rollups", "session_states", "sessions", "settings", "sinks",
-    "speed_hours", "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours",
-    "video_prompts", "videos",
+    "OLDEST", "REVISION", "accounts", "alerts", "audit", "batches", "bodies", "channels", "deliveries", "entries",
+    "failure_hours", "files", "fingerprints", "identities", "kept_responses", "keys", "limit_counters", "limit_fills",
+    "links", "members", "metadata", "orphan_charges", "passkeys", "provider_sessions", "replays", "requests",
+    "response_owners", "retired", "rollups", "session_states", "sessions", "settings", "sinks", "speed_hours",
+    "subject_counts", "subject_usage", "upload_parts", "uploads", "usage_days", "usage_hours", "video_prompts",
+    "videos",
 )  # fmt: skip
 
 REVISION = "0055"
@@ -302,13 +302,21 @@ limit_fills = Table(
     Column("counter", Text, primary_key=True),
     Column("keys", Text, nullable=False),
     Column("until_s", BigInteger),
-    Column("created_s", BigInteger, nullable=False),
-    Column("since_s", BigInteger, nullable=False),
-    Column("counted_until", BigInteger, nullable=False),
+    *(Column(name, BigInteger, nullable=False) for name in ("created_s", "since_s", "counted_until")),
     Column("state", String(16), nullable=False),
     sqlite_with_rowid=False,
 )
 """How far the requests before a limit are counted for it (``limit_fills.py``): up to the sequence ``counted_until``."""
+
+orphan_charges = Table(
+    "orphan_charges",
+    metadata,
+    Column("node", String(64), primary_key=True),
+    *(Column(name, Text, primary_key=True) for name in ("counter", "subject")),
+    *(Column(name, BigInteger, primary_key=name == "start_s", nullable=False) for name in ("start_s", "spent_nanos")),
+    sqlite_with_rowid=False,
+)
+"""What was set aside for lost nodes, and counts under limits as if it were spent, until the node comes back."""
 
 session_states = Table(
     "session_states",

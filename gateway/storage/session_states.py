@@ -14,7 +14,7 @@ from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
 from gateway.storage.limit_counters import LimitCounters
-from gateway.storage.schema import IS_NAMED, limit_counters, requests, session_states
+from gateway.storage.schema import IS_NAMED, limit_counters, orphan_charges, requests, session_states
 
 _MAX_LOOKED_UP = 500
 """Sessions per statement."""
@@ -122,6 +122,7 @@ class SessionStateRepository:
             if not (await connection.execute(delete(session_states).where(*is_unused))).rowcount:
                 return False
             await connection.execute(_DELETE_SUMS.where(limit_counters.c.subject == subject))
+            await connection.execute(_DELETE_ORPHANS.where(orphan_charges.c.subject == subject))
             return True
 
         return await self._database.write(work)
@@ -143,7 +144,9 @@ class SessionStateRepository:
         statement = _DELETE_SUMS.where(limit_counters.c.subject.in_(subjects), *self._write_unneeded())
 
         async def work(connection: AsyncConnection) -> int:
-            return (await connection.execute(statement)).rowcount
+            deleted_sums = (await connection.execute(statement)).rowcount
+            await connection.execute(_DELETE_ORPHANS.where(orphan_charges.c.subject.in_(subjects)))
+            return deleted_sums
 
         return await self._database.write(work)
 
@@ -177,6 +180,12 @@ def _write_has_requests(subject: ColumnElement[str]) -> ColumnElement[bool]:
 
 
 _DELETE_SUMS = delete(limit_counters).where(limit_counters.c.counter == SESSION_BUDGET.counter)
+_DELETE_ORPHANS = delete(orphan_charges).where(
+    orphan_charges.c.counter == SESSION_BUDGET.counter,
+    ~exists().where(
+        limit_counters.c.counter == orphan_charges.c.counter, limit_counters.c.subject == orphan_charges.c.subject
+    ),
+)
 _WITHOUT_CREDIT = text(
     "NOT EXISTS (SELECT 1 FROM credit_balances b"
     " WHERE b.owner = 2 AND b.counter = limit_counters.counter AND b.subject = limit_counters.subject)"

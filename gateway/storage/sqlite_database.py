@@ -65,10 +65,7 @@ class SqliteDatabase(Database):
         return await self._run_to_end(self._insert(build))
 
     async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``work`` in the writer's thread, in one transaction. The event loop is free meanwhile.
-
-        Raises ``StoreUnavailable``, and ``sqlite3.IntegrityError`` and ``DataError`` for values of rows.
-        """
+        """Run ``work`` in the writer's thread, in one transaction. Raises ``StoreUnavailable``."""
         return await self._run_to_end(self._transact(work))
 
     async def read(self, statement: Executable) -> Sequence[Row[Any]]:

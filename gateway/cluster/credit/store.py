@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Executable, Row, select, text
 
-from gateway.cluster.credit.restored_leases import record_excess, set_leases
+from gateway.cluster.credit.restored_leases import record_excess, record_limit_excess, set_leases
 from gateway.cluster.credit.rows import OWNER_NUMBERS, OWNERS, Connection, build_arrays, build_key, post_spending
 from gateway.cluster.credit.unposted import list_charged_balances
 from gateway.domain.balance import DAY_S, Quota, QuotaPeriod, UtcDay, parse_day
@@ -183,7 +183,9 @@ class PostgresCredit:
         async def work(connection: AsyncConnection) -> None:
             driver = await _find_driver(connection)
             balances = await set_leases(driver, self._node, day, claims)
-            await record_excess(driver, balances, since_ms=(day.start_s - DAY_S) * 1000)
+            since_ms = (day.start_s - DAY_S) * 1000
+            await record_excess(driver, balances, since_ms=since_ms)
+            await record_limit_excess(driver, claims, since_ms=since_ms)
 
         await self._database.write(work)
 

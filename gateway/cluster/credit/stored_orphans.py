@@ -2,14 +2,17 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from sqlalchemy import text
+from sqlalchemy import delete, select, text
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.balance import parse_day
 from gateway.domain.ledger import OnCrash
+from gateway.domain.limit import find_window_start
 from gateway.errors import Conflict, NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
+from gateway.storage.limit_counters import ADD_ORPHANS, ADD_SPENT
+from gateway.storage.schema import orphan_charges
 
 EndNodeLeases = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]
 """``end_orphans`` for a fixed database."""
@@ -32,6 +35,11 @@ _SUM_OUTSTANDING = text("""
 SELECT coalesce(sum(granted - posted - late) FILTER (WHERE owner = 0), 0)::bigint AS accounts,
   coalesce(sum(granted - posted - late) FILTER (WHERE owner = 1), 0)::bigint AS keys
 FROM credit_leases JOIN credit_balances USING (owner, owner_id) WHERE node = :node AND granted > posted + late
+""")
+_LIST_LIMIT_LEASES = text("""
+SELECT b.counter, b.subject, l.granted - l.posted - l.late AS nanos
+FROM credit_leases l JOIN credit_balances b USING (owner, owner_id)
+WHERE l.node = :node AND l.owner = 2 AND b.counter IS NOT NULL AND l.granted > l.posted + l.late
 """)
 _TURN_BALANCES = text("""
 SELECT turn_balance(b.owner, b.owner_id, CAST(:day AS integer), CAST(:month AS integer))
@@ -75,7 +83,7 @@ async def end_orphans(
     """End the leases of a node that is not live, and sign it off.
 
     Their outstanding credit becomes free, or with the ``verdict`` "charge" an entry of kind ``orphan`` for each
-    balance, dated ``now_s`` (Unix seconds).
+    balance, dated ``now_s`` (Unix seconds). Under limits it counts as spent then.
 
     Returns:
         The outstanding nano-USD: the larger of the sums over account balances and over key balances. A request whose
@@ -100,6 +108,7 @@ async def end_orphans(
         if verdict == "charge":
             await connection.execute(_INSERT_CHARGES.bindparams(node=node, note=_CHARGE_NOTE, now_ms=int(now_s * 1000)))
             await connection.execute(_UPDATE_CREDIT.bindparams(node=node))
+            await _charge_limits(connection, node, now_s)
         await connection.execute(text("SELECT fold_leases(:node)").bindparams(node=node))
         await connection.execute(_MARK_NODE_GONE.bindparams(node=node))
         return max(int(outstanding_sums.accounts), int(outstanding_sums.keys))
@@ -114,6 +123,25 @@ async def reverse_orphan_charges(database: Database, node: str) -> int:
         entries = (await connection.execute(_INSERT_REVERSALS.bindparams(node=node, note=_REVERSAL_NOTE))).all()
         if entries:
             await connection.execute(_UPDATE_CREDIT.bindparams(node=node))
+        await _reverse_limits(connection, node)
         return len(entries)
 
     return await database.write(work)
+
+
+async def _charge_limits(connection: AsyncConnection, node: str, now_s: float) -> None:
+    """Count the outstanding credit of a node under limits as spent, in the windows of ``now_s``."""
+    rows = (await connection.execute(_LIST_LIMIT_LEASES.bindparams(node=node))).all()
+    charges = sorted((row.counter, row.subject, find_window_start(row.counter, now_s), int(row.nanos)) for row in rows)
+    if charges:
+        await ADD_SPENT.run(connection, charges)
+        await ADD_ORPHANS.run(connection, [(node, *charge) for charge in charges])
+
+
+async def _reverse_limits(connection: AsyncConnection, node: str) -> None:
+    is_of_node = orphan_charges.c.node == node
+    rows = (await connection.execute(select(orphan_charges).where(is_of_node))).all()
+    charges = sorted((row.counter, row.subject, int(row.start_s), -int(row.spent_nanos)) for row in rows)
+    if charges:
+        await ADD_SPENT.run(connection, charges)
+        await connection.execute(delete(orphan_charges).where(is_of_node))

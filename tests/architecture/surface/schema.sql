@@ -240,6 +240,17 @@ CREATE TABLE members (
 	FOREIGN KEY(account_id) REFERENCES accounts (id) ON DELETE CASCADE, 
 	UNIQUE (name)
 );
+CREATE TABLE orphan_charges (
+	node VARCHAR(64) NOT NULL, 
+	counter TEXT NOT NULL, 
+	subject TEXT NOT NULL, 
+	start_s BIGINT NOT NULL, 
+	spent_nanos BIGINT NOT NULL, 
+	PRIMARY KEY (node, counter, subject, start_s)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE passkeys (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
 	member_id INTEGER NOT NULL, 

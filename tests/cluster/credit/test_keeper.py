@@ -554,7 +554,7 @@ async def test_a_request_of_a_balance_that_the_node_has_twice_is_refused_at_once
     await node.step()
     waiting = node.begin(CAPPED, 30)
     await asyncio.sleep(0)
-    twin = LeasedBalance("key", capped(1_000), owner_id=7)
+    twin = LeasedBalance("key", owner_id=7)
     with capture_logs() as log, pytest.raises(StoreUnavailable, match="not known"):
         await node.keeper.wait([twin], 30, lambda: None, release=None)
     assert [entry["event"] for entry in log] == ["credit_balance_not_known"]

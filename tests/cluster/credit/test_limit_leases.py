@@ -9,11 +9,16 @@ from pathlib import Path
 import attrs
 import pytest
 
+from gateway.billing.limit_filler import FOLLOW_S, LimitFiller
 from gateway.billing.limit_spec import LimitSpec
+from gateway.cluster.credit.stored_orphans import end_orphans, reverse_orphan_charges
 from gateway.domain.account import Caller
 from gateway.domain.credit import build_limit_id
+from gateway.domain.ledger import OnCrash
 from gateway.errors import QuotaExceeded
 from gateway.request_context import RequestContext
+from gateway.storage.forgotten_users import ForgottenUserRepository
+from gateway.storage.limit_counters import LimitCounters
 from tests.support.billing_services import capped
 from tests.support.credit_checks import add_caller, audit, spent
 from tests.support.credit_gateway import LeasedGateway
@@ -189,3 +194,111 @@ async def test_caps_beyond_64_bits_together_are_granted(store: CreditStore, tmp_
     gateway.settle(await gateway.admit(caller, 100, user="u-1"), 100)
     await gateway.stop()
     assert await list_spent(store) == {"u-1": 100}
+
+
+@pytest.mark.parametrize("window", ["day", "rolling:24h"])
+async def test_what_a_failover_lets_a_user_spend_beyond_the_limit_is_an_overrun(
+    store: CreditStore, tmp_path: Path, window: str
+) -> None:
+    """The new primary lacks the lease of one node, and grants its credit to the other one."""
+    first, second = await start_gateways(store, tmp_path, 2, build_spec(200, window))
+    caller = await add_caller(first, capped(10**6), capped(10**6))
+    held = [await gateway.admit(caller, 100, user="ann") for gateway in (first, second)]
+    await store.connection.execute("DELETE FROM credit_leases WHERE node = 'n1' AND owner = 2")
+    more = await first.admit(caller, 100, user="ann")
+    for ctx in (held[0], more, await first.admit(caller, 100, user="bob")):
+        first.settle(ctx, 100)
+    await first.flusher.store_waiting()
+    for _ in range(2):
+        for gateway in (first, second):
+            assert gateway.database.credit is not None
+            await gateway.credit.keeper.restore_leases(gateway.database.credit.restore_leases)
+        assert await list_overruns(store) == {"ann": 100}
+    second.settle(held[1], 100)
+    await second.flusher.store_waiting()
+    assert first.database.credit is not None
+    await first.credit.keeper.restore_leases(first.database.credit.restore_leases)
+    assert await list_overruns(store) == {"ann": 100}
+    await audit(store)
+    for gateway in (first, second):
+        await gateway.stop()
+
+
+async def list_overruns(store: CreditStore) -> dict[str, int]:
+    rows = await store.connection.fetch(
+        "SELECT end_user, sum(overrun_nanos)::bigint AS nanos FROM requests WHERE overrun_nanos > 0 GROUP BY 1"
+    )
+    return {row["end_user"]: row["nanos"] for row in rows}
+
+
+async def test_the_leader_counts_for_a_new_limit_what_all_nodes_have_spent_before(
+    store: CreditStore, tmp_path: Path
+) -> None:
+    first, second = await start_gateways(store, tmp_path, 2)
+    caller = await add_caller(first, capped(10**6), capped(10**6))
+    running = await second.admit(caller, 100, user="bob")
+    for gateway in (first, second):
+        gateway.settle(await gateway.admit(caller, 100, user="ann"), 100)
+        await gateway.flusher.store_waiting()
+        gateway.limits.replace([build_spec(250)])
+    spending = first.limits.spending
+    assert spending is not None
+    filler = LimitFiller(first.database, first.queue, spending, lambda: first.now, is_shared=True, max_rows=1)
+    await filler.open()
+    await filler.step()
+    early = await second.admit(caller, 100, user="ann")  # one of the two is counted
+    for _ in range(5):
+        await filler.step()
+    with pytest.raises(QuotaExceeded):
+        await first.admit(caller, 100, user="ann")
+    second.settle(early, 50)
+    second.settle(running, 100)
+    await second.flusher.store_waiting()
+    assert await list_spent(store) == {"ann": 250}
+    for _ in range(5):
+        await filler.step()
+    assert await list_spent(store) == {"ann": 250, "bob": 100}
+    with pytest.raises(QuotaExceeded):
+        await second.admit(caller, 200, user="bob")
+    first.now += FOLLOW_S + 1
+    await filler.step()
+    assert not filler.open_counters
+    await audit(store)
+    for gateway in (first, second):
+        await gateway.stop()
+
+
+@pytest.mark.parametrize("verdict", ["charge", "release"])
+async def test_what_a_lost_node_had_set_aside_counts_under_limits_until_it_comes_back(
+    store: CreditStore, tmp_path: Path, verdict: OnCrash
+) -> None:
+    first, second = await start_gateways(store, tmp_path, 2, build_spec(1_000))
+    caller = await add_caller(first, capped(10**6), capped(10**6))
+    first.settle(await first.admit(caller, 100, user="ann"), 100)
+    await first.flusher.store_waiting()
+    await first.admit(caller, 300, user="ann")
+    await first.kill()
+    held_nanos = await store.connection.fetchval("SELECT granted - posted FROM credit_leases WHERE owner = 2")
+    assert held_nanos >= 300
+    await end_orphans(second.database, "n0", verdict, second.now)
+    charged_nanos = held_nanos if verdict == "charge" else 0
+    assert await list_spent(store) == {"ann": 100 + charged_nanos}
+    counters, users = LimitCounters(second.database), ForgottenUserRepository(second.database)
+    await users.rename_balances(["ann"], "x", None)
+    assert await list_spent(store) == ({"ann": 100, "x": charged_nanos} if charged_nanos else {"ann": 100})
+    await users.rename_balances(["x"], "ann", None)
+    with pytest.raises(QuotaExceeded):
+        await second.admit(caller, 901 - charged_nanos, user="ann")
+    second.settle(await second.admit(caller, 900 - charged_nanos, user="ann"), 10)
+    await second.flusher.store_waiting()
+    audited = await second.ledger.audit_cluster()
+    assert audited is not None
+    assert not audited.counter_differences
+    assert {charge: nanos for charge, nanos in (await counters.list_all()).items() if nanos} == (
+        await counters.recompute()
+    ).spent
+    await reverse_orphan_charges(second.database, "n0")
+    assert await list_spent(store) == {"ann": 110}
+    assert (await counters.recompute()).spent == await counters.list_all()
+    await audit(store)
+    await second.stop()

@@ -1,4 +1,4 @@
-"""Since when limits count, and how far the requests before that are counted."""
+"""Since when limits count, how far earlier requests are counted, and what lost nodes count for under limits."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -24,7 +24,17 @@ def upgrade() -> None:
     # Limits of the first start after the upgrade are no new ones: nothing earlier is counted for them.
     values = {"keys": "[]", "created_s": 0, "since_s": 0, "counted_until": 0, "state": "done"}
     op.bulk_insert(fills, [{"counter": "", **values}])
+    op.create_table(
+        "orphan_charges",
+        sa.Column("node", sa.String(64), primary_key=True),
+        sa.Column("counter", sa.Text, primary_key=True),
+        sa.Column("subject", sa.Text, primary_key=True),
+        sa.Column("start_s", sa.BigInteger, primary_key=True),
+        sa.Column("spent_nanos", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("orphan_charges")
     op.drop_table("limit_fills")
