@@ -52,16 +52,11 @@ def backup(context: CliContext, *, file: Path, media: bool, bodies: bool, encryp
     if not is_used(context.data) and not database.exists():
         raise CliError(f"No gateway here (looked in {context.data}). Use --data or GATEWAY_DATA")
     passphrase = _ask_passphrase(context.environ, is_new=True) if encrypt else None
+    store = config.store
+    locations = {"media_url": store.media_url, "bodies_url": store.bodies_url, "server": server}
+    has_key = bool(store.master_key)
     source = BackupSource(
-        context.data,
-        database,
-        context.config,
-        media=media,
-        media_url=config.store.media_url,
-        master_key=bool(config.store.master_key),
-        server=server,
-        bodies=bodies,
-        bodies_url=config.store.bodies_url,
+        context.data, database, context.config, media=media, bodies=bodies, master_key=has_key, **locations
     )
     try:
         manifest = write_backup(source, file, passphrase=passphrase)

@@ -74,7 +74,9 @@ SNIPPETS = (
         binary="@anthropic-ai/claude-code-linux-x64/claude",
     ),
     PageSnippet("Codex", "codex-env", "codex", "exec --skip-git-repo-check Hello", {".codex/config.toml": "codex"}),
-    PageSnippet("Gemini CLI", "gemini-cli", "gemini-cli", "--skip-trust -p Hello", {".gemini/settings.json": "gemini-cli-settings"}),
+    PageSnippet(
+        "Gemini CLI", "gemini-cli", "gemini-cli", "--skip-trust -p Hello", {".gemini/settings.json": "gemini-cli-settings"}
+    ),
     PageSnippet(
         "opencode",
         "opencode-env",
