@@ -128,8 +128,7 @@ async def pass_on(request: web.Request, node: str) -> web.StreamResponse:
     request_id = stream_id.partition(".")[0].replace(STREAM_PREFIX, ID_PREFIX)
     if answer is None:
         record = await _find_record(request)
-        is_lost = await _is_gone(services, node) or (record is not None and record.outcome == "interrupted")
-        if after is None or request.method != "GET" or not is_lost:
+        if after is None or request.method != "GET" or not await _is_gone(services, node):
             raise Overloaded(f"The node {node} of the stream does not answer", retry_after_s=2)
         return await send_lost(request, after, request_id, "chat" if record is None else record.operation)
     async with answer:
