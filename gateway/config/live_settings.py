@@ -124,22 +124,27 @@ class SettingsService(StoredSettings):
                 raise build_not_stored_error(f"the group {name!r}", declared=declared)
             await self._delete(path, self._build_audit(by, "group.removed", name, before, {}))
 
-    def list_prices(self) -> list[PriceView]:
-        """List the prices of the file, then the console's, then the built-in prices that are in effect."""
+    def list_prices(self, *, with_shipped: bool = True) -> list[PriceView]:
+        """List the prices of the file, then the console's, then the built-in prices that are in effect.
+
+        The first list with built-in prices parses all of them, which takes a second of the event loop.
+        """
         effective = self._live.effective
         file = PriceList([spec.price() for spec in effective.config.price])
         console = PriceList([spec.price() for spec in effective.prices])
         before = PriceList(file, console)
-        shipped_prices = [
-            price for price in read_shipped_prices().list_prices() if _find_precedent(before, price) is None
-        ]
+        shipped_prices = read_shipped_prices().list_prices() if with_shipped else []
         return [
             *(PriceView(price, "file", in_force=True) for price in file.list_prices()),
             *(
                 PriceView(console_price, "console", in_force=_find_precedent(file, console_price) is None)
                 for console_price in console.list_prices()
             ),
-            *(PriceView(price, "shipped", in_force=True) for price in shipped_prices),
+            *(
+                PriceView(price, "shipped", in_force=True)
+                for price in shipped_prices
+                if _find_precedent(before, price) is None
+            ),
         ]
 
     async def put_price(self, model: str, fields: Fields, by: Actor) -> PriceView:

@@ -208,7 +208,7 @@ async def list_prices(request: AdminRequest) -> ListPage[ListedPrice]:
     model, source = request.query.get("model"), request.query.get("source")
     if source is not None and source not in _PRICE_SOURCES:
         raise InvalidRequest(f"'source' must be one of {', '.join(_PRICE_SOURCES)}", param="source")
-    prices = request.services.admin.settings.list_prices()
+    prices = request.services.admin.settings.list_prices(with_shipped=source in {None, "shipped"})
     matching_views = [
         view
         for view in prices

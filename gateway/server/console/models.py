@@ -94,19 +94,19 @@ async def _load_routing(request: web.Request, name: str, model: ModelView | None
     """Load what leads to the model, where a request to it would go, and where its price is from."""
     channels: Sequence[ChannelView]
     routes: Sequence[RouteAnswer]
+    price_origin: Data | None
     dry_run: DryRun
-    price: Data | None
-    channels, routes, dry_run, price = await asyncio.gather(
+    channels, routes, dry_run, price_origin = await asyncio.gather(
         ask_admin_api(request, "/channels"),
         ask_admin_api(request, "/routes"),
         ask_dry_run(request, name, operation),
-        _find_price_origin(request, name, None if model is None else model.price),
+        _find_price_origin(request, None if model is None else model.price),
     )
     return {
         "route": next((route for route in routes if route.name == name and not route.overridden), None),
         "channels": {channel.name: channel for channel in channels},
         "dry_run": dry_run,
-        "price_origin": price,
+        "price_origin": price_origin,
         "leading_routes": [
             (route, numbers) for route in routes if not route.overridden and (numbers := _find_steps(route, name))
         ],
@@ -128,25 +128,27 @@ def _find_steps(route: RouteAnswer, model: str) -> list[int]:
     ]
 
 
-async def _find_price_origin(request: web.Request, model: str, price: PriceAnswer | None) -> Data | None:
-    """Return the price in the list that ``price`` was made from, and when it was set; None without a price.
+async def _find_price_origin(request: web.Request, price: PriceAnswer | None) -> Data | None:
+    """Return the source of a model's price, the name or pattern that it is set for, and when it was set.
 
-    ``since`` is None unless the price was set in the console or by the command line, and the audit log still says when.
+    None without a price. ``since`` is None unless the price was set in the console or by a command, and the audit log
+    still says when.
     """
     if price is None:
         return None
-    prices: Sequence[ListedPrice] = await ask_admin_api(request, "/prices", model=model)
-    listed = next((one for one in prices if one.in_force and _name_price(one) == _name_price(price)), None)
-    if listed is None:
-        return None
+    source = "shipped"
+    for configured_source in ("console", "file"):  # the file's precedes the console's
+        prices: Sequence[ListedPrice] = await ask_admin_api(request, "/prices", source=configured_source)
+        if any(listed.in_force and _name_price(listed) == _name_price(price) for listed in prices):
+            source = configured_source
     since = None
-    if listed.source == "console":
+    if source == "console":
         changes: Sequence[AuditView] = await ask_admin_api(
             request, "/audit-trail", action="price.changed", limit=_MAX_CHANGES
         )
-        subject = listed.model if listed.provider is None else f"{listed.model} at {listed.provider}"
+        subject = price.model if price.provider is None else f"{price.model} at {price.provider}"
         since = next((change.at for change in changes if change.subject == subject), None)
-    return {"price": listed, "since": since}
+    return {"source": source, "model": price.model, "since": since}
 
 
 def _name_price(price: PriceAnswer) -> tuple[str, str | None]:
