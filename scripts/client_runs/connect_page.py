@@ -75,7 +75,11 @@ SNIPPETS = (
     ),
     PageSnippet("Codex", "codex-env", "codex", "exec --skip-git-repo-check Hello", {".codex/config.toml": "codex"}),
     PageSnippet(
-        "Gemini CLI", "gemini-cli", "gemini-cli", "--skip-trust -p Hello", {".gemini/settings.json": "gemini-cli-settings"}
+        "Gemini CLI",
+        "gemini-cli",
+        "gemini-cli",
+        "--skip-trust -p Hello",
+        {".gemini/settings.json": "gemini-cli-settings"},
     ),
     PageSnippet(
         "opencode",

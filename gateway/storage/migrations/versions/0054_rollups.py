@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0055"
+revision = "0054"
 down_revision = "0053"
 branch_labels = None
 depends_on = None
