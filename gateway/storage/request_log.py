@@ -6,18 +6,21 @@ must not be used is wrapped in an expression.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from sqlalchemy import ColumnElement, Select, TextClause, and_, case, func, literal, or_, select
 
+from gateway.deferred import defer_function
 from gateway.domain.request_log import NON_FAILURES, RequestFilter, RequestPage, StoredRequest, lower_ascii
 from gateway.frozen import frozen
 from gateway.storage.database import Database
 from gateway.storage.dialect import FoldedText
-from gateway.storage.request_cursor import Window, open_window
 from gateway.storage.row_mapping import parse_request
 from gateway.storage.schema import IS_NAMED, NOT_SUCCESSFUL, requests
+
+if TYPE_CHECKING:  # only to list requests
+    from gateway.storage.request_cursor import Window
 
 ORDERED_ROWS = 200_000
 """Rows that one list may read sequentially, at about 0.1 us each."""
@@ -30,6 +33,7 @@ SLACK_MS = 10_000
 
 _EQUAL_FIELDS = ("status", "channel", "outcome", "unpriced", "route", "shadow")
 """Fields of a filter that are compared with a column of their name, which has no index."""
+_open_window = defer_function("storage.request_cursor:open_window")
 _COLUMNS = requests.c
 _sequence = _COLUMNS.sequence
 
@@ -78,7 +82,7 @@ class RequestLogRepository:
 
         Raises ``InvalidRequest`` if ``after`` is not a cursor of this database.
         """
-        window = await open_window(self._database, request_filter.after)
+        window: Window | None = await _open_window(self._database, request_filter.after)
         if window is None:
             return RequestPage(next=request_filter.after)
         whole_query = _PageQuery(window.low, window.high)
@@ -98,7 +102,7 @@ class RequestLogRepository:
         return await self._write_following_page(query, window, rows[:limit], is_full=is_full, has_more=has_more)
 
     async def _write_page(
-        self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, is_full: bool, has_more: bool
+        self, query: _PageQuery, window: "Window", rows: list[StoredRequest], *, is_full: bool, has_more: bool
     ) -> RequestPage:
         last_row = rows[-1] if is_full and rows else None
         end_sequence = query.low if last_row is None else last_row.sequence
@@ -108,7 +112,7 @@ class RequestLogRepository:
         )
 
     async def _write_following_page(
-        self, query: _PageQuery, window: Window, rows: list[StoredRequest], *, is_full: bool, has_more: bool
+        self, query: _PageQuery, window: "Window", rows: list[StoredRequest], *, is_full: bool, has_more: bool
     ) -> RequestPage:
         last_row = rows[-1] if is_full and rows else None
         cursor = window.build_next_cursor(query.high - 1 if last_row is None else last_row.sequence, has_more=has_more)
