@@ -22,7 +22,7 @@ from gateway.server.responses import EventStreamResponse
 from gateway.server.stream_tokens import ASKING_NODE
 
 LAST_EVENT_HEADER = "Last-Event-ID"
-OPERATION_HEADER = "x-gateway-operation"
+OPERATION_HEADER = "x-node-operation"
 """Tells another node of the cluster in which API format an error event has to be."""
 NO_STORE = {"Cache-Control": "no-store"}
 _MAX_DIGITS = 9
