@@ -40,6 +40,7 @@ document.querySelectorAll(["main img[src='x']", "main svg[onload]", "iframe", "m
 """
 PLAIN_PATHS = (
     "", "/keys", "/requests", "/sessions", "/videos", "/batches", "/models", "/channels", "/accounts", "/members",
+    "/channel-weights", "/new-channel",
     "/prices",
     "/audit",
     "/settings", "/limits", "/files",

@@ -8,9 +8,9 @@ import { readForm, showFault } from "./forms.js";
 import { n, t } from "./language.js";
 
 const MIN_PAUSE_MS = 1000;
-const { providers, names } = JSON.parse(document.getElementById("providers").textContent);
 const choose = document.getElementById("choose");
 const form = document.getElementById("new-channel");
+const { providers, names } = JSON.parse(form.dataset.providers);
 const find = document.getElementById("find");
 const word = document.getElementById("check");
 const ticks = form.querySelector(".ticks");
