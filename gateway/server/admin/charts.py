@@ -24,7 +24,7 @@ from gateway.server.openapi import schema as s
 from gateway.server.query import parse_moment, parse_number
 from gateway.storage.failures import FailureRepository
 from gateway.storage.speed import SpeedLine, SpeedRepository
-from gateway.storage.traffic_series import SeriesLine, list_series
+from gateway.storage.traffic_series import SeriesLine, list_series, sum_traffic
 
 GROUPS: tuple[TrafficAxis, ...] = ("model", "key", "account", "channel", "status")
 _STEPS: Mapping[str, int] = {"hour": 1, "day": DAY_HOURS}
@@ -138,12 +138,12 @@ async def get_charts(request: AdminRequest) -> Charts:
     await request.services.billing.flusher.store_waiting()
     group, period = _parse_group(request), _parse_period(request)
     traffic_filter = await _parse_filter(request, period)
-    database, traffic = request.services.storage.database, request.services.admin.history.traffic
+    database = request.services.storage.database
     speeds = SpeedRepository(database)
     is_summed = await _sum_new_rows(speeds)
     before_filter = _build_before_filter(traffic_filter, int(request.services.clock() * 1000) // HOUR_MS + 1)
     lines = await list_series(database, group, period, traffic_filter)
-    before = await traffic.list_traffic("status", before_filter)
+    before = await sum_traffic(database, before_filter)
     failures = await FailureRepository(database).list_failures([period], traffic_filter)
     speed = await speeds.list_speed([period], traffic_filter)
     since_ms = await speeds.find_since_ms()
@@ -155,7 +155,7 @@ async def get_charts(request: AdminRequest) -> Charts:
         step="hour" if period.span == 1 else "day",
         group=group,
         total=build_view(UsageSums, reduce(add_lines, (line.line for line in lines), _EMPTY_LINE)),
-        before=build_view(UsageSums, reduce(add_lines, before, _EMPTY_LINE)),
+        before=build_view(UsageSums, before),
         before_since=_format_hour(before_filter.since),
         before_until=_format_hour(before_filter.until),
         buckets=_build_buckets(hours, lines, speed),
