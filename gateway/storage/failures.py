@@ -38,7 +38,13 @@ class FailureRepository:
         )
         values = {name: getattr(traffic_filter, name) for name in _FILTERED}
         conditions = [_COLUMNS[name] == value for name, value in values.items() if value is not None]
-        labels, total = (_COLUMNS.hour, _COLUMNS.outcome, _COLUMNS.code), func.sum(_COLUMNS.requests)
-        query = select(*labels, total).where(in_time, *conditions).group_by(*labels).having(total > 0).order_by(*labels)
+        labels, total = (_COLUMNS.hour, _COLUMNS.outcome, _COLUMNS.code), func.sum(_COLUMNS.requests).label("total")
+        query = (
+            select(*labels, total)
+            .where(in_time, *conditions)
+            .group_by(*labels)
+            .having(func.sum(_COLUMNS.requests) > 0)
+            .order_by(*labels)
+        )
         rows = await self._database.read_long(query)
-        return [FailureLine(int(hour), outcome, code, int(requests)) for hour, outcome, code, requests in rows]
+        return [FailureLine(int(row.hour), row.outcome, row.code, int(row.total)) for row in rows]

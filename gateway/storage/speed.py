@@ -121,11 +121,12 @@ class SpeedRepository:
             )
         )
         columns = (_COLUMNS.hour, *(_COLUMNS[name] for name in _HISTOGRAMS))
-        rows = await self._database.read_long(select(*columns).where(in_time, *conditions).order_by(_COLUMNS.hour))
-        return [SpeedLine(int(hour), Speed(*map(parse_histogram, texts))) for hour, *texts in rows]
+        query = select(*columns).where(in_time, *conditions).order_by(_COLUMNS.hour)
+        rows: Sequence[Sequence[Any]] = await self._database.read_long(query)
+        return [SpeedLine(int(row[0]), Speed(*map(parse_histogram, row[1:]))) for row in rows]
 
     async def _find_state(self) -> _State | None:
-        rows = await self._database.read(select(rollups).where(_STATE.name == _NAME))
+        rows: Sequence[Sequence[Any]] = await self._database.read(select(rollups).where(_STATE.name == _NAME))
         return _State(*rows[0]) if rows else None
 
     async def _begin(self) -> _State | None:
@@ -140,7 +141,7 @@ class SpeedRepository:
 
     async def _add(self, state: _State, rows: Sequence[Row[Any]], values: Mapping[str, Any]) -> bool:
         """Add rows and move the state by ``values`` in one commit. Return False if another process has moved it."""
-        cells = sum_speed(TimedRow(*row) for row in rows)
+        cells = sum_speed(map(TimedRow._make, rows))
         settled_ms = [row.settled_ms for row in rows]
         if state.since_ms is not None:
             settled_ms.append(state.since_ms)

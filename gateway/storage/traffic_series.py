@@ -1,5 +1,8 @@
 """Traffic over time in the database, for charts."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlalchemy import and_, false, func, or_, select
 
 from gateway.domain.traffic import SUMMED_FIELDS, TimeRange, TrafficAxis, TrafficFilter, TrafficLine, split_hours
@@ -27,8 +30,8 @@ async def sum_traffic(database: Database, traffic_filter: TrafficFilter) -> Traf
     ]
     sums = [func.coalesce(func.sum(_COLUMNS[name]), 0) for name in SUMMED_FIELDS]
     statement = select(*sums).where(or_(false(), *is_within), *write_conditions(traffic_filter))
-    (row,) = await database.read_long(statement)
-    return TrafficLine("", *map(int, row))
+    rows: Sequence[Sequence[Any]] = await database.read_long(statement)
+    return TrafficLine("", *map(int, rows[0]))
 
 
 async def list_series(

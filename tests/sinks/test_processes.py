@@ -1,6 +1,7 @@
 """Sinks of gateways in processes of their own: killed in the middle, and two nodes on one database."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ async def test_a_kill_in_the_middle_of_a_delivery_loses_nothing(tmp_path: Path) 
                 before = len(receiver.taken)
                 receiver.decide = lambda _: 0  # it takes each batch, and the gateway does not learn of that
                 sent |= await call(gateway.url, 5)
-                await eventually(lambda before=before: _has_more(receiver, before), WITHIN_S)
+                await eventually(partial(_has_more, receiver, before), WITHIN_S)
                 await gateway.kill()
                 receiver.decide = lambda _: 200
                 await gateway.start()
@@ -164,7 +165,7 @@ async def test_the_bodies_of_every_node_are_delivered_read_and_deleted_at_any_no
                 for request_id, number in texts.items():
                     shown = await node.ask(f"requests/{request_id}/body")
                     assert f"{MARKER} {number}" in shown["bodies"][0]["content"]
-            search = {"master": SecretBox(bytes.fromhex(MASTER_KEY)), "request_ids": list(texts)}
+            search: dict[str, Any] = {"master": SecretBox(bytes.fromhex(MASTER_KEY)), "request_ids": list(texts)}
             assert place.find(MARKER, **search)
             deleted = await nodes[1].ask("bodies/delete", {"account": "acme"})
             assert deleted["pending"] == 0

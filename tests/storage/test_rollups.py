@@ -1,6 +1,7 @@
 """What charts are drawn from, in both databases: histograms that a job sums from rows, and failures by cause."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -41,7 +42,7 @@ def expect_cells(rows: list[RequestRecord]) -> dict[SpeedKey, Speed]:
 
 async def read_cells(database: Database) -> dict[SpeedKey, Speed]:
     """Every stored cell, by way of what pages ask."""
-    names = await database.read(select(*list(speed_hours.c)[:5]))
+    names: Sequence[Sequence[Any]] = await database.read(select(*list(speed_hours.c)[:5]))
     speed, cells = SpeedRepository(database), {}
     for span, hour, kind, name, account_id in names:
         asked = attrs.evolve(

@@ -8,7 +8,7 @@ The period and what spending is split by are in the page's address: ``span``, or
 Every number is a link to the requests that it sums.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -266,7 +266,7 @@ class _Drawing:
 
     def _draw_tokens(self) -> Chart:
         buckets, total, href = self._answer.buckets, self._answer.total, self._link()
-        parts = [
+        parts: list[tuple[str, str, Callable[[UsageSums], int]]] = [
             (mark("Input"), "series-1", lambda line: line.prompt_tokens - line.cached_tokens),
             (mark("Cached input"), "series-5", lambda line: line.cached_tokens),
             (mark("Output"), "series-3", lambda line: line.completion_tokens),

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import attrs
 import pytest
 
-from gateway.domain.request_log import RequestRecord, has_failed
+from gateway.domain.request_log import Outcome, RequestRecord, has_failed
 from gateway.domain.speed import MAX_ERROR
 from gateway.domain.traffic import HOUR_MS
 from gateway.server.console.filters import format_count, format_usd
@@ -34,7 +34,7 @@ CONFIG: dict[str, Any] = {
     ],
     "channel": [channel("http://127.0.0.1:9/v1", models=["*"]), channel("http://127.0.0.1:9/v1", "spare")],
 }
-FAULTS = [
+FAULTS: list[tuple[Outcome, str | None, int, bool]] = [
     ("failed", "upstream_error", 502, True), ("failed", "upstream_timeout", 504, True),
     ("refused", "rate_limit_exceeded", 429, False), ("refused", None, 400, True), ("interrupted", None, 500, True),
     ("blocked", "content_filter", 400, True), ("refused", "insufficient_quota", 429, False),
