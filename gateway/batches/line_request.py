@@ -18,7 +18,7 @@ from gateway.domain.account import Caller
 from gateway.domain.attribution import AttributionRules, find_attribution
 from gateway.domain.batch import Batch, BatchLine, LineResult
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.keep_rule import KeepWish
+from gateway.domain.keep_wish import KeepWish
 from gateway.domain.operation import Operation
 from gateway.domain.request_log import Outcome, RequestStart
 from gateway.error_status import find_page
@@ -36,7 +36,8 @@ from gateway.media.client_files import ClientFiles
 from gateway.media.prompt_files import FILE_ID_KEY, inline_files
 from gateway.memory_budget import RETRY_S, MemoryBudget, close_loan, estimate_memory
 from gateway.proxy import forward
-from gateway.proxy.active_requests import ActiveRequests, BodyCollector
+from gateway.proxy.active_requests import ActiveRequests
+from gateway.proxy.body_collector import BodyCollector
 from gateway.proxy.failover import Proxy
 from gateway.request_context import BatchShare, RequestContext, make_request_id
 from gateway.routing.response_owners import ResponseOwners

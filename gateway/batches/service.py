@@ -23,7 +23,7 @@ from gateway.domain.batch import (
     is_batch_id,
 )
 from gateway.domain.client_file import NewFile
-from gateway.domain.keep_rule import KeepWish
+from gateway.domain.keep_wish import KeepWish
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, StoreUnavailable
 from gateway.formats.batches.anthropic import build_lines, keep_headers
 from gateway.formats.batches.openai import NewBatch

@@ -6,7 +6,6 @@ from typing import Any, Literal
 import attrs
 
 from gateway.domain.client_file import is_client_id
-from gateway.domain.keep_rule import KeepWish
 from gateway.domain.operation import Operation
 from gateway.domain.price import ONE_PPM
 from gateway.frozen import frozen
@@ -32,8 +31,6 @@ ENDPOINTS: Mapping[str, Operation] = {
 """Endpoints that a batch may use."""
 MESSAGES_ENDPOINT = "/v1/messages"
 """The endpoint of batches of Anthropic's API. No batch of OpenAI's API may use it."""
-
-
 PREFIX, MESSAGES_PREFIX = "batch_", "msgbatch_"
 """The prefixes of batch ids in OpenAI's and in Anthropic's API."""
 
@@ -73,15 +70,12 @@ class BatchError:
 
 @frozen
 class BatchLine:
-    """One checked line, with its request body as written.
-
-    ``headers`` are the Anthropic headers of the batch. ``keep_bodies`` is what the line itself says.
-    """
+    """One checked line: its body as written, the Anthropic headers of the batch, and its own ``keep_bodies``."""
 
     custom_id: str
     body: dict[str, Any] = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(factory=dict)
-    keep_bodies: KeepWish = ""
+    keep_bodies: Literal["", "yes", "no"] = ""
 
     @property
     def model(self) -> str:
@@ -160,7 +154,7 @@ class Batch:
     output_file_id: str | None = None
     error_file_id: str | None = None
     moves: int = 0
-    keep_bodies: KeepWish = ""
+    keep_bodies: Literal["", "yes", "no"] = ""
 
     @property
     def operation(self) -> Operation:

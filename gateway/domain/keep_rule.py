@@ -1,15 +1,12 @@
 """Of which requests bodies are kept, and how much: settings, the field of keys, and the client's header."""
 
 import re
-from collections.abc import Iterable
 from typing import Literal
 
 from gateway.frozen import frozen
 
 KEEP_HEADER = "x-gateway-keep"
 """The header with which a client decides about one request."""
-KeepWish = Literal["", "yes", "no"]
-"""What a client says of one request, or of a batch; empty if it says nothing."""
 RedactedKind = Literal["secrets", "cards", "ibans", "mails", "phones", "ips"]
 DEFAULT_REDACTED: tuple[RedactedKind, ...] = ("secrets", "cards", "ibans", "mails")
 _SAMPLED = re.compile(r"sampled:(0?\.\d{1,6}|0\.\d{1,6}|1(?:\.0{1,6})?)\Z")
@@ -41,12 +38,6 @@ def is_keep_rule(text: str) -> bool:
 def is_key_rule(text: str) -> bool:
     """Return whether ``text`` is a value of a key's ``keep_bodies``."""
     return text == "on_request" or is_keep_rule(text)
-
-
-def parse_keep_wish(values: Iterable[str]) -> KeepWish:
-    """Return what the values of ``KEEP_HEADER`` say. Of several, any other than "yes" wins, and counts as "no"."""
-    answers = {value.strip().lower() for value in values}
-    return "" if not answers else "yes" if answers == {"yes"} else "no"
 
 
 def find_share(rule: str) -> float | None:

@@ -1,8 +1,8 @@
 """Joins a whole stream to the JSON answer that says the same, in the format of the client.
 
-Unknown fields stay, too: of a text the pieces are joined, of a list its items, and of anything else the
-last value counts. Sources: the vendors' API references, and ``accumulate_event`` and ``accumulate_delta`` of the Python
-libraries ``anthropic`` and ``openai``.
+Fields that the gateway does not know stay, too: of a text the pieces are joined, of a list its items, and of anything
+else the last value counts. Sources: the vendors' API references; ``accumulate_event`` and ``accumulate_delta`` of the
+Python libraries ``anthropic`` and ``openai``.
 """
 
 from collections.abc import Callable, Iterable, Mapping

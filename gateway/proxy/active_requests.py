@@ -8,35 +8,13 @@ from itertools import islice
 from typing import Literal, Protocol
 
 from gateway.domain.audit_log import Actor
-from gateway.errors import Conflict, GatewayError, NotFound
+from gateway.errors import Conflict, NotFound
 from gateway.request_context import RequestContext
 
 Phase = Literal["reading", "waiting", "streaming"]
 """``reading``: the body is being read. ``waiting``: for a provider. ``streaming``: the client gets the answer."""
 MAX_LISTED = 1_000
 """Maximum length of a list, which then has the oldest requests."""
-
-
-class BodyCollector(Protocol):
-    """Collects the bodies of a request that are kept.
-
-    Attributes:
-        error: the error with which the request ended; None: none, or the request runs.
-    """
-
-    error: GatewayError | None
-
-    def note_request(self, body: bytes | bytearray) -> None:
-        """Take the request's body. Later calls change nothing."""
-
-    def note_answer(self, body: bytes, media_type: str) -> None:
-        """Take a complete answer."""
-
-    def drop_of(self, end_user: str) -> None:
-        """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
-
-    def close(self) -> None:
-        """Have the bodies written. Call this once, after the settlement."""
 
 
 class ActiveRequest(Protocol):
@@ -47,11 +25,6 @@ class ActiveRequest(Protocol):
 
     @property
     def address(self) -> str | None: ...
-
-    @property
-    def exchange(self) -> BodyCollector | None:
-        """Return what collects the bodies of the request; None if they are not kept."""
-        ...
 
     def handle_disconnect(self) -> bool:
         """Handle a disconnected client. Return whether the request continues, to be charged for its reported usage."""

@@ -61,13 +61,11 @@ class ActiveInference:
 
     form: MultipartReader | None = None
     exchange: "KeptExchange | None" = None
-    outlives_client = False
     recorded: "RecordedStream | None" = None
     names_resumable = False
     cache_use: "CacheUse | None" = None
     recorder: "AnswerRecorder | None" = None
-    cancelled = False
-    stopped = False
+    cancelled = stopped = outlives_client = False
 
     def __init__(self, request: web.Request, operation: Operation) -> None:
         self.request = request

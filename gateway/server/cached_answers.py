@@ -33,7 +33,8 @@ from gateway.domain.cached_answer import (
     parse_wish,
 )
 from gateway.domain.inference_request import InferenceRequest
-from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
+from gateway.domain.keep_rule import KEEP_HEADER
+from gateway.domain.keep_wish import parse_keep_wish
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.price import usd
 from gateway.domain.request_log import ID_PREFIX

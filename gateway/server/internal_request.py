@@ -46,7 +46,6 @@ class InternalRequest(ABC):
     """One request of the gateway itself; implements ``proxy.active_requests.ActiveRequest``."""
 
     address = None
-    exchange = None
 
     def __init__(
         self, services: Services, caller: Caller, inference: InferenceRequest, copied_from: CopyOrigin

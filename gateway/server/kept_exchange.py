@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol, get_args
 import orjson
 
 from gateway.deferred import load
-from gateway.domain.keep_rule import KEEP_HEADER, KeepWish, RedactedKind, find_share, parse_keep_wish
+from gateway.domain.keep_rule import KEEP_HEADER, RedactedKind, find_share
+from gateway.domain.keep_wish import KeepWish, parse_keep_wish
 from gateway.domain.kept_body import BodyKind, BodyOwner, BodyPart, LossReason
 from gateway.domain.operation import OPERATIONS
 from gateway.domain.request_log import NON_FAILURES
@@ -65,7 +66,7 @@ class SentAnswer:
 
 
 class KeptExchange:
-    """Collects the bodies of a request. Implements ``proxy.active_requests.BodyCollector``.
+    """Collects the bodies of a request. Implements ``proxy.body_collector.BodyCollector``.
 
     Args:
         only_failed: keep them only if the request or one of its attempts fails.

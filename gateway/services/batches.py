@@ -10,10 +10,10 @@ from gateway.batches.run import BatchDependencies
 from gateway.batches.service import BatchService
 from gateway.batches.slots import LineSlots
 from gateway.deferred import CreatedOnce
-from gateway.domain.keep_rule import KeepWish
+from gateway.domain.keep_wish import KeepWish
 from gateway.frozen import frozen
 from gateway.media.client_files import ClientFiles
-from gateway.proxy.active_requests import BodyCollector
+from gateway.proxy.body_collector import BodyCollector
 from gateway.proxy.failover import Proxy
 from gateway.request_context import RequestContext
 from gateway.server.client_ip import find_configured_url

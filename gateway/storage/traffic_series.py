@@ -42,5 +42,7 @@ async def list_series(
     sums = [func.sum(_COLUMNS[name]) for name in SUMMED_FIELDS]
     is_within = _COLUMNS.span == period.span, _COLUMNS.hour >= period.since, _COLUMNS.hour < period.until
     statement = select(_COLUMNS.hour, label, *sums).where(*is_within, *write_conditions(traffic_filter))
-    rows = await database.read_long(statement.group_by(_COLUMNS.hour, label).order_by(_COLUMNS.hour, label))
+    rows: Sequence[Sequence[Any]] = await database.read_long(
+        statement.group_by(_COLUMNS.hour, label).order_by(_COLUMNS.hour, label)
+    )
     return [SeriesLine(int(row[0]), TrafficLine(str(row[1]), *map(int, row[2:]))) for row in rows]

@@ -47,7 +47,7 @@ async def ada(enter: Enter) -> AsyncIterator[Visitor]:
 async def find_plot(page: Page) -> dict[str, float]:
     box = await page.locator(f"{SPEND} .plot").bounding_box()
     assert box is not None
-    return dict(box)
+    return {"x": box["x"], "y": box["y"], "width": box["width"], "height": box["height"]}
 
 
 async def test_pages_with_charts_fit_and_are_accessible(site: VisitedGateway, ada: Visitor) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gateway.server.context import SERVICES
 from gateway.server.kept_session import KeptSession
+from gateway.server.realtime_session import ActiveRealtime
 from tests.support.admin_calls import AdminApi
 from tests.support.fault_scene import UNHURRIED, until
 from tests.support.gateway import KEY, RunningGateway, channel
@@ -406,7 +407,7 @@ async def test_too_much_of_a_session_is_noted(
             await session.ask({"type": "input_audio_buffer.clear", "note": "x" * 900})
             await session.up.expect("input_audio_buffer.clear")
         (call,) = gateway.app[SERVICES].active_requests.calls.values()
-        exchange = call.exchange
+        exchange = call.exchange if isinstance(call, ActiveRealtime) else None
         assert isinstance(exchange, KeptSession)
         await until(lambda: exchange.loss == loss)
         assert store.memory.used == 0

@@ -16,7 +16,6 @@ from gateway.domain.client_file import NewFile
 from gateway.domain.member import ROLES, Role
 from gateway.domain.member_spec import InviteSpec
 from gateway.domain.request_budget import SessionState
-from gateway.proxy.active_requests import BodyCollector
 from gateway.request_context import RequestContext
 from gateway.server.context import SERVICES
 from gateway.storage.batches import BatchRepository, find_no_process
@@ -67,7 +66,6 @@ class UnderWay:
 
     context: RequestContext
     address: str | None = None
-    exchange: BodyCollector | None = None
 
     def handle_disconnect(self) -> bool:
         return False

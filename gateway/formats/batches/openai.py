@@ -17,7 +17,8 @@ from gateway.domain.batch import (
     LineResult,
 )
 from gateway.domain.client_file import find_digits, is_client_id
-from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
+from gateway.domain.keep_rule import KEEP_HEADER
+from gateway.domain.keep_wish import parse_keep_wish
 from gateway.errors import InvalidRequest
 from gateway.formats.files import parse_expires_after
 from gateway.formats.wire.json_values import as_object, loads_or_none, parse_json_object

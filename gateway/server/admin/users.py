@@ -6,6 +6,7 @@ import attrs
 import orjson
 
 from gateway.answer_fields import Count
+from gateway.batches.line_request import LineRequest
 from gateway.billing.forgotten_users import UserRenaming
 from gateway.domain.attribution import FORGOTTEN_PREFIX
 from gateway.domain.kept_body import BodyFilter
@@ -91,7 +92,7 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
     forget_streams(services, renaming.account_id, renaming.names)  # while their requests have the former name
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
-        if call.exchange is not None:
+        if isinstance(call, ActiveInference | LineRequest) and call.exchange is not None:
             call.exchange.drop_of(renaming.new_name)
         if isinstance(call, ActiveInference) and call.recorder is not None:
             call.recorder.drop_of(renaming.new_name)

@@ -6,7 +6,8 @@ from aiohttp import web
 from gateway.deferred import load
 from gateway.domain.attribution import BUDGET_HEADER
 from gateway.domain.batch import PREFIX, Batch, BatchFilter
-from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
+from gateway.domain.keep_rule import KEEP_HEADER
+from gateway.domain.keep_wish import parse_keep_wish
 from gateway.formats.batches.openai import build_batch, parse_batch
 from gateway.formats.files import build_list
 from gateway.server.context import CALLER, SERVICES

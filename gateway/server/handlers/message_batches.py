@@ -5,7 +5,8 @@ from aiohttp import web
 
 from gateway.domain.batch import MESSAGES_PREFIX, Batch, BatchFilter
 from gateway.domain.client_file import is_client_id
-from gateway.domain.keep_rule import KEEP_HEADER, parse_keep_wish
+from gateway.domain.keep_rule import KEEP_HEADER
+from gateway.domain.keep_wish import parse_keep_wish
 from gateway.errors import InvalidRequest, NotFound
 from gateway.formats.batches.anthropic import build_deletion, build_message_batch, build_page, parse_requests
 from gateway.server.anthropic_headers import parse_anthropic_headers
