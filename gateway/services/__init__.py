@@ -10,7 +10,7 @@ import attrs
 from gateway.allocator import MemoryTrimmer
 from gateway.auth.accounts import AccountService
 from gateway.background import JobRunner, TaskSet
-from gateway.deferred import CreatedOnce, load
+from gateway.deferred import CreatedOnce
 from gateway.domain.ip_address import parse_networks
 from gateway.errors import StoreUnavailable
 from gateway.frozen import frozen
@@ -475,7 +475,9 @@ async def _retire_requests(services: Services) -> None:
 
 async def _sum_speed(services: Services) -> None:
     await asyncio.sleep(RETENTION_DELAY_S)
-    await load("services.speed:run_speed_worker")(services)
+    from gateway.services.speed import run_speed_worker  # noqa: PLC0415 - not before the gateway is ready
+
+    await run_speed_worker(services)
 
 
 def _start_cleanup(services: Services, options: AppOptions, jobs: JobRunner) -> None:

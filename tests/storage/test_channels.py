@@ -44,6 +44,8 @@ FULL = Channel(
     allow_fields=("service_tier", "tools.*"),
     held=True,
     held_reason="It did not answer",
+    key_names=(("sk-canary-one", "the shop"),),
+    disabled_keys=("sk-canary-one",),
 )
 BARE = Channel("bare", "openai", "https://api.openai.com/v1")
 

@@ -10,7 +10,7 @@ _SAMPLES: Mapping[str, Mapping[str, Any]] = {
     "KeySpec": {"name": "laptop", "account": "acme", "quota_usd": 5, "quota_period": "daily", "rpm": 60},
     "CreditSpec": {"amount_usd": 25, "note": "paid"},
     "ChannelSpec": {"name": "openai", "provider": "openai", "api_key": "sk-your-provider-key", "sync": True},
-    "ChannelKeySpec": {"key": "sk-another-provider-key", "name": "team account"},
+    "ChannelKeySpec": {"key": "sk-your-provider-key", "name": "team account"},
     "InviteSpec": {"account": "acme", "role": "member"},
     "RotateSpec": {"overlap_h": 24},
     "SettingChanges": {"settings": {"routing.max_attempts": 2, "requests.keep_days": None}},

@@ -190,6 +190,8 @@ SEEN = (
         for by in ("day", "hour", "model", "key", "account", "status", "channel")
     ),
     Call("admin_get_usage", query={"by": "nothing"}, status=400),
+    Call("admin_get_charts", query={"group": "model", "since": "2026-01-01", "until": "2026-01-03"}),
+    Call("admin_get_charts", query={"group": "nothing"}, status=400),
     Call("admin_get_usage", query={"by": "user"}),
     Call("admin_export_usage", query={"by": "user"}),
     Call("admin_export_usage", query={"by": "nothing"}, status=400),

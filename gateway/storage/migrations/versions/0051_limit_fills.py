@@ -21,9 +21,11 @@ def upgrade() -> None:
         sa.Column("state", sa.String(16), nullable=False),
         sqlite_with_rowid=False,
     )
-    # Limits of the first start after the upgrade are no new ones: nothing earlier is counted for them.
-    values = {"keys": "[]", "created_s": 0, "since_s": 0, "counted_until": 0, "state": "done"}
-    op.bulk_insert(fills, [{"counter": "", **values}])
+    # Limits of the first start after the upgrade are no new ones: nothing earlier is counted for them. A new database
+    # has no requests, and stays empty: a backup is restored into an empty one only.
+    if op.get_bind().execute(sa.text("SELECT 1 FROM requests LIMIT 1")).first() is not None:
+        values = {"keys": "[]", "created_s": 0, "since_s": 0, "counted_until": 0, "state": "done"}
+        op.bulk_insert(fills, [{"counter": "", **values}])
     op.create_table(
         "orphan_charges",
         sa.Column("node", sa.String(64), primary_key=True),
