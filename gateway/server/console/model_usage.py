@@ -17,10 +17,9 @@ from gateway.server.console.uptime import DEFAULT_PERIOD, PERIODS, build_bars
 from gateway.server.context import ACTOR, SERVICES
 
 _SAMPLE_ROWS = 500
-"""Requests of the model from which times and end users are taken: the sums of hours have neither."""
+"""Requests of the model from which end users, and the times of each channel, are taken."""
 _MAX_SHOWN = 10
 """Accounts, keys and end users, those with the most requests or the highest cost."""
-_ALL_CHANNELS = ""
 
 
 @frozen
@@ -72,8 +71,6 @@ async def load_usage(request: web.Request, model: str) -> Data:
         "chosen": chosen,
         "total": times.total,
         "bars": build_bars(period, starts, times.data),
-        "first_byte_ms": _find_percentiles(_list_first_bytes(sample.data)[_ALL_CHANNELS]),
-        "duration_ms": _find_percentiles([row.total_ms for row in sample.data if row.outcome == "completed"]),
         "sample": sample.data,
         "users": users.most_common(_MAX_SHOWN),
         "keys": lines["key"][:_MAX_SHOWN],
@@ -107,12 +104,11 @@ def list_served_channels(
 
 
 def _list_first_bytes(rows: Sequence[RequestView]) -> Mapping[str, list[int]]:
-    """Return the times to the first byte of the answered streams in milliseconds, of each channel and of all."""
+    """Return the times to the first byte of the answered streams in milliseconds, by channel."""
     times_ms: defaultdict[str, list[int]] = defaultdict(list)
     for row in rows:
-        if row.stream and row.outcome == "completed" and row.first_byte_ms is not None:
-            for channel in {row.channel or _ALL_CHANNELS, _ALL_CHANNELS}:
-                times_ms[channel].append(row.first_byte_ms)
+        if row.stream and row.outcome == "completed" and row.channel and row.first_byte_ms is not None:
+            times_ms[row.channel].append(row.first_byte_ms)
     return times_ms
 
 

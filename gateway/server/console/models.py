@@ -21,6 +21,7 @@ from gateway.server.console.dry_run import DryRun, ask_dry_run
 from gateway.server.console.lists import load_list
 from gateway.server.console.model_usage import list_served_channels, load_usage
 from gateway.server.console.page import Data, ask_admin_api
+from gateway.server.console.usage_charts import load_charts
 from gateway.server.context import ACTOR
 
 _OPERATIONS: Mapping[ModelKind, Operation] = {
@@ -72,7 +73,7 @@ async def load_model(request: web.Request) -> Data:
     is_operator = request[ACTOR].scope is None
     if is_operator:
         details = await _load_routing(request, name, model, operation)
-    usage = await load_usage(request, name)
+    usage, charts = await asyncio.gather(load_usage(request, name), load_charts(request, model=name))
     if model is None and details["route"] is None and not usage["total"].requests:
         raise NotFound(f"There is no model {name[:120]!r}")
     return {
@@ -80,6 +81,7 @@ async def load_model(request: web.Request) -> Data:
         "model": model,
         "models": {model.id: model for model in models},
         "curl": write_curl(find_address(request), operation, name),
+        "charts": charts,
         **details,
         **usage,
         "serving": list_served_channels(

@@ -40,8 +40,9 @@ PERIODS: Mapping[str, Period] = {
     "24h": Period(mark("Last 24 hours"), "hour", 24),
     "7d": Period(mark("Last 7 days"), "day", 7),
     "30d": Period(mark("Last 30 days"), "day", 30),
+    "90d": Period(mark("Last 90 days"), "day", 90),
 }
-DEFAULT_PERIOD = "24h"
+DEFAULT_PERIOD = "7d"
 
 
 @frozen
