@@ -12,7 +12,7 @@ COMPILE  := $(VENV)/pins/bin/uv pip compile -q --universal --python-version 3.11
             --only-binary :all: --no-emit-index-url --custom-compile-command 'make pins'
 
 .DEFAULT_GOAL := help
-.PHONY: help hooks run test test-unit test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference changelog docs zipapp coverage
+.PHONY: help hooks run test test-unit picture test-clients test-suites soak check format bench bench-parts profile clean pins sbom audit messages reference changelog docs zipapp coverage
 
 help:  ## Show this list
 	@awk 'BEGIN {FS = ":.*##"} /^[a-z-]+:.*##/ {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-unit: $(VENV)/dev.stamp  ## Run the tests that open no socket
 
 coverage: $(VENV)/dev.stamp  ## Run all tests, and fail if too few branches of what money depends on are covered
 	@$(BIN)/python -m pytest --cov=gateway.domain --cov=gateway.formats --cov=gateway.billing --cov-branch --cov-fail-under=98 $(ARGS)
+
+picture: $(VENV)/dev.stamp  ## Take the README's picture of the console (ARGS="--to FILE")
+	@$(BIN)/python scripts/screenshot.py $(ARGS)
 
 test-clients: $(VENV)/dev.stamp  ## Run real clients through a gateway; installs them (ARGS="codex litellm" for some)
 	@$(BIN)/python -m scripts.run_clients $(ARGS)

@@ -1,9 +1,9 @@
-"""Takes the README's picture: the console's overview of a gateway that has had a busy week.
+"""Takes the README's picture: the console's overview of a gateway that has had two busy weeks.
 
     python scripts/screenshot.py [--to scripts/console.png] [--chromium /usr/bin/chromium]
 
-Starts a gateway of its own over a folder that goes away again, gives it a week of made-up requests, and looks at it in
-Chromium. Needs the development packages.
+Starts a gateway of its own over a folder that goes away again, gives it made-up requests, and looks at it in Chromium.
+The version is noted in the picture; a test compares it with that of the tree. Needs the development packages.
 """
 
 import argparse
@@ -11,10 +11,13 @@ import asyncio
 import math
 import random
 import re
+import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,13 +26,16 @@ from playwright.async_api import async_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from gateway import __version__
 from gateway.domain.request_log import RequestRecord
 from gateway.storage.ledger import LedgerRepository
 from gateway.storage.open import open_database
 
 ROOT = Path(__file__).parent.parent
 WIDTH, HEIGHT = 1440, 900
-HOURS = 7 * 24
+VERSION_KEYWORD = b"Software"
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser")
+HOURS = 14 * 24
 HOUR_MS = 3_600_000
 MODELS = (("gpt-5.1", 9_000), ("claude-sonnet-4.5", 7_500), ("gemini-2.5-pro", 4_000), ("deepseek-chat", 900),
           ("gpt-image-1", 40_000), ("text-embedding-3-small", 60))  # fmt: skip
@@ -44,14 +50,15 @@ _EMPTY = RequestRecord(
 )  # fmt: skip
 
 
-def make_week(until_ms: int) -> Iterator[RequestRecord]:
-    """Requests of a week, more of them by day than by night and on workdays."""
+def make_weeks(until_ms: int) -> Iterator[RequestRecord]:
+    """Requests of two weeks, more of them by day than by night, on workdays and in the second week."""
     rng, number = random.Random(7), 0
     for hour in range(HOURS):
         at_ms = until_ms - (HOURS - hour) * HOUR_MS
         swing = 1 + math.sin((at_ms // HOUR_MS % 24 - 9) / 24 * 2 * math.pi)
         weekend = 0.4 if (at_ms // (24 * HOUR_MS) + 3) % 7 > 4 else 1.0
-        for _ in range(round(rng.uniform(8, 16) * (0.3 + swing) * weekend)):
+        growth = 0.8 + 0.4 * hour / HOURS
+        for _ in range(round(rng.uniform(8, 16) * (0.3 + swing) * weekend * growth)):
             number += 1
             yield make_one(rng, number, at_ms + rng.randrange(HOUR_MS))
 
@@ -59,20 +66,23 @@ def make_week(until_ms: int) -> Iterator[RequestRecord]:
 def make_one(rng: random.Random, number: int, at_ms: int) -> RequestRecord:
     """One request; a few fail."""
     (model, nanos), (key_id, key_name) = rng.choices(MODELS, (8, 7, 4, 5, 1, 3))[0], rng.choices(KEYS, (2, 3, 4))[0]
-    tokens = round(rng.lognormvariate(6, 0.8))
+    tokens, first_byte_ms = round(rng.lognormvariate(6, 0.8)), round(rng.lognormvariate(5.9, 0.35))
     row = attrs.evolve(
         _EMPTY, id=f"req_{number:024x}", started_ms=at_ms, settled_ms=at_ms + 2_000, key_id=key_id, key_name=key_name,
-        model=model, total_ms=round(rng.lognormvariate(7.6, 0.5)),
+        model=model, first_byte_ms=first_byte_ms, total_ms=first_byte_ms + round(tokens * rng.uniform(8, 25)),
     )  # fmt: skip
     if rng.random() < 0.03:
         return attrs.evolve(row, status=503, outcome="failed", error_code="overloaded", first_byte_ms=None)
-    return attrs.evolve(row, prompt_tokens=2 * tokens, completion_tokens=tokens, cost_nanos=tokens * nanos)
+    cached_tokens = tokens if rng.random() < 0.4 else 0
+    return attrs.evolve(
+        row, prompt_tokens=2 * tokens, cached_tokens=cached_tokens, completion_tokens=tokens, cost_nanos=tokens * nanos
+    )
 
 
-async def store_week(path: Path) -> None:
-    """Put the week into the database."""
+async def store_weeks(path: Path) -> None:
+    """Put the weeks into the database."""
     database = await open_database(f"sqlite:///{path}")
-    rows = sorted(make_week(int(time.time() * 1000)), key=lambda row: row.settled_ms)
+    rows = sorted(make_weeks(int(time.time() * 1000)), key=lambda row: row.settled_ms)
     try:
         for first in range(0, len(rows), 500):
             await LedgerRepository(database).post(rows[first : first + 500])
@@ -96,8 +106,8 @@ def end(gateway: "subprocess.Popen[str]") -> None:
     gateway.wait(timeout=30)
 
 
-async def look(link: str, chromium: str, to: Path) -> None:
-    """Become the administrator, make the week's keys and take the picture."""
+async def look(link: str, chromium: str) -> bytes:
+    """Become the administrator, make the keys and return the picture."""
     origin = link.partition("/console")[0]
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
@@ -115,23 +125,38 @@ async def look(link: str, chromium: str, to: Path) -> None:
         await page.context.request.patch(f"{origin}/admin/v1/accounts/local", data=change, headers=headers)
         await page.goto(f"{origin}/console/")
         await page.wait_for_load_state("networkidle")
-        await page.screenshot(path=to)
+        picture = await page.screenshot()
         await browser.close()
+        return note_version(picture)
+
+
+def note_version(picture: bytes) -> bytes:
+    """Return a PNG with this version of the gateway in a text chunk, after its header of 33 bytes."""
+    content = b"tEXt" + b"\0".join((VERSION_KEYWORD, __version__.encode()))
+    chunk = struct.pack(">I", len(content) - 4) + content + struct.pack(">I", zlib.crc32(content))
+    return picture[:33] + chunk + picture[33:]
+
+
+def read_version(picture: bytes) -> str:
+    """Return the version that a picture was taken from; empty if it has none."""
+    _, _, after = picture.partition(b"tEXt" + VERSION_KEYWORD + b"\0")
+    length = struct.unpack(">I", picture[33:37])[0] - len(VERSION_KEYWORD) - 1
+    return after[:length].decode() if after else ""
 
 
 def main() -> int:
     """Take it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--to", type=Path, default=ROOT / "scripts" / "console.png")
-    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--chromium", default=next(filter(None, map(shutil.which, BROWSERS)), "chromium"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         gateway, _ = start(Path(folder))  # makes the account and its key
         end(gateway)
-        asyncio.run(store_week(Path(folder) / "gateway.db"))
+        asyncio.run(store_weeks(Path(folder) / "gateway.db"))
         gateway, link = start(Path(folder))
         try:
-            asyncio.run(look(link, args.chromium, args.to))
+            args.to.write_bytes(asyncio.run(look(link, args.chromium)))
         finally:
             end(gateway)
     print(f"{args.to}: {args.to.stat().st_size / 1024:.0f} KB")

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gateway import __version__
 from gateway.config.loader import read_declared_config
 from gateway.error_status import STATUS
 from gateway.server.help.pages import parse_page
 from scripts.reference_parts.errors import FIXES
+from scripts.screenshot import note_version, read_version
 from tests.support import documentation
 from tests.support.table_rows import table_rows
 
@@ -154,3 +156,11 @@ def test_the_comparison_is_the_one_of_the_readme() -> None:
     readme, page = (documentation.ROOT / "README.md").read_text(), (documentation.DOCS / "comparison.md").read_text()
     assert list_comparisons(page) == list_comparisons(readme)
     assert len(list_comparisons(page)) > 6
+
+
+def test_the_readmes_picture_is_of_this_version() -> None:
+    """``make picture`` takes it."""
+    picture = (documentation.ROOT / "scripts" / "console.png").read_bytes()
+    assert read_version(picture) == __version__
+    assert read_version(picture[:33] + picture[picture.index(b"IDAT") - 4 :]) == ""
+    assert read_version(note_version(picture[:33] + picture[picture.index(b"IDAT") - 4 :])) == __version__
