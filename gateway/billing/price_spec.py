@@ -47,9 +47,11 @@ class SettingChanges:
 
     Attributes:
         settings: values by paths such as ``routing.max_attempts``; null takes a stored value back.
+        former: the values that the change was made from, by path: 409 if one of them is another now.
     """
 
     settings: dict[str, Any]
+    former: dict[str, Any] = attrs.field(factory=dict)
 
 
 @frozen

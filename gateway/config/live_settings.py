@@ -57,10 +57,12 @@ class SettingsService(StoredSettings):
             await self._put(name_setting(section, key), value, self._audit_setting(by, before, value))
             return self._build_view(section, field)
 
-    async def change_settings(self, changes: Mapping[str, Any], by: Actor) -> list[SettingView]:
+    async def change_settings(
+        self, changes: Mapping[str, Any], by: Actor, former: Mapping[str, Any] = {}
+    ) -> list[SettingView]:
         """Set the values at paths such as ``routing.max_attempts``, all or none; None takes a stored value back.
 
-        Return the settings afterwards. Errors name the path.
+        ``former`` are values that must still be in force. Return the settings afterwards. Errors name the path.
         """
         fields: dict[str, tuple[str, attrs.Attribute[Any]]] = {}
         for path in changes:
@@ -68,6 +70,9 @@ class SettingsService(StoredSettings):
             fields[path] = section, self._get_field(section, key)
         async with self._reloader.changing:
             before = {path: self._build_view(*found) for path, found in fields.items()}
+            for path in former:
+                if path in before and before[path].value != former[path]:
+                    raise Conflict(f"{path} was changed meanwhile: load the page again", param=path)
             needed = {
                 path: value
                 for path, value in changes.items()

@@ -154,7 +154,7 @@ async def test_undo_leaves_alone_what_somebody_else_has_disabled_or_changed(site
     ada.watch.refusals = {404}
     await ada.send("Undo")
     assert await list_states(site, ids[:2]) == ["disabled", "active"]
-    await expect(page.locator("#toasts")).to_contain_text("Somebody else has changed this since")
+    await expect(page.locator("#toasts")).to_contain_text("Someone else has changed this in the meantime")
 
 
 async def test_what_failed_is_told_by_name_and_the_others_are_done(site: VisitedGateway, enter: Enter) -> None:
@@ -178,7 +178,7 @@ async def test_the_group_of_many_keys_is_changed_at_once(site: VisitedGateway, e
     ada = await enter("ada")
     await site.operate("PUT", "/groups/partners", {"price_multiplier": 0.5})
     ids = await make_keys(site, "winter 1", "winter 2")
-    await select_rows(ada, "solstice")
+    await select_rows(ada, "winter")
     await ada.press("Change group")
     dialog = ada.page.get_by_role("dialog", name="Change group")
     await ada.choose("Group", "partners", within=dialog)

@@ -73,7 +73,7 @@ async def test_the_order_of_channels_is_changed_by_keyboard_and_by_dragging(site
     assert await read_order() == ["birch", "cedar", "alder"]
     await page.reload()
     names = [await one.inner_text() for one in await page.get_by_role("rowheader").all()]
-    assert names[:3] == ["birch", "cedar", "alder"]
+    assert [name.partition("\n")[0] for name in names[:3]] == ["birch", "cedar", "alder"]
     for name in ("alder", "birch", "cedar"):
         await site.operate("DELETE", f"/channels/{name}")
 
@@ -474,7 +474,6 @@ async def test_a_limit_is_added_changed_and_deleted(site: VisitedGateway, ada: V
     limit = await site.operate("GET", "/limits/teams")
     expected = {"of": "tag:team", "usd": 0.5, "window": "rolling:7d", "timezone": "Europe/Berlin", "soft": 0.8}
     assert {name: limit[name] for name in expected} == expected
-    await expect(page.get_by_text("Nobody has spent anything in this window.")).to_be_visible()
     before = await site.operate("GET", "/limits/teams")
     settings = page.locator("form[data-limit]")
     await ada.write("Requests per minute optional", "9", within=settings)

@@ -176,15 +176,15 @@ async def test_new_requests_come_into_the_list_while_it_is_followed(site: Visite
     page = ada.page
     await ada.go("/requests?model=demo-chat")
     first = page.locator("[data-row]").first
-    old = await first.locator("a").get_attribute("href")
-    await first.locator("a").focus()
+    old = await first.locator("th a").get_attribute("href")
+    await first.locator("th a").focus()
     await ada.find("button", "Follow").click()
     await expect(ada.find("button", "Follow")).to_have_attribute("aria-pressed", "true")
     await page.locator(f'[data-row] a[href="{old}"]').focus()
     await site.call(CHAT, HELLO, site.known["laptop_secret"])  # another model: no new row
     await site.call(CHAT, HELLO | {"model": "demo-chat"}, site.known["laptop_secret"])
     await expect(page.locator("[data-row].fresh")).to_have_count(1)
-    await expect(first.locator("a")).not_to_have_attribute("href", str(old))
+    await expect(first.locator("th a")).not_to_have_attribute("href", str(old))
     await expect(page.locator(f'[data-row] a[href="{old}"]')).to_be_focused()
     await first.click()
     await expect(page.locator("#drawer")).to_be_visible()
@@ -219,7 +219,7 @@ async def test_a_model_becomes_the_fallback_of_a_failed_request_in_two_clicks(
     async with site.gateway.post(HELLO | {"model": "broken"}) as response:
         assert (response.status, (await response.json())["model"]) == (200, "m")
     await ada.go(f"/requests/{site.known['failed']}/fallback?model=m")
-    await expect(page.get_by_text("This model is a step already.")).to_be_visible()
+    await expect(page.get_by_text("This model is already a step.")).to_be_visible()
     await site.operate("DELETE", "/routes/broken")
 
 

@@ -108,7 +108,7 @@ async def test_a_key_is_made_changed_turned_off_and_on_renewed_and_deleted(site:
     form = page.locator("#new-key-form")
     await ben.write("Name", "blog", within=form)
     await ben.write("Spending limit (USD) optional", "3", within=form)
-    await ben.choose("Resets", "Monthly (UTC)", within=form)
+    await ben.choose("Resets", "Monthly", within=form)
     await ben.write("Models optional", "m\nbroken", within=form)
     await ben.write("IP allowlist optional", "not-an-address", within=form)
     ben.watch.refusals = {400}
@@ -174,12 +174,13 @@ async def test_requests_are_found_walked_looked_into_and_taken_away(site: Visite
     await ben.write("Search errors or request ID", "on fire")
     await page.keyboard.press("Enter")
     await page.wait_for_url(re.compile(r"text=on"))
-    await ben.reach(rows.nth(1).get_by_role("link"))
+    await ben.reach(rows.nth(1).get_by_role("link").first)
     await page.keyboard.press("Enter")
     await expect(ben.find("heading", "broken")).to_be_visible()
     await expect(page.get_by_text("The machine is on fire")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_have_count(0)
+    await expect(rows.nth(1).get_by_role("link").first).to_be_focused()
     await ben.press("Clear", "link")
     await ben.arrive("/requests")
     await ben.write("Search errors or request ID", known["answered"])
@@ -333,7 +334,7 @@ async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(site: VisitedGat
     await page.reload()
     await expect(answer.last).to_have_text("The sea is calm.")
     await ben.go("/requests")
-    await page.locator("tbody tr").first.get_by_role("link").click()
+    await page.locator("tbody tr th").first.get_by_role("link").click()
     await ben.press("Open page", "link")
     await expect(ben.find("heading", "m")).to_be_visible()
     await expect(page.get_by_role("row", name="Charged")).to_contain_text("$0.0102")
@@ -372,13 +373,13 @@ async def test_a_chat_takes_files_parameters_and_what_tools_answer(
     await ben.go("/playground?model=demo-chat")
     await ben.choose("API key", await read_option(ben, "test"))
     await page.locator("#files").set_input_files([note, dot, other])
-    await expect(page.locator(".toast.bad")).to_contain_text("program.bin is no image")
+    await expect(page.locator(".toast.bad")).to_contain_text("program.bin is not an image")
     await expect(page.locator("#attached li")).to_have_count(2)
     await ben.unfold("More parameters")
     await page.get_by_label("Tools optional", exact=True).fill('[{"type": ')
     await ben.write("Message", "How is the weather?")
     await page.keyboard.press("Enter")
-    await expect(page.locator("[data-error-of=tools]")).to_contain_text("This is no JSON")
+    await expect(page.locator("[data-error-of=tools]")).to_contain_text("This is not valid JSON")
     await expect(page.locator("#attached li")).to_have_count(2)
     assert not sent
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -568,7 +569,7 @@ async def test_a_keys_page_begins_with_what_it_used_and_has_left_and_disables_wh
     )
     assert not re.search("quota_|rpm", await page.locator("main").inner_text()), "a field's name is shown to a member"
     headings = await page.locator("main h2").all_inner_texts()
-    assert headings[:3] == ["Last 7 days", "Models of the last 7 days", "Limits"]
+    assert headings[:2] == ["Usage", "Limits"]
     row = page.locator("#limits tbody tr").first
     await expect(row).to_contain_text("Spending limit of this key")
     await expect(row).to_contain_text(re.compile(r"\$[\d.]+ of \$5\.00"))

@@ -102,13 +102,13 @@ class Visitor:
     async def walk(self) -> tuple[list[str], list[str]]:
         """What can be worked on the page in the order in which it is written, and in that of Tab from its beginning."""
         written: list[str] = await self.page.evaluate(
-            f"() => {{ {_STOPS} return stops().map((one) => one.outerHTML) }}"
+            f"() => {{ {_STOPS} return stops().map((one) => one.outerHTML.slice(0, 200)) }}"
         )
         await self.page.evaluate("() => { document.activeElement.blur(); getSelection().collapse(document.body, 0); }")
         reached: list[str] = []
         for _ in written:
             await self.page.keyboard.press("Tab")
-            reached.append(await self.page.evaluate("document.activeElement.outerHTML"))
+            reached.append(await self.page.evaluate("document.activeElement.outerHTML.slice(0, 200)"))
         return written, reached
 
     async def press(self, name: str, role: str = "button", within: Locator | None = None) -> None:

@@ -36,7 +36,7 @@ async def test_targets_are_tested_and_listed(gateway_with: StartGateway, unused_
 
         ada = await make_administrator(operator.gateway)
         async with ada.session:
-            _, page = await ada.open("/settings")
+            _, page = await ada.open("/settings?topic=monitoring")
             assert 'data-call="POST /admin/v1/alerts/ops/test"' in page
             assert "secret-path" not in page
             assert (await ada.call("POST", "/alerts/ops/test", {}))[1] == {

@@ -137,8 +137,9 @@ async def list_settings(request: AdminRequest) -> SettingsView:
 @admin_operation(takes=SettingChanges, change=True)
 async def change_settings(request: AdminRequest) -> SettingsView:
     """Set several settings, all or none, in force at once; errors name the path of the setting."""
-    changes = parse_spec(await read_change(request), SettingChanges).settings
-    return _build_settings(await request.services.admin.settings.change_settings(changes, request.actor))
+    spec = parse_spec(await read_change(request), SettingChanges)
+    changed_views = await request.services.admin.settings.change_settings(spec.settings, request.actor, spec.former)
+    return _build_settings(changed_views)
 
 
 @admin_operation(takes=SettingSpec, change=True)

@@ -13,7 +13,8 @@ from gateway.server.admin.explanation import Explanation
 from gateway.server.admin.requests import RequestPageView, RequestView
 from gateway.server.admin.usage import UsageLine, UsageReport
 from gateway.server.console.page import Data, ask_admin_api
-from gateway.server.console.uptime import DEFAULT_PERIOD, PERIODS, build_bars
+from gateway.server.console.uptime import PERIODS, build_bars
+from gateway.server.console.usage_charts import PageCharts
 from gateway.server.context import ACTOR, SERVICES
 
 _SAMPLE_ROWS = 500
@@ -46,31 +47,27 @@ class ServedChannel:
         return None if self.sums is None or not self.sums.requests else 1 - self.sums.failed / self.sums.requests
 
 
-async def load_usage(request: web.Request, model: str) -> Data:
-    """Load the requests that named ``model`` in the period that the page's query asks for.
+async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Data:
+    """Load the requests that named ``model`` in the period of ``charts``.
 
-    Members see their account's. Only administrators see accounts and channels.
+    Members see their account's. Only administrators see accounts and channels. ``bars`` is None for a part of a period.
     """
-    chosen = request.query.get("span", DEFAULT_PERIOD)
-    chosen = chosen if chosen in PERIODS else DEFAULT_PERIOD
-    period = PERIODS[chosen]
-    starts = period.list_starts(request.app[SERVICES].clock())
-    query: dict[str, Any] = {"since": period.format_query(starts[0]), "model": model}
+    period = PERIODS.get(charts.period.span)
+    query: dict[str, Any] = {"since": charts.answer.since, "until": charts.answer.until, "model": model}
     axes = ("key", "account", "channel") if request[ACTOR].scope is None else ("key",)
     times: UsageReport
     sample: RequestPageView
     times, sample, *reports = await asyncio.gather(
-        ask_admin_api(request, "/usage", by=period.axis, **query),
+        ask_admin_api(request, "/usage", by="day" if period is None else period.axis, **query),
         ask_admin_api(request, "/requests", limit=_SAMPLE_ROWS, **query),
         *(ask_admin_api(request, "/usage", by=axis, **query) for axis in axes),
     )
     lines: dict[str, Sequence[UsageLine]] = {axis: report.data for axis, report in zip(axes, reports, strict=True)}
     users = Counter(row.end_user for row in sample.data if row.end_user)
     return {
-        "spans": PERIODS,
-        "chosen": chosen,
         "total": times.total,
-        "bars": build_bars(period, starts, times.data),
+        "is_daily": period is not None and period.axis == "day",
+        "bars": period and build_bars(period, period.list_starts(request.app[SERVICES].clock()), times.data),
         "sample": sample.data,
         "users": users.most_common(_MAX_SHOWN),
         "keys": lines["key"][:_MAX_SHOWN],

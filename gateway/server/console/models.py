@@ -73,7 +73,8 @@ async def load_model(request: web.Request) -> Data:
     is_operator = request[ACTOR].scope is None
     if is_operator:
         details = await _load_routing(request, name, model, operation)
-    usage, charts = await asyncio.gather(load_usage(request, name), load_charts(request, model=name))
+    charts = await load_charts(request, model=name)
+    usage = await load_usage(request, name, charts)
     if model is None and details["route"] is None and not usage["total"].requests:
         raise NotFound(f"There is no model {name[:120]!r}")
     return {

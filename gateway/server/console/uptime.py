@@ -42,7 +42,6 @@ PERIODS: Mapping[str, Period] = {
     "30d": Period(mark("Last 30 days"), "day", 30),
     "90d": Period(mark("Last 90 days"), "day", 90),
 }
-DEFAULT_PERIOD = "7d"
 
 
 @frozen

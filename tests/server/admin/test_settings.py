@@ -419,3 +419,8 @@ async def test_several_settings_change_together_or_not_at_all(admin: AdminApi) -
         path: value for path, value in stored.items() if path != "routing.max_attempts"
     }
     await admin("PATCH", "/settings", {"settings": {}})
+    stale = {"settings": {"cache.ttl_s": 90, "routing.retry_ratio": 0.3}, "former": {"cache.ttl_s": 0}}
+    error = (await admin("PATCH", "/settings", stale, 409))["error"]
+    assert error["param"] == "cache.ttl_s"
+    assert "routing.retry_ratio" not in await admin.list_stored()
+    await admin("PATCH", "/settings", {**stale, "former": {"cache.ttl_s": 60}})

@@ -69,12 +69,12 @@ export function watchAttachments(form, input, list) {
     for (const file of files) {
       const size = attached.reduce((sum, other) => sum + other.size, file.size);
       if (size > MAX_BYTES) {
-        toast(t("The files of a message may have 10 MB together"), "bad");
+        toast(t("The files of a message may total at most 10 MB"), "bad");
         break;
       }
       const part = await readPart(file);
       if (part) attached.push({ name: file.name || t("Pasted file"), size: file.size, part });
-      else toast(t("{name} is no image, recording, PDF or text", { name: file.name }), "bad");
+      else toast(t("{name} is not an image, recording, PDF or text file", { name: file.name }), "bad");
     }
     show();
   };
@@ -85,7 +85,7 @@ export function watchAttachments(form, input, list) {
   });
   form.addEventListener("paste", (event) => {
     const files = [...event.clipboardData.files];
-    if (!files.length) return;
+    if (!files.length || event.clipboardData.types.includes("text/plain")) return; // a table is text and a picture of it
     event.preventDefault();
     add(files);
   });

@@ -2,6 +2,7 @@
 // by dragging or by arrows.
 import "./aliases.js";
 import { call } from "./api.js";
+import { isTouched } from "./forms.js";
 import { n, t } from "./language.js";
 import { toast } from "./toast.js";
 
@@ -34,10 +35,12 @@ document.addEventListener("click", (event) => {
 // A channel that drains: the page is loaded again when its last request has ended, or somebody has enabled it.
 const draining = document.querySelector("[data-draining]");
 const DRAIN_POLL_MS = 2000;
+const isEdited = () => Boolean(document.querySelector("dialog[open]"))
+  || [...document.querySelectorAll("form [name]")].some(isTouched);
 async function followDraining() {
   try {
     const channel = await call("GET", draining.dataset.draining);
-    if (channel.health !== "draining") location.reload();
+    if (channel.health !== "draining" && !isEdited()) location.reload();
   } catch {
     return; // the page says what it knew
   }

@@ -46,7 +46,16 @@ class ChartPointer {
     this.slider = this.makeSlider();
     figure.append(this.tip);
     this.entries.forEach((entry, series) => this.addSwitch(entry, series));
+    this.speak(rows.length - 1);
     this.listen();
+  }
+
+  // What a screen reader says of a column.
+  speak(index) {
+    const { label, texts } = readRow(index, this.figure);
+    const spoken = this.entries.map((entry, series) => `${entry.querySelector(".cut").textContent} ${texts[series]}`);
+    this.slider.setAttribute("aria-valuenow", String(index));
+    this.slider.setAttribute("aria-valuetext", `${label}: ${spoken.join(", ")}`);
   }
 
   makeSlider() {
@@ -57,8 +66,6 @@ class ChartPointer {
     slider.setAttribute("aria-label", t("{title}: arrow keys move, Enter shows the requests, Shift and arrow keys choose a part", { title }));
     slider.setAttribute("aria-valuemin", "0");
     slider.setAttribute("aria-valuemax", String(rows.length - 1));
-    slider.setAttribute("aria-valuenow", String(rows.length - 1));
-    slider.setAttribute("aria-valuetext", rows.at(-1).cells[0].textContent);
     this.area.removeAttribute("role");
     this.area.removeAttribute("aria-label");
     this.area.replaceWith(slider);
@@ -121,9 +128,7 @@ class ChartPointer {
       return line(swatch, text(entry.querySelector(".cut").textContent), text(texts[series]));
     });
     this.tip.replaceChildren(line(heading), ...lines.filter((_, series) => this.entries[series].button.getAttribute("aria-pressed") === "true"));
-    this.slider.setAttribute("aria-valuenow", String(index));
-    const spoken = this.entries.map((entry, series) => `${entry.querySelector(".cut").textContent} ${texts[series]}`);
-    this.slider.setAttribute("aria-valuetext", `${label}: ${spoken.join(", ")}`);
+    this.speak(index);
     this.tip.hidden = false;
     this.place((end + 0.5) / rows.length);
   }

@@ -54,7 +54,8 @@ function writeBody(turns, side, name, parameters) {
   const system = form.elements.system.value.trim();
   const messages = turns.flatMap((turn) => {
     if (turn.role === "user") return [{ role: "user", content: writeContent(turn) }];
-    const answer = side < turn.answers.length ? turn.answers[side] : turn.answers[0];
+    const isSame = turn.answers[side]?.who === name; // the models may have changed their places since
+    const answer = isSame ? turn.answers[side] : turn.answers.find((one) => one?.who === name) ?? turn.answers[0];
     return answer && !answer.error ? writeAnswer(answer) : [];
   });
   return { model: name, messages: [...(system ? [{ role: "system", content: system }] : []), ...messages], ...parameters };
@@ -98,18 +99,22 @@ async function hear(view, body, signal) {
   tellAnswer(view.receipt, trace, key, how).then(() => keepingUp(() => {}));
 }
 
-// Asks the models of the sides that are given for the next answer.
-async function ask(sides) {
-  const names = listModels();
-  let bodies;
+// The parameters of the next request; null, with the fault beside its field, if one of them is wrong.
+function readOrShow() {
+  clearFaults(form);
   try {
-    const parameters = readParameters(form);
-    bodies = sides.map((side) => writeBody(said, side, names[side], parameters));
+    return readParameters(form);
   } catch (fault) {
     if (!(fault instanceof WrongField)) throw fault;
     showFault(form, fault);
-    return false;
+    return null;
   }
+}
+
+// Asks the models of the sides that are given for the next answer.
+async function ask(sides, parameters) {
+  const names = listModels();
+  const bodies = sides.map((side) => writeBody(said, side, names[side], parameters));
   const conversation = said; // a new one may have begun before these answers end
   const turn = { role: "assistant", answers: names.map((who, side) => (sides.includes(side) ? { who, text: "", calls: [] } : null)) };
   said.push(turn);
@@ -121,7 +126,6 @@ async function ask(sides) {
   end();
   if (conversation === said) keepConversation(form.dataset.owner, said);
   showNext();
-  return true;
 }
 
 const allSides = () => listModels().map((_, side) => side);
@@ -137,14 +141,13 @@ form.addEventListener("submit", async (event) => {
   const text = message.value.trim();
   const files = attachments.read();
   if (leave || (!text && !files.length)) return;
-  clearFaults(form);
-  const turn = { role: "user", text, files };
+  const parameters = readOrShow();
+  if (!parameters) return;
   closeCalls();
-  addUserTurn(turn);
-  if (!(await ask(allSides()))) { // a field is wrong: nothing was sent
-    takeBack(turn);
-    return;
-  }
+  addUserTurn({ role: "user", text, files });
+  message.value = "";
+  attachments.put([]);
+  await ask(allSides(), parameters);
   message.focus();
 });
 
@@ -173,11 +176,11 @@ function edit(turn) {
 // The same question once more, for every model.
 again.addEventListener("click", async () => {
   const last = said.at(-1);
-  if (leave || last?.role !== "assistant") return;
-  clearFaults(form);
+  const parameters = leave || last?.role !== "assistant" ? null : readOrShow();
+  if (!parameters) return;
   takeBack(last);
   const sides = allSides().filter((side) => last.answers.length <= side || last.answers[side]);
-  await ask(sides);
+  await ask(sides, parameters);
 });
 
 function closeCalls() {
@@ -188,10 +191,10 @@ function closeCalls() {
 results.addEventListener("click", async () => {
   const { shown } = views.get(said.at(-1));
   const sides = shown.flatMap((view, side) => (view?.isOpen() && listModels()[side] ? [side] : []));
-  if (leave || !sides.length) return;
-  clearFaults(form);
+  const parameters = leave || !sides.length ? null : readOrShow();
+  if (!parameters) return;
   closeCalls();
-  await ask(sides);
+  await ask(sides, parameters);
 });
 
 function showNext() {
@@ -212,8 +215,6 @@ function showConversation() {
 function begin(shown) {
   leave = new AbortController();
   for (const view of shown) view?.setBusy(true);
-  message.value = "";
-  attachments.put([]);
   send.disabled = true;
   send.setAttribute("aria-busy", "true");
   stop.hidden = false;
@@ -274,18 +275,12 @@ form.elements.response_format.addEventListener("change", (event) => {
 });
 
 byId("show-code").addEventListener("click", () => {
-  clearFaults(form);
+  const parameters = readOrShow();
+  if (!parameters) return;
   const text = message.value.trim() || (said.length ? "" : message.placeholder);
   const files = attachments.read();
   const next = text || files.length ? [{ role: "user", text, files }] : [];
-  let body;
-  try {
-    body = { ...writeBody([...said, ...next], 0, model.read(), readParameters(form)), stream: true };
-  } catch (fault) {
-    if (!(fault instanceof WrongField)) throw fault;
-    showFault(form, fault);
-    return;
-  }
+  const body = { ...writeBody([...said, ...next], 0, model.read(), parameters), stream: true };
   for (const [language, write] of Object.entries(WRITERS)) byId(`code-${language}`).textContent = write(form.dataset.url, body);
   byId("as-code").showModal();
 });

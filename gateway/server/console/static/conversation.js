@@ -2,7 +2,7 @@
 //   { role: "user", text, files: [{ name, size, part }] }, a part being one of a message's content, and
 //   { role: "assistant", answers: [{ who, text, calls: [{ id, name, arguments, result }], error }] }: of each model that was
 //   asked one, null where another model alone went on.
-const PLACE = "conversation";
+const PLACE = "conversation-turns"; // another name for turns of another shape
 
 export function keepConversation(owner, turns) {
   try {

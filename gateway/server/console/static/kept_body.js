@@ -8,7 +8,7 @@ const LOSSES = {
   memory: t("Nothing was kept: too much waited to be written."),
   size: t("Nothing was kept: a body was too large."),
   disk: t("Nothing was kept: the disk could not be written."),
-  store: t("Nothing was kept: too much waited to be moved to the shared store."),
+  store: t("Nothing was kept: too much data was waiting to be moved to the shared store."),
   fault: t("Nothing was kept: there is a fault in the gateway, see its log."),
 };
 const KINDS = { request: t("Request"), answer: t("Answer"), provider_error: t("Error of the provider") };

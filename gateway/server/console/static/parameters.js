@@ -20,7 +20,7 @@ function readJson(form, name, isRight, message) {
   try {
     value = JSON.parse(text);
   } catch (error) {
-    throw new WrongField(name, t("This is no JSON: {reason}", { reason: error.message }));
+    throw new WrongField(name, t("This is not valid JSON: {reason}", { reason: error.message }));
   }
   if (!isRight(value)) throw new WrongField(name, message);
   return value;
@@ -44,16 +44,16 @@ export function readParameters(form) {
   const effort = form.elements.reasoning_effort;
   if (effort.value && isShown(effort)) fields.reasoning_effort = effort.value;
   const tools = isShown(form.elements.tools)
-    && readJson(form, "tools", Array.isArray, t("The tools are a list: [{\"type\": \"function\", …}]"));
+    && readJson(form, "tools", Array.isArray, t("The tools must be a list: [{\"type\": \"function\", …}]"));
   if (tools?.length) fields.tools = tools;
   const format = form.elements.response_format;
   if (format.value === "json_object") fields.response_format = { type: "json_object" };
   if (format.value === "json_schema" && isShown(format)) {
-    const schema = readJson(form, "json_schema", isObject, t("A schema is an object: {\"type\": \"object\", …}"));
+    const schema = readJson(form, "json_schema", isObject, t("The schema must be an object: {\"type\": \"object\", …}"));
     if (!schema) throw new WrongField("json_schema", t("Enter a JSON schema"));
     fields.response_format = { type: "json_schema", json_schema: { name: "answer", strict: true, schema } };
   }
-  return { ...fields, ...readJson(form, "other", isObject, t("Other fields are an object: {\"top_k\": 40}")) };
+  return { ...fields, ...readJson(form, "other", isObject, t("“Other fields” must be an object: {\"top_k\": 40}")) };
 }
 
 // The model's description in the admin API; null if it has none.

@@ -50,15 +50,21 @@ form.addEventListener("click", (event) => {
   field.focus();
 });
 
-// What each path had before: null if nothing was stored there.
+// What each path had before: as it was shown, and as it was stored, null if nothing was.
 function listFormerValues(changes) {
-  const former = {};
+  const former = { shown: {}, stored: {} };
   for (const path of Object.keys(changes)) {
-    const field = form.elements.namedItem(path);
     const isStored = Boolean(form.querySelector(`[data-reset="${CSS.escape(path)}"]`));
-    former[path] = isStored ? readFormer(field) : null;
+    former.shown[path] = readFormer(form.elements.namedItem(path));
+    former.stored[path] = isStored ? former.shown[path] : null;
   }
   return former;
+}
+
+// The values of an answer, by path.
+function listValues({ sections }) {
+  return Object.fromEntries(Object.entries(sections).flatMap(([section, settings]) => (
+    Object.entries(settings).map(([key, { value }]) => [`${section}.${key}`, value]))));
 }
 
 function readFormer(field) {
@@ -72,14 +78,17 @@ function readFormer(field) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   const changes = listChanges();
+  if (!Object.keys(changes).length) return;
   const save = document.getElementById("save");
   clearErrors(form);
   save.disabled = true;
   save.setAttribute("aria-busy", "true");
   try {
-    await call("PATCH", "/admin/v1/settings", { settings: changes });
+    const former = listFormerValues(changes);
+    const answer = await call("PATCH", "/admin/v1/settings", { settings: changes, former: former.shown });
     leaving = true;
-    tellLater(t("Settings saved"), [["PATCH /admin/v1/settings", { settings: listFormerValues(changes) }]]);
+    const undo = { settings: former.stored, former: listValues(answer) };
+    tellLater(t("Settings saved"), [["PATCH /admin/v1/settings", undo]]);
     location.reload();
   } catch (fault) {
     showFault(form, fault);

@@ -46,7 +46,7 @@ async function undoEach(calls) {
   for (const [path, body, fields] of calls) {
     try {
       if (!fields || (await isUnchanged(path.split(" ")[1], fields))) await call(...path.split(" "), body);
-      else problems.push(t("Somebody else has changed this since: it was left as it is."));
+      else problems.push(t("Someone else has changed this in the meantime, so it was not undone."));
     } catch (fault) {
       problems.push(fault.message);
     }
