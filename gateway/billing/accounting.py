@@ -73,26 +73,41 @@ class AccountingService:
             self._loading = asyncio.get_running_loop().create_task(self._load_day())
 
     async def _load_day(self) -> None:
-        from gateway.billing import reconcile  # noqa: PLC0415 - first needed on the second day
-
         try:
             async with self._crediting, self._queue.writing:
-                day = self._balances.parse_day(self._clock())
-                # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
-                found, pending = reconcile.copy_sums(self._balances, day), self._queue.list_rows()
-                expected = await reconcile.recompute_sums(self._ledger, pending, day, self._clock, self._balances)
-            for place in found.keys() | expected.keys():
-                if self._balances.is_gone(*place):
-                    continue
-                found_sums, expected_sums = found.get(place, reconcile.NO_SUMS), expected.get(place, reconcile.NO_SUMS)
-                difference = [known - counted for known, counted in zip(expected_sums, found_sums, strict=True)][2:]
-                if any(difference):
-                    self._balances.find_balance(*place).correct(difference, day)
-            self._balances.confirm(day)
+                while not await self._correct_day():
+                    pass
         except StoreUnavailable as error:
             log.warning("daily_spending_not_loaded", error=error.message)
         finally:
             self._loading = None
+
+    async def _correct_day(self) -> bool:
+        """Correct the balances of the current day by the ledger. Return False if a time zone was changed meanwhile."""
+        from gateway.billing import reconcile  # noqa: PLC0415 - first needed on the second day
+
+        balances = self._balances
+        day, recount = balances.parse_day(self._clock()), balances.make_empty()
+        # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
+        found, pending = reconcile.copy_sums(balances, day), self._queue.list_rows()
+        expected = await reconcile.recompute_sums(self._ledger, pending, day, recount)
+        latest_s = await reconcile.find_latest_s(self._ledger, pending, day, recount.zones)
+        if recount.zones != balances.zones:
+            return False
+        for place in found.keys() | expected.keys():
+            if balances.is_gone(*place):
+                continue
+            found_sums, expected_sums = found.get(place, reconcile.NO_SUMS), expected.get(place, reconcile.NO_SUMS)
+            difference = [known - counted for known, counted in zip(expected_sums, found_sums, strict=True)][2:]
+            if any(difference):
+                balances.find_balance(*place).correct(difference, day)
+        balances.confirm(day, latest_s=latest_s)
+        return True
+
+    async def _await_day(self) -> None:
+        """Wait while the current day's spending is being read, as after the clock was set."""
+        self._balances.day_at(self._clock())
+        await self.close()
 
     def drop_gone(self, existing: Mapping[Owner, Collection[int]], gone: Mapping[Owner, Collection[int]]) -> None:
         """Drop the balances of deleted keys and accounts, ``gone``. ``existing`` are the ids of all that exist."""
@@ -169,6 +184,7 @@ class AccountingService:
         Raises ``InvalidRequest`` if the owner has no quota or the balance would be too large, ``Conflict`` if the
         reference was used for another credit, and ``StoreUnavailable`` if the ledger cannot be written.
         """
+        await self._await_day()
         async with self._crediting:
             await self.refresh(owner)
             balance, day = self.find_balance(owner)
@@ -206,10 +222,11 @@ class AccountingService:
             problems = [] if self._check_leases is None else [*await self._check_leases()]
             problems += self._list_limit_problems(stored.counter_differences)
             return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, stored, problems)
+        await self._await_day()
         async with self._crediting, self._queue.writing:
             limits, reservations = self._balances.limits, tuple(self._balances.reservations)
             problems = [] if limits is None else await limits.list_problems(reservations)
-            report = await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs, self._clock)
+            report = await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs)
             return {**report, "ok": report["ok"] and not problems, "problems": [*report["problems"], *problems]}
 
     def _list_limit_problems(self, differences: Sequence[CounterDifference]) -> list[str]:

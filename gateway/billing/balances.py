@@ -39,7 +39,9 @@ class Balances:
         self._day = self.parse_day(clock())
         self._known_days: tuple[int, ...] = (self._day.number,)
         self._latest_day = self._day.number
-        self._latest_since_s = self._known_since_s = self._day.since_s
+        self._known_starts: tuple[int, ...] = (self._day.since_s,)
+        self._latest_s = 0
+        """Entries of accounts with a time zone are before this moment, except those of the current day."""
         self._balances_by_owner: dict[Owner, dict[int, Balance]] = {"key": {}, "account": {}}
         self._pairs: dict[tuple[int, int], tuple[Balance, Balance]] = {}
         self._gone_balances: dict[AnyBalance, int] = {}
@@ -61,7 +63,8 @@ class Balances:
             day = self.parse_day(now_s)
             if self.load_day is None or self._knows(day):
                 self._begin_day(day)
-            else:
+            else:  # what ends meanwhile is charged on this day, also if another one is read
+                self._latest_day, self._latest_s = max(self._latest_day, day.number), max(self._latest_s, day.until_s)
                 self.load_day()
         return day
 
@@ -78,7 +81,7 @@ class Balances:
             return
         self.zones[account_id] = zone
         self._day = day = self.parse_day(min(max(self._clock(), self._day.since_s), self._day.until_s - 1))
-        self._latest_since_s = max(self._latest_since_s, day.since_s)
+        self._known_starts = ()  # the windows of other moments may begin and end elsewhere now
         balances, keys = [self._balances_by_owner["account"].get(account_id)], self._balances_by_owner["key"]
         for balance in balances + [keys.get(key_id) for key_id in key_ids]:
             if balance is not None:
@@ -86,29 +89,51 @@ class Balances:
         if self.load_day is not None:  # if the clock was set back, entries of later moments may be in other windows now
             self.load_day()
 
-    def confirm(self, *days: UtcDay, latest: int | None = None) -> None:
-        """Record that the balances contain all spending of ``days``. No spending is newer than the day ``latest``."""
+    def make_empty(self) -> "Balances":
+        """Return balances without amounts for the existing owners and the time zones of this moment."""
+        balances = Balances(self._clock, self.zones)
+        balances.existing = self.existing
+        return balances
+
+    def confirm(self, *days: UtcDay, latest: int | None = None, latest_s: int = 0) -> None:
+        """Record that the balances contain all spending of ``days``, of which the last is the current one.
+
+        No spending is newer than the day ``latest``. Accounts with a time zone have no entry at ``latest_s`` (Unix
+        seconds) or later, except on the current day.
+        """
+        if self._day.since_s != days[-1].since_s:  # requests may have ended on it while ``days`` were read
+            latest_s = max(latest_s, self._day.until_s)
+        self._latest_s = max(self._latest_s, latest_s)
         self._day, self._known_days = days[-1], tuple([day.number for day in days])
+        self._known_starts = (self._day.since_s,)
         self._latest_day = max(self._latest_day, self._day.number, latest or 0)
-        self._known_since_s = self._day.since_s
-        self._latest_since_s = max(self._latest_since_s, self._day.since_s)
 
     def _knows(self, day: UtcDay) -> bool:
         """Return whether the balances contain all spending of ``day``, which is a known day or has no spending yet."""
-        if self.zones and day.since_s < self._known_since_s:
+        if self.zones and not self._knows_windows(day):
             return False
         if day.number <= self._latest_day:
             return day.number in self._known_days
         return day.month_start_s == self._day.month_start_s or day.month_number > self._latest_day
+
+    def _knows_windows(self, day: UtcDay) -> bool:
+        """Return whether the balances of accounts with a time zone contain all spending of their windows at ``day``.
+
+        Each window of a later day has the current day in it, or begins after it. If no entry is after the current day,
+        the first kind is known and the second is empty.
+        """
+        if day.since_s in self._known_starts:
+            return True
+        return self._day.since_s in self._known_starts and self._latest_s <= self._day.until_s <= day.since_s
 
     def _begin_day(self, day: UtcDay) -> None:
         # A balance keeps only the counters of the last two days on which it was used, so older days become unknown.
         if day.number > self._latest_day:
             former_days = (self._day.number,) if self._day.number == self._latest_day else ()
             self._known_days, self._latest_day = (*former_days, day.number), day.number
-        if day.since_s > self._latest_since_s:
-            self._known_since_s = day.since_s if self._day.since_s < self._latest_since_s else self._day.since_s
-            self._latest_since_s = day.since_s
+        if day.since_s not in self._known_starts:
+            self._known_starts = (self._day.since_s, day.since_s)
+        self._latest_s = max(self._latest_s, self._day.until_s)
         self._day = day
 
     def _find_day(self, now_s: float) -> UtcDay:

@@ -1,7 +1,7 @@
 """Reconciliation: recomputes every balance from the ledger and reports differences from memory."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,7 +40,7 @@ class Jobs(Protocol):
 
 
 async def reconcile(
-    balances: Balances, ledger: LedgerRepository, queue: WriteQueue, jobs: Jobs | None, clock: Callable[[], float]
+    balances: Balances, ledger: LedgerRepository, queue: WriteQueue, jobs: Jobs | None
 ) -> dict[str, Any]:
     """Return a report on whether balances, reservations, ledger entries and requests agree.
 
@@ -49,7 +49,7 @@ async def reconcile(
     total of both.
     """
     # All copies must be of the same moment, so nothing awaits until they are made.
-    day = balances.today
+    day, recount = balances.today, balances.make_empty()
     memory_sums = copy_sums(balances, day)
     problems, overruns = _check_balances(balances, day), _list_overruns(balances, day)
     open_holds, pending_rows = len(balances.reservations), queue.list_rows()
@@ -57,7 +57,7 @@ async def reconcile(
     held_by_job = {} if jobs is None else dict(jobs.list_held())
     if jobs is not None:
         problems += await _check_jobs(jobs, balances)
-    ledger_sums = await recompute_sums(ledger, pending_rows, day, clock, balances)
+    ledger_sums = await recompute_sums(ledger, pending_rows, day, recount)
     problems += _compare_sums(
         *(
             {balance_id: balance_sums for balance_id, balance_sums in sums.items() if not balances.is_gone(*balance_id)}
@@ -152,18 +152,25 @@ def _build_sums(balance: Balance, day: UtcDay) -> Sums:
 
 
 async def recompute_sums(
-    ledger: LedgerRepository,
-    pending_rows: Iterable[RequestRecord],
-    day: UtcDay,
-    clock: Callable[[], float],
-    present: Balances,
+    ledger: LedgerRepository, pending_rows: Iterable[RequestRecord], day: UtcDay, recount: Balances
 ) -> dict[BalanceId, Sums]:
-    """Compute the sums from the ledger and ``pending_rows``, for the owners and time zones of ``present``."""
-    balances = Balances(clock, present.zones)
-    balances.existing = present.existing
-    balances.add_spending(await ledger.list_spending(day, balances.zones), day)
-    balances.add_spending((_build_spending(record, day, balances.zones) for record in pending_rows), day)
-    return copy_sums(balances, day)
+    """Compute the sums from the ledger and ``pending_rows`` in the empty balances ``recount``."""
+    recount.add_spending(await ledger.list_spending(day, recount.zones), day)
+    recount.add_spending((_build_spending(record, day, recount.zones) for record in pending_rows), day)
+    return copy_sums(recount, day)
+
+
+async def find_latest_s(
+    ledger: LedgerRepository, pending_rows: Iterable[RequestRecord], day: UtcDay, zones: "Mapping[int, AccountZone]"
+) -> int:
+    """Return a moment after the last entry of the accounts of ``zones``, in Unix seconds; 0 if none is after ``day``.
+
+    An entry is later than the current day if the clock was set back.
+    """
+    if not zones:
+        return 0
+    pending_s = [row.settled_ms // 1000 + 1 for row in pending_rows if row.account_id in zones]
+    return max(await ledger.find_latest_s(zones, day.until_s) or 0, *pending_s, 0)
 
 
 def _build_spending(record: RequestRecord, day: UtcDay, zones: "Mapping[int, AccountZone]") -> Spending:

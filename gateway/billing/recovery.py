@@ -71,7 +71,8 @@ async def load_balances(
     today, yesterday = balances.today, parse_day(balances.today.start_s - 1)
     balances.add_earlier_spending(await ledger.list_spending(yesterday), yesterday)
     balances.add_spending(await ledger.list_spending(today, balances.zones), today)
-    balances.confirm(yesterday, today, latest=await ledger.find_last_day())
+    latest_s = (await ledger.find_latest_s(balances.zones, today.until_s) or 0) if balances.zones else 0
+    balances.confirm(yesterday, today, latest=await ledger.find_last_day(), latest_s=latest_s)
     return balances
 
 

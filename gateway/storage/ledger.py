@@ -1,6 +1,6 @@
 """The ledger in the database: requests, entries and the sums of each day and hour, written in one commit."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -297,6 +297,12 @@ class LedgerRepository:
         """Return the last day with a charge or a credit, as days since 1970; None before the first."""
         days = await self._database.read_long(_LIST_LAST_DAYS)
         return max((int(row[0]) for row in days if row[0] is not None), default=None)
+
+    async def find_latest_s(self, account_ids: Collection[int], since_s: int) -> int | None:
+        """Return the end of the second of the last entry of ``account_ids`` at or after ``since_s``; None: no entry."""
+        from gateway.storage.zone_spending import find_latest_s  # noqa: PLC0415 - only with time zones
+
+        return await find_latest_s(self._database, account_ids, since_s)
 
     async def list_usage(self, axis: UsageAxis, usage_filter: UsageFilter) -> Sequence[UsageLine]:
         """Return usage summed along ``axis``: days in order, other axes by cost, highest first."""

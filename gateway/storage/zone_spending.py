@@ -5,7 +5,7 @@ days are added up from the ledger's entries.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -33,6 +33,18 @@ async def correct_spending(
         for line in lines
     ]
     return other_lines + await _list_zone_spending(database, now_s, zones)
+
+
+async def find_latest_s(database: Database, account_ids: Collection[int], since_s: int) -> int | None:
+    """Return the end of the second of the last entry of ``account_ids`` at or after ``since_s``; None: no entry."""
+    ids, latest_ms = list(account_ids), list[int]()
+    for first in range(0, len(ids), _ACCOUNTS_PER_QUERY):
+        batch = ids[first : first + _ACCOUNTS_PER_QUERY]
+        query = select(func.max(entries.c.at_ms)).where(
+            entries.c.account_id.in_(batch), entries.c.at_ms >= since_s * 1000
+        )
+        latest_ms += [int(row[0]) for row in await database.read_long(query) if row[0] is not None]
+    return max(latest_ms) // 1000 + 1 if latest_ms else None
 
 
 async def _list_zone_spending(database: Database, now_s: int, zones: Mapping[int, AccountZone]) -> list[Spending]:

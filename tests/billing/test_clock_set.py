@@ -89,7 +89,7 @@ async def test_a_day_that_cannot_be_read_is_read_when_the_store_is_back(billing:
     await billing.spend(caller, 1)
     read = billing.disk.list_spending
 
-    async def fail(_day: object) -> None:
+    async def fail(*_: object) -> None:
         raise StoreUnavailable("not now")
 
     billing.disk.list_spending = fail  # type: ignore[method-assign,assignment]

@@ -36,6 +36,18 @@ async def test_the_database_stores_a_batch_whole_or_not_at_all(database: Databas
     assert [entry.amount_nanos for entry in await database.read(entries.select())] == [10]
 
 
+async def test_the_latest_entry_of_accounts_is_found_after_a_moment(database: Database) -> None:
+    ledger = open_stores(database).ledger
+    await ledger.post([charge(1, 10, key=11, at_ms=NOON_MS + 500), charge(2, 20, key=21, at_ms=NOON_MS + 60_000)])
+    await ledger.add_credit(LedgerEntry(0, NOON_MS + 7_999, "top_up", 3, None, 5))
+    noon_s = NOON_MS // 1000
+    for account_ids, since_s, expected_s in (
+        ([1], noon_s, noon_s + 1), ([1], noon_s + 1, None), ([1, 3], noon_s, noon_s + 8), ([3], noon_s + 8, None),
+        ([4, *range(1_000, 2_000), 2], noon_s, noon_s + 61), ([4], 0, None),
+    ):  # fmt: skip
+        assert await ledger.find_latest_s(account_ids, since_s) == expected_s
+
+
 @SQLITE_ONLY
 async def test_a_commit_calls_the_thread_of_its_connection_once(database: Database) -> None:
     ledger = open_stores(database).ledger
@@ -174,6 +186,7 @@ async def ask_all(ledger: Any, log: Any, day: UtcDay, wanted: UsageFilter) -> li
         await read_spending(ledger, day),
         [list(await ledger.list_usage(axis, wanted)) for axis in AXES],
         await read_totals(ledger),
+        await ledger.find_latest_s({1, 3}, day.start_s),
     ]
 
 

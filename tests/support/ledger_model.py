@@ -1,6 +1,6 @@
 """A ledger in plain Python: what every history of requests and credits must come to."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import attrs
 
@@ -42,6 +42,10 @@ class LedgerModel:
 
     async def find_last_day(self) -> int | None:
         return max((entry.at_ms // (DAY_S * 1000) for entry in self._entries), default=None)
+
+    async def find_latest_s(self, account_ids: Collection[int], since_s: int) -> int | None:
+        moments = [entry.at_ms // 1000 for entry in self._entries if entry.account_id in account_ids]
+        return max((moment_s + 1 for moment_s in moments if moment_s >= since_s), default=None)
 
     async def add_credit(
         self, entry: ledger.LedgerEntry, _audit: AuditRow | None = None, _decide: object = None
