@@ -3,12 +3,15 @@
 from collections.abc import Collection, Iterable, Sequence
 
 import attrs
+import structlog
 
 from gateway.billing.balances import Balances
 from gateway.billing.live_limits import LiveLimits
 from gateway.domain.account import Account, Caller
-from gateway.domain.account_zone import AccountZone, make_zone
+from gateway.domain.account_zone import AccountZone, make_known_zone
 from gateway.domain.balance import UtcDay
+
+log = structlog.stdlib.get_logger(__name__)
 
 
 def split_day(day: UtcDay, zones: Collection[AccountZone], now_s: float) -> UtcDay:
@@ -22,13 +25,18 @@ def split_day(day: UtcDay, zones: Collection[AccountZone], now_s: float) -> UtcD
 def set_zones(
     accounts: Sequence[Account], callers: Iterable[Caller], balances: Balances | None, limits: LiveLimits | None
 ) -> None:
-    """Let balances and limits follow the time zones of ``accounts``. ``callers`` are all keys in force."""
+    """Let balances and limits follow the time zones of ``accounts``. ``callers`` are all keys in force.
+
+    A time zone that only another node of the cluster knows is logged, and the former one goes on.
+    """
     key_ids: dict[int, list[int]] = {account.id: [] for account in accounts}
     for caller in callers:
         if caller.account.id in key_ids:
             key_ids[caller.account.id].append(caller.key.id)
     for account in accounts:
-        zone = make_zone(account.zones)
+        zone = make_known_zone(account.zones)
+        if zone.periods != account.zones:
+            log.error("account_zone_unknown", account=account.name, reason="Install the package tzdata of all nodes")
         if balances is not None:
             balances.set_zone(account.id, key_ids[account.id], zone)
         if limits is not None:

@@ -38,6 +38,10 @@ class LocalDay:
     month_start_s: int
     month_end_s: int
 
+    def contains(self, now_s: int) -> bool:
+        """Return whether the day and its month at ``now_s`` are these."""
+        return self.start_s <= now_s < self.end_s and self.month_start_s <= now_s < self.month_end_s
+
 
 @attrs.define(eq=False)
 class AccountZone:
@@ -45,7 +49,7 @@ class AccountZone:
 
     periods: ZonePeriods
     _zones: tuple[ZoneInfo, ...] = attrs.field(init=False)
-    _last_day: tuple[int, LocalDay] | None = attrs.field(default=None, init=False)
+    _last_day: LocalDay | None = attrs.field(default=None, init=False)
 
     @_zones.default
     def _find_zones(self) -> tuple[ZoneInfo, ...]:
@@ -62,11 +66,11 @@ class AccountZone:
         return start_s, self._find_end(window, start_s, end_s, index)
 
     def find_local(self, now_s: int) -> LocalDay:
-        """Return the account's day at ``now_s``. Many balances ask for the same moment."""
-        if self._last_day is None or self._last_day[0] != now_s:
-            day, month = self.find(_DAY, now_s), self.find(_MONTH, now_s)
-            self._last_day = now_s, LocalDay(*day, *month)
-        return self._last_day[1]
+        """Return the account's day at ``now_s``. Many balances ask for the same day."""
+        day = self._last_day
+        if day is None or not day.contains(now_s):
+            day = self._last_day = LocalDay(*self.find(_DAY, now_s), *self.find(_MONTH, now_s))
+        return day
 
     def _find_under(self, window: Window, at_s: float, index: int) -> tuple[int, int]:
         """Return the window of ``at_s`` as if no change followed that of the period ``index``."""
@@ -105,18 +109,32 @@ def make_zone(periods: ZonePeriods) -> AccountZone:
     return AccountZone(periods)
 
 
+def make_known_zone(periods: ZonePeriods) -> AccountZone:
+    """Return the zone of accounts with these periods without the time zones that this machine does not know.
+
+    Instead of such a time zone, the former one goes on: UTC if there is none.
+    """
+    try:
+        return make_zone(periods)
+    except ZoneInfoNotFoundError:
+        known_periods = [period for period in periods if is_known_zone(period[1])]
+        return make_zone(((0, known_periods.pop(0)[1] if periods[0] in known_periods else _UTC), *known_periods))
+
+
 def change_zone(periods: ZonePeriods, name: str | None, now_s: float | None) -> ZonePeriods:
     """Return ``periods`` with the zone ``name`` (None: UTC) soon after ``now_s``, without what is over by then.
 
-    ``now_s`` None stands for a new account, which has the zone from the beginning. Raises ``Conflict`` after too many
-    changes.
+    ``now_s`` None stands for a new account, which has the zone from the beginning. A change that takes effect in less
+    than the notice stays: costs may be counted by it before everybody knows that it was withdrawn. Raises ``Conflict``
+    after too many changes.
     """
     new_name = name or _UTC
     if now_s is None:
         return () if new_name == _UTC else ((0, new_name),)
-    known_periods = [period for period in periods or ((0, _UTC),) if period[0] <= now_s]
+    noticed_s = int(now_s) + MIN_NOTICE_S
+    known_periods = [period for period in periods or ((0, _UTC),) if period[0] <= noticed_s]
     if known_periods[-1][1] != new_name:
-        known_periods.append(((int(now_s) + MIN_NOTICE_S) // _MINUTE_S * _MINUTE_S + _MINUTE_S, new_name))
+        known_periods.append((noticed_s // _MINUTE_S * _MINUTE_S + _MINUTE_S, new_name))
     while len(known_periods) > 1 and known_periods[1][0] < now_s - _KEPT_S:
         known_periods.pop(0)
     if len(known_periods) > MAX_CHANGES:

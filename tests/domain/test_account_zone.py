@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.account_zone import AccountZone, change_zone, is_known_zone
+from gateway.domain.account_zone import AccountZone, change_zone, is_known_zone, make_known_zone
 from gateway.domain.limit_window import parse_window
 from gateway.errors import Conflict
 
@@ -106,10 +106,26 @@ def test_change_takes_effect_after_a_minute_and_keeps_what_ran_before() -> None:
     assert periods == ((0, "UTC"), (at("2027-06-15T10:02"), BERLIN))
     assert change_zone(periods, KOLKATA, now_s + 1) == ((0, "UTC"), (at("2027-06-15T10:02"), KOLKATA))
     assert change_zone(periods, None, now_s + 1) == ((0, "UTC"),)
+    kept = ((0, "UTC"), (at("2027-06-15T10:02"), BERLIN), (at("2027-06-15T10:03"), KOLKATA))
+    assert change_zone(periods, KOLKATA, now_s + 30.5) == kept  # somebody may count by Berlin's day already
+    assert change_zone(periods, None, now_s + 89) == (*kept[:2], (at("2027-06-15T10:03"), "UTC"))
+    assert change_zone(kept, BERLIN, now_s + 31) == kept[:2]
     later_s = now_s + 300 * DAY_S
     assert change_zone(periods, KOLKATA, later_s)[0] == (0, BERLIN)
     assert change_zone((), BERLIN, None) == ((0, BERLIN),)
     assert change_zone((), None, None) == ()
+
+
+def test_a_zone_that_this_machine_does_not_know_leaves_the_former_one() -> None:
+    unknown, known = (1_000, "Mars/Olympus_Mons"), (2_000, KOLKATA)
+    for periods, expected in (
+        (((0, BERLIN), unknown), ((0, BERLIN),)),
+        (((0, BERLIN), unknown, known), ((0, BERLIN), known)),
+        (((0, unknown[1]), known), ((0, "UTC"), known)),
+        (((0, unknown[1]),), ((0, "UTC"),)),
+        (((0, BERLIN), known), ((0, BERLIN), known)),
+    ):
+        assert make_known_zone(periods).periods == expected
 
 
 def test_zone_cannot_be_changed_without_end() -> None:
