@@ -14,7 +14,7 @@ from gateway.errors import Conflict, NotFound
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
-from gateway.storage.merging import merge_change
+from gateway.storage.merging import CHANGED_MEANWHILE, ChangedMeanwhile, merge_change
 from gateway.storage.row_mapping import Values
 from gateway.storage.schema import channels
 
@@ -94,6 +94,8 @@ class ChannelRepository:
         if row is None:
             raise NotFound(f"No channel has the id {channel.id}")
         merged_channel = channel if original is None else merge_change(original, channel, self._parse(row))
+        if channel.usable_keys and merged_channel.api_keys and not merged_channel.usable_keys:
+            raise ChangedMeanwhile(CHANGED_MEANWHILE)
         values = {**_write_channel(merged_channel), "sealed": self._seal_secrets(merged_channel, merged_channel.id)}
         try:
             await connection.execute(update(channels).where(is_channel).values(values))

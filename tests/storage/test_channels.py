@@ -133,6 +133,18 @@ async def test_changes_since_the_same_look_are_both_kept_unless_they_are_of_one_
     assert list(await channels.list_channels()) == kept
 
 
+async def test_two_changes_do_not_leave_a_channel_without_a_key_that_it_may_use(channels: ChannelRepository) -> None:
+    original = await channels.add_channel(attrs.evolve(BARE, name="one", api_keys=("sk-one", "sk-two")))
+    disabled = attrs.evolve(original, disabled_keys=("sk-one",))
+    await channels.put_channel(attrs.evolve(original, api_keys=("sk-one",)), original=original)
+    with pytest.raises(Conflict, match="reload"):
+        await channels.put_channel(disabled, original=original)
+    (stored,) = await channels.list_channels()
+    assert stored.usable_keys == ("sk-one",)
+    await channels.put_channel(attrs.evolve(stored, api_keys=()), original=stored)
+    await channels.put_channel(attrs.evolve(stored, priority=3), original=stored)
+
+
 async def test_what_is_not_there_is_not_found(channels: ChannelRepository) -> None:
     (added,) = await add(channels, "a")
     for name in ("other", "a"):
