@@ -10,7 +10,7 @@ for ``FOLLOW_S``.
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import attrs
 import structlog
@@ -57,13 +57,15 @@ class Counting:
     is_filling: bool = False
 
 
-async def list_countings(database: Database, spending: SpendingLimits, now_s: float) -> dict[str, Counting]:
-    """Return what each limit of money in force counts, by counter. Raises ``StoreUnavailable``."""
+async def list_countings(
+    database: Database, spending: SpendingLimits, now_s: float, limits: Iterable[Limit]
+) -> dict[str, Counting]:
+    """Return what each of ``limits`` in force that limits money counts, by counter. Raises ``StoreUnavailable``."""
     fills = await LimitFillRepository(database).list_fills()
-    countings = {}
-    for limit in spending.limits:
+    counters, countings = {limit.counter for limit in spending.limits}, {}
+    for limit in limits:
         fill, new_at_s = fills.get(limit.counter), spending.new_counters.get(limit.counter)
-        if not limit.counts_money(now_s):
+        if limit.counter not in counters or not limit.counts_money(now_s):
             continue
         if new_at_s is not None and (fill is None or fill.created_s < new_at_s - _MAX_SKEW_S):
             countings[limit.counter] = Counting(int(new_at_s), is_filling=True)

@@ -7,7 +7,6 @@ from typing import Literal
 from gateway.billing.limits import SpendingLimits
 from gateway.domain.forecast import LimitUse
 from gateway.domain.limit import Limit
-from gateway.domain.limit_balance import LimitBook
 from gateway.frozen import frozen
 from gateway.storage.limit_counters import ALL_SUBJECTS, LimitCounters, SubjectChoice
 
@@ -43,21 +42,24 @@ async def list_highest(
     count: int,
     *,
     choice: SubjectChoice = ALL_SUBJECTS,
+    account_ids: Collection[int] | None = None,
 ) -> list[SubjectSpending]:
-    """Return the ``count`` chosen subjects that have spent most. Requests that wait to be stored do not count."""
-    books = _SubjectBooks(spending, limit, now_s)
+    """Return the ``count`` chosen subjects that have spent most. Requests that wait to be stored do not count.
+
+    ``account_ids``: the accounts of the chosen subjects; None: any.
+    """
+    windows = _SubjectWindows(spending, limit, now_s)
     highest: list[SubjectSpending] = []
-    for start_s in books.list_starts():
+    for start_s in windows.list_starts(account_ids):
         found_count, offset = 0, 0
         while found_count < count:
             spent = await counters.list_highest(
                 limit.counter, start_s - limit.window.rolling_s, count, choice, offset=offset
             )
             for subject, nanos in spent.items():
-                book = books.find(subject)
-                if book.start_s == start_s and found_count < count:
+                if found_count < count and windows.find_start(subject) == start_s:
                     found_count += 1
-                    highest.append(_build_spending(book, subject, nanos))
+                    highest.append(windows.build_spending(subject, nanos))
             offset += count
             if len(spent) < count:
                 break
@@ -84,49 +86,56 @@ async def find_spending(
     spending: SpendingLimits, limit: Limit, counters: LimitCounters, now_s: float, subjects: Sequence[str]
 ) -> list[SubjectSpending]:
     """Return what ``subjects`` have spent. Requests that wait to be stored do not count."""
-    books = _SubjectBooks(spending, limit, now_s)
-    starts_s = books.list_starts()
+    windows = _SubjectWindows(spending, limit, now_s)
+    starts_s = {subject: windows.find_start(subject) for subject in subjects} if windows.in_force else {}
     if not starts_s:
         return []
-    spent = await counters.list_spent(limit.counter, subjects, min(starts_s) - limit.window.rolling_s)
+    rolling_s = limit.window.rolling_s
+    spent = await counters.list_spent(limit.counter, subjects, min(starts_s.values()) - rolling_s)
     lines = []
-    for subject in subjects:
-        book = books.find(subject)
-        since_s = book.start_s - limit.window.rolling_s
-        nanos = sum(nanos for start_s, nanos in spent.get(subject, {}).items() if start_s >= since_s)
-        lines.append(_build_spending(book, subject, nanos))
+    for subject, window_start_s in starts_s.items():
+        sums = spent.get(subject, {})
+        nanos = sum(nanos for start_s, nanos in sums.items() if start_s >= window_start_s - rolling_s)
+        lines.append(windows.build_spending(subject, nanos))
     return lines
 
 
-class _SubjectBooks:
-    """The books of a limit in force, in the windows of ``now_s``: one, and one for each account with a time zone.
+class _SubjectWindows:
+    """The windows of a limit at ``now_s``. An account with a time zone has its own.
 
-    There are none if the limit only raises another.
+    There are none if the limit only raises another, or is not ``in_force``.
     """
 
     def __init__(self, spending: SpendingLimits, limit: Limit, now_s: float) -> None:
-        self._books = {} if limit.raises is not None else spending.find_books(limit, now_s)
-        self._is_of_keys = limit.kind == "key"
-        self._account_ids = {
-            key_id: account_id for account_id in self._books for key_id in spending.zone_keys.get(account_id, ())
-        }
+        self._spending = spending
+        self._limit = limit
+        self._now_s = now_s
+        self.in_force = limit.raises is None and spending.find_book(limit, 0, now_s) is not None
 
-    def list_starts(self) -> set[int]:
-        """Return the starts of all windows, or slices."""
-        return {book.start_s for book in self._books.values()}
+    def list_starts(self, account_ids: Collection[int] | None) -> Collection[int]:
+        """Return the starts of the windows, or slices, of accounts; None: of all."""
+        if not self.in_force:
+            return ()
+        if account_ids is None:
+            return self._spending.list_starts(self._limit, self._now_s)
+        return {self._spending.find_window(self._limit, account_id, self._now_s)[0] for account_id in account_ids}
 
-    def find(self, subject: str) -> LimitBook:
-        """Return the book of a subject."""
-        owner_id = int(subject.partition(":")[0])
-        account_id = self._account_ids.get(owner_id, 0) if self._is_of_keys else owner_id
-        return self._books.get(account_id) or self._books[0]
+    def find_start(self, subject: str) -> int:
+        return self._find(subject)[0]
 
+    def _find(self, subject: str) -> tuple[int, int]:
+        account_id = self._spending.find_account(self._limit, subject)
+        return self._spending.find_window(self._limit, account_id, self._now_s)
 
-def _build_spending(book: LimitBook, subject: str, spent_nanos: int) -> SubjectSpending:
-    balance = book.balances.get(subject)
-    held_nanos = 0 if balance is None else balance.held_nanos
-    resets_s = None if book.limit.window.kind == "lifetime" else book.window_end_s
-    return SubjectSpending(subject, spent_nanos, held_nanos, book.cap_nanos or 0, resets_s, book.start_s)
+    def build_spending(self, subject: str, spent_nanos: int) -> SubjectSpending:
+        """Return what a subject has spent and reserved. The limit is in force."""
+        limit, (start_s, end_s) = self._limit, self._find(subject)
+        book = self._spending.find_book(limit, self._spending.find_account(limit, subject), self._now_s)
+        balance = None if book is None else book.balances.get(subject)
+        held_nanos = 0 if balance is None else balance.held_nanos
+        cap_nanos = 0 if book is None else book.cap_nanos or 0
+        resets_s = None if limit.window.kind == "lifetime" else end_s
+        return SubjectSpending(subject, spent_nanos, held_nanos, cap_nanos, resets_s, start_s)
 
 
 def measure_subjects(limit: Limit, subjects: Sequence[SubjectSpending], names: Names) -> list[tuple[str, LimitUse]]:
@@ -180,10 +189,11 @@ async def list_uses(
             continue
         if scope == "key" and limit.kind not in {"key", "account"}:
             continue
-        choice = ALL_SUBJECTS
+        choice, chosen_ids = ALL_SUBJECTS, None
         if scope != "all":
+            chosen_ids = {account_id for account_id, _ in names}
             owner_ids = key_ids if limit.kind == "key" else account_ids
             choice = choose_subjects(limit, owner_ids, next(iter(account_ids), 0))
-        highest = await list_highest(spending, limit, counters, now_s, count, choice=choice)
+        highest = await list_highest(spending, limit, counters, now_s, count, choice=choice, account_ids=chosen_ids)
         uses += [use for _, use in measure_subjects(limit, highest, names)]
     return uses

@@ -109,8 +109,12 @@ class SpendingLimits:
         self._local_books: dict[tuple[str, int], LimitBook] = {}
         """By counter and account: the books of accounts with a time zone, of limits without one of their own."""
         self._zones: dict[int, AccountZone] = {}
-        self.zone_keys: dict[int, frozenset[int]] = {}
+        self._zone_keys: dict[int, frozenset[int]] = {}
         """The keys of the accounts with a time zone."""
+        self._key_accounts: dict[int, int] = {}
+        """The accounts of those keys."""
+        self._starts: dict[str, tuple[int, int, frozenset[int]]] = {}
+        """The starts of all accounts' windows by kind of window: from when until when they hold, and the starts."""
         self._in_force: list[LimitBook] = []
         self._rules: dict[tuple[int, str], _KeyRules] = {}
         self._subjects: dict[tuple[int | str, ...], _CallerSubjects] = {}
@@ -162,25 +166,36 @@ class SpendingLimits:
 
         Running requests keep their reservations.
         """
-        self.zone_keys[account_id] = frozenset(key_ids)
-        if zone is not self._zones.get(account_id):
+        former_keys, keys = self._zone_keys.get(account_id, frozenset()), frozenset(key_ids)
+        self._zone_keys[account_id] = keys
+        for key_id in former_keys - keys:
+            self._key_accounts.pop(key_id, None)
+        self._key_accounts.update(dict.fromkeys(keys, account_id))
+        former_zone = self._zones.get(account_id)
+        if former_zone is None or zone.periods != former_zone.periods:
             now_s = self._clock()
             self._zones[account_id] = zone
             for book in list(self._books.values()):
-                if book.limit.follows_account:
+                if book.limit.follows_account and (book.balances or (book.counter, account_id) in self._local_books):
                     self._find_local(book, account_id, now_s).set_zone(zone, now_s)
-            self._rules, self._subjects = {}, {}
+            self._forget_windows()
 
     def drop_account(self, account_id: int) -> None:
         """Forget the time zone of an account that was deleted."""
-        self.zone_keys.pop(account_id, None)
+        for key_id in self._zone_keys.pop(account_id, ()):
+            self._key_accounts.pop(key_id, None)
         if self._zones.pop(account_id, None) is not None:
             self._local_books = {
                 (counter, owner_id): book
                 for (counter, owner_id), book in self._local_books.items()
                 if owner_id != account_id or _is_used(book)
             }
-            self._rules, self._subjects = {}, {}
+            self._forget_windows()
+
+    def _forget_windows(self) -> None:
+        """Forget what depends on the time zones of accounts. ``LimitFiller`` finds the windows of rows again, too."""
+        self._rules, self._subjects, self._starts = {}, {}, {}
+        self.changed.set()
 
     def _find_local(self, book: LimitBook, account_id: int, now_s: float) -> LimitBook:
         """Return the book of an account's subjects: ``book`` itself if the account has no time zone."""
@@ -191,30 +206,25 @@ class SpendingLimits:
         if local_book is None:
             local_book = self._local_books[book.counter, account_id] = self._make_book(book.limit, now_s, zone)
             local_book.set_limit(book.limit, book.raised_by, now_s)
-            key_ids = self.zone_keys.get(account_id, frozenset())
-            is_of_key, prefix = book.limit.kind == "key", str(account_id)
-            local_book.take_balances(
-                book,
-                [
-                    subject
-                    for subject in book.balances
-                    if (int(subject) in key_ids if is_of_key else subject.partition(":")[0] == prefix)
-                ],
-            )
+            subjects = [name for name in book.balances if self.find_account(book.limit, name) == account_id]
+            local_book.take_balances(book, subjects)
         return local_book
 
-    def find_books(self, limit: Limit, now_s: float) -> dict[int, LimitBook]:
-        """Return the books of a limit in force, in the windows of ``now_s``, by account; 0: all other accounts.
+    def find_account(self, limit: Limit, subject: str) -> int:
+        """Return the account of a subject; 0 for a key of an account without a time zone."""
+        owner_id = int(subject.partition(":")[0])
+        return self._key_accounts.get(owner_id, 0) if limit.kind == "key" else owner_id
 
-        Empty if the limit is not in force.
+    def find_book(self, limit: Limit, account_id: int, now_s: float) -> LimitBook | None:
+        """Return the book that an account's subjects are in, moved to ``now_s``; None if the limit is not in force.
+
+        It is the book of all other accounts if no subject of the account is in memory.
         """
-        shared_book = self._books.get(limit.counter)
-        if shared_book is None:
-            return {}
-        books = {account_id: self._find_local(shared_book, account_id, now_s) for account_id in self._zones}
-        books[0] = shared_book
-        begin_windows(books.values(), now_s)
-        return books
+        book = self._books.get(limit.counter)
+        if book is not None:
+            book = self._local_books.get((limit.counter, account_id), book)
+            begin_windows([book], now_s)
+        return book
 
     def _note_new(self, limits: Sequence[Limit], reservations: Collection[Reservation], now_s: float) -> None:
         """Note the limits of money that come into force, also those of other keys."""
@@ -260,8 +270,29 @@ class SpendingLimits:
 
     def find_earliest_start(self, limit: Limit, at_s: float) -> int:
         """Return when the window that ``at_s`` is in begins for the account for which it begins first."""
-        account_ids = (0, *self._zones) if limit.follows_account else (0,)
-        return min(self.find_window(limit, account_id, at_s)[0] for account_id in account_ids)
+        return min(self.list_starts(limit, at_s))
+
+    def list_starts(self, limit: Limit, at_s: float) -> frozenset[int]:
+        """Return when the windows, or slices, that ``at_s`` is in begin for all accounts."""
+        if not limit.follows_account:
+            return frozenset([self.find_window(limit, 0, at_s)[0]])
+        since_s, until_s, starts = self._starts.get(limit.window.text, (0, 0, frozenset[int]()))
+        if not since_s <= at_s < until_s:
+            zones = {*self._zones.values()}  # accounts share them
+            windows = [self.find_window(limit, 0, at_s), *[zone.find(limit.window, at_s) for zone in zones]]
+            starts = frozenset([start_s for start_s, _ in windows])
+            self._starts[limit.window.text] = max(starts), min([end_s for _, end_s in windows]), starts
+        return starts
+
+    def find_start(self, counter: str, account_id: int, at_s: float) -> int:
+        """Return when the window, or slice, of a counter begins that ``at_s`` is in for an account."""
+        book = self._books.get(counter)
+        return find_window_start(counter, at_s) if book is None else self.find_window(book.limit, account_id, at_s)[0]
+
+    def find_subject_start(self, counter: str, subject: str, at_s: float) -> int:
+        """Return when the window, or slice, of a counter begins that ``at_s`` is in for a subject."""
+        book = self._books.get(counter)
+        return self.find_start(counter, 0 if book is None else self.find_account(book.limit, subject), at_s)
 
     def _find_in_force(self, now_s: float) -> None:
         counters = {
@@ -521,17 +552,10 @@ class SpendingLimits:
 
     def move_charges(self, text: str, account_id: int, now_s: float) -> str:
         """Return the charges of ``build_charges`` in the windows of ``now_s``, for a cost of an account."""
-        charges = []
-        for counter, subject, _ in parse_charges(text):
-            shared_book = self._books.get(counter)
-            if shared_book is None:
-                start_s = find_window_start(counter, now_s)
-            else:
-                book = self._find_local(shared_book, account_id, now_s)
-                begin_windows([book], now_s)
-                start_s = book.start_s
-            charges.append((counter, subject, start_s))
-        return build_charges(charges)
+        charges = parse_charges(text)
+        return build_charges(
+            [(name, subject, self.find_start(name, account_id, now_s)) for name, subject, _ in charges]
+        )
 
     async def list_problems(self, reservations: Iterable[Reservation]) -> list[str]:
         """Return what does not agree in balances, counters and requests. The caller holds ``queue.writing``."""

@@ -222,7 +222,7 @@ def _open_operations(
 ) -> _OperationServices:
     routing, auth, fetcher = request_services.routing, request_services.auth, request_services.media.fetcher
     folder = request_services.media.stores.folder
-    admin = open_admin(base, routing, auth, stack, media_folder=folder, requests=requests)
+    admin = open_admin(base, routing, auth, stack, media_folder=folder, requests=requests, limits=billing.limits)
     stack.push_async_callback(admin.finish_changes)
     sign_in = _open_sign_in(base, auth, fetcher, routing.secret_box)
     metrics = open_metrics(billing.settlement.ended, routing.load_balancer, routing.router)

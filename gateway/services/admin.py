@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.auth.api_keys import ApiKeyAuthenticator
+from gateway.billing.live_limits import LiveLimits
 from gateway.config.reload import Reloader, ReloadSource
 from gateway.deferred import CreatedOnce, defer_function
 from gateway.observability.process_monitor import ProcessMonitor
@@ -37,6 +38,7 @@ def open_admin(
     *,
     media_folder: Path | None,
     requests: RequestTracking,
+    limits: LiveLimits,
 ) -> AdminServices:
     """Open the services of the admin API. ``media_folder`` is the folder of the media store; None if it has none."""
     options, database, clock = base.options, base.storage.database, base.options.clock
@@ -65,7 +67,7 @@ def open_admin(
         open_active_feed=CreatedOnce(lambda: _open_active_feed(requests.active, peers)),
         monitor=ProcessMonitor(options.folder.path, clock, media_folder),
         token=options.folder.admin_token(),
-        end_node_leases=_make_lease_ender(database),
+        end_node_leases=_make_lease_ender(database, limits),
         peers=peers,
     )
 
@@ -96,7 +98,7 @@ def _open_active_feed(active_requests: ActiveRequests, peers: "Peers | None") ->
     return ActiveRequestsFeed(active_requests, None if peers is None else peers.ask_running)
 
 
-def _make_lease_ender(database: Database) -> "EndNodeLeases | None":
+def _make_lease_ender(database: Database, limits: LiveLimits) -> "EndNodeLeases | None":
     """Return the function that ends nodes' leases; None on SQLite.
 
     A single gateway may find nodes in its PostgreSQL database.
@@ -105,7 +107,9 @@ def _make_lease_ender(database: Database) -> "EndNodeLeases | None":
         return None
     from gateway.cluster.credit.stored_orphans import end_orphans  # noqa: PLC0415 - its driver is an extra
 
-    return lambda node, verdict, now_s, audit: end_orphans(database, node, verdict, now_s, audit)
+    return lambda node, verdict, now_s, audit: end_orphans(
+        database, node, verdict, now_s, audit, spending=limits.spending
+    )
 
 
 def _open_history(

@@ -167,7 +167,7 @@ async def _recover(
         await _recover_alone(options, storage.database, post_leftovers)
         return await load_balances(ledger, options.clock, await _list_existing(storage.database), zones)
     await credit.open(storage.database, post_leftovers)
-    credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash)
+    credit.watch(storage.database, options.config.cluster.orphan_after_s, options.config.ledger.on_crash, limits)
     return credit.balances
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gateway.background import JobRunner
+from gateway.billing.live_limits import LiveLimits
 from gateway.billing.write_queue import WriteQueue
 from gateway.cluster.credit.authority import PostgresCreditAuthority
 from gateway.cluster.credit.balances import LeasedBalances
@@ -81,9 +82,9 @@ class NodeCredit:
         await reverse_orphan_charges(database, self._node.id)
         await self._authority.end_leases()
 
-    def watch(self, database: Database, after_s: float, verdict: OnCrash) -> None:
+    def watch(self, database: Database, after_s: float, verdict: OnCrash, limits: LiveLimits) -> None:
         """Start ending the leases of dead nodes. ``after_s`` and ``verdict``: see ``OrphanWorker``."""
-        store = _OrphanRepository(database, self._node.id, self._clock)
+        store = _OrphanRepository(database, self._node.id, self._clock, limits)
         worker = OrphanWorker(store, self._node, after_s, verdict, lambda: not self._queue and not self._queue.failing)
         self._jobs.start("end_orphans", worker.run)
 
@@ -120,16 +121,17 @@ class NodeCredit:
 class _OrphanRepository:
     """An ``OrphanStore`` in the database: the leases of all nodes."""
 
-    def __init__(self, database: Database, node: str, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, node: str, clock: Callable[[], float], limits: LiveLimits) -> None:
         self._database = database
         self._node = node
         self._clock = clock
+        self._limits = limits
 
     async def list_orphaned_nodes(self, after_s: float) -> Sequence[str]:
         return await list_orphaned_nodes(self._database, after_s)
 
     async def end_leases(self, node: str, verdict: OnCrash) -> int:
-        return await end_orphans(self._database, node, verdict, self._clock())
+        return await end_orphans(self._database, node, verdict, self._clock(), spending=self._limits.spending)
 
     async def reverse_charges(self) -> int:
         return await reverse_orphan_charges(self._database, self._node)

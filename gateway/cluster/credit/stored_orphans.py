@@ -1,6 +1,7 @@
 """Release the leases of nodes that do not come back, or charge them in full, in one transaction."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from sqlalchemy import delete, select, text
 
@@ -14,8 +15,11 @@ from gateway.storage.database import Database
 from gateway.storage.limit_counters import ADD_ORPHANS, ADD_SPENT
 from gateway.storage.schema import orphan_charges
 
+if TYPE_CHECKING:
+    from gateway.billing.limits import SpendingLimits
+
 EndNodeLeases = Callable[[str, OnCrash, float, AuditRow], Awaitable[int]]
-"""``end_orphans`` for a fixed database."""
+"""``end_orphans`` for a fixed database and its limits."""
 _NOW_MS = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _LIST_ORPHANED_NODES = text(f"""
 SELECT l.node FROM (SELECT DISTINCT node FROM credit_leases) l
@@ -78,12 +82,19 @@ async def list_orphaned_nodes(database: Database, after_s: float) -> Sequence[st
 
 
 async def end_orphans(
-    database: Database, node: str, verdict: OnCrash, now_s: float, audit: AuditRow | None = None
+    database: Database,
+    node: str,
+    verdict: OnCrash,
+    now_s: float,
+    audit: AuditRow | None = None,
+    *,
+    spending: "SpendingLimits | None" = None,
 ) -> int:
     """End the leases of a node that is not live, and sign it off.
 
     Their outstanding credit becomes free, or with the ``verdict`` "charge" an entry of kind ``orphan`` for each
-    balance, dated ``now_s`` (Unix seconds). Under limits it counts as spent then.
+    balance, dated ``now_s`` (Unix seconds). Under limits it counts as spent then: in the windows of the accounts, which
+    ``spending`` knows. None: no limit is in force.
 
     Returns:
         The outstanding nano-USD: the larger of the sums over account balances and over key balances. A request whose
@@ -108,7 +119,7 @@ async def end_orphans(
         if verdict == "charge":
             await connection.execute(_INSERT_CHARGES.bindparams(node=node, note=_CHARGE_NOTE, now_ms=int(now_s * 1000)))
             await connection.execute(_UPDATE_CREDIT.bindparams(node=node))
-            await _charge_limits(connection, node, now_s)
+            await _charge_limits(connection, node, now_s, spending)
         await connection.execute(text("SELECT fold_leases(:node)").bindparams(node=node))
         await connection.execute(_MARK_NODE_GONE.bindparams(node=node))
         return max(int(outstanding_sums.accounts), int(outstanding_sums.keys))
@@ -129,10 +140,19 @@ async def reverse_orphan_charges(database: Database, node: str) -> int:
     return await database.write(work)
 
 
-async def _charge_limits(connection: AsyncConnection, node: str, now_s: float) -> None:
+async def _charge_limits(
+    connection: AsyncConnection, node: str, now_s: float, spending: "SpendingLimits | None"
+) -> None:
     """Count the outstanding credit of a node under limits as spent, in the windows of ``now_s``."""
     rows = (await connection.execute(_LIST_LIMIT_LEASES.bindparams(node=node))).all()
-    charges = sorted((row.counter, row.subject, find_window_start(row.counter, now_s), int(row.nanos)) for row in rows)
+    charges = []
+    for row in rows:
+        if spending is None:
+            start_s = find_window_start(row.counter, now_s)
+        else:
+            start_s = spending.find_subject_start(row.counter, row.subject, now_s)
+        charges.append((row.counter, row.subject, start_s, int(row.nanos)))
+    charges.sort()
     if charges:
         await ADD_SPENT.run(connection, charges)
         await ADD_ORPHANS.run(connection, [(node, *charge) for charge in charges])

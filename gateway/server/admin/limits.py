@@ -1,7 +1,7 @@
 """Admin API: limits, which say what each key, account, end user, session, tag or model may spend in a window."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -109,7 +109,7 @@ async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
     if count > _MAX_SHOWN:
         raise InvalidRequest(f"'subjects' must be at most {_MAX_SHOWN}", param="subjects")
     page = _LISTING.list_page(request, request.services.admin.limits.list_limits())
-    countings = await _list_countings(request)
+    countings = await _list_countings(request, page)
     answers = [_build_answer(request, view, countings) for view in page]
     reader = await _open_reader(request) if count else None
     if reader is not None:
@@ -126,7 +126,7 @@ async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
 async def get_limit(request: AdminRequest) -> LimitAnswer:
     """Get a limit."""
     view = request.services.admin.limits.get_limit(request.match_info["name"])
-    return _build_answer(request, view, await _list_countings(request))
+    return _build_answer(request, view, await _list_countings(request, [view]))
 
 
 @admin_operation(
@@ -151,7 +151,7 @@ async def put_limit(request: AdminRequest) -> LimitAnswer:
         with suppress(TimeoutError):
             async with asyncio.timeout(_FILL_WAIT_S):
                 await billing.limits.spending.filled.wait()
-    return _build_answer(request, view, await _list_countings(request))
+    return _build_answer(request, view, await _list_countings(request, [view]))
 
 
 @admin_operation(change=True)
@@ -200,7 +200,10 @@ class _SubjectReader:
         """Return the ``count`` subjects with the highest spending, of one account or all, whose names have ``text``."""
         owner_ids = None if account_id is None and not text else self._list_owners(limit, account_id, text.casefold())
         choice = choose_subjects(limit, owner_ids, account_id, text)
-        highest = await list_highest(self.spending, limit, self.counters, self.now_s, count, choice=choice)
+        account_ids = None if account_id is None else [account_id]
+        highest = await list_highest(
+            self.spending, limit, self.counters, self.now_s, count, choice=choice, account_ids=account_ids
+        )
         return [self._build_subject(limit, spending) for spending in highest]
 
     def _list_owners(self, limit: Limit, account_id: int | None, text: str) -> list[int]:
@@ -251,11 +254,14 @@ async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
     )
 
 
-async def _list_countings(request: AdminRequest) -> Mapping[str, Counting]:
-    """Return what each limit of money counts, by counter. Raises ``StoreUnavailable``."""
+async def _list_countings(request: AdminRequest, views: Iterable[LimitView]) -> Mapping[str, Counting]:
+    """Return what each limit of money among ``views`` counts, by counter. Raises ``StoreUnavailable``."""
     services = request.services
     spending = services.billing.limits.spending
-    return {} if spending is None else await list_countings(services.storage.database, spending, services.clock())
+    if spending is None:
+        return {}
+    limits = [view.spec.limit() for view in views]
+    return await list_countings(services.storage.database, spending, services.clock(), limits)
 
 
 def _build_answer(request: AdminRequest, view: LimitView, countings: Mapping[str, Counting]) -> LimitAnswer:

@@ -145,7 +145,7 @@ async def _list_further_limits(services: Services, key: ApiKey, *, shows_account
     await services.billing.flusher.store_waiting()
     counters = load("storage.limit_counters:LimitCounters")(services.storage.database)
     find_spending, now_s = load("billing.limit_subjects:find_spending"), services.clock()
-    countings = await load("billing.limit_filler:list_countings")(services.storage.database, spending, now_s)
+    countings = await load("billing.limit_filler:list_countings")(services.storage.database, spending, now_s, limits)
     return [
         _build_limit(limit, use, countings.get(limit.counter))
         for limit in limits

@@ -175,13 +175,12 @@ class History:
         assert spending is not None
         lefts = []
         for limit in spending.limits:
-            books = spending.find_books(limit, self.gateways[0].now)
-            book = books.get(self.caller.account.id) or books[0]
+            start_s, _ = spending.find_window(limit, self.caller.account.id, self.gateways[0].now)
             account_id, key_id = self.caller.account.id, self.caller.key.id
             subjects = {"user": f"{account_id}:{user}", "key": str(key_id)}
             subject = subjects.get(limit.kind, str(account_id))
             spent: int = await self.store.connection.fetchval(
-                _SPENT, limit.counter, subject, book.start_s - book.rolling_s, book.start_s
+                _SPENT, limit.counter, subject, start_s - limit.window.rolling_s, start_s
             )
             lefts.append((limit.cap_nanos or 0) - spent)
         return int(min(lefts))

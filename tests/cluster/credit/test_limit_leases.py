@@ -13,13 +13,14 @@ from gateway.billing.limit_filler import FOLLOW_S, LimitFiller
 from gateway.billing.limit_spec import LimitSpec
 from gateway.cluster.credit.stored_orphans import end_orphans, reverse_orphan_charges
 from gateway.domain.account import Caller
+from gateway.domain.account_zone import make_zone
 from gateway.domain.credit import build_limit_id
 from gateway.domain.ledger import OnCrash
 from gateway.errors import QuotaExceeded
 from gateway.request_context import RequestContext
 from gateway.storage.forgotten_users import ForgottenUserRepository
 from gateway.storage.limit_counters import LimitCounters
-from tests.support.billing_services import capped
+from tests.support.billing_services import NOON, capped
 from tests.support.credit_checks import add_caller, audit, spent
 from tests.support.credit_gateway import LeasedGateway
 from tests.support.credit_store import CreditStore, open_credit_store
@@ -300,5 +301,28 @@ async def test_what_a_lost_node_had_set_aside_counts_under_limits_until_it_comes
     await reverse_orphan_charges(second.database, "n0")
     assert await list_spent(store) == {"ann": 110}
     assert (await counters.recompute()).spent == await counters.list_all()
+    await audit(store)
+    await second.stop()
+
+
+@pytest.mark.parametrize(("of", "zone", "start_hour"), [("key", "America/New_York", 4), ("account", "Asia/Tokyo", -9)])
+async def test_what_a_lost_node_had_set_aside_is_charged_in_the_window_of_the_account(
+    store: CreditStore, tmp_path: Path, of: str, zone: str, start_hour: int
+) -> None:
+    spec = attrs.evolve(build_spec(1_000), of=of)
+    first, second = await start_gateways(store, tmp_path, 2, spec)
+    caller = await add_caller(first, capped(10**6), capped(10**6))
+    for gateway in (first, second):
+        gateway.limits.set_zone(caller.account.id, [caller.key.id], make_zone(((0, zone),)))
+    await first.admit(caller, 300)
+    await first.kill()
+    held_nanos = await store.connection.fetchval("SELECT granted - posted FROM credit_leases WHERE owner = 2")
+    await end_orphans(second.database, "n0", "charge", second.now, spending=second.limits.spending)
+    (row,) = await store.connection.fetch("SELECT start_s, spent_nanos FROM limit_counters")
+    assert (row["start_s"], row["spent_nanos"]) == (int(NOON) + (start_hour - 12) * 3_600, held_nanos)
+    with pytest.raises(QuotaExceeded):
+        await second.admit(caller, 1_001 - held_nanos)
+    second.settle(await second.admit(caller, 1_000 - held_nanos), 1)
+    await second.flusher.store_waiting()
     await audit(store)
     await second.stop()

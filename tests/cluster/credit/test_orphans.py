@@ -56,7 +56,7 @@ async def set_state(store: CreditStore, node: str, state: str) -> None:
 
 def make_worker(gateway: LeasedGateway, after_s: float, verdict: OnCrash) -> OrphanWorker:
     own = gateway.credit._node
-    orphans = _OrphanRepository(gateway.database, own.id, lambda: gateway.now)
+    orphans = _OrphanRepository(gateway.database, own.id, lambda: gateway.now, gateway.limits)
     own.leads = True  # type: ignore[misc]
     return OrphanWorker(orphans, own, after_s, verdict, lambda: not gateway.queue)
 
