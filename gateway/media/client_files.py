@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from gateway.domain.account import Caller
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.client_file import ClientFile, FileFilter, FileRules, NewFile, is_client_id
 from gateway.domain.media import AnyMedia
 from gateway.errors import GatewayError, NotFound, StoreUnavailable
@@ -119,9 +120,11 @@ class ClientFiles:
     async def list_files(self, file_filter: FileFilter) -> Sequence[ClientFile]:
         return await self.store.list_files(file_filter)
 
-    async def remove(self, file: ClientFile) -> None:
-        await self.store.delete_file(file)
+    async def remove(self, file: ClientFile, audit: AuditRow | None = None) -> bool:
+        """Delete a file, with ``audit``. Return False if another request has deleted it: then without ``audit``."""
+        is_deleted = await self.store.delete_file(file, audit)
         await self.folder.remove(file.id)
+        return is_deleted
 
     async def run(self) -> None:
         await asyncio.sleep(FIRST_SWEEP_S)

@@ -7,6 +7,7 @@ import attrs
 from sqlalchemy import Column, ColumnElement, Row, case, delete, func, insert, or_, select, union_all, update
 from sqlalchemy.exc import IntegrityError
 
+from gateway.domain.audit_log import AuditRow
 from gateway.domain.batch import ENDED_STATES
 from gateway.domain.client_file import ClientFile, ClientUpload, FileFilter, UploadPart, UploadStatus
 from gateway.errors import Conflict, NotFound, RequestTooLarge
@@ -64,8 +65,9 @@ class ClientFileRepository:
         query = query.order_by(number.desc() if file_filter.newest_first else number)
         return [_parse_file(row) for row in await self._database.read(query)]
 
-    async def delete_file(self, file: ClientFile) -> bool:
-        is_deleted = bool(await self._database.change(delete(files).where(files.c.id == file.id)))
+    async def delete_file(self, file: ClientFile, audit: AuditRow | None = None) -> bool:
+        """Delete the row of a file and store ``audit`` in one transaction. Return False if it is gone already."""
+        is_deleted = bool(await self._database.change(delete(files).where(files.c.id == file.id), audit))
         self._database.check_found(found=is_deleted)
         self._keep("file", file, removed=True)
         return is_deleted

@@ -3,7 +3,7 @@
 from gateway.answer_fields import Count, Moment
 from gateway.domain.account_spec import build_time
 from gateway.domain.client_file import BATCH_OUTPUT, PURPOSES, ClientFile, FileFilter, is_client_id
-from gateway.errors import InvalidRequest
+from gateway.errors import InvalidRequest, NotFound
 from gateway.frozen import frozen
 from gateway.server.admin.answer import Deleted, build_view
 from gateway.server.admin.handler import AdminRequest, Query, admin_operation
@@ -67,11 +67,10 @@ async def delete_file(request: AdminRequest) -> Deleted:
     """Delete a file. A batch that reads it goes on: it has a copy."""
     services, actor = request.services, request.actor
     file = await services.files.files.get(request.match_info["id"], actor.scope)
-    await services.files.files.remove(file)
     now_ms = int(services.clock() * 1000)
-    await services.admin.audit_log.add_audit(
-        actor.build_audit_row("file.deleted", file.id, now_ms, account_id=file.account_id)
-    )
+    audit = actor.build_audit_row("file.deleted", file.id, now_ms, account_id=file.account_id)
+    if not await services.files.files.remove(file, audit):
+        raise NotFound(f"There is no file with the id {file.id!r}")
     return Deleted(file.id)
 
 

@@ -3,7 +3,11 @@
 from typing import Any
 
 import aiohttp
+import attrs
+import pytest
 
+from gateway.domain.audit_log import AuditFilter, AuditRow
+from gateway.errors import NotFound
 from gateway.server.context import SERVICES
 from tests.support.cli_operator import Operator, log, sit_down
 from tests.support.console_people import invite, make_administrator
@@ -79,6 +83,18 @@ async def test_files_are_listed_and_deleted_and_a_member_reaches_only_those_of_i
     assert "lines.jsonl" in page
     for person in (ada, mia, vic):
         await person.session.close()
+
+
+async def test_a_file_is_deleted_with_its_audit_row_and_only_once(gateway_with: StartGateway) -> None:
+    gateway = await gateway_with(CONFIG)
+    services = gateway.app[SERVICES]
+    files, audit = services.files.files, AuditRow(0, 1_000, "token", "op", None, "", "file.deleted", 1, "")
+    file = await files.get(await send_file(gateway, "lines.jsonl", "batch"), None)
+    assert [await files.remove(file, attrs.evolve(audit, subject=file.id)) for _ in range(2)] == [True, False]
+    with pytest.raises(NotFound):
+        await files.open(file)
+    rows = await services.admin.audit_log.list_audit(AuditFilter(action="file"), 9)
+    assert [(row.action, row.subject) for row in rows] == [("file.deleted", file.id)]
 
 
 async def test_an_operator_lists_and_deletes_files_by_commands(gateway_with: StartGateway) -> None:
