@@ -201,16 +201,24 @@ class BodyStore:
             await self._sweep_shared(shared)
             await self._destroy_unused_shared_keys(shared)
         for number, path, size in finished:
-            erasures = self._segments.erasures
-            kept_keys = await shared.list_keys()
-            segment = await shared.put(number, path, size)
-            async with self._lock:  # a frame that was erased meanwhile would come back
-                if self._is_closed or self._segments.erasures != erasures or not self._segments.has(number):
-                    await shared.discard(segment)
-                    return
+            await self._move(shared, number, path, size)
+
+    async def _move(self, shared: SharedBodies, number: int, path: Path, size: int) -> None:
+        """Move a segment. If frames of it are erased meanwhile, its copy has them: then the next move does it."""
+        async with self._lock:  # an erasure that runs is counted before it has overwritten everything
+            erasures = self._segments.count_erasures(number)
+            if self._is_closed or not self._segments.has(number):
+                return
+        kept_keys = await shared.list_keys()
+        segment, is_added = await shared.put(number, path, size), False
+        async with self._lock:
+            is_whole = self._segments.has(number) and self._segments.count_erasures(number) == erasures
+            if is_whole and not self._is_closed:
                 self._data_keys.keep_only(kept_keys)
-                await shared.add(segment, self._now_ms())
+                is_added = await shared.add(segment, self._now_ms())
                 await self._in_thread(self._segments.remove, number)
+        if not is_added:  # outside the lock: a bucket that hangs would stop all reading and writing
+            await shared.discard(segment)
 
     async def _list_finished(self, shared: SharedBodies) -> list[tuple[int, Path, int]]:
         async with self._lock:

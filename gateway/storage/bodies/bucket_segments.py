@@ -50,6 +50,8 @@ class BucketSegments:
             content = await self._bucket.read(_find_object(name), 0, size)
             if content is None:
                 return name
+            if len(content) != size:  # stored anew, a part of the segment would replace all of it
+                raise OSError(f"the bucket has returned {len(content)} of {size} bytes of a segment")
             new_name, erased = make_segment_name(), await asyncio.to_thread(_erase_frames, content, locations)
             await self._bucket.put(_find_object(new_name), erased, len(erased))
         return new_name

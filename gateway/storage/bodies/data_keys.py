@@ -6,7 +6,9 @@ backups. Without its data key nothing that was sealed with it can be read, whate
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -127,13 +129,9 @@ class FolderKeyFiles:
     def remove_dead(self) -> None:
         """Overwrite and remove the keys whose destruction has begun, durably."""
         for path in self._folder.glob(f"*{_DEAD_SUFFIX}"):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.pwrite(descriptor, secrets.token_bytes(path.stat().st_size), 0)
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            path.unlink()
+            with suppress(FileNotFoundError):  # another process, or thread, has just removed it
+                _overwrite_key(path)
+            path.unlink(missing_ok=True)
             sync_folder(self._folder)
 
     def list_accounts(self) -> list[int]:
@@ -148,13 +146,19 @@ class MovedKeyFiles:
     """Sealed data keys in a ``store`` that nodes share. Those that an earlier process has left in ``local`` move there.
 
     The master copy is always the one in ``store``: no node can bring back a key that another one has destroyed.
+    Two threads use it, one after the other: a key that is just moving would be missing in both places.
     """
 
     def __init__(self, store: KeyFiles, local: KeyFiles) -> None:
         self._store = store
         self._local = local
+        self._lock = threading.Lock()
 
     def read(self, account_id: int) -> bytes | None:
+        with self._lock:
+            return self._read(account_id)
+
+    def _read(self, account_id: int) -> bytes | None:
         sealed = self._store.read(account_id)
         if sealed is None and (sealed := self._local.read(account_id)) is not None:
             self._store.write(account_id, sealed)
@@ -162,20 +166,33 @@ class MovedKeyFiles:
         return sealed
 
     def write(self, account_id: int, sealed: bytes) -> None:
-        self._store.write(account_id, sealed)
+        with self._lock:
+            self._store.write(account_id, sealed)
 
     def destroy(self, account_id: int) -> bool:
-        self._local.destroy(account_id)
-        return self._store.destroy(account_id)
+        with self._lock:
+            self._local.destroy(account_id)
+            return self._store.destroy(account_id)
 
     def remove_dead(self) -> None:
-        self._local.remove_dead()
-        self._store.remove_dead()
+        with self._lock:
+            self._local.remove_dead()
+            self._store.remove_dead()
 
     def list_accounts(self) -> list[int]:
-        for account_id in self._local.list_accounts():
-            self.read(account_id)
-        return self._store.list_accounts()
+        with self._lock:
+            for account_id in self._local.list_accounts():
+                self._read(account_id)
+            return self._store.list_accounts()
+
+
+def _overwrite_key(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.pwrite(descriptor, secrets.token_bytes(os.fstat(descriptor).st_size), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _name_context(account_id: int) -> str:

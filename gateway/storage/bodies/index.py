@@ -22,9 +22,18 @@ MARKED_PER_STEP = 5_000
 _columns, _moved = bodies.c, body_segments.c
 IS_MOVED = exists().where(_moved.node == _columns.node, _moved.segment == _columns.segment)
 """Whether the segment of a row was moved to a shared store."""
-_NEW_VALUES = ", ".join(f"{column.name} = excluded.{column.name}" for column in _columns if not column.primary_key)
-_PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
+_NEW_VALUES = ", ".join(
+    f"{column.name} = "
+    + (
+        f"CASE WHEN bodies.expires_ms = 0 THEN bodies.{column.name} ELSE excluded.{column.name} END"
+        if column.name in _DELETED_VALUES  # a deletion is not undone by a writer that has not learnt of its commit
+        else f"excluded.{column.name}"
+    )
+    for column in _columns
+    if not column.primary_key
+)
+_PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _ABSENT_NODE_MS = 7 * 86_400_000
 """How long after their expiry the rows of another node are removed: that node has not done so by then."""
 _MINE_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
@@ -160,15 +169,16 @@ class BodyIndex:
     async def remove_expired(self, now_ms: int) -> int:
         """Remove the rows of the segments of this node in which everything has expired, and expired rows without one.
 
-        Rows of other nodes that expired a week ago are removed, too. Return the number of rows. Rows whose bytes must
-        be erased are no reason to keep a segment.
+        Rows of other nodes that expired a week ago are removed, too, and rows that were deleted and have no bytes to
+        erase. Return the number of rows. Rows whose bytes must be erased are no reason to keep a segment.
         """
         query = select(_columns.segment).where(*self._in_segments()).group_by(_columns.segment)
         rows = await self._database.read(query.having(func.max(_columns.expires_ms) <= now_ms))
         removed = await self.remove_segments([int(row.segment) for row in rows]) if rows else 0
         is_expired = and_(_columns.node == self.node, _columns.segment.is_(None), _columns.expires_ms <= now_ms)
         is_left = and_(_columns.node != self.node, _columns.expires_ms.between(1, now_ms - _ABSENT_NODE_MS))
-        return removed + await self._database.change(delete(bodies).where(or_(is_expired, is_left)))
+        is_erased = and_(_columns.segment.is_(None), _columns.expires_ms == 0)
+        return removed + await self._database.change(delete(bodies).where(or_(is_expired, is_left, is_erased)))
 
     async def count_pending(self) -> int:
         """Return the number of requests whose bodies other nodes have yet to erase."""

@@ -33,8 +33,6 @@ class Segments:
     A process never appends to a segment of an earlier one: after a power failure a segment may be shorter than the
     index says.
 
-    Attributes:
-        erasures: how often frames were erased.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float], max_bytes: int = MAX_SEGMENT_BYTES) -> None:
@@ -45,7 +43,7 @@ class Segments:
         self._started_at = 0.0
         self._last = 0
         self._sizes: dict[int, int] = {}
-        self.erasures = 0
+        self._erasures: dict[int, int] = {}
 
     @property
     def total_bytes(self) -> int:
@@ -58,6 +56,10 @@ class Segments:
     def has(self, number: int) -> bool:
         """Return whether a segment is in the folder."""
         return number in self._sizes
+
+    def count_erasures(self, number: int) -> int:
+        """Return how often frames of a segment were erased since its folder was opened."""
+        return self._erasures.get(number, 0)
 
     def list_finished(self, max_age_s: float) -> list[tuple[int, Path, int]]:
         """Return the number, path and size of every segment that gets no more frames, the oldest first.
@@ -127,9 +129,10 @@ class Segments:
 
     def erase(self, locations: Iterable[Location]) -> None:
         """Overwrite frames with zeros, durably. A frame of a segment that does not exist is gone already."""
-        self.erasures += 1
         ordered = sorted(locations, key=lambda location: (location.segment, location.position))
         for number, group in groupby(ordered, key=lambda location: location.segment):
+            if self.has(number):
+                self._erasures[number] = self.count_erasures(number) + 1
             with suppress(FileNotFoundError):
                 overwrite_frames(self._find_path(number), group)
 
@@ -166,6 +169,7 @@ class Segments:
             self.close()
         self._find_path(number).unlink(missing_ok=True)
         del self._sizes[number]
+        self._erasures.pop(number, None)
 
     def _find_path(self, number: int) -> Path:
         return find_segment(self._folder, number)

@@ -93,10 +93,12 @@ class SharedBodies:
         """Copy a segment of this node to the store; ``add`` makes it readable there. Raises ``OSError``."""
         return SharedSegment(self._index.node, number, await self._store.put(path, size), size)
 
-    async def add(self, segment: SharedSegment, now_ms: int) -> None:
-        """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``, ``OSError``."""
-        if not await self._index.add(segment, now_ms):  # an earlier call has done so, and did not learn of that
-            await self.discard(segment)
+    async def add(self, segment: SharedSegment, now_ms: int) -> bool:
+        """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``.
+
+        False: an earlier call has done so with another copy, and did not learn of that. Discard this copy.
+        """
+        return await self._index.add(segment, now_ms)
 
     async def discard(self, segment: SharedSegment) -> None:
         """Remove a copy that was not added. Raises ``OSError``."""
@@ -166,10 +168,12 @@ class SharedBodies:
         if not await self._index.is_deleted_whole(segment):  # else the segment is removed at once
             locations = [body.location for body in deleted]
             name = await self._store.erase(segment.name, segment.bytes, locations)
-            if name != segment.name:
-                if not await self._index.rename(segment, name):  # another process has erased something meanwhile
+            # A segment that was missing may have been renamed by another process: its new object has these frames.
+            if not await self._index.rename(segment, name):
+                if name != segment.name:
                     await self._store.remove([name])
-                    return
+                return
+            if name != segment.name:
                 await self._store.remove([segment.name])
         await self._index.remove([body.request_id for body in deleted])
 

@@ -1,0 +1,325 @@
+"""Deletions that meet moves and other deletions: nothing of a deleted body is left, whatever the order of the steps."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from typing_extensions import override
+
+from gateway.domain.kept_body import BodyFilter
+from gateway.storage.bodies import segments
+from gateway.storage.bodies.body_store import BodyStore
+from gateway.storage.bodies.bucket_segments import BucketSegments
+from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
+from gateway.storage.bodies.index import BodyEntry, BodyIndex
+from gateway.storage.bodies.segment_store import FolderSegments
+from gateway.storage.bodies.segments import Location
+from gateway.storage.bucket.client import Bucket
+from gateway.storage.database import Database
+from gateway.storage.media_location import BucketAddress, parse_location
+from gateway.storage.schema_bodies import bodies
+from tests.support.body_stores import NOW_S, add_accounts, keep, make_owner, open_bodies, share
+from tests.support.database_kinds import SQLITE_ONLY
+from tests.support.media_stores import open_bucket
+from tests.support.s3_server import S3Server, start_s3_server
+from tests.support.segment_stores import SharedBucket, SharedFolder
+
+MARKER = "marker-of-one-prompt"
+WITHIN_S = 20.0
+Hook = Callable[[], Awaitable[None]]
+
+
+async def do_nothing() -> None:
+    """The hook of a step that nothing meets."""
+
+
+class HookedFolder(FolderSegments):
+    """A folder that runs a hook at some of its steps."""
+
+    after_put: Hook = staticmethod(do_nothing)
+    after_create: Hook = staticmethod(do_nothing)
+    before_remove: Hook = staticmethod(do_nothing)
+
+    @override
+    async def create(self) -> None:
+        await super().create()
+        await self.after_create()
+
+    @override
+    async def put(self, path: Path, size: int) -> str:
+        name = await super().put(path, size)
+        await self.after_put()
+        return name
+
+    @override
+    async def remove(self, names: Sequence[str]) -> None:
+        await self.before_remove()
+        await super().remove(names)
+
+
+class HookedBucket(BucketSegments):
+    """A bucket that runs a hook at some of its steps."""
+
+    before_erase: Hook = staticmethod(do_nothing)
+    after_erase: Hook = staticmethod(do_nothing)
+    before_remove: Hook = staticmethod(do_nothing)
+    after_remove: Hook = staticmethod(do_nothing)
+
+    @override
+    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:
+        await self.before_erase()
+        new_name = await super().erase(name, size, locations)
+        await self.after_erase()
+        return new_name
+
+    @override
+    async def remove(self, names: Sequence[str]) -> None:
+        await self.before_remove()
+        await super().remove(names)
+        await self.after_remove()
+
+
+class ShortBucket(Bucket):
+    """A bucket whose answers miss their last bytes."""
+
+    @override
+    async def read(self, name: str, start: int, stop: int) -> bytes | None:
+        content = await super().read(name, start, stop)
+        return None if content is None else content[:-10]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[S3Server]:
+    async with start_s3_server() as started:
+        yield started
+
+
+@pytest.fixture(autouse=True)
+async def payers(database: Database) -> None:
+    await add_accounts(database, 1, 2)
+
+
+@pytest.fixture
+def hooked(tmp_path: Path) -> tuple[HookedFolder, SharedFolder]:
+    place = SharedFolder(tmp_path / "copies", tmp_path / "shared")
+    return HookedFolder(tmp_path / "shared"), place
+
+
+def open_node(
+    database: Database, folder: Path, store: FolderSegments | BucketSegments, max_bytes: int = 10**6
+) -> BodyStore:
+    shared = share(database, folder / "bodies", store, node=folder.name)
+    return open_bodies(database, folder / "bodies", node=folder.name, shared=shared, max_segment_bytes=max_bytes)
+
+
+async def move(store: BodyStore) -> None:
+    await store.write_waiting()
+    await store.move_finished()
+
+
+@SQLITE_ONLY
+async def test_a_segment_that_another_node_has_just_renamed_is_erased_there(
+    database: Database, server: S3Server, tmp_path: Path
+) -> None:
+    place = SharedBucket(tmp_path / "copies", server)
+    buckets = [HookedBucket(open_bucket(server), "s3://bucket") for _ in range(2)]
+    first, second = (open_node(database, tmp_path / name, one) for name, one in zip("ab", buckets, strict=True))
+    for number, text in enumerate(("first", MARKER, "left"), 1):
+        keep(first, make_owner(number), text)
+    await move(first)
+    has_listed, is_renamed = asyncio.Event(), asyncio.Event()
+    deletions: list[asyncio.Task[object]] = []
+
+    async def begin_second() -> None:
+        if not deletions:
+            deletions.append(asyncio.create_task(second.delete(BodyFilter(request_id="req_0002"))))
+            await has_listed.wait()
+
+    async def wait_for_first() -> None:
+        has_listed.set()
+        await is_renamed.wait()
+
+    async def end_second() -> None:
+        is_renamed.set()
+        await asyncio.wait(deletions)
+
+    buckets[0].after_erase, buckets[0].after_remove = begin_second, end_second
+    buckets[1].before_erase = wait_for_first
+    await first.delete(BodyFilter(request_id="req_0001"))
+    await deletions[0]
+    assert place.find(MARKER) == []
+    assert place.find("left")
+    for store in (first, second):
+        await store.close()
+
+
+@SQLITE_ONLY
+async def test_an_erasure_that_has_begun_is_over_before_its_segment_is_copied(
+    database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, place = hooked
+    store = open_node(database, tmp_path / "a", folder)
+    keep(store, make_owner(1), MARKER)
+    keep(store, make_owner(2), "neighbour")
+    await store.write_waiting()
+    has_begun, may_end, is_copied = threading.Event(), threading.Event(), asyncio.Event()
+    overwrite = segments.overwrite_frames
+
+    def overwrite_later(path: Path, locations: Iterable[Location]) -> None:
+        has_begun.set()
+        may_end.wait(WITHIN_S)
+        overwrite(path, locations)
+
+    async def begin_deletion() -> None:
+        deletions.append(asyncio.create_task(store.delete(BodyFilter(request_id="req_0001"))))
+        await asyncio.to_thread(has_begun.wait, WITHIN_S)
+
+    async def note_copy() -> None:
+        is_copied.set()
+
+    deletions: list[asyncio.Task[object]] = []
+    monkeypatch.setattr(segments, "overwrite_frames", overwrite_later)
+    store.shared = share(database, tmp_path / "a" / "bodies", folder, node="a")  # which has not prepared it yet
+    folder.after_create, folder.after_put = begin_deletion, note_copy
+    moving = asyncio.create_task(store.move_finished())
+    with suppress(TimeoutError):  # no copy is made now: the move waits for the deletion
+        await asyncio.wait_for(is_copied.wait(), 0.5)
+    may_end.set()
+    await asyncio.gather(moving, *deletions)
+    await move(store)
+    assert place.find(MARKER) == []
+    assert place.find("neighbour")
+    await store.close()
+
+
+@SQLITE_ONLY
+async def test_deletions_of_other_bodies_do_not_stop_the_moves(
+    database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path
+) -> None:
+    folder, place = hooked
+    store = open_node(database, tmp_path / "a", folder, max_bytes=100)
+    for number in (1, 2):
+        keep(store, make_owner(number), f"text {number}")
+    await store.write_waiting()
+    numbers = iter(range(10, 40))
+
+    async def delete_another() -> None:
+        number = next(numbers)
+        keep(store, make_owner(number), "deleted at once")
+        await store.delete(BodyFilter(request_id=f"req_{number:04}"))
+
+    folder.after_put = delete_another
+    await store.move_finished()
+    assert len(place.list_segments()) == 2
+    await store.close()
+
+
+@SQLITE_ONLY
+async def test_bodies_are_read_while_a_copy_is_discarded(
+    database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path
+) -> None:
+    folder, place = hooked
+    store = open_node(database, tmp_path / "a", folder)
+    keep(store, make_owner(1), MARKER)
+    keep(store, make_owner(2), "neighbour")
+    await store.write_waiting()
+    reads = 0
+
+    async def delete_first() -> None:
+        await store.delete(BodyFilter(request_id="req_0001"))
+
+    async def read_another() -> None:
+        nonlocal reads
+        async with asyncio.timeout(WITHIN_S):
+            assert await store.read("req_0002") is not None
+        reads += 1
+
+    folder.after_put, folder.before_remove = delete_first, read_another
+    await store.move_finished()
+    assert (reads, place.list_segments()) == (1, [])
+    await store.close()
+
+
+@SQLITE_ONLY
+async def test_a_part_of_a_segment_never_replaces_the_whole(
+    database: Database, server: S3Server, tmp_path: Path
+) -> None:
+    place = SharedBucket(tmp_path / "copies", server)
+    store = open_node(database, tmp_path / "a", BucketSegments(open_bucket(server), "s3://bucket"))
+    keep(store, make_owner(1), MARKER)
+    keep(store, make_owner(2), "neighbour")
+    await move(store)
+    address = parse_location(server.media_url)
+    assert isinstance(address, BucketAddress)
+    other = open_node(database, tmp_path / "b", BucketSegments(ShortBucket(address), "s3://bucket"))
+    with pytest.raises(OSError, match="of a segment"):
+        await other.delete(BodyFilter(request_id="req_0001"))
+    await store.sweep()
+    assert place.find(MARKER) == []
+    assert place.find("neighbour")
+    for opened in (store, other):
+        await opened.close()
+
+
+class LateKeyFiles(FolderKeyFiles):
+    """A folder of keys in which the first reader comes late: another one has come in between."""
+
+    other: threading.Thread | None = None
+
+    @override
+    def read(self, account_id: int) -> bytes | None:
+        if self.other is not None and self.other.ident is None:
+            self.other.start()
+            self.other.join(0.3)  # ends before only if two use the keys at once
+        return super().read(account_id)
+
+
+@SQLITE_ONLY
+def test_a_key_that_moves_is_found_by_two_readers_at_once(tmp_path: Path) -> None:
+    local = LateKeyFiles(tmp_path / "local")
+    local.write(1, b"sealed")
+    moved = MovedKeyFiles(FolderKeyFiles(tmp_path / "store"), local)
+    local.other = threading.Thread(target=moved.read, args=(1,))
+    assert moved.read(1) == b"sealed"
+    local.other.join()
+    assert moved.read(1) == b"sealed"
+
+
+@SQLITE_ONLY
+def test_a_destroyed_key_that_another_one_has_just_removed_is_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    (folder / "1.dead").symlink_to(folder / "removed")  # listed, and gone when it is opened
+    (folder / "2.dead").write_bytes(b"sealed")
+    FolderKeyFiles(folder).remove_dead()
+    assert list(folder.iterdir()) == []
+
+
+async def test_a_row_that_is_stored_again_stays_deleted(database: Database) -> None:
+    index = BodyIndex(database, "a")
+    owner = make_owner(1, end_user="ann", session="s")
+    entry = BodyEntry(owner, int(NOW_S * 1000) + 1_000, "a", Location(1, 0, 100))
+    await index.add([entry])
+    await index.mark_deleted(BodyFilter(request_id=owner.request_id))
+    await index.add([entry])  # by a writer that has not learnt of its commit
+    row = (await database.read(select(bodies)))[0]
+    assert (row.expires_ms, row.end_user, row.session, row.segment) == (0, "", "", 1)
+
+
+@SQLITE_ONLY
+async def test_deleted_rows_without_bodies_of_a_node_that_is_gone_are_removed(
+    database: Database, tmp_path: Path
+) -> None:
+    gone = open_bodies(database, tmp_path / "gone", node="gone")
+    gone.note_loss(make_owner(1), "memory")
+    await gone.write_waiting()
+    await gone.close()
+    store = open_bodies(database, tmp_path / "a", node="a")
+    assert (await store.delete(BodyFilter(request_id="req_0001"))).requests == 1
+    await store.sweep()
+    assert (await store.describe()).pending == 0
+    await store.close()
