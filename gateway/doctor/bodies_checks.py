@@ -10,7 +10,8 @@ from gateway.config.extras import list_missing_extras
 from gateway.config.schema import Config
 from gateway.doctor.finding import Finding
 from gateway.storage.bodies.open_store import open_segment_store
-from gateway.storage.bodies.verification import check_bodies, list_moved
+from gateway.storage.bodies.segment_store import describe_other_owner
+from gateway.storage.bodies.verification import check_bodies, find_mark, list_moved
 from gateway.storage.media_location import BucketAddress, parse_location
 
 _FOLDER = "bodies"
@@ -37,9 +38,14 @@ def _check_store(location: Path | BucketAddress, database: Path | None, waiting_
         if isinstance(location, Path) and location.is_dir() and database is not None and not moved_names:
             return Finding("bodies", "ok", f"Kept bodies are moved to {store.location}; none was moved yet")
         stored_names = set(asyncio.run(store.list_older(-_ANY_AGE_S)))
+        stored_mark = asyncio.run(store.read_mark())
+        is_foreign = database is not None and stored_mark not in ("", find_mark(database))
     except (OSError, sqlite3.Error) as error:
         fix = "Check store.bodies_url. Requests go on; what is kept meanwhile waits in the data folder"
         return Finding("bodies", "problem", f"The shared store of kept bodies cannot be used: {error}", fix)
+    if is_foreign:
+        fix = "Give this gateway a store.bodies_url of its own while the other one runs"
+        return Finding("bodies", "warning", f"{store.location}: {describe_other_owner()}", fix)
     missing_count = len(moved_names - stored_names)
     text = f"{len(stored_names):,} segments of kept bodies are in {store.location}"
     if waiting_bytes:

@@ -25,7 +25,7 @@ import orjson
 from gateway.storage.backup import BODIES_FOLDER, CONFIG_NAME, FORMAT, MANIFEST_NAME, TOKEN_NAME
 from gateway.storage.backup_encryption import MAGIC, BackupUnreadable, DecryptingReader
 from gateway.storage.backup_members import BackupMember, read_members
-from gateway.storage.bodies.verification import check_bodies, release_node
+from gateway.storage.bodies.verification import check_bodies, release_node, remove_mark
 from gateway.storage.data_folder import DATABASE, JOURNAL, SECRETS, UNSTORABLE, is_used, sync_folder
 from gateway.storage.integrity_check import MAX_PROBLEMS, is_foreign, read_problems
 from gateway.storage.schema import REVISION
@@ -87,6 +87,7 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
         with _open(backup, passphrase) as source:
             _unpack(source, draft, manifest["members"])
         _check_database(draft / DATABASE, manifest)
+        _remove_mark(draft)
         if manifest["bodies"] and not manifest["bodies_store"]:
             manifest = {**manifest, "kept_bodies": _check_kept_bodies(draft, manifest["bodies_node"])}
         if server:
@@ -100,6 +101,13 @@ def restore_backup(backup: Path, target: Path, *, passphrase: str = "", server: 
                 ) from error
             raise
     return manifest
+
+
+def _remove_mark(draft: Path) -> None:
+    try:
+        remove_mark(draft / DATABASE)
+    except sqlite3.Error as error:
+        raise RestoreRefused(f"The database in the backup is damaged: {error}. Nothing was restored") from None
 
 
 def _check_kept_bodies(draft: Path, node: str) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The index of kept bodies, which are in segment files (``storage/bodies``)."""
 
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
 
 from gateway.storage.schema_base import metadata
 
@@ -39,3 +39,14 @@ body_segments = Table(
     Column("moved_ms", BigInteger, nullable=False),
 )
 """A row for each segment that was moved to a shared folder or a bucket. ``name`` is that of its file or object."""
+
+body_leftovers = Table("body_leftovers", metadata, Column("name", String(64), primary_key=True))
+"""The names of objects that are no segments any more, and must be removed before a deletion is complete."""
+
+body_store_marks = Table(
+    "body_store_marks",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("mark", String(32), nullable=False),
+)
+"""One row, with the mark of this database in its shared store of bodies. A restored database has none."""

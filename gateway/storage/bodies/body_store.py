@@ -197,6 +197,7 @@ class BodyStore:
     async def _move_finished(self, shared: SharedBodies) -> None:
         finished = await self._list_finished(shared)
         await shared.prepare()
+        await shared.check_owner()
         if shared.problem and not finished:  # else only the next sweep would tell that the store works again
             await self._sweep_shared(shared)
             await self._destroy_unused_shared_keys(shared)
@@ -414,6 +415,9 @@ class BodyStore:
             return
         ends = await self._index.find_ends()
         if self._former_node is not None and not ends and await self._in_thread(self._segments.exist):
+            if self.shared is not None:  # the segments that are adopted were sealed with these keys
+                await self.shared.prepare()
+                await self.shared.adopt_keys(self._former_node)
             await self._index.adopt(self._former_node)
             ends = await self._index.find_ends()
         if self.shared is not None:

@@ -8,7 +8,14 @@ from pathlib import Path
 
 from gateway.errors import StoreUnavailable
 from gateway.storage.bodies.data_keys import KeyFiles
-from gateway.storage.bodies.segment_store import FOLDER, KEYS_FOLDER, SEGMENTS_FOLDER, SINGLE_NODE, make_segment_name
+from gateway.storage.bodies.segment_store import (
+    FOLDER,
+    KEYS_FOLDER,
+    MARK_FILE,
+    SEGMENTS_FOLDER,
+    SINGLE_NODE,
+    make_segment_name,
+)
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bucket.client import Bucket
 from gateway.storage.bucket.media import delete_objects
@@ -17,6 +24,7 @@ KEY_PAUSE_S = 30.0
 """Seconds after a failed call during which no data key is read or made: the writer of all bodies waits for each."""
 _SEGMENTS = f"{FOLDER}/{SEGMENTS_FOLDER}"
 _KEYS = f"{FOLDER}/{KEYS_FOLDER}"
+_MARK = f"{FOLDER}/{MARK_FILE}"
 _KEY_SUFFIX = ".key"
 
 
@@ -66,6 +74,15 @@ class BucketSegments:
             async for batch in self._bucket.list_objects(_SEGMENTS):
                 names += [stored.name.rpartition("/")[2] for stored in batch if stored.stored_s < before_s]
         return names
+
+    async def read_mark(self) -> str:
+        with self._translate_errors():
+            content = await asyncio.to_thread(self._bucket.find_content_now, _MARK)
+        return (content or b"").decode("ascii", "replace").strip()
+
+    async def write_mark(self, mark: str) -> None:
+        with self._translate_errors():
+            await self._bucket.put(_MARK, mark.encode(), len(mark))
 
     def open_keys(self, node: str) -> KeyFiles:
         return BucketKeyFiles(self._bucket, f"{_KEYS}/{node or SINGLE_NODE}")

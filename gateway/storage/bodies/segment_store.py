@@ -16,10 +16,12 @@ from typing import Protocol
 
 from gateway.storage.bodies.data_keys import FolderKeyFiles, KeyFiles
 from gateway.storage.bodies.segments import Location, overwrite_frames
-from gateway.storage.data_folder import sync_folder
+from gateway.storage.data_folder import sync_folder, write_private
 
 FOLDER = "bodies"
 SEGMENTS_FOLDER, KEYS_FOLDER = "segments", "keys"
+MARK_FILE = "owner"
+"""Has the mark of the database whose segments these are: the copy of a database must not remove them."""
 SINGLE_NODE = "single"
 """The folder of the data keys of a gateway that is no node of a cluster."""
 _NAME_BYTES = 16
@@ -65,6 +67,14 @@ class SegmentStore(Protocol):
 
     async def list_older(self, age_s: float) -> list[str]:
         """Return the names of everything that was stored more than ``age_s`` seconds ago."""
+        ...
+
+    async def read_mark(self) -> str:
+        """Return the mark of the database whose segments these are; empty without one."""
+        ...
+
+    async def write_mark(self, mark: str) -> None:
+        """Store the mark of the database whose segments these are."""
         ...
 
     def open_keys(self, node: str) -> KeyFiles:
@@ -152,6 +162,19 @@ class FolderSegments:
             ages = {entry.name: time.time() - entry.stat().st_mtime for entry in entries if entry.is_file()}
         return [name for name, file_age_s in ages.items() if file_age_s > age_s]
 
+    async def read_mark(self) -> str:
+        return await asyncio.to_thread(self._read_mark)
+
+    def _read_mark(self) -> str:
+        self._check()
+        try:
+            return (self._segments.parent / MARK_FILE).read_text(encoding="ascii").strip()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return ""
+
+    async def write_mark(self, mark: str) -> None:
+        await asyncio.to_thread(write_private, self._segments.parent / MARK_FILE, mark.encode())
+
     def open_keys(self, node: str) -> KeyFiles:
         return FolderKeyFiles(self._keys / (node or SINGLE_NODE), self._check)
 
@@ -162,6 +185,14 @@ class FolderSegments:
     def _check(self) -> None:
         if not self._keys.is_dir():
             raise FileNotFoundError(f"the folder {self._keys} is missing: is it mounted?")
+
+
+def describe_other_owner() -> str:
+    """Return what is wrong with a store that has the mark of another database, and what to do."""
+    return (
+        "the kept bodies there are those of another database, and this one, perhaps restored from its backup, removes "
+        f"and moves none. If no other gateway uses the store, remove {FOLDER}/{MARK_FILE} there"
+    )
 
 
 def make_segment_name() -> str:

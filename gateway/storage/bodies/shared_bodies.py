@@ -1,6 +1,7 @@
 """The bodies in a shared folder or bucket: read, erased and removed there, whichever node has moved them."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -16,7 +17,7 @@ from gateway.storage.bodies.data_keys import DataKeys, FolderKeyFiles, MovedKeyF
 from gateway.storage.bodies.framing import FrameDamaged, parse_frame
 from gateway.storage.bodies.index import BodyEntry
 from gateway.storage.bodies.packing import unpack_parts
-from gateway.storage.bodies.segment_store import SegmentStore
+from gateway.storage.bodies.segment_store import SegmentStore, describe_other_owner
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bodies.shared_index import DeletedBody, SharedIndex, SharedSegment
 from gateway.storage.encryption import SecretBox
@@ -33,6 +34,7 @@ COLLECT_INTERVAL_S = 3_600.0
 KEY_TTL_S = 5.0
 """How long a data key is used that another node may have destroyed since. Its rows are hidden before that."""
 MAX_KEYS = 1_000
+MARK_BYTES = 16
 
 StoreWork = Literal["move", "sweep", "keys"]
 """The kinds of work that fail and succeed apart from each other."""
@@ -42,6 +44,10 @@ log = structlog.stdlib.get_logger(__name__)
 
 class BodiesNotMoved(Exception):
     """Another node has not moved these bodies to the shared store yet."""
+
+
+class StoreNotOwned(OSError):
+    """The segments in the shared store are those of another database, of which this one may be a copy."""
 
 
 class SharedBodies:
@@ -72,7 +78,7 @@ class SharedBodies:
         self._index = index
         self._secret_box = secret_box
         self._collected_at = float("-inf")
-        self._is_prepared = False
+        self._is_prepared = self._is_owner = False
         self._boxes: dict[tuple[str, int], tuple[SecretBox | None, float]] = {}
         self._unused_keys: set[tuple[str, int]] = set()
         self.leads = leads
@@ -89,6 +95,32 @@ class SharedBodies:
                 await self._store.create()
             self._is_prepared = True
 
+    async def check_owner(self) -> None:
+        """Raise ``StoreNotOwned`` if the segments are those of another database; nothing may be removed then.
+
+        The first database that uses a store leaves its mark there. Raises ``OSError``, ``StoreUnavailable``.
+        """
+        if self._is_owner:
+            return
+        mark, stored_mark = await self._index.find_mark(), await self._store.read_mark()
+        if not stored_mark:
+            mark = mark or await self._index.add_mark(secrets.token_hex(MARK_BYTES))
+            await self._store.write_mark(mark)
+        elif mark != stored_mark:
+            raise StoreNotOwned(describe_other_owner())
+        self._is_owner = True
+
+    async def adopt_keys(self, former_node: str) -> None:
+        """Copy the data keys of what this node was before, where it has none. Raises ``OSError``."""
+        await asyncio.to_thread(self._adopt_keys, former_node)
+
+    def _adopt_keys(self, former_node: str) -> None:
+        former, own = self._store.open_keys(former_node), self.keys.files
+        for account_id in former.list_accounts():
+            sealed = former.read(account_id)
+            if sealed is not None and own.read(account_id) is None:
+                own.write(account_id, sealed)
+
     async def put(self, number: int, path: Path, size: int) -> SharedSegment:
         """Copy a segment of this node to the store; ``add`` makes it readable there. Raises ``OSError``."""
         return SharedSegment(self._index.node, number, await self._store.put(path, size), size)
@@ -101,11 +133,23 @@ class SharedBodies:
         return await self._index.add(segment, now_ms)
 
     async def discard(self, segment: SharedSegment) -> None:
-        """Remove a copy that was not added. Raises ``OSError``."""
-        await self._store.remove([segment.name])
+        """Remove a copy that was not added. Raises ``OSError``, ``StoreUnavailable``; a sweep removes it then."""
+        await self._discard(segment.name)
+
+    async def _discard(self, name: str) -> None:
+        await self._index.note_leftover(name)
+        await self._remove_leftovers()
+
+    async def _remove_leftovers(self) -> None:
+        """Remove objects that deleted bodies may be in, also those of a process that was killed."""
+        while names := await self._index.list_leftovers():
+            await self.check_owner()
+            await self._store.remove(names)
+            await self._index.forget_leftovers(names)
 
     async def list_keys(self) -> list[int]:
-        """Return the accounts that have a data key of this node. Raises ``OSError``."""
+        """Return the accounts that have a data key of this node. Raises ``OSError``, ``StoreUnavailable``."""
+        await self.check_owner()
         return await asyncio.to_thread(self.keys.list_accounts)
 
     async def read(self, entry: BodyEntry, location: Location) -> list[BodyPart]:
@@ -146,7 +190,8 @@ class SharedBodies:
         return DataKeys(self._store.open_keys(node), self._secret_box)
 
     async def destroy_keys(self, account_id: int) -> None:
-        """Destroy the data keys of an account on every node. Raises ``OSError``."""
+        """Destroy the data keys of an account on every node. Raises ``OSError``, ``StoreUnavailable``."""
+        await self.check_owner()
         await asyncio.to_thread(self._destroy_keys, account_id)
 
     def _destroy_keys(self, account_id: int) -> None:
@@ -158,7 +203,9 @@ class SharedBodies:
 
     async def erase_deleted(self) -> None:
         """Erase the bodies that were deleted, of all nodes. Raises ``OSError``, ``StoreUnavailable``."""
+        await self._remove_leftovers()
         while deleted := await self._index.list_deleted():
+            await self.check_owner()
             for segment, group in groupby(deleted, key=attrgetter("segment")):
                 await self._erase(segment, list(group))
         await self._remove_unused()
@@ -171,14 +218,14 @@ class SharedBodies:
             # A segment that was missing may have been renamed by another process: its new object has these frames.
             if not await self._index.rename(segment, name):
                 if name != segment.name:
-                    await self._store.remove([name])
+                    await self._discard(name)
                 return
-            if name != segment.name:
-                await self._store.remove([segment.name])
+        await self._remove_leftovers()  # before the rows: without them nobody would know of a former object
         await self._index.remove([body.request_id for body in deleted])
 
     async def _remove_unused(self) -> None:
         while unused := await self._index.list_unused():
+            await self.check_owner()
             await self._store.remove([segment.name for segment in unused])
             await self._index.forget(unused)
 
@@ -187,6 +234,7 @@ class SharedBodies:
 
         Return the number of rows that were removed. Raises ``OSError``, ``StoreUnavailable``.
         """
+        await self.check_owner()
         await self.erase_deleted()
         if not self.leads():
             return 0

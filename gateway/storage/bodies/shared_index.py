@@ -4,13 +4,14 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import Row, and_, delete, func, select, tuple_, update
+from sqlalchemy.dialects.sqlite import Insert
 
 from gateway.frozen import frozen
 from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bodies.segments import Location
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
-from gateway.storage.schema_bodies import bodies, body_segments
+from gateway.storage.schema_bodies import bodies, body_leftovers, body_segments, body_store_marks
 
 ERASED_PER_STEP = 500
 SEGMENTS_PER_STEP = 200
@@ -60,9 +61,46 @@ class SharedIndex:
         return _parse(rows[0]) if rows else None
 
     async def rename(self, segment: SharedSegment, name: str) -> bool:
-        """Change the name of a segment. Return False if another process has done so meanwhile, or removed it."""
+        """Change the name of a segment; its former object is a leftover then.
+
+        Return False if another process has done so meanwhile, or removed it.
+        """
         is_same = _moved.node == segment.node, _moved.segment == segment.number, _moved.name == segment.name
-        return bool(await self._database.change(update(body_segments).where(*is_same).values(name=name)))
+        statement = update(body_segments).where(*is_same).values(name=name)
+
+        async def work(connection: AsyncConnection) -> bool:
+            is_renamed = bool((await connection.execute(statement)).rowcount)
+            if is_renamed and name != segment.name:
+                await connection.execute(self._build_leftover(segment.name))
+            return is_renamed
+
+        return await self._database.write_shared(work)
+
+    async def note_leftover(self, name: str) -> None:
+        """Note an object that must be removed."""
+        await self._database.change(self._build_leftover(name))
+
+    def _build_leftover(self, name: str) -> Insert:
+        return insert_for(self._database.kind, body_leftovers).values(name=name).on_conflict_do_nothing()
+
+    async def list_leftovers(self) -> list[str]:
+        """Return the names of some objects that must be removed."""
+        return [row.name for row in await self._database.read(select(body_leftovers).limit(SEGMENTS_PER_STEP))]
+
+    async def forget_leftovers(self, names: Collection[str]) -> None:
+        """Note that objects are removed."""
+        await self._database.change(delete(body_leftovers).where(body_leftovers.c.name.in_(list(names))))
+
+    async def find_mark(self) -> str:
+        """Return the mark of this database; empty if it has none."""
+        rows = await self._database.read(select(body_store_marks.c.mark))
+        return str(rows[0].mark) if rows else ""
+
+    async def add_mark(self, mark: str) -> str:
+        """Store the mark of this database, unless another process has just stored one; return the stored mark."""
+        statement = insert_for(self._database.kind, body_store_marks).values(id=1, mark=mark)
+        await self._database.change(statement.on_conflict_do_nothing())
+        return await self.find_mark()
 
     async def list_deleted(self) -> list[DeletedBody]:
         """Return some of the requests whose bodies must be erased, those of one segment together."""

@@ -87,6 +87,25 @@ def list_moved(database: Path) -> set[str]:
         return {name for (name,) in connection.execute(_LIST_MOVED)}
 
 
+def find_mark(database: Path) -> str:
+    """Return the mark of a database in its shared store; empty if it has none. Raises ``sqlite3.Error``."""
+    with closing(sqlite3.connect(build_read_only_uri(database), uri=True)) as connection:
+        if connection.execute(_HAS_TABLE, ("body_store_marks",)).fetchone() is None:
+            return ""
+        row = connection.execute("SELECT mark FROM body_store_marks").fetchone()
+        return "" if row is None else str(row[0])
+
+
+def remove_mark(database: Path) -> None:
+    """Let a restored database own no shared store: what it does not know there is that of the original.
+
+    ``database`` is SQLite, of any version. Raises ``sqlite3.Error``.
+    """
+    with closing(sqlite3.connect(database)) as connection, connection:
+        if connection.execute(_HAS_TABLE, ("body_store_marks",)).fetchone() is not None:
+            connection.execute("DELETE FROM body_store_marks")
+
+
 def release_node(database: Path, node: str) -> None:
     """Make the rows of a node those of no node, for the gateway that opens the segments next.
 

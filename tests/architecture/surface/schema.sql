@@ -64,6 +64,10 @@ CREATE TABLE bodies (
 	loss VARCHAR(16) NOT NULL, 
 	PRIMARY KEY (request_id)
 );
+CREATE TABLE body_leftovers (
+	name VARCHAR(64) NOT NULL, 
+	PRIMARY KEY (name)
+);
 CREATE TABLE body_segments (
 	node VARCHAR(64) NOT NULL, 
 	segment BIGINT NOT NULL, 
@@ -71,6 +75,11 @@ CREATE TABLE body_segments (
 	bytes BIGINT NOT NULL, 
 	moved_ms BIGINT NOT NULL, 
 	PRIMARY KEY (node, segment)
+);
+CREATE TABLE body_store_marks (
+	id INTEGER NOT NULL, 
+	mark VARCHAR(32) NOT NULL, 
+	PRIMARY KEY (id)
 );
 CREATE TABLE channels (
 	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from typing_extensions import override
 
 from gateway.domain.kept_body import BodyFilter
@@ -18,15 +18,17 @@ from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
 from gateway.storage.bodies.index import BodyEntry, BodyIndex
 from gateway.storage.bodies.segment_store import FolderSegments
 from gateway.storage.bodies.segments import Location
+from gateway.storage.bodies.shared_bodies import LOST_AFTER_S, StoreNotOwned
 from gateway.storage.bucket.client import Bucket
 from gateway.storage.database import Database
 from gateway.storage.media_location import BucketAddress, parse_location
-from gateway.storage.schema_bodies import bodies
+from gateway.storage.schema_bodies import bodies, body_segments, body_store_marks
 from tests.support.body_stores import NOW_S, add_accounts, keep, make_owner, open_bodies, share
 from tests.support.database_kinds import SQLITE_ONLY
+from tests.support.media_stores import KINDS as PLACE_KINDS
 from tests.support.media_stores import open_bucket
 from tests.support.s3_server import S3Server, start_s3_server
-from tests.support.segment_stores import SharedBucket, SharedFolder
+from tests.support.segment_stores import SharedBucket, SharedFolder, open_place
 
 MARKER = "marker-of-one-prompt"
 WITHIN_S = 20.0
@@ -155,6 +157,85 @@ async def test_a_segment_that_another_node_has_just_renamed_is_erased_there(
     assert place.find("left")
     for store in (first, second):
         await store.close()
+
+
+@SQLITE_ONLY
+async def test_the_former_object_is_removed_although_the_deletion_ended_before(
+    database: Database, server: S3Server, tmp_path: Path
+) -> None:
+    place = SharedBucket(tmp_path / "copies", server)
+    bucket = HookedBucket(open_bucket(server), "s3://bucket")
+    store = open_node(database, tmp_path / "a", bucket)
+    keep(store, make_owner(1), MARKER)
+    keep(store, make_owner(2), "neighbour")
+    await move(store)
+
+    async def fail() -> None:
+        raise OSError("the process ends here")
+
+    bucket.before_remove = fail
+    with pytest.raises(OSError, match="ends here"):
+        await store.delete(BodyFilter(request_id="req_0001"))
+    assert len(place.list_segments()) == 2
+    again = open_node(database, tmp_path / "b", BucketSegments(open_bucket(server), "s3://bucket"))
+    assert (await again.delete(BodyFilter(request_id="req_0001"))).pending == 0
+    assert place.find(MARKER) == []
+    assert place.find("neighbour")
+    assert len(place.list_segments()) == 1
+    for opened in (store, again):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_a_node_that_was_a_single_gateway_reads_what_it_had_not_moved(
+    database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path
+) -> None:
+    folder, _ = hooked
+    single = open_bodies(
+        database, tmp_path / "a" / "bodies", shared=share(database, tmp_path / "a" / "bodies", folder, node="")
+    )
+    keep(single, make_owner(1), MARKER)
+    await single.write_waiting()  # and ends without a move
+    node = open_node(database, tmp_path / "a", folder)
+    keep(node, make_owner(2), "new")
+    await node.write_waiting()
+    for _ in range(2):  # from the disk, and from the shared store
+        for number in (1, 2):
+            assert await node.read(f"req_{number:04}") is not None
+        await node.move_finished()
+    assert list((tmp_path / "a" / "bodies").glob("*.segment")) == []
+    for opened in (node, single):
+        await opened.close()
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize("place_kind", PLACE_KINDS)
+async def test_a_restored_copy_removes_nothing_of_the_original(
+    database: Database, place_kind: str, tmp_path: Path
+) -> None:
+    async with open_place(place_kind, tmp_path) as place:
+        original = open_node(database, tmp_path / "a", place.open())
+        keep(original, make_owner(1), MARKER)
+        keep(original, make_owner(2, account_id=2), "neighbour")
+        await move(original)
+        await database.change(delete(body_store_marks))  # as a restored database has none
+        place.age(LOST_AFTER_S + 60)
+        unknown = (await database.read(select(body_segments)))[0]
+        await database.change(delete(body_segments))  # as of what was moved since
+        before = {path: path.is_file() and path.read_bytes() for path in place.copy().rglob("*")}
+        restored = open_node(database, tmp_path / "b", place.open())
+        await restored.sweep()
+        assert "another database" in restored.problem
+        with pytest.raises(StoreNotOwned, match="remove bodies/owner"):
+            await restored.delete(BodyFilter(account_id=2))
+        keep(restored, make_owner(3), "stays on its disk")
+        with pytest.raises(StoreNotOwned):
+            await move(restored)
+        after = {path: path.is_file() and path.read_bytes() for path in place.copy().rglob("*")}
+        assert {path: content for path, content in after.items() if path in before} == before
+        assert unknown.name in place.list_segments()
+        for opened in (original, restored):
+            await opened.close()
 
 
 @SQLITE_ONLY

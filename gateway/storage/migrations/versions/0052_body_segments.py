@@ -18,7 +18,15 @@ def upgrade() -> None:
         sa.Column("bytes", sa.BigInteger, nullable=False),
         sa.Column("moved_ms", sa.BigInteger, nullable=False),
     )
+    op.create_table("body_leftovers", sa.Column("name", sa.String(64), primary_key=True))
+    op.create_table(
+        "body_store_marks",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("mark", sa.String(32), nullable=False),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("body_store_marks")
+    op.drop_table("body_leftovers")
     op.drop_table("body_segments")
