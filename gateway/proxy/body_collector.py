@@ -1,5 +1,6 @@
 """The interface of what collects the bodies of a request that are kept."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from gateway.errors import GatewayError
@@ -20,8 +21,8 @@ class BodyCollector(Protocol):
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""
 
-    def drop_of(self, end_user: str) -> None:
-        """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
+    def drop_of(self, covers: Callable[[int, str], bool]) -> None:
+        """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
 
     def close(self) -> None:
         """Have the bodies written. Call this once, after the settlement."""

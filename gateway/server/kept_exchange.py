@@ -87,7 +87,7 @@ class KeptExchange:
         self._services = services
         self._store = store = services.open_bodies()
         self._memory = store.memory
-        store.open_requests.add(ctx.id)
+        store.open_requests[ctx.id] = self
         self._only_failed = only_failed
         self._started_at = monotonic()
         self._request = b""
@@ -140,9 +140,9 @@ class KeptExchange:
         self._answer.append(data)
         self._times.append(monotonic())
 
-    def drop_of(self, end_user: str) -> None:
-        """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
-        if self._ctx.attribution.end_user == end_user:
+    def drop_of(self, covers: Callable[[int, str], bool]) -> None:
+        """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
+        if covers(self._ctx.caller.account.id, self._ctx.attribution.end_user):
             self._is_unwanted = True
             self._lose("memory")
 
@@ -151,7 +151,7 @@ class KeptExchange:
         try:
             self._hand_over()
         finally:
-            self._store.open_requests.discard(self._ctx.id)
+            self._store.open_requests.pop(self._ctx.id, None)
 
     def _hand_over(self) -> None:
         record, attempts = self._ctx.record, self._ctx.attempts

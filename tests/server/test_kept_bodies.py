@@ -174,6 +174,28 @@ async def test_a_request_that_ends_after_its_key_keeps_nothing_is_not_kept(gatew
         assert store.memory.used == 0
 
 
+async def test_a_user_who_is_forgotten_while_a_client_still_reads_is_not_kept(gateway_with: StartGateway) -> None:
+    """The request is settled then, and so no request that runs."""
+    async with ScriptedUpstream([answer(COMPLETION)], [answer(COMPLETION)]) as up:
+        gateway = await gateway_with(config(up))
+        close, unread = KeptExchange.close, list[KeptExchange]()
+
+        def close_late(exchange: KeptExchange) -> None:
+            unread.append(exchange)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KeptExchange, "close", close_late)
+            late, other = [await ask(gateway, x_gateway_user=user) for user in ("ann", "ben")]
+        await AdminApi(gateway)("POST", "/users/forget", {"user": "ann"})
+        for exchange in unread:
+            close(exchange)
+        await show(gateway, late, 404)
+        await show(gateway, other)
+        store = find_store(gateway)
+        assert store is not None
+        assert (store.memory.used, store.open_requests) == (0, {})
+
+
 async def test_bodies_of_a_deleted_account_are_gone(gateway_with: StartGateway) -> None:
     async with ScriptedUpstream([answer(COMPLETION)], [answer(COMPLETION)]) as up:
         gateway = await gateway_with(config(up))

@@ -103,7 +103,7 @@ async def test_a_background_response_is_kept_as_it_ended(gateway_with: StartGate
         assert find_left(shown) == []
         store = find_store(client.gateway)
         assert store is not None
-        assert (store.memory.used, store.open_requests) == (0, set())
+        assert (store.memory.used, store.open_requests) == (0, {})
 
 
 async def test_a_background_response_that_fails_or_is_cancelled_is_kept(gateway_with: StartGateway) -> None:

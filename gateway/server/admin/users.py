@@ -6,7 +6,6 @@ import attrs
 import orjson
 
 from gateway.answer_fields import Count
-from gateway.batches.line_request import LineRequest
 from gateway.billing.forgotten_users import UserRenaming
 from gateway.domain.attribution import FORGOTTEN_PREFIX
 from gateway.domain.kept_body import BodyFilter
@@ -90,10 +89,11 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
     """Give running requests and open jobs of the user the new name. Raises ``Conflict``; nothing has changed then."""
     renaming.rename_balances(services.billing.limits.spending)
     forget_streams(services, renaming.account_id, renaming.names)  # while their requests have the former name
+    if (bodies := services.open_bodies.instance) is not None:  # also of settled requests, whose clients still read
+        for collector in bodies.open_requests.values():
+            collector.drop_of(renaming.covers)
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
-        if isinstance(call, ActiveInference | LineRequest) and call.exchange is not None:
-            call.exchange.drop_of(renaming.new_name)
         if isinstance(call, ActiveInference) and call.recorder is not None:
             call.recorder.drop_of(renaming.new_name)
     services.videos.jobs.reservations.renamings.append(renaming)

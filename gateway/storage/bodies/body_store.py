@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 import attrs
 import structlog
@@ -60,6 +60,13 @@ class BodiesNotShared(BodiesUnreadable):
         self.started_ms = started_ms
 
 
+class OpenRequest(Protocol):
+    """Collects the bodies of a request that has not ended."""
+
+    def drop_of(self, covers: Callable[[int, str], bool]) -> None:
+        """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
+
+
 @attrs.define(eq=False)
 class WaitingMemory:
     """The memory of bodies that wait to be written, and of bodies of running requests, in bytes."""
@@ -94,7 +101,8 @@ class BodyStore:
     Attributes:
         shared: the shared store; None without one.
         memory: counts what waits. Collectors of the bodies of running requests add these.
-        open_requests: the requests whose bodies are being collected.
+        open_requests: the collectors of the bodies of requests that have not ended, by the id of the request. A settled
+            request is among them until its client has read everything.
     """
 
     def __init__(
@@ -127,7 +135,7 @@ class BodyStore:
         self._applied_keep_ms: float = float("inf")
         self._disk_problem = ""
         self.memory = WaitingMemory()
-        self.open_requests: set[str] = set()
+        self.open_requests: dict[str, OpenRequest] = {}
 
     @property
     def problem(self) -> str:
