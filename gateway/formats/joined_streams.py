@@ -28,8 +28,12 @@ _PARTIAL_FIELDS = frozenset({"citationMetadata", "logprobsResult"})
 """Objects of a Gemini candidate whose lists come in pieces."""
 
 
+class _Ambiguous(Exception):
+    """What a piece belongs to cannot be told."""
+
+
 def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | None:
-    """Return the JSON answer; None if the stream is not whole, or of an operation without one.
+    """Return the JSON answer; None if the stream is not whole or is ambiguous, or of an operation without one.
 
     ``usage`` is reported if the stream does not, since its client had not asked for it. Raises ``JSONDecodeError``,
     ``JSONEncodeError``.
@@ -38,7 +42,10 @@ def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | No
     values = _list_values(stream)
     if join is None or any("error" in value and value["error"] is not None for value in values):
         return None
-    answer = join(values)
+    try:
+        answer = join(values)
+    except _Ambiguous:
+        return None
     if answer is None:
         return None
     if "usage" in answer and answer["usage"] is None:
@@ -177,8 +184,21 @@ def _merge_candidate(joined: Body, candidate: Body) -> None:
                 _add_part(parts, part)
         elif name in _PARTIAL_FIELDS and isinstance(value, dict):
             _merge(joined, {name: value})
+        elif name == "groundingMetadata" and isinstance(value, dict):
+            _merge_grounding(joined.setdefault(name, {}), value)
         else:
             _overwrite(joined, {name: value})
+
+
+def _merge_grounding(joined: Body, fields: Body) -> None:
+    """Add the sources of a chunk, which has those of earlier chunks, too, or none. Others refer to them by position."""
+    for name, value in fields.items():
+        former, longer = joined.get(name), value
+        if isinstance(former, list) and isinstance(value, list):
+            shorter, longer = sorted((former, value), key=len)
+            if longer[: len(shorter)] != shorter:
+                raise _Ambiguous
+        _overwrite(joined, {name: longer})
 
 
 def _add_part(parts: list[Body], part: Body) -> None:
@@ -212,35 +232,44 @@ def _merge(joined: Body, fields: Body) -> None:
         elif isinstance(value, list):
             joined[name] = former if type(former) is list else []
             _merge_items(joined[name], value)
-        elif value is not None or former is None:
-            joined[name] = value
+        else:
+            _overwrite(joined, {name: value})
 
 
 def _merge_items(joined: list[Any], items: Iterable[Any]) -> None:
     """Add items to a list. An object with an ``index``, such as a tool call, goes on with the one that has the same."""
     for item in items:
-        index = item.get("index") if isinstance(item, dict) else None
-        former_items = (
-            [] if index is None else [former for former in _list_objects(joined) if former.get("index") == index]
-        )
-        if former_items:
-            _merge(former_items[0], item)
-        elif isinstance(item, dict):
-            joined.append({})
-            _merge(joined[-1], item)
-        else:
+        if not isinstance(item, dict):
             joined.append(item)
+            continue
+        former_items = [former for former in _list_objects(joined) if _goes_on(former, item)]
+        if not former_items:
+            former_items = [{}]
+            joined += former_items
+        _merge(former_items[0], item)
+
+
+def _goes_on(former: Body, item: Body) -> bool:
+    """Return whether ``item`` is a later piece of ``former``. Items of several types have indexes of their own."""
+    if item.get("index") is None or former.get("index") is None or _get_index(item) != _get_index(former):
+        return False
+    return not item.get("type") or not former.get("type") or item["type"] == former["type"]
 
 
 def _overwrite(joined: Body, fields: Body) -> None:
+    """Set fields. An empty text, such as the id of a tool call in its later pieces, and null replace nothing."""
     for name, value in fields.items():
-        if value is not None or name not in joined:
+        is_empty = value is None or value == ""
+        if not is_empty or joined.get(name) is None:
             joined[name] = value
 
 
 def _get_index(value: Body) -> int:
+    """Return the index, 0 if there is none. Raises ``_Ambiguous`` for anything but a number."""
     index = value.get("index")
-    return index if isinstance(index, int) else 0
+    if index is not None and type(index) is not int:
+        raise _Ambiguous
+    return index or 0
 
 
 def _list_objects(value: Any) -> list[Body]:

@@ -331,8 +331,46 @@ def test_what_is_no_whole_stream_is_not_given_as_json(operation: Operation, raw:
 
 @pytest.mark.parametrize(
     "choice",
-    [{"delta": 7}, {"index": "x", "delta": {"tool_calls": "x"}}, {"delta": {"tool_calls": [7, {"index": {}}]}}],
+    [{"delta": 7}, {"index": None, "delta": {"tool_calls": "x"}}, {"delta": {"tool_calls": [7, {"index": None}]}}],
 )
 def test_odd_chunks_do_no_harm(choice: Any) -> None:
     stream = event({"choices": [choice]}) + event({"choices": [choice], "usage": None})
     assert convert("chat", stream, STREAM_FORM, stream=False) is not None
+
+
+@pytest.mark.parametrize("odd", ["0", 0.5, {}, True])
+def test_pieces_with_an_index_that_is_no_number_are_not_joined(odd: Any) -> None:
+    for choice in ({"index": odd, "delta": {"content": "a"}}, {"delta": {"tool_calls": [{"index": odd}]}}):
+        assert convert("chat", event({"choices": [choice]}) * 2, STREAM_FORM, stream=False) is None
+
+
+def test_empty_texts_replace_nothing_and_types_are_kept_apart() -> None:
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{"}}
+    later = {"index": 0, "id": "", "type": "", "function": {"name": "", "arguments": "}"}}
+    details = [{"type": f"reasoning.{kind}", "index": 0, "text": text} for kind, text in zip("aba", "xyz", strict=True)]
+    deltas = [
+        {"role": "assistant", "tool_calls": [call], "reasoning_details": details[:2]},
+        {"role": "", "tool_calls": [later], "reasoning_details": details[2:]},
+    ]
+    stream = b"".join(event({"id": "", "model": "m", "choices": [{"index": 0, "delta": delta}]}) for delta in deltas)
+    answer = orjson.loads(convert("chat", stream, STREAM_FORM, stream=False) or b"")
+    message = answer["choices"][0]["message"]
+    assert (answer["id"], message["role"]) == ("", "assistant")
+    assert message["tool_calls"] == [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    assert [(detail["type"], detail["text"]) for detail in message["reasoning_details"]] == [
+        ("reasoning.a", "xz"), ("reasoning.b", "y")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("found", "joined"),
+    [([["a"], ["a", "b"]], ["a", "b"]), ([["a", "b"], []], ["a", "b"]), ([["a"], None], ["a"]), ([["a"], ["b"]], None)],
+)
+def test_sources_of_earlier_gemini_chunks_stay(found: list[Any], joined: Any) -> None:
+    chunks = [
+        {"candidates": [{"content": {"parts": []}, "groundingMetadata": {"groundingChunks": one, "n": number}}]}
+        for number, one in enumerate(found)
+    ]
+    whole = convert("generate_content", b"".join(map(event, chunks)), STREAM_FORM, stream=False)
+    metadata = None if whole is None else orjson.loads(whole)["candidates"][0]["groundingMetadata"]
+    assert metadata == (None if joined is None else {"groundingChunks": joined, "n": 1})
