@@ -27,6 +27,8 @@ _AUDIO_FIELDS = {
     "response.output_audio.delta": "delta",
 }
 _MAX_RUNS = 16
+_MAX_HEAD_BYTES = 4 * 1024
+"""The most of the event of a sound without its data. A larger one is written at once: nothing counts what waits."""
 _COMPRESSION_LEVEL = 1
 _LINE_ENDS = (b"\n", b"\r")
 _AUDIO = "audio"
@@ -36,9 +38,9 @@ _MIN_AUDIO_CHARS = 64
 
 @attrs.define(eq=False)
 class _AudioRun:
-    """Successive pieces of one sound. ``event`` is the first of them, whose ``field`` has the data."""
+    """Successive pieces of one sound. ``head`` is the first of them as JSON, without the data in its ``field``."""
 
-    event: dict[str, Any]
+    head: bytes
     field: str
     at_ms: int
     pieces: int = 0
@@ -103,11 +105,15 @@ class EventLog:
         sound = (kind, *(repr(event.get(name)) for name in ("response_id", "item_id", "content_index")))
         if sound not in self._runs and len(self._runs) >= _MAX_RUNS:
             self._end_runs()
-        run = self._runs.setdefault(sound, _AudioRun(event, field, at_ms))
+        run = self._runs.get(sound)
+        if run is None:
+            run = self._runs[sound] = _AudioRun(exact_json.dumps({**event, field: ""}), field, at_ms)
         run.at_ms = at_ms
         run.pieces += 1
         run.size += len(data)
         run.digest.update(data)
+        if len(run.head) > _MAX_HEAD_BYTES:
+            self._end_runs()
         return True
 
     def _end_runs(self) -> None:
@@ -116,7 +122,7 @@ class EventLog:
         self._runs.clear()
         for run in runs:
             note = f"[media {self._audio_format}, {run.pieces:,} events, {run.size:,} bytes, "
-            event = {**run.event, run.field: f"{note}SHA-256 {run.digest.hexdigest()}]"}
+            event = {**exact_json.loads(run.head), run.field: f"{note}SHA-256 {run.digest.hexdigest()}]"}
             self._append(run.at_ms, exact_json.dumps(event))
 
     def _write(self, at_ms: int, raw: bytes) -> None:

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -139,3 +140,26 @@ def test_sounds_without_number_hold_little() -> None:
     content, times_ms = log.build()
     assert len(times_ms) == len(split_events(content)) == 200
     assert log.stored_bytes < log.text_bytes < 60_000
+
+
+def test_what_waits_of_sounds_is_small_and_everything_else_is_counted() -> None:
+    """Up to 16 sounds wait for further pieces: no client may hold its frames there, outside the bound of memory."""
+    log = EventLog("input", keeps_media=False)
+    data = b"sound" * 40_000
+    tracemalloc.start()
+    try:
+        for number in range(16):
+            log.add([(number, orjson.dumps(sound(data, APPEND, f"i{number}")))])
+        assert tracemalloc.get_traced_memory()[0] < len(data)
+    finally:
+        tracemalloc.stop()
+    assert (log.text_bytes, log.stored_bytes) == (0, 0)
+    junk = "".join(map(hex, range(10_000)))
+    log.add([(17, orjson.dumps({**sound(data, APPEND, "large"), "junk": junk}))])
+    assert log.text_bytes > len(junk) > 50_000
+    assert log.stored_bytes > 10_000
+    content, times_ms = log.build()
+    events = [parse_event(raw).data for raw in split_events(content)]
+    assert [event["item_id"] for event in events] == [*(f"i{number}" for number in range(16)), "large"]
+    assert all(hashlib.sha256(data).hexdigest() in event["audio"] for event in events)
+    assert (events[-1]["junk"], len(times_ms)) == (junk, 17)
