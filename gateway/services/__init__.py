@@ -322,7 +322,7 @@ async def _hand_over(base: BaseServices, secret_box: SecretBox, streams: "Create
     if streams.instance is not None:
         from gateway.services.streams import hand_over  # noqa: PLC0415 - only if a stream is kept
 
-        await hand_over(base, secret_box, streams.instance)
+        await hand_over(base.options.folder.path, secret_box, streams.instance)
 
 
 async def _take_over(services: Services, base: BaseServices, secret_box: SecretBox) -> None:

@@ -53,14 +53,14 @@ def _forget_of(streams: ResumableStreams, name: str) -> None:
     streams.forget_of(account_id, end_users)
 
 
-async def hand_over(base: BaseServices, secret_box: SecretBox, streams: ResumableStreams) -> None:
-    """Write the streams for the next process in this data folder, the newest ones first, and delete them here.
+async def hand_over(data_folder: Path, secret_box: SecretBox, streams: ResumableStreams) -> None:
+    """Write the streams for the next process in ``data_folder``, the newest ones first, and delete them here.
 
     No more than fits into the memory for streams is written. If the disk fails, they are lost.
     """
     if streams.streams:
         try:
-            await _write(base.options.folder.path / FOLDER, secret_box, streams)
+            await _write(data_folder / FOLDER, secret_box, streams)
         except OSError as error:
             log.warning("streams_not_handed_over", error=str(error))
     streams.close()
@@ -69,8 +69,10 @@ async def hand_over(base: BaseServices, secret_box: SecretBox, streams: Resumabl
 async def _write(folder: Path, secret_box: SecretBox, streams: ResumableStreams) -> None:
     writer, room = await run_in_thread(StreamFileWriter, folder, secret_box), streams.memory.max_bytes
     try:
-        for stream in reversed(streams.streams.values()):
+        for stream in reversed(list(streams.streams.values())):  # timers still delete streams that ended
             part = await _collect(stream)
+            if stream.id not in streams.streams:
+                continue
             room -= sum(map(len, part.events))
             if room < 0:
                 break

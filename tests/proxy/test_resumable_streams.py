@@ -1,5 +1,7 @@
 """The room for kept streams: who uses much of it makes room for the others, and never the other way round."""
 
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import attrs
@@ -9,8 +11,11 @@ from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.inference_request import InferenceRequest
 from gateway.proxy import resumable_streams
 from gateway.proxy.resumable_streams import ResumableStream, ResumableStreams, StreamBounds
-from gateway.proxy.stream_recorder import EventMemory
+from gateway.proxy.stream_recorder import EventMemory, StreamRecorder
 from gateway.request_context import RequestContext
+from gateway.services.streams import FOLDER, hand_over
+from gateway.storage.encryption import SecretBox
+from gateway.storage.handed_over_streams import StreamFileReader
 from tests.support.contexts import make_context
 
 EVENT = b"data: " + b"x" * 994 + b"\n\n"
@@ -121,3 +126,21 @@ async def test_one_key_cannot_use_up_the_number_of_streams(tmp_path: Path, monke
     assert site.try_open(11) is None
     assert site.list_keys().count(11) == 9
     site.streams.close()
+
+
+async def test_streams_that_timers_delete_during_the_hand_over_are_left_out(tmp_path: Path) -> None:
+    site, secret_box, load = Site(tmp_path), SecretBox(bytes(32)), StreamRecorder.load
+    oldest, forgotten, read, newest = [site.keep(11, 2) for _ in range(4)]
+
+    async def load_late(recorder: StreamRecorder, after: int) -> Sequence[bytes]:
+        if recorder is read.recorder:
+            for stream in (forgotten, read):
+                site.streams.forget(stream)  # as their timers do
+        return await load(recorder, after)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StreamRecorder, "load", load_late)
+        await hand_over(tmp_path, secret_box, site.streams)
+    with closing(StreamFileReader(tmp_path / FOLDER, secret_box)) as reader:
+        written = [reader.read() for _ in range(3)]
+    assert [None if part is None else part.facts["id"] for part in written] == [newest.id, oldest.id, None]
