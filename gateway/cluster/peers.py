@@ -6,8 +6,8 @@ because the table of nodes may contain any address.
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -33,6 +33,8 @@ ASK_TIMEOUT_S = 1.0
 """How long a node may take to answer, in seconds."""
 READ_TIMEOUT_S = 45.0
 """How long a stream of another node may be silent. It sends a comment after 15 seconds."""
+FIND_TIMEOUT_S = 10.0
+"""How long nodes may take to say whether they have something, in seconds."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
 """A list of ``MAX_LISTED`` active requests takes a quarter of this size."""
 TIMELINE_INTERVAL_S = 3.0
@@ -199,11 +201,28 @@ class Peers:
         node = next((node for node in await list_nodes(self._database) if node.id == node_id), None)
         return None if node is None else await self._open(node, method, path, actor)
 
-    async def open_paths(self, method: str, path: str, actor: Actor) -> Sequence[aiohttp.ClientResponse]:
-        """Send a request to every other node, as ``open_path`` does; return the responses of those that answer."""
+    @asynccontextmanager
+    async def open_paths(
+        self, method: str, path: str, actor: Actor, status: int
+    ) -> AsyncIterator[Sequence[aiohttp.ClientResponse]]:
+        """Send a request to every other node, as ``open_path`` does; yield the responses that have come.
+
+        Waits for the first one with ``status``, and ``FIND_TIMEOUT_S`` at most. All are closed at the end.
+        """
         nodes = [node for node in await list_nodes(self._database) if node.id != self.own_id]
-        answers = await asyncio.gather(*(self._open(node, method, path, actor) for node in nodes))
-        return [answer for answer in answers if answer is not None]
+        tasks = [asyncio.create_task(self._open(node, method, path, actor)) for node in nodes]
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(FIND_TIMEOUT_S):
+                    for next_answer in asyncio.as_completed(tasks):
+                        answer = await next_answer
+                        if answer is not None and answer.status == status:
+                            break
+            yield [answer for task in tasks if task.done() and (answer := task.result()) is not None]
+        finally:
+            for task in tasks:
+                task.cancel()
+                task.add_done_callback(_close_answer)
 
     async def _open(self, node: Node, method: str, path: str, actor: Actor) -> aiohttp.ClientResponse | None:
         if node.state != "live" or not node.url or not self._may_ask(node):
@@ -261,6 +280,11 @@ class Peers:
             log.warning("node_skipped", node=node.id, reason=problem)
             self._skipped_urls[node.id] = node.url
         return not problem
+
+
+def _close_answer(task: "asyncio.Task[aiohttp.ClientResponse | None]") -> None:
+    if not task.cancelled() and task.exception() is None and (answer := task.result()) is not None:
+        answer.close()
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -175,6 +175,8 @@ class ResumableStreams:
         self._find_bounds = find_bounds
         self.streams: dict[str, ResumableStream] = {}
         self._ended: dict[int, dict[str, ResumableStream]] = {}
+        self._running_responses: dict[str, ResumableStream] = {}
+        self._ended_responses: dict[tuple[int, str], ResumableStream] = {}
         self._shares: dict[int, MemoryShare] = {}
         self._account_shares: dict[int, MemoryShare] = {}
 
@@ -208,6 +210,8 @@ class ResumableStreams:
         unread_s = None if may_stay_unread else bounds.keep_s
         stream = ResumableStream(self.make_id(ctx.id), origin, recorder, unread_s, request)
         self._add(stream, share)
+        if may_stay_unread:
+            self._running_responses[stream.id] = stream
         return stream
 
     def restore(
@@ -219,7 +223,7 @@ class ResumableStreams:
         stream = ResumableStream(stream_id, origin, recorder, None if is_background else 0)
         stream.record = record
         self._add(stream, share)
-        self._ended.setdefault(origin.key_id, {})[stream_id] = stream
+        self._note_ended(stream)
         stream.forget_later(keep_s, self.forget)
         return stream
 
@@ -234,18 +238,21 @@ class ResumableStreams:
         None for another account's. Every key of an account may get its stored responses.
         """
         stream = self.streams.get(self.make_id(response_id.removeprefix("resp_")))
-        if stream is None:
-            stream = next((kept for kept in self.streams.values() if kept.response_id == response_id), None)
-        if stream is None or not stream.is_background or stream.account_id != account_id:
-            return None
-        return stream
+        if stream is not None and stream.is_background and stream.account_id == account_id:
+            return stream
+        wanted = (account_id, response_id)
+        running = self._running_responses.values()  # the provider's id of a response comes while it runs
+        return self._ended_responses.get(wanted) or next(
+            (stream for stream in running if (stream.account_id, stream.response_id) == wanted), None
+        )
 
     def end(self, stream: ResumableStream, record: RequestRecord | None) -> None:
         """Record the end of a stream's request, and keep the events for ``keep_s``."""
         stream.recorder.end(complete=False)  # no-op after a regular end
         stream.note_end(record)
+        self._running_responses.pop(stream.id, None)
         if stream.id in self.streams:
-            self._ended.setdefault(stream.key_id, {})[stream.id] = stream
+            self._note_ended(stream)
             stream.forget_later(self._find_bounds().keep_s, self.forget)
         else:
             stream.discard_soon()
@@ -254,6 +261,10 @@ class ResumableStreams:
         """Delete a stream. The events of one that goes on are deleted at its end."""
         if self.streams.pop(stream.id, None) is not None:
             self._find_share(stream.account_id, stream.key_id).add_stream(-1)
+            self._running_responses.pop(stream.id, None)
+            response = (stream.account_id, stream.response_id)
+            if self._ended_responses.get(response) is stream:
+                del self._ended_responses[response]
             ended = self._ended.get(stream.key_id, {})
             ended.pop(stream.id, None)
             if not ended:
@@ -272,12 +283,17 @@ class ResumableStreams:
         for stream in self.streams.values():
             stream.stop_timer()
             stream.recorder.discard()
-        self.streams.clear()
-        self._ended.clear()
+        for known in (self.streams, self._ended, self._running_responses, self._ended_responses):
+            known.clear()
 
     def _add(self, stream: ResumableStream, share: MemoryShare) -> None:
         self.streams[stream.id] = stream
         share.add_stream(1)
+
+    def _note_ended(self, stream: ResumableStream) -> None:
+        self._ended.setdefault(stream.key_id, {})[stream.id] = stream
+        if stream.is_background and stream.response_id:
+            self._ended_responses[stream.account_id, stream.response_id] = stream
 
     def _find_share(self, account_id: int, key_id: int) -> MemoryShare:
         """Return the share of a key. A share remains for ever: it is smaller than the key in memory."""

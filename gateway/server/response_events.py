@@ -1,7 +1,6 @@
 """The events of a background response, from any node: ``GET /v1/responses/{id}?stream=true&starting_after=17``."""
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from urllib.parse import quote
 
 import orjson
@@ -88,15 +87,16 @@ def _find_number(event: bytes) -> int | None:
 async def pass_response_on(request: web.Request) -> web.StreamResponse | None:
     """Answer with the events of the node that keeps those of the response; return None if no node does.
 
-    The response does not name its node, so all nodes are asked. Raises ``ClientDisconnected``.
+    The response does not name its node, so all nodes are asked; the first one that has the events is taken.
+
+    Raises ``ClientDisconnected``.
     """
     peers, caller, text = request.app[SERVICES].admin.peers, request[CALLER], request.query.get(PARAMETER, "")
     if peers is None:
         return None
     path = f"/v1/streams/{quote(request.match_info['id'], safe='')}?{NODE_KEY}={caller.key.id}&{RESPONSE_AFTER}={text}"
     actor = Actor("token", scope=caller.account.id)
-    async with AsyncExitStack() as stack:
-        answers = [await stack.enter_async_context(answer) for answer in await peers.open_paths("GET", path, actor)]
+    async with peers.open_paths("GET", path, actor, _OK_STATUS) as answers:
         by_status = {answer.status: answer for answer in answers}
         if (kept_answer := by_status.get(_OK_STATUS)) is None:
             refusal = by_status.get(_BAD_REQUEST_STATUS)

@@ -36,7 +36,7 @@ from tests.support.fault_scene import site
 from tests.support.gateway import RunningGateway
 from tests.support.part_services import replace_admin
 from tests.support.postgres import SharedPostgres
-from tests.support.scripted_upstream import ScriptedUpstream
+from tests.support.scripted_upstream import Received, ScriptedUpstream
 from tests.support.started_gateways import StartGateway
 from tests.support.table_rows import table_rows
 
@@ -308,6 +308,38 @@ async def test_a_malformed_row_stops_no_work_of_others(
         assert [each["event"] for each in logs].count("node_skipped") == 3, (
             "one line each, however often they are skipped"
         )
+        await peers.close()
+        await database.close()
+        await connection.close()
+
+
+async def test_a_node_that_hangs_holds_up_no_answer_of_another(
+    shared_postgres: SharedPostgres, other: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.cluster.peers.FIND_TIMEOUT_S", 600.0)
+    gate = asyncio.Event()
+
+    async def hang(_: Received) -> None:
+        await gate.wait()
+
+    async with ScriptedUpstream([hang]) as hung:
+        url = await shared_postgres.empty()
+        await (await open_database(url)).close()
+        connection = await asyncpg.connect(url)
+        for node, upstream in (("a" * 16, hung), (OTHER, other)):
+            await connection.execute(_NODE, node, upstream.base_url.removesuffix("/v1"))
+            await connection.execute(_BEAT, node)
+        database = await open_database(url)
+        peers = Peers(OWN, database, NodeSigner(MASTER_KEY, time.time), NodeNotifications(OWN), UNKNOWN)
+        async with (
+            asyncio.timeout(40),
+            peers.open_paths("GET", "/v1/streams/x", OPERATOR, 200) as answers,
+        ):  # < the 45 s
+            assert [(answer.status, await answer.read()) for answer in answers] == [(200, _BODY)]
+        monkeypatch.setattr("gateway.cluster.peers.FIND_TIMEOUT_S", 0.5)
+        async with asyncio.timeout(40), peers.open_paths("GET", "/v1/streams/x", OPERATOR, 404) as answers:
+            assert [answer.status for answer in answers] in ([200], [])
+        gate.set()
         await peers.close()
         await database.close()
         await connection.close()

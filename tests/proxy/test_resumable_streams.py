@@ -16,7 +16,8 @@ from gateway.request_context import RequestContext
 from gateway.services.streams import FOLDER, hand_over
 from gateway.storage.encryption import SecretBox
 from gateway.storage.handed_over_streams import StreamFileReader
-from tests.support.contexts import make_context
+from tests.support.billing_services import option_of
+from tests.support.contexts import make_attempt, make_context
 
 EVENT = b"data: " + b"x" * 994 + b"\n\n"
 MAX_BYTES = 50_000
@@ -43,12 +44,12 @@ class Site:
         self.streams = ResumableStreams(EventMemory(folder, MAX_BYTES), lambda: BOUNDS)
         self._count = 0
 
-    def try_open(self, key: int) -> ResumableStream | None:
+    def try_open(self, key: int, *, may_stay_unread: bool = False) -> ResumableStream | None:
         self._count += 1
         account = Account(key // 10, f"account{key // 10}")
         caller = Caller(account, ApiKey(key, account.id, f"key{key}", b"", ""))
         ctx = make_context(caller, InferenceRequest("chat", "m", {}), request_id=f"req_{self._count:024x}")
-        return self.streams.open(Request(ctx))
+        return self.streams.open(Request(ctx), may_stay_unread=may_stay_unread)
 
     def open(self, key: int, count: int = 0) -> ResumableStream:
         """A running stream with ``count`` events."""
@@ -144,3 +145,21 @@ async def test_streams_that_timers_delete_during_the_hand_over_are_left_out(tmp_
     with closing(StreamFileReader(tmp_path / FOLDER, secret_box)) as reader:
         written = [reader.read() for _ in range(3)]
     assert [None if part is None else part.facts["id"] for part in written] == [newest.id, oldest.id, None]
+
+
+async def test_a_response_is_found_by_the_id_of_its_provider_in_its_account_alone(tmp_path: Path) -> None:
+    site, name = Site(tmp_path), "resp_of_provider"
+    streams: list[ResumableStream] = []
+    for key, is_background in ((11, False), (11, True), (21, True)):
+        stream = site.try_open(key, may_stay_unread=is_background)
+        assert stream is not None
+        assert stream.request is not None
+        stream.request.context.attempts.append(make_attempt(option_of(), response_id=name))
+        streams.append(stream)
+    expected = [*streams[1:], None]
+    assert [site.streams.find_response(name, account) for account in (1, 2, 3)] == expected
+    for stream in streams:
+        site.streams.end(stream, None)
+    assert [site.streams.find_response(name, account) for account in (1, 2, 3)] == expected
+    site.streams.forget(streams[1])
+    assert [site.streams.find_response(name, account) for account in (1, 2)] == [None, streams[2]]
