@@ -166,6 +166,7 @@ class KeptExchange:
             return
         parts = self._list_parts()
         if not parts and not self.has_answer:
+            self._release()
             return
         extra_bytes = sum(len(part.content) for part in parts if part.kind == "provider_error")
         self._memory.used += extra_bytes

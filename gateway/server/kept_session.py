@@ -91,7 +91,7 @@ class KeptSession(KeptExchange):
 
     @property
     def has_answer(self) -> bool:
-        return bool(self._events) or any(events.received_bytes for events in self._logs)
+        return self._size > 0 or any(events.received_bytes for events in self._logs)
 
     def _make_answer_builder(self) -> Callable[[], Sequence[BodyPart]]:
         logs, events, started_at = self._logs, self._events, self._started_at

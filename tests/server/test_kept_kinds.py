@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hashlib
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -416,6 +417,28 @@ async def test_too_much_of_a_session_is_noted(
     request_id = await hold_session(gateway, provider, play)
     shown = await show(gateway, request_id)
     assert (shown["loss"], shown["bodies"]) == (loss, [])
+    store = find_store(gateway)
+    assert store is not None
+    assert store.memory.used == 0
+
+
+async def test_a_session_that_ends_while_its_events_wait_for_the_thread_is_kept(
+    gateway_with: StartGateway, provider: RealtimeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.kept_session.MAX_FRAME_BYTES", 0)
+    gateway, is_free = await gateway_with(site(provider)), threading.Event()
+
+    async def play(session: Session) -> None:
+        store = find_store(gateway)
+        assert store is not None
+        store.prepare(lambda: is_free.wait(60))
+        await session.ask({"type": "input_audio_buffer.clear"})
+        await session.up.expect("input_audio_buffer.clear")
+
+    request_id = await hold_session(gateway, provider, play)
+    is_free.set()
+    (asked,) = (await show(gateway, request_id))["bodies"]
+    assert "input_audio_buffer.clear" in asked["content"]
     store = find_store(gateway)
     assert store is not None
     assert store.memory.used == 0
