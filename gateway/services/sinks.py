@@ -29,7 +29,9 @@ if TYPE_CHECKING:  # only if bodies are kept
 
 
 MAX_MOVE_WAIT_S = 600.0
-"""How long after its start a request waits for its bodies, which the node that has them cannot move."""
+"""How long after its settlement a request waits for its bodies, which the node that has them cannot move."""
+MAX_OUTAGE_WAIT_S = 86_400.0
+"""How long after its settlement a request waits for the shared store, which does not answer."""
 
 
 def open_sinks(
@@ -83,19 +85,28 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
     Without a shared store it is not opened for them: unless it is open, none is kept.
     """
     clock, is_shared = base.options.clock, bool(base.options.config.store.bodies_url)
+    request_log = RequestLogRepository(base.storage.database)
+
+    async def wait(request_id: str, max_wait_s: float, reason: str) -> None:
+        """Raise ``DeliveryFailed``, unless the request has waited long enough."""
+        for stored_request in await request_log.list_by_ids([request_id]):
+            if clock() - stored_request.row.settled_ms / 1000 <= max_wait_s:
+                raise DeliveryFailed(reason)
 
     async def read(request_id: str) -> Sequence[BodyPart]:
         if bodies.instance is None and not is_shared:
             return ()
-        from gateway.storage.bodies.body_store import BodiesNotShared, BodiesUnreadable  # noqa: PLC0415 - as above
+        from gateway.storage.bodies import body_store  # noqa: PLC0415 - as above
 
         try:
             found = await bodies().read(request_id)
-        except BodiesNotShared as error:
-            if clock() - error.started_ms / 1000 > MAX_MOVE_WAIT_S:  # the node that has them is lost
-                return ()
-            raise DeliveryFailed("bodies of another node are not in the shared store yet") from None
-        except BodiesUnreadable:  # damaged, or being deleted
+        except body_store.BodiesNotShared:
+            await wait(request_id, MAX_MOVE_WAIT_S, "bodies of another node are not in the shared store yet")
+            return ()  # the node that has them is lost
+        except body_store.BodiesOutOfReach:
+            await wait(request_id, MAX_OUTAGE_WAIT_S, "the shared store of bodies does not answer")
+            return ()
+        except body_store.BodiesUnreadable:  # damaged, or being deleted
             return ()
         return () if found is None else found[1]
 

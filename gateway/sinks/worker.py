@@ -43,6 +43,7 @@ class SinkWorker:
         pause: waits the given seconds.
 
     Attributes:
+        source: reads the rows and their bodies.
         state: the state as this process read it last; None while it does not run.
     """
 
@@ -60,7 +61,7 @@ class SinkWorker:
         self.name = name
         self.send = send
         self.state: SinkState | None = None
-        self._source = source
+        self.source = source
         self._states = states
         self._poll_s = poll_s
         self._clock = clock
@@ -100,7 +101,7 @@ class SinkWorker:
             page = self._page = await self._read_page(state)
             self._waiting_ms = page.first_ms
         while page.pending_ids or page.take_up_unsure():
-            entries = await self._source.load_batch(page)
+            entries = await self.source.load_batch(page)
             if entries:
                 await self._deliver_batch(page, entries)
                 page.batches += 1
@@ -113,14 +114,14 @@ class SinkWorker:
     async def _find_state(self) -> SinkState:
         """Return the stored state. A new sink begins after the newest row."""
         states = await self._states.list_states([self.name])
-        return states[0] if states else await self._states.begin(self.name, await self._source.find_newest())
+        return states[0] if states else await self._states.begin(self.name, await self.source.find_newest())
 
     async def _read_page(self, state: SinkState) -> SinkPage:
         """Return the page after the stored cursor, without the rows before it that need no delivery."""
         stored_cursor, passed_cursor = self._passed_cursor
         cursor = passed_cursor if stored_cursor == state.cursor else state.cursor
         try:
-            page = await self._source.read_page(cursor)
+            page = await self.source.read_page(cursor)
         except InvalidRequest:  # the rows were copied from a database of another kind
             log.warning("sink_begins_again", job=self.name, reason="its cursor is none of this database")
             await self._states.restart(self.name, OLDEST_CURSOR)
@@ -151,7 +152,7 @@ class SinkWorker:
             if not parts:
                 return
             request_ids = parts.popleft()
-            part = await self._source.load(page, request_ids) if attempt else entries
+            part = await self.source.load(page, request_ids) if attempt else entries
             if not part:
                 continue
             try:

@@ -1,17 +1,22 @@
 """Exports of kept bodies, and the signed statement of what was kept and deleted."""
 
 import base64
+from pathlib import Path
 from typing import Any
 
+import aiohttp
 import orjson
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from gateway.server.admin.prefix import PREFIX
+from gateway.server.context import SERVICES
+from gateway.sinks.batch import DeliveryFailed
 from tests.support.admin_calls import AdminApi
 from tests.support.console_people import invite, make_administrator
 from tests.support.gateway import KEY, RunningGateway, channel
-from tests.support.kept_requests import ask, say
+from tests.support.kept_requests import ask, find_store, say
 from tests.support.started_gateways import StartGateway
 from tests.support.text_provider import open_text_provider
 
@@ -58,6 +63,41 @@ async def test_kept_bodies_are_exported_raw_and_for_training(gateway_with: Start
         office = AdminApi(gateway)
         rows = (await office("GET", "/audit-trail?action=bodies.exported"))["data"]
         assert [row["detail"] for row in rows] == [{"account": "acme", "format": "openai"}, {}]
+
+
+async def test_nothing_ends_as_if_whole_while_the_shared_store_does_not_answer(
+    gateway_with: StartGateway, tmp_path: Path
+) -> None:
+    async with open_text_provider([]) as base_url:
+        shared = tmp_path / "shared"
+        shared.mkdir()
+        sink = {"name": "s", "kind": "webhook", "url": "http://127.0.0.1:9/", "secret": "s" * 32, "fields": "full"}
+        tables = {**config(base_url), "store": {"bodies_url": str(shared)}, "sink": [sink]}
+        gateway = await gateway_with(tables)
+        request_id, bodies, sinks = await ask(gateway, say("one")), find_store(gateway), gateway.app[SERVICES].sinks
+        assert bodies is not None
+        assert bodies.shared is not None
+        assert sinks is not None
+        bodies.shared.move_after_s = 0
+        await bodies.write_waiting()
+        await bodies.move_finished()
+        await gateway.rows(1)
+        source, office = sinks.sinks[0].worker.source, AdminApi(gateway)
+        assert source.bodies is not None
+        kept = await source.bodies.read(request_id)
+        assert len(kept) == 2
+        shared.rename(tmp_path / "away")
+        with pytest.raises(DeliveryFailed, match="does not answer"):
+            await source.bodies.read(request_id)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await export(gateway)
+        assert (
+            "cannot be read now"
+            in (await office("GET", f"/requests/{request_id}/body", status=503))["error"]["message"]
+        )
+        (tmp_path / "away").rename(shared)
+        assert await source.bodies.read(request_id) == kept
+        assert [line["id"] for line in await export(gateway)] == [request_id]
 
 
 async def test_a_member_exports_its_own_account_alone(gateway_with: StartGateway) -> None:

@@ -10,7 +10,7 @@ from aiohttp import web
 from gateway.domain import exact_json
 from gateway.domain.kept_body import BodyPart
 from gateway.domain.request_log import RequestRecord, StoredRequest
-from gateway.errors import ClientDisconnected, InvalidRequest
+from gateway.errors import ClientDisconnected, InvalidRequest, StoreUnavailable
 from gateway.formats.transcript.training import build_example
 from gateway.frozen import frozen
 from gateway.large_work import run_in_thread
@@ -22,7 +22,7 @@ from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import FILTER_QUERIES, parse_filter
 from gateway.server.body_attestation import attest_bodies
 from gateway.server.openapi import schema as s
-from gateway.storage.bodies.body_store import BodiesUnreadable
+from gateway.storage.bodies.body_store import BodiesOutOfReach, BodiesUnreadable
 
 _UNAUDITED_QUERIES = frozenset({"end_user", "session", "text"})
 """Filters whose values are in no audit row: they name people."""
@@ -124,9 +124,11 @@ async def _send_page(
 
 
 async def _build_line(request: AdminRequest, row: RequestRecord, name: str) -> bytes:
-    """Return the line of a request; empty if it has none."""
+    """Return the line of a request; empty if it has none. Raises ``StoreUnavailable``."""
     try:
         found_bodies = await request.services.open_bodies().read(row.id)
+    except BodiesOutOfReach as error:  # without its line the export would look whole
+        raise StoreUnavailable(f"The bodies of a request cannot be read now: {error}") from None
     except BodiesUnreadable:  # on another node, or just deleted
         return b""
     if found_bodies is None or not found_bodies[1]:

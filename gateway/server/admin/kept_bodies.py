@@ -26,7 +26,7 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.context import Services
-from gateway.storage.bodies.body_store import BodiesUnreadable, BuildAudit
+from gateway.storage.bodies.body_store import BodiesOutOfReach, BodiesUnreadable, BuildAudit
 from gateway.storage.bodies.index import BodyEntry
 
 _VIDEO_OPERATIONS = frozenset({"videos", "video_remixes"})
@@ -180,7 +180,8 @@ async def get_bodies(request: AdminRequest) -> KeptBodiesView:
 async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEntry, list[BodyPart]]:
     """Return the row of the request in the path, and its kept bodies. The caller puts the look into the audit log.
 
-    Raises ``NotFound`` if the actor may not see the request, or if nothing of it can be read.
+    Raises ``NotFound`` if the actor may not see the request, or if nothing of it can be read, and ``StoreUnavailable``
+    if it can be read later.
     """
     services = request.services
     await services.billing.flusher.store_waiting()
@@ -188,6 +189,8 @@ async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEn
     row = stored_request.row
     try:
         found_bodies = await services.open_bodies().read(row.id)
+    except BodiesOutOfReach as error:
+        raise StoreUnavailable(f"The bodies of this request cannot be read now: {error}") from None
     except BodiesUnreadable as error:
         raise NotFound(f"The bodies of this request cannot be read: {error}") from None
     if found_bodies is None:

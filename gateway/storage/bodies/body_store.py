@@ -53,11 +53,11 @@ class BodiesUnreadable(Exception):
 
 
 class BodiesNotShared(BodiesUnreadable):
-    """They can be read soon: another node moves them to the shared store. ``started_ms`` is when the request began."""
+    """They can be read soon: another node moves them to the shared store."""
 
-    def __init__(self, message: str, started_ms: int) -> None:
-        super().__init__(message)
-        self.started_ms = started_ms
+
+class BodiesOutOfReach(BodiesUnreadable):
+    """They can be read when the shared store answers again."""
 
 
 class OpenRequest(Protocol):
@@ -261,7 +261,8 @@ class BodyStore:
     async def read(self, request_id: str) -> tuple[BodyEntry, list[BodyPart]] | None:
         """Return the row of a request and its bodies, none if nothing could be kept; None if it has no row.
 
-        Raises ``BodiesUnreadable``: another node has them, they are damaged, or they are being deleted.
+        Raises ``BodiesUnreadable``: another node has them (``BodiesNotShared`` if it moves them soon), the shared store
+        does not answer (``BodiesOutOfReach``), they are damaged, or they are being deleted.
         """
         await self._write_for_reader()
         entry = await self._index.find(request_id, self._now_ms())
@@ -270,8 +271,11 @@ class BodyStore:
         try:
             return entry, await self._read_location(entry, entry.location)
         except BodiesNotMoved as error:
-            raise BodiesNotShared(str(error), entry.owner.started_ms) from None
-        except (FrameDamaged, PackDamaged, DecryptionFailed, OSError) as error:
+            raise BodiesNotShared(str(error)) from None
+        except OSError as error:
+            unreadable = BodiesUnreadable if self.shared is None else BodiesOutOfReach
+            raise unreadable(str(error)) from None
+        except (FrameDamaged, PackDamaged, DecryptionFailed) as error:
             raise BodiesUnreadable(str(error)) from None
 
     async def _read_location(self, entry: BodyEntry, location: Location) -> list[BodyPart]:
