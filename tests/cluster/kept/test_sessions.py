@@ -47,10 +47,20 @@ def end(now_ms: int) -> Step:
         (use(put(5, 1), put(3, 3)), use(put(5, 1), put(9, 2)), SessionState(RUN, 3, 429)),
         (use(put(5, 1)), use(put(5, 1), end(2)), SessionState(RUN, 5, 429, 2)),
         (use(put(5, 1), end(2)), use(put(5, 1), put(7, 3)), SessionState(RUN, 7, 429, 2)),
+        (use(put(5, 1), put(7, 3)), use(put(5, 1), end(2)), SessionState(RUN, 7, 429, 2)),
         (use(), use(end(2)), SessionState(RUN, ended_ms=2)),
         (use(account=False), use(put(5, 1)), SessionState(RUN)),
     ],
-    ids=["opened", "raised", "lowered-later", "ended", "stays-ended", "ended-only", "account-gone"],
+    ids=[
+        "opened",
+        "raised",
+        "lowered-later",
+        "ended",
+        "stays-ended",
+        "ended-before-the-raise",
+        "ended-only",
+        "account-gone",
+    ],
 )
 async def test_a_session_is_as_its_node_knows_it(
     shared_postgres: SharedPostgres, known: Work, lost: Work, expected: SessionState
