@@ -125,22 +125,22 @@ async def look(link: str, chromium: str) -> bytes:
         await page.context.request.patch(f"{origin}/admin/v1/accounts/local", data=change, headers=headers)
         await page.goto(f"{origin}/console/")
         await page.wait_for_load_state("networkidle")
-        picture = await page.screenshot()
+        image = await page.screenshot()
         await browser.close()
-        return note_version(picture)
+        return note_version(image)
 
 
-def note_version(picture: bytes) -> bytes:
+def note_version(image: bytes) -> bytes:
     """Return a PNG with this version of the gateway in a text chunk, after its header of 33 bytes."""
     content = b"tEXt" + b"\0".join((VERSION_KEYWORD, __version__.encode()))
     chunk = struct.pack(">I", len(content) - 4) + content + struct.pack(">I", zlib.crc32(content))
-    return picture[:33] + chunk + picture[33:]
+    return image[:33] + chunk + image[33:]
 
 
-def read_version(picture: bytes) -> str:
+def read_version(image: bytes) -> str:
     """Return the version that a picture was taken from; empty if it has none."""
-    _, _, after = picture.partition(b"tEXt" + VERSION_KEYWORD + b"\0")
-    length = struct.unpack(">I", picture[33:37])[0] - len(VERSION_KEYWORD) - 1
+    _, _, after = image.partition(b"tEXt" + VERSION_KEYWORD + b"\0")
+    length = struct.unpack(">I", image[33:37])[0] - len(VERSION_KEYWORD) - 1
     return after[:length].decode() if after else ""
 
 

@@ -105,7 +105,7 @@ class AccountingService:
         return True
 
     async def _await_day(self) -> None:
-        """Wait while the current day's spending is being read, as after the clock was set."""
+        """Wait while the current day's spending is being read, after the clock or a time zone was changed."""
         self._balances.day_at(self._clock())
         await self.close()
 
@@ -128,10 +128,14 @@ class AccountingService:
             load("billing.zone_days:set_zones")(zoned_accounts, callers, balances, self._limits)
 
     async def refresh(self, *owners: Account | ApiKey) -> None:
-        """Read shared balances from the store for later results. No-op in a single process.
+        """Make later results right: wait while the current day is being read, and read balances shared with nodes.
 
         Raises ``StoreUnavailable``.
         """
+        await self._await_day()
+        await self._read_shared(*owners)
+
+    async def _read_shared(self, *owners: Account | ApiKey) -> None:
         figures = await self._ledger.find_figures([_find_balance_id(owner) for owner in owners])
         if figures is None:
             return
@@ -186,7 +190,7 @@ class AccountingService:
         """
         await self._await_day()
         async with self._crediting:
-            await self.refresh(owner)
+            await self._read_shared(owner)
             balance, day = self.find_balance(owner)
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)

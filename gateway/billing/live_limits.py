@@ -129,7 +129,8 @@ class LiveLimits:
 
     async def fill(self) -> None:
         """Count for new limits what was spent before them, forever. Of a cluster, the leader does."""
-        if not self._has_limits.is_set():  # so none was in force: any later one is new
+        is_filled = bool(await self._database.read(select(limit_fills.c.counter).limit(1)))
+        if is_filled and not self._has_limits.is_set():  # so none was in force: any later one is new
             await self._database.change(delete(limit_fills))
         await self._has_limits.wait()
         make = load("billing.limit_filler:LimitFiller")

@@ -29,7 +29,7 @@ _PARTIAL_FIELDS = frozenset({"citationMetadata", "logprobsResult"})
 
 
 class _Ambiguous(Exception):
-    """What a piece belongs to cannot be told."""
+    """What a piece belongs to is not clear."""
 
 
 def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | None:

@@ -205,7 +205,11 @@ async def test_a_lost_store_of_bodies_is_told_once_and_requests_go_on(
         open_place(kind, tmp_path) as place,
         ScriptedUpstream(*[[answer(COMPLETION)]] * 3) as up,
     ):
-        tables = {"requests": {"keep_bodies": "all"}, "store": {"bodies_url": place.url}}
+        tables = {
+            "requests": {"keep_bodies": "all"},
+            "store": {"bodies_url": place.url},
+            "price": [{"model": "m", "input_usd_per_million": 1, "output_usd_per_million": 1}],
+        }
         gateway = await gateway_with(declare(receiver, channel=[channel(up.base_url)], **tables))
         store = gateway.app[SERVICES].open_bodies()
         store.shared.move_after_s = 0.0  # each segment at once

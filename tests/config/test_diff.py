@@ -57,6 +57,8 @@ CHANGES: dict[str, Any] = {
     "provider": "vllm",
     "base_url": "http://elsewhere/v1",
     "api_keys": ("hunter2-new", "hunter2-newer"),
+    "key_names": (("hunter2-new", "the shop"),),
+    "disabled_keys": ("hunter2-new",),
     "models": ("x",),
     "sync": True,
     "model_map": (("ours", "theirs"),),

@@ -160,7 +160,7 @@ def test_the_comparison_is_the_one_of_the_readme() -> None:
 
 def test_the_readmes_picture_is_of_this_version() -> None:
     """``make picture`` takes it."""
-    picture = (documentation.ROOT / "scripts" / "console.png").read_bytes()
-    assert read_version(picture) == __version__
-    assert read_version(picture[:33] + picture[picture.index(b"IDAT") - 4 :]) == ""
-    assert read_version(note_version(picture[:33] + picture[picture.index(b"IDAT") - 4 :])) == __version__
+    image = (documentation.ROOT / "scripts" / "console.png").read_bytes()
+    assert read_version(image) == __version__
+    assert read_version(image[:33] + image[image.index(b"IDAT") - 4 :]) == ""
+    assert read_version(note_version(image[:33] + image[image.index(b"IDAT") - 4 :])) == __version__

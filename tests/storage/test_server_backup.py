@@ -54,7 +54,7 @@ async def settle(folder: Path, url: str) -> tuple[set[str], dict[str, Any]]:
     ledger, journal = LedgerRepository(database), RequestJournal(folder / JOURNAL)
     await recover(journal.leftovers, ledger, journal, on_crash="release", now_ms=NOON_MS, list_charges=lambda _: "")
     journal.close()
-    report = await reconcile(await load_balances(ledger, now), ledger, WriteQueue(), None, now)
+    report = await reconcile(await load_balances(ledger, now), ledger, WriteQueue(), None)
     ids = {row.id for row in await database.read(select(schema.requests.c.id))}
     await database.close()
     return ids, report

@@ -54,7 +54,7 @@ def journal(tmp_path: Path) -> Iterator[RequestJournal]:
 
 async def audit(database: Database) -> dict[str, Any]:
     ledger = LedgerRepository(database)
-    return await reconcile(await load_balances(ledger, now), ledger, WriteQueue(), None, now)
+    return await reconcile(await load_balances(ledger, now), ledger, WriteQueue(), None)
 
 
 @pytest.mark.parametrize("how", ["value", "missing"])

@@ -112,7 +112,10 @@ def test_a_backup_of_an_older_schema_is_restored_and_then_brought_up(revision: s
     manifest = write_backup(BackupSource(folder, folder / "gateway.db"), tmp_path / "b.gwb")
     assert manifest["schema"] == revision
     restore_backup(tmp_path / "b.gwb", tmp_path / "new")
-    assert read_rows(tmp_path / "new/gateway.db") == read_rows(folder / "gateway.db")
+    restored_rows, rows = read_rows(tmp_path / "new/gateway.db"), read_rows(folder / "gateway.db")
+    rows.pop("body_store_marks", None)
+    assert not restored_rows.pop("body_store_marks", None)  # a copy must not delete what its original keeps elsewhere
+    assert restored_rows == rows
     ((code, out, err),) = run_many(tmp_path, ["verify", "--data", str(tmp_path / "new")])
     assert code == 0, (out, err)
 

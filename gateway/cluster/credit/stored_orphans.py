@@ -108,12 +108,7 @@ async def end_orphans(
     day = parse_day(now_s)
 
     async def work(connection: AsyncConnection) -> int:
-        await connection.execute(_INSERT_NODE_ROW.bindparams(node=node))
-        state = await connection.scalar(_LOCK_NODE_STATE.bindparams(node=node))
-        if state is None:
-            raise NotFound(f"There is no node {node}")
-        if state == "live":
-            raise Conflict(f"The node {node} lives. Stop it first")
+        await _lock_ended_node(connection, node)
         await connection.execute(_TURN_BALANCES.bindparams(node=node, day=day.number, month=day.month_number))
         outstanding_sums = (await connection.execute(_SUM_OUTSTANDING.bindparams(node=node))).one()
         if verdict == "charge":
@@ -125,6 +120,16 @@ async def end_orphans(
         return max(int(outstanding_sums.accounts), int(outstanding_sums.keys))
 
     return await database.write(work, audit)
+
+
+async def _lock_ended_node(connection: AsyncConnection, node: str) -> None:
+    """Lock the state of a node. Raises ``NotFound``, and ``Conflict`` if the node is live."""
+    await connection.execute(_INSERT_NODE_ROW.bindparams(node=node))
+    state = await connection.scalar(_LOCK_NODE_STATE.bindparams(node=node))
+    if state is None:
+        raise NotFound(f"There is no node {node}")
+    if state == "live":
+        raise Conflict(f"The node {node} lives. Stop it first")
 
 
 async def reverse_orphan_charges(database: Database, node: str) -> int:

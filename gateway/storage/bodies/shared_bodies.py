@@ -220,7 +220,7 @@ class SharedBodies:
                 if name != segment.name:
                     await self._discard(name)
                 return
-        await self._remove_leftovers()  # before the rows: without them nobody would know of a former object
+        await self._remove_leftovers()  # before the rows: they name the former objects
         await self._index.remove([body.request_id for body in deleted])
 
     async def _remove_unused(self) -> None:

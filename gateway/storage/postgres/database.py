@@ -124,8 +124,14 @@ class PostgresDatabase(Database):
         try:
             return await self._run_to_end(self._read_snapshot(statements))
         except _FAILURES as error:
-            log.warning("store_read_failed", error=_describe(error))
-            raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from error
+            failure: BaseException = error
+        if _is_broken(failure):  # a read can safely be repeated
+            try:
+                return await self._run_to_end(self._read_snapshot(statements))
+            except _FAILURES as error:
+                failure = error
+        log.warning("store_read_failed", error=_describe(failure))
+        raise StoreUnavailable("The gateway's store cannot be read", retry_after_s=5) from failure
 
     async def read_first(self, statement: Executable) -> Sequence[Row[Any]]:
         """Like ``read``, on a connection that is free unless a change is being applied."""

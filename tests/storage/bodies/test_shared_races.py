@@ -16,7 +16,7 @@ from gateway.storage.bodies.body_store import BodyStore
 from gateway.storage.bodies.bucket_segments import BucketSegments
 from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
 from gateway.storage.bodies.index import BodyEntry, BodyIndex
-from gateway.storage.bodies.segment_store import FolderSegments
+from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bodies.shared_bodies import LOST_AFTER_S, StoreNotOwned
 from gateway.storage.bucket.client import Bucket
@@ -111,9 +111,7 @@ def hooked(tmp_path: Path) -> tuple[HookedFolder, SharedFolder]:
     return HookedFolder(tmp_path / "shared"), place
 
 
-def open_node(
-    database: Database, folder: Path, store: FolderSegments | BucketSegments, max_bytes: int = 10**6
-) -> BodyStore:
+def open_node(database: Database, folder: Path, store: SegmentStore, max_bytes: int = 10**6) -> BodyStore:
     shared = share(database, folder / "bodies", store, node=folder.name)
     return open_bodies(database, folder / "bodies", node=folder.name, shared=shared, max_segment_bytes=max_bytes)
 
