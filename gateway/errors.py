@@ -233,7 +233,7 @@ class UnsupportedMediaType(GatewayError):
 
 
 class RateLimited(GatewayError):
-    """A rate limit of the key or the account is reached."""
+    """Too many requests at once or in a period: of the key, the account, the client's address or the gateway."""
 
     code = "rate_limit_exceeded"
 

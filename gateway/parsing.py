@@ -191,7 +191,10 @@ def _parse_field(value: Any, field: "attrs.Attribute[Any]", values: dict[str, An
 
 
 def _show(value: Any, field: "attrs.Attribute[Any]") -> str:
-    """Return the value for an error message unless it is secret. A pasted URL often contains a password or a key."""
+    """Return ``, not '<value>'`` for an error message; empty if the field is secret.
+
+    User info and the query of a URL are masked, because a pasted URL often has a password or a key.
+    """
     if not field.repr:
         return ""
     text = _QUERY.sub(r"\1[masked]", _USERINFO.sub("[masked]", write_value(value)))

@@ -122,7 +122,11 @@ class PasskeyService:
     async def register(
         self, site: RelyingParty, user: CurrentUser, answer: Attestation, visitor: ClientInfo
     ) -> Passkey:
-        """Store a new passkey. Raises ``InvalidRequest`` if the answer is not valid, ``Conflict``."""
+        """Store a new passkey.
+
+        Raises ``InvalidRequest`` if the challenge has expired or the answer is not valid, and the errors of
+        ``PasskeyRepository.add_passkey``.
+        """
         challenge = parse_challenge(answer.client_data)
         if not await self._challenges.use(challenge, _format_registration_purpose(user)):
             raise InvalidRequest("The registration took too long, or is not of this session: start again")

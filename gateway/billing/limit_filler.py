@@ -2,7 +2,7 @@
 
 A step counts some hundred stored requests and takes a few milliseconds; other writers get in between. Each request has
 the limit among what it counts for, or gets it in a step: it counts once, after ``kill -9`` too. Until the end the limit
-refuses by what is counted so far. What was spent before the limit was there exceeds it without an overrun.
+refuses by what is counted so far. Earlier spending may exceed the limit; the excess is no overrun.
 
 Requests that run when the limit comes into force do not count for it. They are counted like earlier ones once they are
 stored: a fill ends when they have ended. On the nodes of a cluster, whose requests the leader does not know, it follows

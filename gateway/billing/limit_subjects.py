@@ -71,8 +71,8 @@ def choose_subjects(
 ) -> SubjectChoice:
     """Return which subjects of a limit to list.
 
-    A limit of keys has those in ``owner_ids``, and one of accounts or models too; None: all. Any other limit has the
-    subjects of one account, or all, whose names contain ``text``, in upper or lower case.
+    For a limit of keys, accounts or models, the subjects are ``owner_ids`` (None: all). For any other limit, they are
+    those of ``account_id`` (None: of all accounts) whose names contain ``text``, in any case of letters.
     """
     if limit.kind in {"key", "account", "model"}:
         return SubjectChoice(None if owner_ids is None else [str(owner_id) for owner_id in owner_ids])

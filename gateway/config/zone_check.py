@@ -7,7 +7,7 @@ from gateway.domain.zone_quotas import CLUSTER_REASON, LOCAL_PERIODS
 
 
 def find_zone_problems(accounts: Sequence[AccountSpec], keys: Sequence[KeySpec]) -> Iterator[tuple[str, str]]:
-    """Yield the accounts with a time zone of which a quota, or that of a key, is daily or monthly."""
+    """Yield path and problem of each account with a time zone, if a quota, also of a key, is daily or monthly."""
     for index, account in enumerate(accounts):
         if account.timezone in {None, "UTC"}:
             continue

@@ -1,4 +1,4 @@
-"""Quotas of accounts with a time zone that the nodes of a cluster cannot give at its midnight."""
+"""Daily and monthly quotas, which nodes of a cluster cannot begin at midnight of an account's time zone."""
 
 from collections.abc import Iterable
 

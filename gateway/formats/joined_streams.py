@@ -35,7 +35,7 @@ class _Ambiguous(Exception):
 def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | None:
     """Return the JSON answer; None if the stream is not whole or is ambiguous, or of an operation without one.
 
-    ``usage`` is reported if the stream does not, since its client had not asked for it. Raises ``JSONDecodeError``,
+    ``usage`` is added if the stream has none: its client did not ask for it. Raises ``JSONDecodeError``,
     ``JSONEncodeError``.
     """
     join = _JOINERS.get(operation)

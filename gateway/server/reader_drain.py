@@ -54,7 +54,7 @@ async def await_streams(
 
 
 async def _move_node(node: "ClusterNode", port: int, listen_elsewhere: ListenElsewhere) -> None:
-    """Listen at another port, and tell the other nodes. Without, they say that the node does not answer."""
+    """Listen at another port, and tell the other nodes. Otherwise they would report that this one is away."""
     url, _, machine = node.url.partition("#")
     parts = urlsplit(url)
     if parts.port != port or not parts.hostname:  # unknown, or the address of a proxy

@@ -370,7 +370,7 @@ class AnswerCache:
         return answer.digest, answer.form, *owner, answer.stored_ms, answer.expires_ms, sealed
 
     def _keep_bound(self, connection: sqlite3.Connection, max_deleted_bytes: int = PORTION_BYTES) -> bool:
-        """Delete some of the oldest answers if the file is too large; return whether it is still."""
+        """Delete some of the oldest answers if the file is too large. Return whether more have to be deleted."""
         while (excess_bytes := _find_used_bytes(connection) - self._find_max_bytes()) > 0 and max_deleted_bytes > 0:
             rows = connection.execute(_FIND_OLDEST, (_PORTION_ROWS,)).fetchall()
             if not rows:

@@ -65,7 +65,7 @@ FindCharge = Callable[[ChargedRow], LimitCharge | None]
 
 @frozen
 class LimitFill:
-    """Since when a limit counts.
+    """How far the earlier requests of a limit are counted.
 
     Attributes:
         counter: ``Limit.counter``.

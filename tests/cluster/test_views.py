@@ -218,5 +218,5 @@ async def test_the_console_of_any_node_has_a_page_of_all_and_shows_each(
             for path in ("health", "channels", "channels/up"):
                 assert f'value="{read_id(second)}" selected' in await read(path)
                 assert f'value="{read_id(first)}" selected' in await read(f"{path}?node={read_id(first)}")
-            assert f"figures of the node {read_id(first)}" in await read(f"health?node={read_id(first)}")
+            assert f"These figures are for the node {read_id(first)}" in await read(f"health?node={read_id(first)}")
             assert 'data-cell="node"' in await read("live")

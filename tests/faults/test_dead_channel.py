@@ -193,6 +193,7 @@ async def test_calls_under_way_on_a_channel_that_dies_are_made_on_another(
     """All of them, though they are lost at one moment, and more than may be tried again at once."""
     async with three(slow(0.2)) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         await traffic.pace(100)
+        await traffic.pace(200, until=lambda: ups[0].running > 5)
         load_balancer = gateway.app[SERVICES].routing.load_balancer
         lost, running = ups[0].running, load_balancer.running
         ups[0].die()

@@ -92,6 +92,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ended: list[Running] = []
         self.granted: list[str] = []
         self.looked = True
+        self.latest_s = self.billing.now
         self.open_offices()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -377,7 +378,9 @@ class LedgerMachine(RuleBasedStateMachine):
             if start_s not in known and any(start_s <= movement.at_s < end_s for movement in self.movements):
                 return
         self.billing.now = now
-        self.looked = looked or day.start_s in self.days  # a purse remembers only what it was looked at in
+        # A purse remembers only what it was looked at in. An earlier day is read, and a request would not wait for it.
+        self.looked = looked or day.start_s in self.days or day.start_s <= self.latest_s
+        self.latest_s = max(self.latest_s, now)
         for known, start_s in ((self.days, day.start_s), (self.months, day.month_start_s)):
             if known[0] != start_s:
                 known[:] = [start_s, known[0]]

@@ -241,7 +241,7 @@ class LeasedBalances(Balances):
         return reservation
 
     def _begin_windows(self, balances: Iterable[LeasedBalance]) -> None:
-        """Move limits to their present windows: credit of a raise that has ended goes back before it is spent."""
+        """Begin the present window of each limit, so that credit of a raise that has ended can no longer be spent."""
         limit_balances = [cast("LeasedLimitBalance", balance) for balance in balances if balance.owner == "limit"]
         if limit_balances:
             from gateway.domain.limit_balance import begin_windows  # noqa: PLC0415 - only with limits

@@ -91,7 +91,7 @@ class TaskStatus:
 
 @frozen
 class ContentLocation:
-    """The location of a file: a ``path`` below the channel's base URL (the server's root if ``rooted``), or a ``url``.
+    """The location of a file: a ``path`` below the channel's base URL, or a ``url``.
 
     Attributes:
         is_signed: whether the channel's key is sent to ``url``, too, if the URL is on the channel's own server.

@@ -90,7 +90,8 @@ async def export_bodies(request: AdminRequest) -> web.StreamResponse:
     await services.billing.flusher.store_waiting()
     request_filter, history = await parse_filter(request), services.admin.history
     detail = {
-        query: "…" if query in _UNAUDITED_QUERIES else value[:200] for query, value in sorted(request.query.items())
+        parameter: "…" if parameter in _UNAUDITED_QUERIES else value[:200]
+        for parameter, value in sorted(request.query.items())
     }
     now_ms, detail_text = int(services.clock() * 1000), orjson.dumps(detail).decode()
     audit_row = actor.build_audit_row("bodies.exported", name, now_ms, account_id=actor.scope, detail=detail_text)

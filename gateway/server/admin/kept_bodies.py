@@ -284,7 +284,7 @@ def make_audit_builder(
 def find_stored_names(services: Services, user: str) -> frozenset[str]:
     """Return the names under which an end user may be stored: as clients name it, and as a hash."""
     rules = services.live_config.attribution
-    return frozenset(build_stored_user(user, attrs.evolve(rules, users=users)) for users in ("text", "hash"))
+    return frozenset(build_stored_user(user, attrs.evolve(rules, users=stored_as)) for stored_as in ("text", "hash"))
 
 
 async def erase_bodies(services: Services, body_filter: BodyFilter, build_audit: BuildAudit) -> DeletedBodies:

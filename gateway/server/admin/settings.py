@@ -266,7 +266,7 @@ def _build_settings(views: Iterable[SettingView]) -> SettingsView:
 def build_price_fields(price: Price, multiplier_ppm: int = ONE_PPM) -> Fields:
     """Return the fields of ``PriceAnswer``, with the price times a multiplier."""
     fields = build_price(price, multiplier_ppm)
-    tiers, sizes = [TierAnswer(**tier) for tier in fields["tiers"]], [SizeAnswer(**tier) for tier in fields["sizes"]]
+    tiers, sizes = [TierAnswer(**tier) for tier in fields["tiers"]], [SizeAnswer(**size) for size in fields["sizes"]]
     return {**fields, "tiers": tiers, "sizes": sizes}
 
 

@@ -37,7 +37,7 @@ class HelpMatch:
 
 
 def find_sections(pages: Sequence[HelpPage], query: str) -> list[HelpMatch]:
-    """Return at most ``MAX_MATCHES`` sections. A word matches its beginning or middle in a longer word, in any case.
+    """Return at most ``MAX_MATCHES`` sections. A word also matches inside a longer word, in any case of letters.
 
     A query is cut at ``MAX_QUERY_CHARS`` and ``MAX_WORDS``.
     """
