@@ -5,9 +5,9 @@ more than the database's work.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 
@@ -22,25 +22,48 @@ ROWS_PER_INSERT = 16
 lock. The values of 16 rows stay below 999, the most that older versions of SQLite take."""
 
 
+class _SqliteInsert(NamedTuple):
+    """The statements for one row and for ``ROWS_PER_INSERT``. ``bound``: of each column, whether it is a parameter."""
+
+    single: str
+    multiple: str
+    bound: tuple[bool, ...]
+
+
 class BulkInsert:
     """Inserts rows into ``columns`` of ``table``; ``on_conflict`` handles rows that may exist already."""
 
     def __init__(self, table: Table, columns: Sequence[str], on_conflict: str = "") -> None:
         self._table, self._columns, self._on_conflict = table, columns, on_conflict
-        start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
+        self._start = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES"
         numbers = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-        row = f"({', '.join('?' * len(columns))})"
-        self.sqlite = f"{start} {row}{on_conflict}"
-        self._sqlite_multi_row = f"{start} {', '.join([row] * ROWS_PER_INSERT)}{on_conflict}"
-        self.postgresql = f"{start} ({numbers}){on_conflict}"
+        self._nullable = tuple(position for position, name in enumerate(columns) if table.c[name].nullable)
+        self._sqlite_by_nulls: dict[tuple[int, ...], _SqliteInsert] = {}
+        self.sqlite = self._write_sqlite(()).single
+        self.postgresql = f"{self._start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
-        """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``."""
+        """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``.
+
+        A column that is NULL in all rows is no parameter: the driver looks for an adapter of each None, which takes
+        longer than five numbers.
+        """
+        nulls = tuple(position for position in self._nullable if all(row[position] is None for row in rows))
+        insert = self._sqlite_by_nulls.get(nulls) or self._write_sqlite(nulls)
+        parameters: Sequence[Iterable[Any]] = [tuple(compress(row, insert.bound)) for row in rows] if nulls else rows
         full_rows = len(rows) - len(rows) % ROWS_PER_INSERT
         if full_rows:
-            groups = (rows[start : start + ROWS_PER_INSERT] for start in range(0, full_rows, ROWS_PER_INSERT))
-            connection.executemany(self._sqlite_multi_row, (tuple(chain.from_iterable(group)) for group in groups))
-        connection.executemany(self.sqlite, rows[full_rows:])
+            groups = (parameters[start : start + ROWS_PER_INSERT] for start in range(0, full_rows, ROWS_PER_INSERT))
+            connection.executemany(insert.multiple, (tuple(chain.from_iterable(group)) for group in groups))
+        connection.executemany(insert.single, parameters[full_rows:])
+
+    def _write_sqlite(self, nulls: tuple[int, ...]) -> _SqliteInsert:
+        bound = tuple(position not in nulls for position in range(len(self._columns)))
+        row = f"({', '.join('?' if is_bound else 'NULL' for is_bound in bound)})"
+        multiple = f"{self._start} {', '.join([row] * ROWS_PER_INSERT)}{self._on_conflict}"
+        insert = _SqliteInsert(f"{self._start} {row}{self._on_conflict}", multiple, bound)
+        self._sqlite_by_nulls[nulls] = insert
+        return insert
 
     async def run(self, connection: AsyncConnection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` as part of the current transaction. Raises SQLAlchemy's ``IntegrityError``."""

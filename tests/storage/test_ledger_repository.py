@@ -79,6 +79,21 @@ async def test_batches_around_the_size_of_a_statement_are_stored_in_order_or_not
         assert await read_totals(stores.ledger) == {(1, 11, *[10 * len(posted)] * 3)}
 
 
+@pytest.mark.parametrize("size", [3, ROWS_PER_INSERT + 2])
+async def test_values_that_some_rows_lack_are_stored_as_they_are(stores: Stores, size: int) -> None:
+    """A column that no row of a batch has is written as NULL into the statement: batches lack none, one and several."""
+    lacks: tuple[dict[str, Any], ...] = ({"channel": None}, {"first_byte_ms": None}, {"error_code": "overloaded"}, {})
+    rows = [
+        charge(f"{batch}_{number}", 10) if number % 2 else attrs.evolve(charge(f"{batch}_{number}", 10), **lack)
+        for batch, lack in enumerate(lacks)
+        for number in range(size)
+    ]
+    for start in range(0, len(rows), size):
+        await stores.ledger.post(rows[start : start + size])
+    page = await stores.requests.list_requests(RequestFilter(), len(rows))
+    assert [stored.row for stored in page] == rows[::-1]
+
+
 async def test_of_two_rows_of_one_id_in_a_batch_the_first_counts(stores: Stores) -> None:
     await stores.ledger.post([charge(1, 10), charge(2, 20), charge(1, 99)])
     assert await read_spending(stores.ledger, TODAY) == {(1, 11): (30, 30, 30, 0, 0, 0)}
