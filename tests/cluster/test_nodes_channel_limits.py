@@ -59,31 +59,27 @@ async def test_nodes_keep_the_places_and_the_rate_of_a_channel(tmp_path: Path, s
 
             await eventually(is_reached, 30)
 
-            calls = [asyncio.create_task(call(nodes[number % NODES])) for number in range(NODES * EACH)]
+            async def fill(places: int) -> list[asyncio.Task[int]]:
+                """Call until all places are taken: a node that heard late refuses what there is a place for."""
+                reached.clear()
+                calls = [asyncio.create_task(call(nodes[number % NODES])) for number in range(NODES * EACH)]
 
-            async def is_decided() -> bool:
-                return sum(task.done() for task in calls) + len(reached) >= NODES * EACH
+                async def is_full() -> bool:
+                    is_decided = sum(task.done() for task in calls) + len(reached) >= len(calls)
+                    if is_decided and len(reached) < places:
+                        calls.append(asyncio.create_task(call(nodes[len(calls) % NODES])))
+                    return is_decided and len(reached) >= places
 
-            await eventually(is_decided, 60)
-            assert PLACES <= len(reached) <= PLACES + LATE
-            assert Counter(task.result() for task in calls if task.done()) == {503: NODES * EACH - len(reached)}
+                await eventually(is_full, 60)
+                assert len(reached) <= places + LATE
+                return calls
+
+            calls = await fill(PLACES)
+            assert Counter(task.result() for task in calls if task.done()) == {503: len(calls) - len(reached)}
             lost = sum(not task.done() for task in calls[::NODES])
             await nodes[0].kill()  # what ran there holds no place once it has started again
             await nodes[0].start()
-            calls = [asyncio.create_task(call(nodes[number % NODES])) for number in range(NODES * EACH)]
-            reached.clear()
-            await eventually(is_decided, 60)
-
-            async def is_full() -> bool:
-                if len(reached) < lost and await is_settled():
-                    calls.append(asyncio.create_task(call(nodes[len(calls) % NODES])))
-                return len(reached) >= lost
-
-            async def is_settled() -> bool:
-                return sum(task.done() for task in calls) + len(reached) >= len(calls)
-
-            await eventually(is_full, 60)  # a node that heard late has refused what there was a place for
-            assert len(reached) <= lost + LATE
+            await fill(lost)
             go_on.set()
 
             since = time.monotonic()

@@ -188,9 +188,10 @@ async def test_one_of_three_dies_and_heals_and_hardly_a_caller_notices(
 
 
 async def test_calls_under_way_on_a_channel_that_dies_are_made_on_another(
-    gateway_with: StartGateway, notes: Notes
+    gateway_with: StartGateway, notes: Notes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them, though they are lost at one moment, and more than may be tried again at once."""
+    monkeypatch.setattr("gateway.proxy.failover.RETRY_WAIT_S", 60.0)  # on a busy machine an answer takes a second
     async with three(slow(0.2)) as ups, traffic_to(gateway_with, equals(ups)) as (gateway, traffic):
         await traffic.pace(100)
         await traffic.pace(200, until=lambda: ups[0].running > 5)

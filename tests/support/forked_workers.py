@@ -7,9 +7,11 @@ gateway, are in memory once.
 
 import atexit
 import contextlib
+import importlib
 import inspect
 import json
 import os
+import pkgutil
 import select
 import shlex
 import shutil
@@ -28,6 +30,7 @@ import pytest
 from _pytest.config import _prepareconfig
 from _pytest.tmpdir import TempPathFactory
 
+import gateway
 from tests.support import worker_session
 
 LAUNCHER = Path(__file__).with_name("worker_launcher.py")
@@ -197,7 +200,19 @@ def collect() -> None:
     config.workerinput, config.workeroutput = run["workerinput"], {}  # type: ignore[attr-defined]
     _collected = CollectedTests(config, socket.socket(fileno=int(listening)), socket.socket(fileno=int(control)))
     config.pluginmanager.register(_collected)
+    _import_gateway()
     sys.exit(config.hook.pytest_cmdline_main(config=config))
+
+
+def _import_gateway() -> None:
+    """Import every module, once for all workers.
+
+    A module that is imported while a test has patched a constant would otherwise keep the patched value: the next tests
+    of this worker would find a limit of 1,000 bytes.
+    """
+    for module in pkgutil.walk_packages(gateway.__path__, "gateway."):
+        if ".migrations." not in module.name and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 
 def run_worker(channel: execnet.Channel) -> None:
