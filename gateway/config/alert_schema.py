@@ -58,7 +58,7 @@ class AlertSpec:
         default=(), metadata=about("the kinds of alerts to send; default: all", _WANTED_KINDS)
     )
     secret: str = attrs.field(
-        default="", metadata=about("signs a webhook by the rules of Standard Webhooks", _SECRET), repr=False
+        default="", metadata=about("secret that signs webhooks, see Standard Webhooks", _SECRET), repr=False
     )
 
     @property

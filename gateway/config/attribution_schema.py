@@ -24,13 +24,13 @@ class AttributionSection:
         ),
     )
     names: bool = attrs.field(
-        default=False, metadata=about("store the mail address or name that Open WebUI sends, not the id of its user")
+        default=False, metadata=about("store the email address or name that Open WebUI sends, not the ID of its user")
     )
     tags: tuple[str, ...] = attrs.field(
         default=(ANY_TAG,),
         metadata=about(
-            'names of tags that are stored; "*": all of the header x-gateway-tags. Names listed here are read from the '
-            "body's metadata, too",
+            'names of the tags to store; "*": all tags in the header x-gateway-tags. Names listed here are also '
+            "read from the metadata in the body",
             _TAG_NAMES,
         ),
     )
@@ -38,8 +38,8 @@ class AttributionSection:
     max_values: int = attrs.field(
         default=MAX_VALUES,
         metadata=about(
-            "users, sessions and values of each tag that have sums of their own on one day; further ones are summed as "
-            "other. A change applies from the next day on",
+            "how many users, sessions and values of each tag are counted separately per day; the rest are "
+            "counted as other. A change applies from the next day on",
             between(1, 1_000_000),
         ),
     )

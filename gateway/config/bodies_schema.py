@@ -25,23 +25,27 @@ class BodiesSection:
         default=10, metadata=about("disk space for bodies; the oldest are deleted first", between(1, 100_000))
     )
     max_kb: int = attrs.field(
-        default=256, metadata=about("the most of one body; of a longer one head and tail are kept", between(1, 16_384))
+        default=256,
+        metadata=about(
+            "largest body kept whole; of a larger one the beginning and the end are kept", between(1, 16_384)
+        ),
     )
     redact: tuple[RedactedKind, ...] = attrs.field(
-        default=DEFAULT_REDACTED, metadata=about('what is replaced before a body is kept: also "phones" and "ips"')
+        default=DEFAULT_REDACTED,
+        metadata=about('what to replace before a body is kept; "phones" and "ips" are possible, too'),
     )
     patterns: tuple[str, ...] = attrs.field(
         default=(),
-        metadata=about("replace what matches, too, such as 'staff=EMP-\\d{6}'", must(_PATTERN_FORM, _are_patterns)),
+        metadata=about("further patterns to replace, such as 'staff=EMP-\\d{6}'", must(_PATTERN_FORM, _are_patterns)),
     )
     leave_out: tuple[str, ...] = attrs.field(
         default=(),
         metadata=about(
-            "JSON fields not kept, such as 'metadata.patient', 'messages.*.name'", must(_PATH_FORM, _are_paths)
+            "JSON fields to leave out, such as 'metadata.patient', 'messages.*.name'", must(_PATH_FORM, _are_paths)
         ),
     )
     media: bool = attrs.field(
-        default=False, metadata=about("keep images and audio in JSON, too, not only their type, size and SHA-256")
+        default=False, metadata=about("keep images and audio in JSON, not only their type, size and SHA-256")
     )
 
     def bounds(self) -> BodyBounds:

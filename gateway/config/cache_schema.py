@@ -16,23 +16,22 @@ class CacheSection:
 
     ttl_s: int = attrs.field(
         default=0,
-        metadata=about("seconds for which an answer is given again (0 = only where a key or a route says so)", _TTL),
+        metadata=about("how long answers are reused, in seconds (0 = only where a key or a route says so)", _TTL),
     )
     request_ttl_s: int = attrs.field(
-        default=0,
-        metadata=about('the longest "Cache-Control: max-age" that a request may ask for itself (0 = none)', _TTL),
+        default=0, metadata=about('the longest "Cache-Control: max-age" that a request may ask for (0 = none)', _TTL)
     )
     max_gb: int = attrs.field(
         default=5, metadata=about("disk space for answers; the oldest are deleted first", between(1, 100_000))
     )
     scope: CacheScope = attrs.field(
         default="account",
-        metadata=about('who shares answers: "account": the keys of an account; "key": only the same key; "all"'),
+        metadata=about('which keys share answers: "account": those of the same account; "key": none; "all": all keys'),
     )
     hit_price: float = attrs.field(
-        default=0.0, metadata=about("share of the price that an answer from the cache costs", between(0, 1))
+        default=0.0, metadata=about("price of a cached answer, as a share of the full price", between(0, 1))
     )
-    tools: bool = attrs.field(default=False, metadata=about("keep answers to requests with tools, too"))
+    tools: bool = attrs.field(default=False, metadata=about("cache answers to requests with tools, too"))
 
     @property
     def hit_price_ppm(self) -> int:

@@ -37,7 +37,7 @@ class BatchesSection:
     """``[batches]``: requests that clients send as one file to /v1/batches."""
 
     max_active: int = attrs.field(
-        default=8, metadata=about("requests of all batches that run at a time", between(1, 10_000))
+        default=8, metadata=about("how many requests of all batches run at the same time", between(1, 10_000))
     )
     price_multiplier: float = attrs.field(
         default=1.0,

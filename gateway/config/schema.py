@@ -87,8 +87,8 @@ class LedgerSection:
     on_crash: OnCrash = attrs.field(
         default="release",
         metadata=about(
-            'what a request costs that was running when the process was killed: "release": nothing; '
-            '"charge": the reserved amount'
+            'cost of a request that was running when the process was killed: "release": nothing; "charge": the '
+            "reserved amount"
         ),
     )
 
@@ -100,12 +100,12 @@ class BillingSection:
     unpriced: Unpriced = attrs.field(
         default="refuse_limited",
         metadata=about(
-            'models without a price: "refuse_limited": refused to keys and accounts with a spending limit, free for '
-            'others; "free": free; "refuse": neither listed nor served'
+            'models without a price: "refuse_limited": refused to keys and accounts with a spending limit, free '
+            'for others; "free": free for all; "refuse": neither listed nor served'
         ),
     )
     require_price: bool = attrs.field(
-        default=False, metadata=about('deprecated: true means unpriced = "refuse" and overrides that key')
+        default=False, metadata=about('deprecated: true means unpriced = "refuse", whatever unpriced says')
     )
     abandoned: Abandoned = attrs.field(
         default="charge",
@@ -117,8 +117,8 @@ class BillingSection:
     burn_rate: float = attrs.field(
         default=4.0,
         metadata=about(
-            "alert if the pace of the last hour would use up a quota in 1 / burn_rate of the time that is left of its "
-            "period; 0: no such alert",
+            "alert if a spending limit would be used up, at the pace of the last hour, within 1 / burn_rate of "
+            "the time left in its period; 0: no such alert",
             between(0, 1000),
         ),
     )
@@ -133,7 +133,7 @@ class BillingSection:
     anomaly_usd: float = attrs.field(
         default=1.0,
         metadata=about(
-            "what an hour must cost at least for that alert, in dollars; ten times as much if the median is 0",
+            "minimum spending in an hour for that alert, in dollars; ten times as much if the median is 0",
             between(0, 1_000_000),
         ),
     )
@@ -198,34 +198,34 @@ class RoutingSection:
     )
     affinity_s: float = attrs.field(
         default=DEFAULT_SETTINGS.affinity_s,
-        metadata=about("how long after its last answer a conversation stays", POSITIVE),
+        metadata=about("how long a conversation stays there after its last answer", POSITIVE),
     )
     balance: BalanceStrategy = attrs.field(
         default="weight",
         metadata=about(
-            'how one of several channels of the same priority is chosen: "weight"; or measured: "latency" (time to the '
-            'first event), "throughput" (tokens per second), "cost" (what tokens were charged)'
+            'how to choose among channels of the same priority: "weight"; or by measurement: "latency" (time to '
+            'the first event), "throughput" (tokens per second), "cost" (price paid for tokens)'
         ),
     )
     allow_prefer: bool = attrs.field(
         default=False,
         metadata=about(
-            "callers may choose the balance by the header x-gateway-prefer: latency, throughput or cost; false: the "
-            "header has no effect"
+            "callers may choose the balance with the header x-gateway-prefer: latency, throughput or cost; "
+            "false: the header has no effect"
         ),
     )
     shadow_account: str = attrs.field(
         default="shadow",
         metadata=about(
-            "the account that pays for the copies that a route's step sends to shadow models; made at the first copy",
+            "account that pays for the copies that routes send to shadow models; created with the first copy",
             must("the name of an account", lambda value: NAME_SHAPE.match(value) is not None),
         ),
     )
     demo: Literal["auto", "on", "off"] = attrs.field(
         default="auto",
         metadata=about(
-            "offer the built-in demo: auto (until a channel has answered, and then for an hour after its last use), "
-            "on or off"
+            "built-in demo: on, off, or auto: on until a channel has answered and the demo has not been used for "
+            "an hour"
         ),
     )
 
@@ -277,7 +277,9 @@ class ResponsesSection:
 
     keep_days: float = attrs.field(
         default=30.0,
-        metadata=about("how long such a response can be retrieved and continued; 0 keeps none", between(0, 3_650)),
+        metadata=about(
+            "how long a stored response can be retrieved and continued; 0: none is stored", between(0, 3_650)
+        ),
     )
     max_total_mb_per_account: int = attrs.field(
         default=1_024,
@@ -353,8 +355,8 @@ class SafetySection:
     words_file: str = attrs.field(
         default="",
         metadata=about(
-            "file of words and phrases, one per line (up to 2 MB), that prompts for images and videos must "
-            "not contain; a relative path starts at the folder of the configuration file"
+            "file with words and phrases, one per line (up to 2 MB), that prompts for images and videos must not "
+            "contain; a relative path starts at the folder of the configuration file"
         ),
     )
 
@@ -364,7 +366,7 @@ class EgressSection:
     """``[egress]``: private networks that outbound fetches may reach."""
 
     allow: tuple[str, ...] = attrs.field(
-        default=(), metadata=about('private networks that outbound fetches may reach: ["10.1.0.0/16"]', NETWORKS)
+        default=(), metadata=about('private networks that outbound requests may reach: ["10.1.0.0/16"]', NETWORKS)
     )
 
 
@@ -378,8 +380,8 @@ class RequestsSection:
     keep_bodies: str = attrs.field(
         default="none",
         metadata=about(
-            'of which requests prompts and answers are kept, see [bodies]: "none"; "errors": failed ones, and those '
-            'with a failed attempt; "sampled:0.05": a share; "all"',
+            'requests whose prompts and answers are kept, see [bodies]: "none"; "errors": failed requests and '
+            'those with a failed attempt; "sampled:0.05": a random share; "all"',
             must(RULE_FORMS, is_keep_rule),
         ),
     )

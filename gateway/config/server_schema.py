@@ -84,13 +84,13 @@ class ServerSection:
     )
     tls_key: str = attrs.field(default="", metadata=about("PEM file with the key of tls_certificate"))
     drain_timeout_s: float = attrs.field(
-        default=30.0, metadata=about("time that running requests get to finish after SIGTERM", NOT_NEGATIVE)
+        default=30.0, metadata=about("time for running requests to finish after SIGTERM", NOT_NEGATIVE)
     )
     shutdown_delay_s: float = attrs.field(
         default=0.0,
         metadata=about(
-            "how long after SIGTERM requests are still accepted, before drain_timeout_s begins; /readyz answers 503 "
-            "meanwhile, so that a load balancer sends no more",
+            "how long requests are still accepted after SIGTERM, before drain_timeout_s begins; meanwhile "
+            "/readyz answers 503, and a load balancer sends no more",
             NOT_NEGATIVE,
         ),
     )
@@ -127,8 +127,9 @@ class ServerSection:
     max_loaded_mb: int = attrs.field(
         default=0,
         metadata=about(
-            "memory for what requests name and the gateway loads: kept responses, files in prompts, compressed bodies, "
-            "lines of batches. One request may use half of it. 0: four times max_body_mb, at least 64",
+            "memory for content that the gateway loads for requests: stored responses, files in prompts, "
+            "compressed bodies, lines of batches. One request may use half of it. 0: four times max_body_mb, at "
+            "least 64",
             between(0, 1_000_000),
         ),
     )
@@ -153,7 +154,7 @@ class ServerSection:
     local_sign_in: bool = attrs.field(
         default=True,
         metadata=about(
-            "members may sign in with a passphrase; if not, a [[sign_in]] provider must create administrators"
+            "members may sign in with a passphrase; false: a [[sign_in]] provider must create administrators"
         ),
     )
     cors_origins: tuple[str, ...] = attrs.field(
@@ -219,8 +220,9 @@ class StoreSection:
     bodies_url: str = attrs.field(
         default="",
         metadata=about(
-            "where kept prompts and answers are moved after some seconds, with their data keys: a folder or a bucket "
-            "like store.media_url, which every node of a cluster can read; default: they stay in the data folder",
+            "where kept prompts and answers are moved after a few seconds, with their data keys: a folder or a "
+            "bucket like store.media_url, which every node of a cluster can read; default: they stay in the data "
+            "folder",
             _MEDIA_URL,
         ),
         repr=False,
@@ -237,33 +239,33 @@ class ClusterSection:
 
     enabled: bool = attrs.field(
         default=False,
-        metadata=about("other gateways use the same PostgreSQL database: this one is a node of their cluster"),
+        metadata=about("this gateway is a node of a cluster, whose nodes use the same PostgreSQL database"),
     )
     url: str = attrs.field(
         default="",
         metadata=about(
-            "where the other nodes reach this gateway and no other one: they ask it for what only it knows. Empty: "
-            "where it listens; on loopback only nodes of its machine reach it there, and with HTTPS none"
+            "address at which the other nodes reach this gateway and no other, for data that only this gateway "
+            "has. Empty: the listen address; on loopback only nodes on the same machine reach it, with HTTPS none"
         ),
     )
     insecure: bool = attrs.field(
         default=False,
         metadata=about(
-            "nodes also ask each other over plain HTTP to other machines, where anyone on the way reads the answers; "
-            "without it only at addresses that begin with https:// or are on loopback"
+            "let nodes ask nodes on other machines over plain HTTP, where anyone on the way can read the "
+            "answers; false: only at addresses that begin with https:// or are on loopback"
         ),
     )
     journal: Literal["disk", "store"] = attrs.field(
         default="disk",
         metadata=about(
-            'where a request is recorded before it is sent: "disk", in the data folder, which has to be kept; "store", '
-            "in the database, which costs a commit: the data folder may be lost"
+            'where a request is recorded before it is sent: "disk": in the data folder, which must not be lost; '
+            '"store": in the database, which costs a commit, but the data folder may be lost'
         ),
     )
     orphan_after_s: float = attrs.field(
         default=3_600,
         metadata=about(
-            "how long after a node was lost the credit it had is settled by ledger.on_crash, in seconds; 0: only by "
+            "seconds after which the credit of a lost node is settled as ledger.on_crash says; 0: only by "
             "`gateway nodes forget`",
             between(0, 31_536_000),
         ),
@@ -277,17 +279,17 @@ class RateLimitsSection:
     store: Literal["auto", "memory", "postgresql", "valkey"] = attrs.field(
         default="auto",
         metadata=about(
-            'what counts rate limits: "memory" of this process; "postgresql" or "valkey" (or Redis; needs the extra '
-            'valkey), which also keep them over a restart; "auto": the server of rate_limits.url; without one the '
-            "database of a cluster, and memory for a gateway alone"
+            'where rate limits are counted: "memory": in this process; "postgresql" or "valkey" (or Redis; needs '
+            'the extra valkey): on a server, which also keeps them over a restart; "auto": on the server of '
+            "rate_limits.url; without one, in the database of a cluster, or in memory"
         ),
     )
     url: str = attrs.field(
         default="",
         metadata=about(
-            'its URL: "postgresql://user:password@host/database" (default: store.url), or "valkey://host:6379/0", '
-            'valkeys:// for TLS, redis:// or rediss://; "valkey+sentinel://host1:26379,host2:26379/service/0" asks '
-            "sentinels for the server",
+            'URL of the server that counts rate limits: "postgresql://user:password@host/database" (default: '
+            'store.url), or "valkey://host:6379/0", valkeys:// for TLS, redis:// or rediss://; '
+            '"valkey+sentinel://host1:26379,host2:26379/service/0" asks sentinels for the server',
             _LIMITS_URL,
         ),
         repr=False,
@@ -295,15 +297,15 @@ class RateLimitsSection:
     prefix: str = attrs.field(
         default="gateway",
         metadata=about(
-            "gateways with the same prefix at one server share limits; accounts and keys are known by their numbers, "
-            "so gateways with databases of their own need prefixes of their own",
+            "gateways with the same prefix on one server share rate limits; accounts and keys are counted by "
+            "number, so gateways with different databases need different prefixes",
             _PREFIX,
         ),
     )
     when_down: Literal["share", "open", "closed"] = attrs.field(
         default="share",
         metadata=about(
-            'what a gateway admits while that server is away: "share": its part of each limit; "open": the whole '
+            'what a gateway admits while that server is down: "share": its part of each limit; "open": the whole '
             'limit; "closed": nothing that has a limit (503)'
         ),
     )

@@ -47,13 +47,13 @@ class SinkSpec:
     secret: str = attrs.field(
         default="",
         metadata=about(
-            'otlp: a header: "Authorization=Bearer …"; langfuse: "public key:secret key"; webhook: signs it; bucket: '
-            "none"
+            'otlp: a header: "Authorization=Bearer …"; langfuse: "public key:secret key"; webhook: its signing '
+            "secret; bucket: none"
         ),
         repr=False,
     )
     fields: SinkFields = attrs.field(
-        default="metadata", metadata=about('"metadata": the rows; "full": with the bodies that are kept')
+        default="metadata", metadata=about('"metadata": the records of requests; "full": with the kept bodies, too')
     )
     filter: SinkFilter = attrs.Factory(SinkFilter)
 

@@ -12,8 +12,11 @@ class StreamsSection:
 
     keep_s: int = attrs.field(
         default=600,
-        metadata=about("how long a stream goes on without a reader, and can be read after its end", between(1, 86_400)),
+        metadata=about(
+            "how long a stream continues without a reader, and how long it can be read after its end",
+            between(1, 86_400),
+        ),
     )
     max_mb: int = attrs.field(
-        default=16, metadata=about("the most of one stream; a longer one cannot be taken up again", between(1, 1_024))
+        default=16, metadata=about("largest stream; a larger one cannot be resumed", between(1, 1_024))
     )
