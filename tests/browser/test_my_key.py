@@ -80,7 +80,7 @@ async def test_a_key_shows_what_is_left_of_it_and_when_it_starts_anew(site: Visi
     await expect(facts).to_contain_text("4 of 4 left")
     await expect(page.get_by_text("Limits of the account apply as well.")).to_be_visible()
     await expect(page.get_by_role("region", name="Last 7 days").locator("tbody tr")).to_have_count(7)
-    used = page.get_by_role("region", name="Models of the last 30 days").locator("tbody tr")
+    used = page.get_by_role("region", name="Models used in the last 30 days").locator("tbody tr")
     await expect(used).to_have_count(2)
     await expect(used.first).to_contain_text("2")
     curl = page.locator("#own-curl")

@@ -30,15 +30,15 @@ FIELD_WORDS: Mapping[str, str] = {
     "tpm": mark("tokens per minute"),
     "max_concurrency": mark("concurrent requests"),
     "burst": mark("burst"),
-    "status": mark("being enabled or disabled"),
+    "status": mark("enabled or disabled"),
     "user": mark("end user"),
     "tags": mark("tags"),
     "loops": mark("repeated conversations"),
-    "max_session_usd": mark("highest budget of a session"),
+    "max_session_usd": mark("highest session budget"),
     "show_account": mark("limits of the account"),
     "keep_bodies": mark("kept prompts and answers"),
     "resumable": mark("resumable streams"),
-    "cache_ttl_s": mark("cache of answers"),
+    "cache_ttl_s": mark("answer cache"),
 }
 """The fields that an administrator can lock, in words."""
 

@@ -25,9 +25,9 @@ export function readFields(line) {
 }
 
 function findProblem({ mail, role, account }, seen) {
-  if (!MAIL.test(mail)) return t("“{mail}” is not a mail address", { mail });
-  if (seen.has(mail.toLowerCase())) return t("The same address is in an earlier line");
-  if (!ROLES.includes(role)) return t("The role must be one of viewer, member and administrator");
+  if (!MAIL.test(mail)) return t("“{mail}” is not an email address", { mail });
+  if (seen.has(mail.toLowerCase())) return t("This address is already on an earlier line");
+  if (!ROLES.includes(role)) return t("The role must be viewer, member or administrator");
   if (!account) return t("The account is missing");
   return accounts.has(account) ? "" : t("There is no account “{account}”", { account });
 }
@@ -92,7 +92,7 @@ function check() {
   const found = readLines(people.value, general.value.trim());
   tellError("");
   if (!found.length) tellError(t("Enter at least one line"));
-  if (found.length > MAX_LINES) tellError(n("At most {count} line at once", "At most {count} lines at once", MAX_LINES));
+  if (found.length > MAX_LINES) tellError(n("Enter at most {count} line", "Enter at most {count} lines", MAX_LINES));
   lines = found.length > MAX_LINES ? [] : found;
   show();
 }

@@ -61,7 +61,7 @@ function showLimit(limit) {
   const spent = [t("{amount} spent", { amount: tellAmount(limit.spent_usd) })];
   if (limit.reserved_usd) spent.push(t("{amount} reserved for running requests", { amount: tellAmount(limit.reserved_usd) }));
   const note = make("p", {}, make("small", {}, spent.join(" · ")));
-  if (limit.resets_at) note.firstChild.append(` · ${t("starts anew")} `, makeTime(limit.resets_at));
+  if (limit.resets_at) note.firstChild.append(` · ${t("resets")} `, makeTime(limit.resets_at));
   const name = limit.name === "quota" ? title : `${limit.name} (${title})`;
   return [make("h3", {}, nameOwner(limit, name)), make("p", { className: "own-left" }, words), meter, note];
 }

@@ -28,7 +28,7 @@ async function useDevice(work) {
   try {
     return await work();
   } catch (error) {
-    if (error.name === "InvalidStateError") throw new Error(t("This device has a passkey of yours already"));
+    if (error.name === "InvalidStateError") throw new Error(t("You already have a passkey on this device"));
     if (error.name === "NotAllowedError" || error.name === "AbortError") throw new Error(t("No passkey was used. Try again, or sign in another way"));
     throw error;
   }
