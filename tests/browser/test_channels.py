@@ -83,7 +83,7 @@ async def test_a_working_channel_is_added_in_four_actions(
     form = page.locator("#new-channel")
     await paste(page, "Address", provider.base_url)
     actions += 1
-    await expect(page.locator("#check")).to_have_text(re.compile(r"^Works: 3 models, in \d+ ms\.$"))
+    await expect(page.locator("#check")).to_have_text(re.compile(r"^Connected in \d+ ms\. 3 models found\.$"))
     ticked = form.locator(".ticks input")
     assert [await one.input_value() for one in await ticked.all()] == ["broken", "endless", "m"]
     await expect(form.locator(".tick small").first).to_have_text("No price")
@@ -120,15 +120,15 @@ async def test_a_key_is_tested_when_it_is_left_and_the_provider_says_what_is_wro
     await expect(page.get_by_label(re.compile("^API key"))).to_have_attribute("aria-invalid", "true")
     await page.get_by_label(re.compile("^API key")).fill(good_key)
     await page.keyboard.press("Tab")
-    await expect(page.locator("#check")).to_contain_text("Works: 3 models")
+    await expect(page.locator("#check")).to_contain_text("3 models found.")
 
-    await page.get_by_role("button", name="Tick none", exact=True).click()
+    await page.get_by_role("button", name="Select none", exact=True).click()
     await ada.press("Save")
-    await expect(page.locator("[data-error-of=models]")).to_have_text("Tick at least one model.")
+    await expect(page.locator("[data-error-of=models]")).to_have_text("Select at least one model.")
     await page.locator(".ticks input[value=m]").check()
     await ada.press("Add an alias")
     await page.get_by_label("Name that clients use").fill("fast")
-    await page.get_by_label("Model of the provider").fill("m")
+    await page.get_by_label("Name at the provider").fill("m")
     await ada.press("Save")
     await ada.arrive("/channels/custom")
     made = await read_channel(site, "custom")

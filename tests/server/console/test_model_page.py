@@ -55,7 +55,7 @@ async def test_a_page_says_what_a_model_is_and_where_it_is_served(people: dict[s
         "Context window 32,768 tokens",
         "Longest answer 4,096 tokens",
         "Reads text, image",
-        "Makes text",
+        "Generates text",
         "Features tools, reasoning",
         "Input $3.00 per million tokens Output $15.00 per million tokens From the configuration file.",
         "2031-01-02",
@@ -70,13 +70,13 @@ async def test_the_dry_run_names_each_channel_with_its_rank_or_its_obstacle(peop
     ada = people["ada"]
     _, page = await ada.open("/models/seer")
     text = read_text(page)
-    assert "near 1. choice" in text
-    assert "far 2. choice" in text
+    assert "near choice 1" in text
+    assert "far choice 2" in text
     assert "aside not used does not offer the model" in text
     _, key = await ada.call("POST", "/keys", {"name": "k", "account": "acme", "models": ["other"], "quota_usd": 2})
     status, page = await ada.open(f"/models/seer?key={key['id']}")
     assert status == 200
-    assert "Left to the key $2.00" in read_text(page)
+    assert "Left on the key $2.00" in read_text(page)
     assert '<p class="notice bad inert-text">' in page
     assert (await ada.open("/models/seer?key=999"))[0] == 404
 

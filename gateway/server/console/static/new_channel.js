@@ -189,14 +189,14 @@ function tell(text, tone) {
 
 function findRemedy(param) {
   if (param === "api_key") return t("Check that the whole key was copied, and that it belongs to this provider and region.");
-  if (param === "proxy") return t("Check the proxy of the gateway.");
+  if (param === "proxy") return t("Check the gateway’s proxy.");
   return t("Check the address, and that the gateway can reach it.");
 }
 
 function showCheck(result) {
   listModels(result.models, result.asked || Boolean(chosen.base_url));
-  if (!result.asked) tell(t("This provider has no list of models, so its key cannot be tested for free."), "warn");
-  else if (result.ok) tell(n("Works: {count} model, in {ms} ms.", "Works: {count} models, in {ms} ms.", result.models.length, { ms: result.test_ms }), "good");
+  if (!result.asked) tell(t("This provider has no model list, so its key cannot be tested for free."), "warn");
+  else if (result.ok) tell(n("Connected in {ms} ms. {count} model found.", "Connected in {ms} ms. {count} models found.", result.models.length, { ms: result.test_ms }), "good");
   else if (result.param === "api_key" && !key.value) tell(t("A key is needed: {error}", { error: result.error }), "warn");
   else tell(`${result.error.replace(/[.!]?$/, ".")} ${findRemedy(result.param)}`, "bad");
   const field = result.ok || !result.asked ? null : result.param === "api_key" ? key : url;
@@ -252,7 +252,7 @@ const listBoxes = () => [...ticks.querySelectorAll("input")];
 
 function tellTicked() {
   const boxes = listBoxes();
-  form.querySelector("[data-ticked]").textContent = t("{ticked} of {count} ticked", { ticked: boxes.filter((box) => box.checked).length, count: boxes.length });
+  form.querySelector("[data-ticked]").textContent = t("{ticked} of {count} selected", { ticked: boxes.filter((box) => box.checked).length, count: boxes.length });
 }
 
 ticks.addEventListener("change", tellTicked);
@@ -273,11 +273,11 @@ function readModels() {
   const boxes = listBoxes();
   const ticked = boxes.filter((box) => box.checked).map((box) => box.value);
   if (chosen.lists_models) {
-    if (boxes.length && !ticked.length) throw Object.assign(new Error(t("Tick at least one model.")), { param: "models" });
+    if (boxes.length && !ticked.length) throw Object.assign(new Error(t("Select at least one model.")), { param: "models" });
     return { sync: true, models: ticked.length === boxes.length ? [] : ticked };
   }
   const others = typed.value.split(/\n+/).map((line) => line.trim()).filter(Boolean);
-  if (!ticked.length && !others.length) throw Object.assign(new Error(t("Tick or type at least one model.")), { param: "models" });
+  if (!ticked.length && !others.length) throw Object.assign(new Error(t("Select or enter at least one model.")), { param: "models" });
   return { sync: false, models: [...new Set([...ticked, ...others])] };
 }
 

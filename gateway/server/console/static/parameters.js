@@ -75,6 +75,6 @@ export async function showParameters(form, models) {
   field.placeholder = bounds.length ? t("at most {count}", { count: Math.min(...bounds) }) : t("model default");
   const blind = known.filter((one) => one?.input_modalities && !one.input_modalities.includes("image")).map((one) => one.id);
   const hint = form.querySelector("[data-blind]");
-  hint.textContent = blind.length ? t("{models} cannot see images", { models: blind.join(", ") }) : "";
+  hint.textContent = blind.length ? t("{models} cannot read images", { models: blind.join(", ") }) : "";
   hint.hidden = blind.length === 0;
 }

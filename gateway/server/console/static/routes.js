@@ -132,10 +132,10 @@ async function settleConflict(form) {
   const theirs = newer ? [newer.about, ...describeSteps(newer)] : [t("The route was deleted.")];
   const ours = readRoute(form);
   const text = [
-    t("The route was changed since this page was loaded."), t("Now it is:"), ...theirs,
-    "", t("Yours would be:"), ours.about, ...describeSteps(ours),
+    t("The route has changed since this page was loaded."), t("Current version:"), ...theirs,
+    "", t("Your version:"), ours.about, ...describeSteps(ours),
   ];
-  if (await confirmed(text.filter((line) => line !== undefined).join("\n"), true, t("Replace it with mine"))) {
+  if (await confirmed(text.filter((line) => line !== undefined).join("\n"), true, t("Replace with my version"))) {
     form.dataset.body = JSON.stringify({ version: newer?.version ?? "none" });
     form.requestSubmit();
   }
