@@ -461,8 +461,8 @@ async def test_a_limit_is_added_changed_and_deleted(site: VisitedGateway, ada: V
     await ada.choose("For each", "tag", within=form)
     await ada.write("Tag, or models", "team", within=form)
     await ada.write("May spend (USD) optional", "0.5", within=form)
-    await ada.choose("In", "rolling:7d", within=form)
-    await ada.write("Warn from this share on optional", "0.8", within=form)
+    await ada.choose("Window", "rolling:7d", within=form)
+    await ada.write("Warn from (share) optional", "0.8", within=form)
     await ada.write("Time zone optional", "Europe/Atlantis", within=form)
     await ada.write("Reason optional", "the budget of 2026", within=form)
     ada.watch.refusals = {400}
@@ -503,9 +503,9 @@ async def test_subjects_of_a_limit_are_found_and_the_limit_is_raised_for_a_time(
     async with page.expect_navigation():
         await page.keyboard.press("Enter")
     await expect(names).to_have_text(["search"])
-    await ada.press("Raise for a time")
+    await ada.press("Raise temporarily")
     dialog = page.locator("#raise-limit form")
-    await ada.write("Adds (USD)", "2", within=dialog)
+    await ada.write("Amount to add (USD)", "2", within=dialog)
     await dialog.get_by_role("textbox", name="Ends").fill("2100-01-31T12:00")
     await ada.write("Reason optional", "the fair", within=dialog)
     await ada.send("Raise limit", within=dialog)
@@ -543,11 +543,11 @@ async def test_saving_a_route_loses_no_field(site: VisitedGateway, ada: Visitor)
     after = await site.operate("GET", "/routes/whole")
     assert after == before | {"about": "Quicker", "version": after["version"]}
     last = ada.page.locator("[data-steps] > [data-step]").nth(1)
-    await last.get_by_label("Longest wait, in seconds optional").fill("")
+    await last.get_by_label("Longest wait (s) optional").fill("")
     copies = last.get_by_role("group", name="Send copies to these models")
     for _ in range(2):
         await copies.get_by_role("button", name="Remove from the list").first.click()
-    for label in ("Share of the requests, 0 to 1 optional", "Copies at a time, at most optional"):
+    for label in ("Share of the requests, 0 to 1 optional", "Concurrent copies, at most optional"):
         await last.get_by_label(label).fill("")
     await last.get_by_label("Balance channels by").select_option("latency")
     await ada.send("Save")
@@ -604,14 +604,14 @@ async def test_a_route_that_somebody_else_saved_meanwhile_is_shown_beside_this_o
     ada.watch.refusals = {409}
     await ada.press("Save")
     question = page.get_by_role("dialog", name="Please confirm")
-    await expect(question).to_contain_text("Now it is:")
+    await expect(question).to_contain_text("Current version:")
     await expect(question).to_contain_text("2. endless; on: timeout")
     await expect(question).to_contain_text("mine")
     await ada.press("Cancel", within=question)
     assert (await site.operate("GET", "/routes/shared"))["about"] == "theirs"
     await ada.press("Save")
     async with page.expect_navigation():
-        await ada.press("Replace it with mine", within=question)
+        await ada.press("Replace with my version", within=question)
     route = await site.operate("GET", "/routes/shared")
     assert (route["about"], len(route["step"])) == ("mine", 1)
     await site.operate("DELETE", "/routes/shared")
@@ -659,7 +659,7 @@ async def test_the_loop_rule_of_a_key_is_set_by_its_fields_and_taken_back(site: 
 
     await ada.go(f"/keys/{key['id']}")
     for times, window, rule in (("5", "", (5, 300)), ("5", "60", (5, 60)), ("7", "60", (7, 60)), ("", "60", None)):
-        await ada.write("Same conversation at most optional", times)
+        await ada.write("Same conversation, at most (times) optional", times)
         await ada.write("Within (seconds) optional", window)
         await ada.send("Save")
         assert await read_rule() == (None if rule is None else {"same_prompt": rule[0], "window_s": rule[1]})

@@ -307,7 +307,7 @@ async def test_who_is_no_administrator_sees_nothing_of_what_is_theirs(
     await expect(ben.page.get_by_role("heading", name="Administration")).to_have_count(0)
     for path in (*OPERATORS, *(["/playground"] if role == "viewer" else [])):
         answer = await ben.context.request.get(f"{site.url}{ROOT}{path}", headers={"Sec-Fetch-Site": "same-origin"})
-        assert (answer.status, "Admins only" in await answer.text()) == (403, True), path
+        assert (answer.status, "Administrators only" in await answer.text()) == (403, True), path
 
 
 MENU = (

@@ -255,7 +255,7 @@ async def test_a_failed_request_is_replayed_on_another_model_which_becomes_the_f
     await ada.go(f"/requests?request={request_id}")
     drawer = page.locator("#drawer")
     await ada.press("Show", within=drawer)
-    await drawer.get_by_label("Send again over").fill("m")
+    await drawer.get_by_label("Send again to").fill("m")
     await page.keyboard.press("Enter")
     await drawer.get_by_role("link", name="Make m the fallback").click()
     await page.get_by_role("button", name="Save fallback").click()
@@ -306,7 +306,7 @@ async def test_what_a_request_asked_is_copied_and_taken_into_the_playground(site
     text = await page.evaluate("navigator.clipboard.readText()")
     assert "Answer like a sailor." in text
     compile(text, "copied.py", "exec")
-    await ada.write("Send again over", "demo-chat", within=drawer)
+    await ada.write("Send again to", "demo-chat", within=drawer)
     await ada.press("Replay", within=drawer)
     fallback = drawer.get_by_role("link", name="Make demo-chat the fallback")
     await expect(fallback).to_have_attribute("href", f"/console/requests/{request_id}/fallback?model=demo-chat")

@@ -577,7 +577,7 @@ async def test_a_keys_page_begins_with_what_it_used_and_has_left_and_disables_wh
     await expect(row.locator("time")).not_to_have_count(0)
     await expect(page.get_by_text("600 of 600 left")).to_be_visible()
     await expect(page.get_by_role("link", name="run 42 of the agent")).to_be_visible()
-    await expect(page.get_by_text("are not kept")).to_be_visible()
+    await expect(page.get_by_text("not kept")).to_be_visible()
     for label in ("Spending limit (USD) optional", "Resets", "Models optional", "Requests per minute optional"):
         await expect(page.get_by_label(label, exact=True)).to_be_disabled()
     await expect(page.locator(".field .lock")).to_have_count(4)

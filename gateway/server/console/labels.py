@@ -176,7 +176,7 @@ ACTIONS: Mapping[str, str] = {
     "price.changed": mark("price changed"),
     "price.removed": mark("price reset"),
     "request.cancelled": mark("request cancelled"),
-    "request.session_ended": mark("session of requests ended"),
+    "request.session_ended": mark("request session ended"),
     "limit.changed": mark("limit changed"),
     "limit.removed": mark("limit removed"),
     "route.changed": mark("route changed"),

@@ -38,7 +38,7 @@ def mark(message: str) -> str:
 
 _PAGES = (
     Page("/sign-in", "sign_in.html", mark("Sign in"), "server.console.sign_in:load_sign_in", None),
-    Page("/setup", "setup.html", mark("Create the admin account"), "server.console.sign_in:load_setup", None),
+    Page("/setup", "setup.html", mark("Create the administrator account"), "server.console.sign_in:load_setup", None),
     Page("/join", "join.html", mark("Accept your invitation"), "server.console.sign_in:load_join", None),
     Page("/my-key", "my_key.html", mark("My key"), "server.console.my_key:load_my_key", None),
     Page("/connect", "connect.html", mark("Connect"), "server.console.connect:load_connect"),

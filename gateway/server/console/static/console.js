@@ -46,7 +46,7 @@ document.addEventListener("click", async (event) => {
       await navigator.clipboard.writeText(text);
       toast(t("Copied"));
     } catch {
-      toast(t("This browser cannot copy here: select the text and copy it"), "bad");
+      toast(t("This browser cannot copy here. Select the text and copy it yourself."), "bad");
     }
   } else if (button.dataset.open) {
     document.getElementById(button.dataset.open)?.showModal();

@@ -5,13 +5,13 @@ import { language, t } from "./language.js";
 import { tellMs, tellUsd } from "./receipt.js";
 
 const LOSSES = {
-  memory: t("Nothing was kept: too much waited to be written."),
+  memory: t("Nothing was kept: too much data was waiting to be written."),
   size: t("Nothing was kept: a body was too large."),
   disk: t("Nothing was kept: the disk could not be written."),
   store: t("Nothing was kept: too much data was waiting to be moved to the shared store."),
-  fault: t("Nothing was kept: there is a fault in the gateway, see its log."),
+  fault: t("Nothing was kept: the gateway has a fault. See its log."),
 };
-const KINDS = { request: t("Request"), answer: t("Answer"), provider_error: t("Error of the provider") };
+const KINDS = { request: t("Request"), answer: t("Answer"), provider_error: t("Provider error") };
 const ROLES = { system: t("System"), user: t("User"), assistant: t("Assistant"), model: t("Assistant"), tool: t("Tool") };
 
 function make(tag, fields = {}, ...children) {
@@ -78,7 +78,7 @@ function showBody(body) {
   const title = KINDS[body.kind] ?? body.kind;
   const isStream = body.event_times_ms.length > 0;
   const raw = makePre(isStream ? writeEvents(body) : body.content, t("Raw"));
-  const fold = makeFold(isStream ? t("Raw, with times") : t("Raw"), raw);
+  const fold = makeFold(isStream ? t("Raw, with timestamps") : t("Raw"), raw);
   const read = [...body.messages.flatMap(showMessage), ...body.answers.flatMap((one, index) => showAnswer(one, index, body.answers.length))];
   if (!read.length) fold.open = true;
   return [make("h3", {}, title), noteBody(body), ...read, fold];
@@ -135,7 +135,7 @@ function linkFallback(section, { first, second }) {
 function showChanges(compared) {
   if (compared.same_text) return make("p", {}, t("Both answers have the same text."));
   if (compared.same_text === null) return make("p", {}, t("The texts are not compared."));
-  if (!compared.changes) return make("p", {}, t("The texts are too long to be compared."));
+  if (!compared.changes) return make("p", {}, t("The texts are too long to compare."));
   const tags = { same: "span", old: "del", new: "ins" };
   const texts = compared.changes.map((change) => make(tags[change.kind] ?? "span", {}, change.text));
   return make("div", { className: "code" }, make("pre", { tabIndex: 0, className: "inert-text" }, ...texts));

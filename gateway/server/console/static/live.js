@@ -70,7 +70,7 @@ rows.addEventListener("click", async (event) => {
   button.disabled = true;
   try {
     const answer = await call("POST", `/admin/v1/running/${encodeURIComponent(button.closest("tr").dataset.id)}/cancel`);
-    toast(answer.cancelled ? t("Cancelled") : t("Sent to the nodes that did not answer"));
+    toast(answer.cancelled ? t("Cancelled") : t("Passed on to the nodes that did not answer"));
   } catch (fault) {
     button.disabled = false;
     toast(fault.message, "bad");

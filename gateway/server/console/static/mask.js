@@ -54,7 +54,7 @@ export class Mask {
     for (const end of ["pointerup", "pointercancel"]) this.place.addEventListener(end, () => (this.stroke = null));
     this.place.addEventListener("keydown", (event) => this.press(event));
     this.size.addEventListener("input", () => {
-      this.size.setAttribute("aria-valuetext", t("{percent} % of the image", { percent: this.size.value }));
+      this.size.setAttribute("aria-valuetext", t("{percent}% of the image", { percent: this.size.value }));
       this.move(this.at);
     });
     const [undo, clear] = this.buttons;
@@ -111,7 +111,7 @@ export class Mask {
 
   tell(word = t("Brush")) {
     const [x, y] = [this.at[0] / this.canvas.width, this.at[1] / this.canvas.height];
-    this.told.textContent = t("{what} at {x} % from the left, {y} % from the top", { what: word, x: Math.round(x * 100), y: Math.round(y * 100) });
+    this.told.textContent = t("{what} at {x}% from the left, {y}% from the top", { what: word, x: Math.round(x * 100), y: Math.round(y * 100) });
   }
 
   keep(strokes) {

@@ -51,7 +51,7 @@ function make(tag, fields = {}, attributes = {}) {
 function makeDialog() {
   const made = make("dialog", { className: "palette", id: "palette" }, { "aria-label": t("Go to") });
   made.append(
-    make("input", { type: "text", autocomplete: "off", spellcheck: false, maxLength: 200, placeholder: t("Page, action, name, last four of a key, or request id") }, {
+    make("input", { type: "text", autocomplete: "off", spellcheck: false, maxLength: 200, placeholder: t("Page, action, name, last four characters of a key, or request ID") }, {
       role: "combobox", "aria-expanded": "true", "aria-controls": "palette-list", "aria-autocomplete": "list", "aria-label": t("Go to"),
     }),
     make("div", { id: "palette-list", className: "matches" }, { role: "listbox", "aria-label": t("Matches") }),

@@ -76,6 +76,6 @@ document.addEventListener("click", async (event) => {
       ? t("Copied, with the prompt as it was kept. Set GATEWAY_KEY to an API key.")
       : t("Copied, with a sample prompt. Set GATEWAY_KEY to an API key."));
   } catch {
-    toast(t("This browser cannot copy here: select the text and copy it"), "bad");
+    toast(t("This browser cannot copy here. Select the text and copy it yourself."), "bad");
   }
 });

@@ -29,7 +29,7 @@ function showKeys() {
   table.className = "facts";
   form.className = "row end";
   const rows = [
-    [paletteKeys, t("Go to a page or an object, or do something")],
+    [paletteKeys, t("Go to a page or an object, or run an action")],
     ["/", t("Search this page")],
     ["?", t("Show the keyboard shortcuts")],
     ["Esc", t("Close a dialog")],
