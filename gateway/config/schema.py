@@ -133,7 +133,8 @@ class BillingSection:
     anomaly_usd: float = attrs.field(
         default=1.0,
         metadata=about(
-            "minimum spending in an hour for that alert, in dollars; ten times as much if the median is 0",
+            "minimum spending in an hour for the alert on unusual spending, in dollars; ten times as much if the "
+            "median is 0",
             between(0, 1_000_000),
         ),
     )
@@ -170,7 +171,7 @@ class RoutingSection:
     trip_ratio: float = attrs.field(
         default=DEFAULT_RULES.ratio,
         metadata=about(
-            "also open it if this share of an account's calls in the last 30 s failed (min. 20 calls)",
+            "open a circuit, too, if this share of an account's calls in the last 30 s failed (min. 20 calls)",
             must("above 0 and up to 1", _is_ratio),
         ),
     )
@@ -198,7 +199,7 @@ class RoutingSection:
     )
     affinity_s: float = attrs.field(
         default=DEFAULT_SETTINGS.affinity_s,
-        metadata=about("how long a conversation stays there after its last answer", POSITIVE),
+        metadata=about("how long a conversation stays on its channel after its last answer", POSITIVE),
     )
     balance: BalanceStrategy = attrs.field(
         default="weight",

@@ -305,8 +305,8 @@ class RateLimitsSection:
     when_down: Literal["share", "open", "closed"] = attrs.field(
         default="share",
         metadata=about(
-            'what a gateway admits while that server is down: "share": its part of each limit; "open": the whole '
-            'limit; "closed": nothing that has a limit (503)'
+            'what a gateway admits while the rate-limit server is down: "share": its part of each limit; "open": '
+            'the whole limit; "closed": nothing that has a limit (503)'
         ),
     )
 

@@ -9,7 +9,7 @@ const LOSSES = {
   size: t("Nothing was kept: a body was too large."),
   disk: t("Nothing was kept: the disk could not be written."),
   store: t("Nothing was kept: too much data was waiting to be moved to the shared store."),
-  fault: t("Nothing was kept: the gateway has a fault. See its log."),
+  fault: t("Nothing was kept: an error occurred in the gateway. See its log."),
 };
 const KINDS = { request: t("Request"), answer: t("Answer"), provider_error: t("Provider error") };
 const ROLES = { system: t("System"), user: t("User"), assistant: t("Assistant"), model: t("Assistant"), tool: t("Tool") };
