@@ -24,7 +24,7 @@ class FilesSection:
     )
     keep_days: int = attrs.field(
         default=30,
-        metadata=about("days to keep a file whose client names no expires_after (0 = forever)", between(0, 36_500)),
+        metadata=about("days to keep a file if the client sends no expires_after (0 = forever)", between(0, 36_500)),
     )
 
     def rules(self) -> FileRules:

@@ -18,7 +18,7 @@ export class Fault extends Error {
 
 // The request's id says nothing about what a reader has done wrong; where it is the gateway that is, it helps to ask.
 function tell(status, message) {
-  if (typeof message !== "string" || !message) return t("The gateway did not report what is wrong");
+  if (typeof message !== "string" || !message) return t("The gateway gave no reason");
   return status >= 400 && status < 500 ? message.replace(/ \(request id: req_\w+\)$/, "") : message;
 }
 
