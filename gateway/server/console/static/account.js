@@ -32,7 +32,7 @@ function writeImage(svg) {
 }
 
 onSubmit(byId("add-passkey"), async () => {
-  if (!isSupported()) throw new Error(t("This browser has no passkeys"));
+  if (!isSupported()) throw new Error(t("This browser does not support passkeys"));
   await addPasskey(byId("passkey-name").value, byId("passkey-passphrase").value);
   location.assign(byId("add-passkey").dataset.then);
 });
