@@ -73,7 +73,7 @@ class Balances:
         day = parse_day(now_s)
         if not self.zones:
             return day
-        return cast("UtcDay", load("billing.zone_days:split_day")(day, set(self.zones.values()), now_s))
+        return cast("UtcDay", load("billing.zone_days:narrow_day")(day, set(self.zones.values()), now_s))
 
     def set_zone(self, account_id: int, key_ids: Iterable[int], zone: "AccountZone") -> None:
         """Let the quotas of an account and of its keys ``key_ids`` follow a time zone."""

@@ -45,35 +45,38 @@ log = structlog.stdlib.get_logger(__name__)
 
 
 @frozen
-class Counting:
-    """What a limit counts.
+class CountingStart:
+    """From when on a limit counts requests.
 
     Attributes:
-        since_s: since when, in Unix seconds; None: everything in its window, or it is unknown.
-        is_filling: whether earlier requests are being counted, which have ended before ``since_s``.
+        since_s: Unix seconds; None: from the start of the limit's window, or the time is unknown.
+        is_filling: whether requests that ended before ``since_s`` are still being counted.
     """
 
     since_s: int | None = None
     is_filling: bool = False
 
 
-async def list_countings(
+async def list_counting_starts(
     database: Database, spending: SpendingLimits, now_s: float, limits: Iterable[Limit]
-) -> dict[str, Counting]:
-    """Return what each of ``limits`` in force that limits money counts, by counter. Raises ``StoreUnavailable``."""
+) -> dict[str, CountingStart]:
+    """Return the starts of the ``limits`` that limit money and are in force, by counter.
+
+    Raises ``StoreUnavailable``.
+    """
     fills = await LimitFillRepository(database).list_fills()
-    counters, countings = {limit.counter for limit in spending.limits}, {}
+    counters, starts = {limit.counter for limit in spending.limits}, {}
     for limit in limits:
         fill, new_at_s = fills.get(limit.counter), spending.new_counters.get(limit.counter)
         if limit.counter not in counters or not limit.counts_money(now_s):
             continue
         if new_at_s is not None and (fill is None or fill.created_s < new_at_s - _MAX_SKEW_S):
-            countings[limit.counter] = Counting(int(new_at_s), is_filling=True)
+            starts[limit.counter] = CountingStart(int(new_at_s), is_filling=True)
         elif fill is not None:
             start_s = spending.find_earliest_start(limit, now_s)
             since_s = fill.find_counts_since(start_s - limit.window.rolling_s)
-            countings[limit.counter] = Counting(since_s, fill.is_filling)
-    return countings
+            starts[limit.counter] = CountingStart(since_s, fill.is_filling)
+    return starts
 
 
 class RowMatcher:
@@ -133,7 +136,7 @@ class LimitFiller:
         self._clock = clock
         self._is_shared = is_shared
         self._max_rows = max_rows
-        self._rows = min(FIRST_ROWS, max_rows)
+        self._rows_per_step = min(FIRST_ROWS, max_rows)
         self._fills: dict[str, LimitFill] = {}
         """Those that are not done."""
         self._matchers: dict[str, RowMatcher] = {}
@@ -228,10 +231,10 @@ class LimitFiller:
         async with self._queue.writing:
             is_counted = False
             try:
-                step = await self._repository.count(fill, self._rows, matcher.find_charge)
+                step = await self._repository.count(fill, self._rows_per_step, matcher.find_charge)
                 is_counted = True
             finally:
-                if not is_counted:  # or it may be
+                if not is_counted:  # the commit may have succeeded all the same: the store knows
                     self._spending.reread(counter)
             if step is None:
                 return None
@@ -239,7 +242,7 @@ class LimitFiller:
             state = self._find_state(fill, step, matcher)
         if not step.ended:
             factor = min(2.0, STEP_S / max(step.held_s, 1e-6))
-            self._rows = min(self._max_rows, max(MIN_ROWS, int(self._rows * factor)))
+            self._rows_per_step = min(self._max_rows, max(MIN_ROWS, int(self._rows_per_step * factor)))
         if state != fill.state:
             since_s = fill.since_s
             if fill.is_filling:

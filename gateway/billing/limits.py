@@ -177,7 +177,7 @@ class SpendingLimits:
             self._zones[account_id] = zone
             for book in list(self._books.values()):
                 if book.limit.follows_account and (book.balances or (book.counter, account_id) in self._local_books):
-                    self._find_local(book, account_id, now_s).set_zone(zone, now_s)
+                    self._find_local_book(book, account_id, now_s).set_zone(zone, now_s)
             self._forget_windows()
 
     def drop_account(self, account_id: int) -> None:
@@ -197,7 +197,7 @@ class SpendingLimits:
         self._rules, self._subjects, self._starts = {}, {}, {}
         self.changed.set()
 
-    def _find_local(self, book: LimitBook, account_id: int, now_s: float) -> LimitBook:
+    def _find_local_book(self, book: LimitBook, account_id: int, now_s: float) -> LimitBook:
         """Return the book of an account's subjects: ``book`` itself if the account has no time zone."""
         zone = self._zones.get(account_id)
         if zone is None or not book.limit.follows_account:
@@ -508,7 +508,7 @@ class SpendingLimits:
         self._rules[key_id, key_name] = rules = _KeyRules(
             tuple(
                 [
-                    (build_rule(book.limit, key_id, account_id), self._find_local(book, account_id, now_s))
+                    (build_rule(book.limit, key_id, account_id), self._find_local_book(book, account_id, now_s))
                     for book in self._in_force
                     if book.limit.counts_key(key_name)
                 ]

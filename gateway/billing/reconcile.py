@@ -175,7 +175,7 @@ async def find_latest_s(
 
 def _build_spending(record: RequestRecord, day: UtcDay, zones: "Mapping[int, AccountZone]") -> Spending:
     at_s, cost, zone = record.settled_ms // 1000, record.cost_nanos, zones.get(record.account_id)
-    local = day if zone is None else zone.find_local(day.since_s)
+    local = day if zone is None else zone.find_local_day(day.since_s)
     month = cost if local.month_start_s <= at_s < local.month_end_s else 0
     return Spending(record.account_id, record.key_id, cost, month, cost if local.start_s <= at_s < local.end_s else 0)
 

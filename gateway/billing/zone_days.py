@@ -14,9 +14,9 @@ from gateway.domain.balance import UtcDay
 log = structlog.stdlib.get_logger(__name__)
 
 
-def split_day(day: UtcDay, zones: Collection[AccountZone], now_s: float) -> UtcDay:
-    """Return ``day`` between the beginnings of days in ``zones`` that are nearest to ``now_s``."""
-    local_days = [zone.find_local(int(now_s)) for zone in zones]
+def narrow_day(day: UtcDay, zones: Collection[AccountZone], now_s: float) -> UtcDay:
+    """Return the part of ``day`` around ``now_s`` in which no day or month of ``zones`` begins."""
+    local_days = [zone.find_local_day(int(now_s)) for zone in zones]
     starts_s = [max(local.start_s, local.month_start_s) for local in local_days]
     ends_s = [min(local.end_s, local.month_end_s) for local in local_days]
     return attrs.evolve(day, since_s=max(day.start_s, *starts_s), until_s=min(day.end_s, *ends_s))

@@ -62,22 +62,22 @@ class AccountZone:
         index = 0
         while index + 1 < len(self.periods) and self.periods[index + 1][0] <= now_s:
             index += 1
-        start_s, end_s = self._find_under(window, now_s, index)
+        start_s, end_s = self._find_window_under(window, now_s, index)
         return start_s, self._find_end(window, start_s, end_s, index)
 
-    def find_local(self, now_s: int) -> LocalDay:
+    def find_local_day(self, now_s: int) -> LocalDay:
         """Return the account's day at ``now_s``. Many balances ask for the same day."""
         day = self._last_day
         if day is None or not day.contains(now_s):
             day = self._last_day = LocalDay(*self.find(_DAY, now_s), *self.find(_MONTH, now_s))
         return day
 
-    def _find_under(self, window: Window, at_s: float, index: int) -> tuple[int, int]:
+    def _find_window_under(self, window: Window, at_s: float, index: int) -> tuple[int, int]:
         """Return the window of ``at_s`` as if no change followed that of the period ``index``."""
         if not index:
             return window.find(at_s, self._zones[0])
         changed_s = self.periods[index][0]
-        start_s, former_end_s = self._find_under(window, changed_s, index - 1)
+        start_s, former_end_s = self._find_window_under(window, changed_s, index - 1)
         end_s = self._move_end(window, former_end_s, index)
         if end_s <= changed_s:
             start_s, end_s = changed_s, window.find(changed_s, self._zones[index])[1]
@@ -88,7 +88,7 @@ class AccountZone:
         while index + 1 < len(self.periods) and self.periods[index + 1][0] < end_s:
             index += 1
             changed_s = self.periods[index][0]
-            next_start_s, end_s = self._find_under(window, changed_s, index)
+            next_start_s, end_s = self._find_window_under(window, changed_s, index)
             if next_start_s != start_s:
                 return changed_s
         return end_s

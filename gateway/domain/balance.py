@@ -220,14 +220,14 @@ class Balance:
             self.zone = zone
             self.begin_day(day)
 
-    def find_local(self, day: UtcDay) -> "UtcDay | LocalDay":
+    def find_local_day(self, day: UtcDay) -> "UtcDay | LocalDay":
         """Return the owner's own day, from which quotas count, at the beginning of ``day``."""
-        return day if self.zone is None else self.zone.find_local(day.since_s)
+        return day if self.zone is None else self.zone.find_local_day(day.since_s)
 
     def begin_day(self, day: UtcDay) -> tuple[SpendCounter, SpendCounter]:
         """Switch to ``day``. Return the counters of the owner's day and of its month."""
         self._day = day
-        local = self.find_local(day)
+        local = self.find_local_day(day)
         self._today, self._month = self.daily.get_counter(local.start_s), self.monthly.get_counter(local.month_start_s)
         old_counter, period = self._capped_counter, self.quota.period
         self._capped_counter = (
@@ -256,7 +256,7 @@ class Balance:
 
     def find_reset(self, day: UtcDay) -> int | None:
         """Return when the quota's period ends, in Unix seconds; None unless the period is a day or a month."""
-        period, local = self.quota.period, self.find_local(day)
+        period, local = self.quota.period, self.find_local_day(day)
         return local.end_s if period == "daily" else local.month_end_s if period == "monthly" else None
 
     def hold(self, nanos: int) -> None:

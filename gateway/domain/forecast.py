@@ -109,7 +109,7 @@ def measure_limit(name: str, owner: Account | ApiKey, balance: Balance, day: Utc
     quota = owner.quota
     if quota.limit_nanos is None or not quota.capped:
         return None
-    (today, month), local = balance.begin_day(day), balance.find_local(day)
+    (today, month), local = balance.begin_day(day), balance.find_local_day(day)
     counter, started_s, ended_s = balance.lifetime, owner.created_ms // 1000, None
     if quota.period == "daily":
         counter, started_s, ended_s = today, local.start_s, local.end_s

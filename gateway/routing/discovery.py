@@ -46,7 +46,9 @@ def _find_address(provider: Provider, environ: Mapping[str, str]) -> str | None:
     return configured_url if problem is None else None
 
 
-async def find_local(upstream: HttpClient, *, own_port: int, now_s: int) -> list[tuple[Channel, Sequence[ModelInfo]]]:
+async def find_local_servers(
+    upstream: HttpClient, *, own_port: int, now_s: int
+) -> list[tuple[Channel, Sequence[ModelInfo]]]:
     """Return the model servers that answer on this machine, each with its models. Skips the gateway's own port."""
 
     async def ask(provider: Provider) -> tuple[Channel, Sequence[ModelInfo]] | None:

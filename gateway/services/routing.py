@@ -17,7 +17,7 @@ from gateway.options import AppOptions
 from gateway.routing.channel_tester import ChannelTester, Fetch
 from gateway.routing.channels import ChannelService, Demo, DemoMode, DiscoveredChannel
 from gateway.routing.chat_request import send_chat
-from gateway.routing.discovery import find_keyed_channels, find_local
+from gateway.routing.discovery import find_keyed_channels, find_local_servers
 from gateway.routing.kept_responses import KeptResponses
 from gateway.routing.load_balancer import LoadBalancer
 from gateway.routing.model_catalog import ModelCatalog
@@ -180,7 +180,7 @@ class Discovery:
         if options.discover:
             found_channels += [(channel, None) for channel in find_keyed_channels(options.environ)]
             own_port, now_s = options.config.server.port, int(options.clock())
-            found_channels += await find_local(self._client, own_port=own_port, now_s=now_s)
+            found_channels += await find_local_servers(self._client, own_port=own_port, now_s=now_s)
         if all(listing is None for _, listing in found_channels):
             found_channels.append((await self.start_demo(), None))
         return found_channels

@@ -57,7 +57,7 @@ async def _list_zone_spending(database: Database, now_s: int, zones: Mapping[int
         accounts_by_zone[zone].append(account_id)
     lines: list[Spending] = []
     for zone, account_ids in accounts_by_zone.items():
-        local = zone.find_local(now_s)
+        local = zone.find_local_day(now_s)
         for first in range(0, len(account_ids), _ACCOUNTS_PER_QUERY):
             batch = account_ids[first : first + _ACCOUNTS_PER_QUERY]
             month = await _sum_charges(database, batch, local.month_start_s, local.month_end_s)

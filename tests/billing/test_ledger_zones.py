@@ -48,7 +48,7 @@ class ZonedLedgerMachine(LedgerMachine):
         if place[0] == "key" and place not in self.owners:
             self.owners[place] = "account", self.do(self.accounts.get_stored_key(place[1])).account_id
         zone = self.zones.get(self.owners.get(place, place))
-        return parse_day(self.billing.now) if zone is None else zone.find_local(int(self.billing.now))
+        return parse_day(self.billing.now) if zone is None else zone.find_local_day(int(self.billing.now))
 
     @override
     def sum_up(self, place: Place, kind: str, period: QuotaPeriod) -> int:

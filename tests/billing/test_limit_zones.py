@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from typing_extensions import override
 
-from gateway.billing.limit_filler import list_countings
+from gateway.billing.limit_filler import list_counting_starts
 from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.limit_subjects import find_spending, list_highest
 from gateway.billing.limits import SpendingLimits
@@ -55,8 +55,8 @@ async def test_a_look_at_one_key_asks_once_for_a_zone_of_many_accounts_and_makes
     assert zone.lookups == 0
     fills = [LimitFill(limit.counter, (), None, int(NOON), 1) for limit in spending.limits]
     await LimitFillRepository(database).put(fills, [])
-    countings = await list_countings(database, spending, NOON, [first])
-    assert list(countings) == [first.counter]
+    starts = await list_counting_starts(database, spending, NOON, [first])
+    assert list(starts) == [first.counter]
     assert zone.lookups == 1
     assert (
         spending.find_earliest_start(first, NOON + 1) == spending.find_earliest_start(other, NOON) == NOON - 21 * HOUR_S
@@ -87,8 +87,8 @@ def test_the_filler_hears_of_another_zone_and_of_no_zone_that_is_the_same(spendi
 
 def test_a_day_is_found_once_for_all_its_moments() -> None:
     zone = CountedZone(TOKYO)
-    days = [zone.find_local(int(NOON) + second) for second in (0, 1, 3 * HOUR_S - 1)]
+    days = [zone.find_local_day(int(NOON) + second) for second in (0, 1, 3 * HOUR_S - 1)]
     assert days[0] is days[1] is days[2]
     assert zone.lookups == 2  # the day and the month
-    assert zone.find_local(int(NOON) + 3 * HOUR_S).start_s == days[0].end_s
-    assert zone.find_local(int(NOON)) == days[0]
+    assert zone.find_local_day(int(NOON) + 3 * HOUR_S).start_s == days[0].end_s
+    assert zone.find_local_day(int(NOON)) == days[0]

@@ -42,7 +42,7 @@ def test_day_begins_at_midnight_and_is_as_long_as_clocks_say(name: str, day: str
     zones = AccountZone(((0, name),))
     for moment_s in (start_s, start_s + 1, start_s + 12 * HOUR_S, start_s + hours * HOUR_S - 1):
         assert find(zones, "day", moment_s) == (start_s, start_s + hours * HOUR_S)
-    local = zones.find_local(start_s)
+    local = zones.find_local_day(start_s)
     assert (local.start_s, local.end_s) == (start_s, start_s + hours * HOUR_S)
     assert local.month_start_s == at(f"{day[:7]}-01T00:00", name)
 

@@ -9,7 +9,7 @@ from gateway.domain.channel import Channel
 from gateway.domain.http_request import HttpRequest
 from gateway.errors import ProviderBadResponse
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.discovery import find_keyed_channels, find_local
+from gateway.routing.discovery import find_keyed_channels, find_local_servers
 from gateway.routing.model_catalog import ModelCatalog
 from gateway.upstream.client import PooledHttpClient
 from gateway.upstream.interface import HttpResponse
@@ -90,7 +90,7 @@ def test_a_channel_of_the_environment_is_in_the_catalogue_and_not_sure_of_any_mo
 
 async def test_where_no_local_server_answers_none_is_found() -> None:
     anonymous = NoAnswer()
-    assert await find_local(anonymous, own_port=8080, now_s=1) == []
+    assert await find_local_servers(anonymous, own_port=8080, now_s=1) == []
     assert len(anonymous.asked) == 4
     assert all(url.startswith(("http://127.0.0.1:", "http://localhost:")) for url in anonymous.asked)
 
@@ -98,7 +98,7 @@ async def test_where_no_local_server_answers_none_is_found() -> None:
 @pytest.mark.parametrize("port", [11434, 1234, 8000, 8081])
 async def test_the_gateways_own_port_is_not_asked(port: int) -> None:
     anonymous = NoAnswer()
-    await find_local(anonymous, own_port=port, now_s=1)
+    await find_local_servers(anonymous, own_port=port, now_s=1)
     assert len(anonymous.asked) == 3
     assert not [url for url in anonymous.asked if f":{port}/" in url]
 
@@ -107,7 +107,7 @@ async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> Non
     listing = {"object": "list", "data": [{"id": "llama"}, {"id": "qwen", "created": 5}]}
     async with ScriptedUpstream([answer(listing)]) as up:
         upstream = Redirected(up.base_url, PooledHttpClient())
-        found = await find_local(upstream, own_port=8080, now_s=77)
+        found = await find_local_servers(upstream, own_port=8080, now_s=77)
         await upstream.close()
     assert {channel.origin for channel, _ in found} == {"local"}
     assert len(found) == 4
@@ -124,5 +124,5 @@ async def test_a_local_server_that_answers_is_a_channel_with_its_models() -> Non
 async def test_what_answers_otherwise_on_such_a_port_is_no_model_server(reply: bytes) -> None:
     async with ScriptedUpstream([reply]) as up:
         upstream = Redirected(up.base_url, PooledHttpClient())
-        assert await find_local(upstream, own_port=8080, now_s=1) == []
+        assert await find_local_servers(upstream, own_port=8080, now_s=1) == []
         await upstream.close()

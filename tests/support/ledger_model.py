@@ -65,7 +65,7 @@ class LedgerModel:
         lines = []
         for entry in self._entries:
             at_s, amount, zone = entry.at_ms // 1000, entry.amount_nanos, (zones or {}).get(entry.account_id)
-            local = day if zone is None else zone.find_local(day.since_s)
+            local = day if zone is None else zone.find_local_day(day.since_s)
             month = amount if local.month_start_s <= at_s < local.month_end_s else 0
             today = amount if local.start_s <= at_s < local.end_s else 0
             sums = (amount, month, today, 0, 0, 0) if entry.kind == "charge" else (0, 0, 0, amount, month, today)

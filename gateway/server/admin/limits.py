@@ -8,7 +8,7 @@ from typing import Literal
 import attrs
 
 from gateway.answer_fields import OMITTED, Count, Moment
-from gateway.billing.limit_filler import Counting, list_countings
+from gateway.billing.limit_filler import CountingStart, list_counting_starts
 from gateway.billing.limit_spec import LimitSpec
 from gateway.billing.limit_subjects import SubjectSpending, choose_subjects, list_highest
 from gateway.billing.limits import SpendingLimits
@@ -109,8 +109,8 @@ async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
     if count > _MAX_SHOWN:
         raise InvalidRequest(f"'subjects' must be at most {_MAX_SHOWN}", param="subjects")
     page = _LISTING.list_page(request, request.services.admin.limits.list_limits())
-    countings = await _list_countings(request, page)
-    answers = [_build_answer(request, view, countings) for view in page]
+    starts = await _list_counting_starts(request, page)
+    answers = [_build_answer(request, view, starts) for view in page]
     reader = await _open_reader(request) if count else None
     if reader is not None:
         answers = [
@@ -126,7 +126,7 @@ async def list_limits(request: AdminRequest) -> ListPage[LimitAnswer]:
 async def get_limit(request: AdminRequest) -> LimitAnswer:
     """Get a limit."""
     view = request.services.admin.limits.get_limit(request.match_info["name"])
-    return _build_answer(request, view, await _list_countings(request, [view]))
+    return _build_answer(request, view, await _list_counting_starts(request, [view]))
 
 
 @admin_operation(
@@ -151,7 +151,7 @@ async def put_limit(request: AdminRequest) -> LimitAnswer:
         with suppress(TimeoutError):
             async with asyncio.timeout(_FILL_WAIT_S):
                 await billing.limits.spending.filled.wait()
-    return _build_answer(request, view, await _list_countings(request, [view]))
+    return _build_answer(request, view, await _list_counting_starts(request, [view]))
 
 
 @admin_operation(change=True)
@@ -254,19 +254,19 @@ async def _open_reader(request: AdminRequest) -> _SubjectReader | None:
     )
 
 
-async def _list_countings(request: AdminRequest, views: Iterable[LimitView]) -> Mapping[str, Counting]:
-    """Return what each limit of money among ``views`` counts, by counter. Raises ``StoreUnavailable``."""
+async def _list_counting_starts(request: AdminRequest, views: Iterable[LimitView]) -> Mapping[str, CountingStart]:
+    """Return from when on each limit of money among ``views`` counts, by counter. Raises ``StoreUnavailable``."""
     services = request.services
     spending = services.billing.limits.spending
     if spending is None:
         return {}
     limits = [view.spec.limit() for view in views]
-    return await list_countings(services.storage.database, spending, services.clock(), limits)
+    return await list_counting_starts(services.storage.database, spending, services.clock(), limits)
 
 
-def _build_answer(request: AdminRequest, view: LimitView, countings: Mapping[str, Counting]) -> LimitAnswer:
+def _build_answer(request: AdminRequest, view: LimitView, starts: Mapping[str, CountingStart]) -> LimitAnswer:
     spec = view.spec
-    counting = Counting() if spec.raises else countings.get(spec.limit().counter, Counting())
+    start = CountingStart() if spec.raises else starts.get(spec.limit().counter, CountingStart())
     is_raise, until_s = spec.raises is not None, None if spec.until is None else int(spec.until.timestamp())
     return LimitAnswer(
         name=spec.name,
@@ -284,6 +284,6 @@ def _build_answer(request: AdminRequest, view: LimitView, countings: Mapping[str
         max_subjects=spec.max_subjects,
         source=view.source,
         ended=until_s is not None and request.services.clock() >= until_s,
-        counts_since=None if counting.since_s is None else build_time(counting.since_s),
-        filling=counting.is_filling or None,
+        counts_since=None if start.since_s is None else build_time(start.since_s),
+        filling=start.is_filling or None,
     )

@@ -24,7 +24,7 @@ from gateway.server.context import CALLER, SERVICES, Services
 from gateway.server.query import day_of_number, day_of_time, number_of_day, parse_date
 
 if TYPE_CHECKING:  # only with a limit
-    from gateway.billing.limit_filler import Counting
+    from gateway.billing.limit_filler import CountingStart
     from gateway.billing.limit_subjects import SubjectSpending
     from gateway.domain.limit import Limit
 
@@ -145,9 +145,9 @@ async def _list_further_limits(services: Services, key: ApiKey, *, shows_account
     await services.billing.flusher.store_waiting()
     counters = load("storage.limit_counters:LimitCounters")(services.storage.database)
     find_spending, now_s = load("billing.limit_subjects:find_spending"), services.clock()
-    countings = await load("billing.limit_filler:list_countings")(services.storage.database, spending, now_s, limits)
+    starts = await load("billing.limit_filler:list_counting_starts")(services.storage.database, spending, now_s, limits)
     return [
-        _build_limit(limit, use, countings.get(limit.counter))
+        _build_limit(limit, use, starts.get(limit.counter))
         for limit in limits
         for use in await find_spending(
             spending, limit, counters, now_s, [str(key.id if limit.kind == "key" else key.account_id)]
@@ -155,10 +155,10 @@ async def _list_further_limits(services: Services, key: ApiKey, *, shows_account
     ]
 
 
-def _build_limit(limit: "Limit", spending: "SubjectSpending", counting: "Counting | None") -> _Fields:
+def _build_limit(limit: "Limit", spending: "SubjectSpending", start: "CountingStart | None") -> _Fields:
     filling: _Fields = {}
-    if counting is not None and counting.is_filling and counting.since_s is not None:
-        filling = {"counts_since": build_time(counting.since_s), "filling": True}
+    if start is not None and start.is_filling and start.since_s is not None:
+        filling = {"counts_since": build_time(start.since_s), "filling": True}
     return {
         "name": limit.name,
         "of": limit.of,
