@@ -8,7 +8,7 @@ from contextlib import suppress
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 
-FULL_BATCH = 1_000
+FULL_BATCH_ROWS = 1_000
 """So many rows do not wait for more: a larger commit would stall the event loop."""
 MAX_QUEUED = 20_000
 """The maximum number of rows, about 1 KB each, without those of the commit in progress. If the database is this far
@@ -61,7 +61,7 @@ class WriteQueue:
         queued_rows = len(self._rows)
         if queued_rows == 1:
             self._arrived.set()
-        elif queued_rows == FULL_BATCH:
+        elif queued_rows == FULL_BATCH_ROWS:
             self._has_enough.set()
 
     def put_back(self, rows: Sequence[RequestRecord]) -> None:
@@ -73,8 +73,8 @@ class WriteQueue:
         await self._arrived.wait()
 
     async def wait_for_more(self, timeout_s: float) -> None:
-        """Wait until ``FULL_BATCH`` rows are in the queue, or it is emptied; at most ``timeout_s`` seconds."""
-        if len(self._rows) < FULL_BATCH:
+        """Wait until ``FULL_BATCH_ROWS`` rows are in the queue, or it is emptied; at most ``timeout_s`` seconds."""
+        if len(self._rows) < FULL_BATCH_ROWS:
             self._has_enough.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):

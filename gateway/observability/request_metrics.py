@@ -37,7 +37,7 @@ OTHER_LABEL = "other"
 COUNT_INTERVAL_S = 15.0
 """For records that no commit of the ledger follows: those of video jobs."""
 OVERHEAD_BOUNDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
-BATCH = 500
+BATCH_RECORDS = 500
 """Records counted before other work of the event loop gets its turn: about a millisecond."""
 _MS_PER_S = 1_000
 
@@ -156,9 +156,9 @@ class RequestMetrics:
 
     def count_batch(self) -> None:
         ended_requests = self._ended_requests
-        for _ in range(min(BATCH, len(ended_requests))):
+        for _ in range(min(BATCH_RECORDS, len(ended_requests))):
             self.count(ended_requests.popleft())
-        for _ in range(min(BATCH, len(self.overheads))):
+        for _ in range(min(BATCH_RECORDS, len(self.overheads))):
             self.overhead.observe(self.overheads.popleft())
 
     def count(self, record: RequestRecord) -> None:

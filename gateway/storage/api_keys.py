@@ -17,7 +17,7 @@ from gateway.storage.row_mapping import build_key_row, parse_key
 from gateway.storage.schema import keys, requests
 
 _LIST_KEYS = select(keys).order_by(keys.c.id)
-_LOOKUP_BATCH = 500
+_IDS_PER_QUERY = 500
 """Ids per statement, because databases limit the number of values in one."""
 KEY_TAKEN = "This key's secret is in use already"
 
@@ -40,8 +40,8 @@ class ApiKeyRepository:
         newest_query = select(requests.c.started_ms).where(requests.c.key_id == keys.c.id)
         newest_query = newest_query.order_by(requests.c.sequence.desc()).limit(1)
         query, started_ms = select(keys.c.id, newest_query.scalar_subquery().label("started_ms")), dict[int, int]()
-        for start in range(0, len(key_ids), _LOOKUP_BATCH):
-            rows = await self._database.read(query.where(keys.c.id.in_(key_ids[start : start + _LOOKUP_BATCH])))
+        for start in range(0, len(key_ids), _IDS_PER_QUERY):
+            rows = await self._database.read(query.where(keys.c.id.in_(key_ids[start : start + _IDS_PER_QUERY])))
             started_ms.update((row.id, row.started_ms) for row in rows if row.started_ms is not None)
         return started_ms
 

@@ -42,7 +42,7 @@ TOKEN_NAME = "admin.token"  # noqa: S105 - the name of a file
 BODIES_FOLDER = "bodies"
 MEDIA_FOLDERS = ("files", "media", "videos")
 GZIP_LEVEL = 6
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 _COPY_PREFIX = ".backup-"
 _BACKUP_FAILED = "No backup was written. Run 'gateway doctor'"
 
@@ -130,7 +130,7 @@ class _Archive:
     def add(self, name: str, file: IO[bytes], size: int, mtime_s: float) -> None:
         reader = _HashingReader(file)
         info = tarfile.TarInfo(name)
-        info.size, info.mtime, info.mode = size, int(mtime_s), _OWNER_ONLY
+        info.size, info.mtime, info.mode = size, int(mtime_s), _OWNER_ONLY_MODE
         self._tar.addfile(info, reader)
         self.members[name] = {"bytes": size, "sha256": reader.sha256.hexdigest()}
 
@@ -240,7 +240,7 @@ def _read_node(folder: Path) -> str:
 
 @contextmanager
 def _create(path: Path) -> Iterator[IO[bytes]]:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY_MODE), "wb") as file:
         yield file
 
 

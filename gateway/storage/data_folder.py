@@ -34,7 +34,7 @@ SECRETS: Mapping[str, str] = {
 """The secret files of a data folder, and the loss without each."""
 LOCK_TRIES = 5
 LOCK_PAUSE_S = 0.04
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 _NODE_ID = re.compile("[0-9a-f]{16}")
 
 
@@ -58,7 +58,7 @@ class DataFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(path / "gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
+        self._lock = os.open(path / "gateway.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY_MODE)
         if not _lock(self._lock):
             os.close(self._lock)
             raise DataFolderLocked(path, find_holder(path) or {})
@@ -77,7 +77,7 @@ class DataFolder:
     def private_file(self, name: str) -> Path:
         """Return the path of a file that only its owner can read; create an empty file if it does not exist."""
         path = self.path / name
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY))
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY_MODE))
         return path
 
     def secret(self, name: str) -> bytes:
@@ -207,7 +207,7 @@ def _lock(descriptor: int) -> bool:
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, durably, whole or not at all. Raises ``OSError``."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _OWNER_ONLY_MODE)
     try:
         os.write(descriptor, content)
         os.fsync(descriptor)

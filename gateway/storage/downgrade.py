@@ -22,7 +22,7 @@ from gateway.storage.schema_version import RELEASES, write_user_version
 from gateway.storage.sqlite_database import is_damage
 
 _SETTLE_HINT = f"Start version {__version__} with 'gateway serve', and stop it with Ctrl-C; then downgrade"
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 
 
 class DowngradeRefused(Exception):
@@ -80,7 +80,7 @@ def _copy(database: Path, copy: Path) -> None:
         raise DowngradeRefused(f"{copy} exists already; it is not replaced. Move it away first")
     draft = copy.with_name(f".{copy.name}")
     try:
-        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _OWNER_ONLY))
+        os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _OWNER_ONLY_MODE))
         with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(draft)) as target:
             source.backup(target)
         draft.rename(copy)

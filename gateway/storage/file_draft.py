@@ -18,8 +18,8 @@ from gateway.storage.data_folder import sync_folder
 
 DRAFT = "draft-"
 _ID_BYTES = 16
-_OWNER_ONLY = 0o600
-OWNER_ONLY_FOLDER = 0o700
+_OWNER_ONLY_MODE = 0o600
+OWNER_ONLY_FOLDER_MODE = 0o700
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -112,7 +112,7 @@ class FileDraft:
 
     def _append(self, piece: bytes) -> None:
         if self._file is None:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY_MODE)
             self._file = io.FileIO(descriptor, "w")
         if len(self._head) < SNIFF_BYTES:
             self._head += piece[: SNIFF_BYTES - len(self._head)]
@@ -126,7 +126,7 @@ class FileDraft:
         file.close()
         path = find_path(self._folder, media_id)
         if not path.parent.is_dir():
-            path.parent.mkdir(exist_ok=True, mode=OWNER_ONLY_FOLDER)
+            path.parent.mkdir(exist_ok=True, mode=OWNER_ONLY_FOLDER_MODE)
             _sync(self._folder)
         self._path.rename(path)
         try:

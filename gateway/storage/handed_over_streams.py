@@ -22,7 +22,7 @@ _DRAFT = f".{NAME}"
 _LENGTH = struct.Struct(">I")
 _CONTEXT = "stream"
 _PURPOSE = "streams"
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class StreamFileWriter:
         folder.mkdir(mode=0o700, exist_ok=True)
         self._folder = folder
         self._box = secret_box.derive(_PURPOSE)
-        descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _OWNER_ONLY)
+        descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _OWNER_ONLY_MODE)
         self._file = os.fdopen(descriptor, "wb")
 
     def add(self, stream: HandedOverStream) -> None:

@@ -31,7 +31,7 @@ _HEAD_LINE = orjson.dumps({"fields": _FIELDS, "started": RequestStart._fields}, 
 _INTERRUPTED_STATE, _SETTLED_STATE, _STARTED_STATE = 0, 1, 2
 _NOTE_BYTES = 512
 """The size of about two entries."""
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 _SKIPPED_WARNING = "The journal was damaged; the lines may be charges. A backup may have them whole"
 
 _Names = tuple[Sequence[str], Sequence[str]]
@@ -163,7 +163,9 @@ class RequestJournal:
         """Replace the file with one that has only the entries that matter; return its descriptor."""
         draft = self._path.with_name(f"{self._path.name}.new")
         content = b"".join((_HEAD_LINE, *self._open_notes.values()))
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
+        descriptor = os.open(
+            draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY_MODE
+        )
         try:
             if os.write(descriptor, content) != len(content):
                 _fail_partial_write()

@@ -27,7 +27,7 @@ _LENGTH_BYTES = 4
 ROW_BYTES = 512
 """The least size that a row counts as, so that a limit of bytes also bounds the number of rows."""
 _BYTES_COLUMNS = ("sealed", "inputs")
-_EVICTION_BATCH = 50
+_ROWS_PER_EVICTION = 50
 """Responses deleted per step to make room."""
 
 _table = kept_responses
@@ -140,7 +140,7 @@ class KeptResponseRepository:
     async def make_room(self, account_id: int, now_ms: int, max_bytes: int) -> int:
         """Delete an account's oldest responses until ``max_bytes`` or less remain; return the remaining bytes."""
         is_live = _table.c.account_id == account_id, _table.c.expires_ms > now_ms
-        oldest_ids = select(_table.c.id).where(*is_live).order_by(_table.c.created_ms).limit(_EVICTION_BATCH)
+        oldest_ids = select(_table.c.id).where(*is_live).order_by(_table.c.created_ms).limit(_ROWS_PER_EVICTION)
         while (held_bytes := await self.sum_account(account_id)) > max_bytes:
             expiry_query = update(_table).where(_table.c.id.in_(oldest_ids)).values(expires_ms=now_ms)
             expired_count = await self._database.change(expiry_query)

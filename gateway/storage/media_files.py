@@ -17,14 +17,14 @@ import structlog
 
 from gateway.domain.media import CleanupResult, Media, find_media_type
 from gateway.errors import StoreUnavailable
-from gateway.storage.file_draft import DRAFT, OWNER_ONLY_FOLDER, FileDraft, convert_disk_errors, find_path
+from gateway.storage.file_draft import DRAFT, OWNER_ONLY_FOLDER_MODE, FileDraft, convert_disk_errors, find_path
 
 MIN_FREE_BYTES = 64 * 1024 * 1024
 """Free space reserved for the database on the same disk, so that it can record charges."""
 STALE_DRAFT_S = 3600.0
 """Seconds without a write after which a draft counts as left by a crash."""
 ROOM_TTL_S = 1.0
-REMOVE_BATCH = 200
+FILES_PER_BATCH = 200
 _SHARD = re.compile(r"[0-9a-f]{2}")
 
 log = structlog.stdlib.get_logger(__name__)
@@ -43,7 +43,7 @@ class MediaFiles:
     def __init__(
         self, folder: Path, *, min_free_bytes: int = MIN_FREE_BYTES, clock: Callable[[], float] = time.time
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True, mode=OWNER_ONLY_FOLDER)
+        folder.mkdir(parents=True, exist_ok=True, mode=OWNER_ONLY_FOLDER_MODE)
         self._folder = folder.resolve()
         self._min_free_bytes = min_free_bytes
         self._clock = clock
@@ -114,8 +114,8 @@ class MediaFiles:
             for shard in shards:
                 await asyncio.to_thread(cleanup.collect, shard, oldest_files)
             files_to_delete = oldest_files.list_surplus()
-            for start in range(0, len(files_to_delete), REMOVE_BATCH):
-                await asyncio.to_thread(cleanup.remove_all, files_to_delete[start : start + REMOVE_BATCH])
+            for start in range(0, len(files_to_delete), FILES_PER_BATCH):
+                await asyncio.to_thread(cleanup.remove_all, files_to_delete[start : start + FILES_PER_BATCH])
         if cleanup.error:
             log.warning("media_sweep_failed", error=cleanup.error)
         return CleanupResult(cleanup.files, cleanup.freed_bytes, cleanup.left_bytes)

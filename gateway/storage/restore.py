@@ -54,7 +54,7 @@ _FIELDS: Mapping[str, type] = {
 } | {"database": str}
 _MAX_SHOWN_CHARS = 1_000
 _REPEAT_HINT = "Make the database anew, and restore again"
-_OWNER_ONLY, _OWNER_ONLY_FOLDER = 0o600, 0o700
+_OWNER_ONLY_MODE, _OWNER_ONLY_FOLDER_MODE = 0o600, 0o700
 _MEMBER_NAME = re.compile(
     rf"(?:{'|'.join(map(re.escape, (DATABASE, JOURNAL, UNSTORABLE, CONFIG_NAME, TOKEN_NAME, *SECRETS)))}"
     rf"|{re.escape(JOURNAL)}\.unread-[0-9]+|(?:media|videos|files)/[0-9a-f]{{2}}/[0-9a-f]{{1,64}}\.[a-z0-9]{{1,8}}"
@@ -144,7 +144,7 @@ def _check_target(target: Path) -> None:
 def _make_draft(target: Path) -> Iterator[Path]:
     """Create a draft folder in ``target``, which is created if missing; remove both unless they are published."""
     missing_folders = [folder for folder in (target, *target.parents) if not folder.exists()]
-    target.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+    target.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY_FOLDER_MODE)
     draft = Path(tempfile.mkdtemp(prefix=".restore-", dir=target))
     try:
         yield draft
@@ -208,9 +208,9 @@ def _unpack(source: IO[bytes], draft: Path, members: Mapping[str, Any]) -> None:
 
 def _write_member(member: BackupMember, path: Path) -> str:
     for folder in (path.parent.parent, path.parent):  # with ``parents=True`` the first would be open to others
-        folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+        folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER_MODE)
     digest = hashlib.sha256()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY), "wb") as file:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _OWNER_ONLY_MODE), "wb") as file:
         for chunk in member.read_chunks():
             digest.update(chunk)
             file.write(chunk)

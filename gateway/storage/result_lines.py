@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.storage.data_folder import sync_folder
 
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 
 
 class FolderLines:
@@ -52,7 +52,7 @@ class FolderLines:
         if not lines:
             return
         is_new = not self.path.exists()
-        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY), "r+b") as file:
+        with os.fdopen(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY_MODE), "r+b") as file:
             file.truncate(self._size)
             file.seek(self._size)
             file.writelines(lines)
@@ -72,7 +72,7 @@ class FolderLines:
 def copy_durably(source: Path, target: Path, draft: Path) -> None:
     """Copy a file through ``draft``, completely or not at all. Raises ``OSError``."""
     shutil.copyfile(source, draft)
-    draft.chmod(_OWNER_ONLY)
+    draft.chmod(_OWNER_ONLY_MODE)
     with draft.open("rb") as draft_file:
         os.fsync(draft_file.fileno())
     draft.rename(target)

@@ -16,7 +16,7 @@ from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import RowRefused
 
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -32,7 +32,7 @@ class UnstorableFile:
         # Unlike orjson, json serializes any number and any text.
         line = json.dumps({"reason": reason, "row": attrs.asdict(row)}, default=repr) + "\n"
         try:
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY)
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, _OWNER_ONLY_MODE)
             with os.fdopen(descriptor, "ab") as file:
                 file.write(line.encode())
                 file.flush()

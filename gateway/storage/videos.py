@@ -35,7 +35,7 @@ from gateway.storage.schema import (
     videos,
 )
 
-_LOOKUP_BATCH = 500
+_IDS_PER_QUERY = 500
 """Ids per statement, because databases limit the number of values in one."""
 _UNLIMITED = 2**62
 _COLUMNS = tuple(videos.c[name] for name in VIDEO_COLUMNS)
@@ -316,8 +316,8 @@ async def _advance(connection: AsyncConnection, pairs: Sequence[tuple[VideoJob, 
     The states are read first, because drivers do not report the matched rows of each update in a batch.
     """
     stored_states: dict[str, tuple[str, str]] = {}
-    for start in range(0, len(pairs), _LOOKUP_BATCH):
-        ids = [job_before.id for job_before, _ in pairs[start : start + _LOOKUP_BATCH]]
+    for start in range(0, len(pairs), _IDS_PER_QUERY):
+        ids = [job_before.id for job_before, _ in pairs[start : start + _IDS_PER_QUERY]]
         stored_states.update((row[0], (row[1], row[2])) for row in await connection.execute(_LOCK_STATES, {"ids": ids}))
     changed_jobs: dict[str, tuple[VideoJob, VideoJob]] = {}
     is_changed: list[bool] = []

@@ -17,7 +17,7 @@ from gateway.billing.balances import Balances
 from gateway.billing.quota import QuotaService
 from gateway.billing.rate_limiter import InMemoryRateLimiter
 from gateway.billing.settlement import Settlement
-from gateway.billing.write_queue import FULL_BATCH, WriteQueue
+from gateway.billing.write_queue import FULL_BATCH_ROWS, WriteQueue
 from gateway.domain.account import Account, ApiKey, Caller
 from gateway.domain.balance import Quota
 from gateway.domain.channel import Channel
@@ -36,7 +36,7 @@ from tests.support.contexts import make_attempt, make_context
 
 CALLS = 2_000
 ROUNDS = 5
-PER_COMMIT = FULL_BATCH
+PER_COMMIT = FULL_BATCH_ROWS
 """Rows a commit at 1,000 requests a second."""
 
 PRICE = Price("m", input_nanos_per_million=10**9, output_nanos_per_million=4 * 10**9)

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gateway.billing.flush_worker import COMMIT_DELAY_S, MAX_ROWS, RETRY_AFTER_S, LedgerFlusher
-from gateway.billing.write_queue import FULL_BATCH, WriteQueue
+from gateway.billing.write_queue import FULL_BATCH_ROWS, WriteQueue
 from gateway.domain.request_log import RequestRecord
 from gateway.errors import StoreUnavailable
 from gateway.storage.database import Database
@@ -274,9 +274,9 @@ def test_rows_wait_for_others_until_one_has_waited_long_or_they_are_many_or_are_
             assert store.batches[-1] == 10
         assert (store.batches, after) == ([10, 10], [1, 2])
 
-        put(write_queue, journal, 1_000, 1_000 + FULL_BATCH)
+        put(write_queue, journal, 1_000, 1_000 + FULL_BATCH_ROWS)
         await asyncio.sleep(COMMIT_DELAY_S / 20)
-        assert store.batches[2:] == [FULL_BATCH]
+        assert store.batches[2:] == [FULL_BATCH_ROWS]
 
         put(write_queue, journal, 10_000, 10_001)
         await asyncio.sleep(0)

@@ -107,10 +107,10 @@ def test_the_combinations_of_labels_are_bounded() -> None:
 
 
 async def test_records_are_counted_in_batches() -> None:
-    ended = deque([DONE] * (request_metrics.BATCH + 1))
+    ended = deque([DONE] * (request_metrics.BATCH_RECORDS + 1))
     metrics = RequestMetrics(ended, str, str)
     metrics.count_batch()
     assert len(ended) == 1
     await metrics.count_all()
     assert not ended
-    assert metrics.sums["chat", "m", "up", "completed"].requests == request_metrics.BATCH + 1
+    assert metrics.sums["chat", "m", "up", "completed"].requests == request_metrics.BATCH_RECORDS + 1

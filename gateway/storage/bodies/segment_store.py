@@ -27,7 +27,7 @@ SINGLE_NODE = "single"
 _NAME_BYTES = 16
 _SUFFIX = ".segment"
 _DRAFT = ".draft-"
-_OWNER_ONLY_FOLDER = 0o700
+_OWNER_ONLY_FOLDER_MODE = 0o700
 _CHUNK_BYTES = 1024 * 1024
 
 
@@ -103,7 +103,7 @@ class FolderSegments:
 
     def _create(self) -> None:
         for folder in (self._segments.parent, self._segments, self._keys):
-            folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER)
+            folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER_MODE)
 
     async def put(self, path: Path, size: int) -> str:  # noqa: ARG002 - a bucket needs it
         return await asyncio.to_thread(self._put, path)

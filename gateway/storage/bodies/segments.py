@@ -14,7 +14,7 @@ MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 MAX_SEGMENT_AGE_S = 3_600.0
 """How long frames are appended to one segment: expired bodies are removed with their whole segment."""
 _SUFFIX = ".segment"
-_OWNER_ONLY = 0o600
+_OWNER_ONLY_MODE = 0o600
 _ZEROS = bytes(1024 * 1024)
 
 
@@ -161,7 +161,7 @@ class Segments:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         number = self._last + 1
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._descriptor = os.open(self._find_path(number), flags, _OWNER_ONLY)
+        self._descriptor = os.open(self._find_path(number), flags, _OWNER_ONLY_MODE)
         self._last, self._sizes[number], self._started_at = number, 0, self._clock()
 
     def _remove(self, number: int) -> None:

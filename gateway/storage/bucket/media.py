@@ -14,7 +14,7 @@ from gateway.storage.bucket.client import Bucket, StoredObject
 from gateway.storage.file_draft import FileDraft, make_media_id
 from gateway.storage.media_files import MediaFiles, OldestFiles
 
-DELETE_BATCH = 500
+NAMES_PER_BATCH = 500
 
 
 class BucketMedia:
@@ -139,5 +139,5 @@ async def _read(bucket: Bucket, name: str, start: int, stop: int) -> bytes:
 
 async def delete_objects(bucket: Bucket, names: list[str]) -> None:
     """Delete any number of objects."""
-    for start in range(0, len(names), DELETE_BATCH):
-        await bucket.delete(names[start : start + DELETE_BATCH])
+    for start in range(0, len(names), NAMES_PER_BATCH):
+        await bucket.delete(names[start : start + NAMES_PER_BATCH])

@@ -12,7 +12,7 @@ depends_on = None
 
 _DAY_MS = 86_400_000
 _MAX_VALUES, _MAX_TAG_NAMES = 10_000, 100
-_BATCH = 1_000
+_BATCH_ROWS = 1_000
 _KEY = ("kind", "name", "day", "value", "account_id", "key_id")
 _SUMS = (
     "requests", "failed", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos", "total_ms",
@@ -23,7 +23,7 @@ SELECT sequence, settled_ms / {_DAY_MS} AS day, account_id, key_id, end_user, se
     CASE WHEN outcome IN ('completed', 'client_closed', 'cancelled') THEN 0 ELSE 1 END AS failed,
     prompt_tokens, completion_tokens, cached_tokens, cost_nanos, total_ms, saved_nanos
 FROM requests WHERE sequence > :after AND (end_user != '' OR session != '' OR tags != '')
-ORDER BY sequence LIMIT {_BATCH}
+ORDER BY sequence LIMIT {_BATCH_ROWS}
 """)  # noqa: S608 - our own words
 _ADD_SUMS = sa.text(
     f"INSERT INTO subject_usage ({', '.join((*_KEY, *_SUMS))}) "  # noqa: S608 - our own words
