@@ -136,7 +136,7 @@ class ClientFiles:
         """Delete expired files, and bytes without a row: those of deleted accounts and ended uploads."""
         now_ms = int(self._expiry_clock() * _SECOND_MS)
         try:
-            rows = await self.store.sweep_files(now_ms, now_ms - _UPLOAD_LIFETIME_MS)
+            rows = await self.store.delete_expired(now_ms, now_ms - _UPLOAD_LIFETIME_MS)
             result = await self.folder.sweep(await self.store.list_used_ids())
         except (StoreUnavailable, OSError) as error:
             log.warning("files_not_swept", error=str(error))

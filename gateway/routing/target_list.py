@@ -515,8 +515,8 @@ def _find_other_endpoint(target: Target, inference: InferenceRequest) -> Target 
     """Return ``target`` with the next API format that serves the request, or None."""
     if inference.compaction:
         return find_compacting_target(target, inference)
-    wires = tuple(wire for wire in OPERATIONS[inference.operation].formats if wire not in target.state.missing)
-    endpoint = PROVIDERS[target.channel.provider].find_endpoint(wires, target.model)
+    api_formats = tuple(wire for wire in OPERATIONS[inference.operation].formats if wire not in target.state.missing)
+    endpoint = PROVIDERS[target.channel.provider].find_endpoint(api_formats, target.model)
     return None if endpoint is None else attrs.evolve(target, endpoint=endpoint)
 
 

@@ -134,7 +134,8 @@ class IdempotencyKey:
         other_key._own_record, self._own_record = self._own_record, None
         return other_key
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """Delete the record of a request that has kept no answer: the next one with this key begins anew."""
         own_record, self._own_record = self._own_record, None
         if own_record is not None:
             services = self._request.app[SERVICES]

@@ -307,7 +307,7 @@ async def settle_request(
         raise internal_error from error
     finally:
         if active.idempotency_key.is_named:
-            active.idempotency_key.close()
+            active.idempotency_key.release()
         if active.context.loan is not None:
             close_loan(active.context)
         has_collectors = active.exchange is not None or active.recorded is not None or active.recorder is not None

@@ -78,6 +78,6 @@ def day_of_number(number: int) -> date:
     return date.fromordinal(number + _EPOCH_DAY)
 
 
-def day_of_time(now_s: float) -> date:
+def day_of_time(at_s: float) -> date:
     """Convert Unix seconds to the UTC day."""
-    return datetime.fromtimestamp(now_s // DAY_S * DAY_S, UTC).date()
+    return datetime.fromtimestamp(at_s // DAY_S * DAY_S, UTC).date()

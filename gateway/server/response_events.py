@@ -16,14 +16,14 @@ from gateway.server.context import CALLER, CONTEXT, SERVICES
 from gateway.server.stream_events import copy_answer, send_events, send_received
 from gateway.server.stream_tokens import NODE_KEY
 
-PARAMETER = "starting_after"
+STARTING_AFTER = "starting_after"
 RESPONSE_AFTER = "response_after"
 """The query parameter with which a node asks another one for the events of a response; empty: for all of them."""
 _MAX_DIGITS = 9
 _OK_STATUS, _BAD_REQUEST_STATUS = 200, 400
 
 
-def find_sequence(text: str | None) -> int | None:
+def parse_sequence_number(text: str | None) -> int | None:
     """Return the ``sequence_number`` of the last event that the client has; None if it has none.
 
     Raises ``InvalidRequest``.
@@ -31,15 +31,15 @@ def find_sequence(text: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
-        raise InvalidRequest(f"'{PARAMETER}' must be the sequence_number of an event", param=PARAMETER)
+        raise InvalidRequest(f"'{STARTING_AFTER}' must be the sequence_number of an event", param=STARTING_AFTER)
     return int(text)
 
 
 async def send_response_events(request: web.Request, stream: ResumableStream, text: str | None) -> web.StreamResponse:
     """Send the events after the one with the sequence number ``text``. Raises ``InvalidRequest``."""
-    sequence = find_sequence(text)
+    sequence = parse_sequence_number(text)
     after = 0 if sequence is None else await find_position(stream, sequence)
-    return await send_events(request, stream, after, numbered=False, param=PARAMETER)
+    return await send_events(request, stream, after, numbered=False, param=STARTING_AFTER)
 
 
 async def find_position(stream: ResumableStream, sequence: int) -> int:
@@ -67,7 +67,7 @@ async def find_position(stream: ResumableStream, sequence: int) -> int:
     if last < 0:
         return sequence + 1
     if last < sequence:
-        raise InvalidRequest(f"The last event so far has the sequence_number {last}", param=PARAMETER)
+        raise InvalidRequest(f"The last event so far has the sequence_number {last}", param=STARTING_AFTER)
     return position
 
 
@@ -91,7 +91,7 @@ async def pass_response_on(request: web.Request) -> web.StreamResponse | None:
 
     Raises ``ClientDisconnected``.
     """
-    peers, caller, text = request.app[SERVICES].admin.peers, request[CALLER], request.query.get(PARAMETER, "")
+    peers, caller, text = request.app[SERVICES].admin.peers, request[CALLER], request.query.get(STARTING_AFTER, "")
     if peers is None:
         return None
     path = f"/v1/streams/{quote(request.match_info['id'], safe='')}?{NODE_KEY}={caller.key.id}&{RESPONSE_AFTER}={text}"
@@ -101,6 +101,6 @@ async def pass_response_on(request: web.Request) -> web.StreamResponse | None:
         if (kept_answer := by_status.get(_OK_STATUS)) is None:
             refusal = by_status.get(_BAD_REQUEST_STATUS)
             return None if refusal is None else await copy_answer(refusal)
-        sequence, origin = find_sequence(text), (request[CONTEXT].id, "responses")
+        sequence, origin = parse_sequence_number(text), (request[CONTEXT].id, "responses")
         after = 0 if sequence is None else sequence + 1
         return await send_received(request, kept_answer.content.iter_any(), after, origin, numbered=False)

@@ -134,7 +134,7 @@ class ClientFileRepository:
         await self._write(end)
         self._keep("upload", attrs.evolve(upload, status=status))
 
-    async def sweep_files(self, now_ms: int, uploads_before_ms: int) -> int:
+    async def delete_expired(self, now_ms: int, uploads_before_ms: int) -> int:
         deleted_count = await self._database.change(delete(files).where(files.c.expires_ms <= now_ms))
         return deleted_count + await self._database.change(
             delete(uploads).where(uploads.c.expires_ms < uploads_before_ms)

@@ -127,7 +127,7 @@ async def test_an_expired_file_is_gone(gateway_with: StartGateway, sdk: MakeClie
     with pytest.raises(openai.ConflictError, match="expired"):
         await client.uploads.parts.create(upload.id, data=b"abc")
     files = gateway.app[SERVICES].files.files
-    await files.store.sweep_files(int(now[0] * 1000), 0)
+    await files.store.delete_expired(int(now[0] * 1000), 0)
     await files.sweep()
     assert len(list_stored(tmp_path)) == 1  # its row may have been about to be written
     for path in list_stored(tmp_path):

@@ -385,7 +385,9 @@ class CreditKeeper:
         for balance in self._balances.values():
             if nanos := balance.return_credit(find_surplus(balance, now_s)):
                 self._returned_nanos[balance.id] += nanos
-        used_balances = self._queue.find_balances() | self._low_balances | self._find_balances(self._returned_nanos)
+        used_balances = (
+            self._queue.list_awaited_balances() | self._low_balances | self._find_balances(self._returned_nanos)
+        )
         unused_ids = [
             balance_id
             for balance_id, balance in self._balances.items()

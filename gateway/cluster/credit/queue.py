@@ -85,7 +85,7 @@ class CreditQueue:
             balance.leased and balance.lease_unknown for request in self.list_waiting() for balance in request.balances
         )
 
-    def find_balances(self) -> set[LeasedBalance]:
+    def list_awaited_balances(self) -> set[LeasedBalance]:
         return {balance for request in self.list_waiting() for balance in request.balances}
 
     def find_next_s(self) -> float | None:

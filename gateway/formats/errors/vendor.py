@@ -108,8 +108,8 @@ def list_errors(value: object) -> Iterator[tuple[str | None, str | None]]:
             (_as_text_or_none(error.get("status")) or _find_code(error) or _as_text_or_none(error.get("type"))),
             _find_message(error),
         )
-    for item in list_objects(value.get("data")):
-        yield from _list_error_object(item.get("error"))
+    for entry in list_objects(value.get("data")):
+        yield from _list_error_object(entry.get("error"))
 
 
 def _list_error_object(error: object) -> Iterator[tuple[str | None, str | None]]:

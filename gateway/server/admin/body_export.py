@@ -84,8 +84,8 @@ async def export_bodies(request: AdminRequest) -> web.StreamResponse:
     other nodes are left out, unless they are in a shared store. The export is in the audit log. If it fails halfway,
     the connection breaks off.
     """
-    services, actor, name = request.services, request.actor, request.query.get("format", "raw")
-    if name not in _BUILDERS:
+    services, actor, format_name = request.services, request.actor, request.query.get("format", "raw")
+    if format_name not in _BUILDERS:
         raise InvalidRequest(f"'format' must be one of {', '.join(_BUILDERS)}", param="format")
     await services.billing.flusher.store_waiting()
     request_filter, history = await parse_filter(request), services.admin.history
@@ -94,9 +94,11 @@ async def export_bodies(request: AdminRequest) -> web.StreamResponse:
         for parameter, value in sorted(request.query.items())
     }
     now_ms, detail_text = int(services.clock() * 1000), orjson.dumps(detail).decode()
-    audit_row = actor.build_audit_row("bodies.exported", name, now_ms, account_id=actor.scope, detail=detail_text)
+    audit_row = actor.build_audit_row(
+        "bodies.exported", format_name, now_ms, account_id=actor.scope, detail=detail_text
+    )
     response = web.StreamResponse(headers={"Cache-Control": "no-store"})
-    response.headers["Content-Disposition"] = f'attachment; filename="bodies.{name}.jsonl"'
+    response.headers["Content-Disposition"] = f'attachment; filename="bodies.{format_name}.jsonl"'
     response.content_type, response.charset = "application/jsonl", "utf-8"
     with history.exporting(actor.scope):
         async with aclosing(list_pages(history.log, request_filter)) as pages:
@@ -104,9 +106,9 @@ async def export_bodies(request: AdminRequest) -> web.StreamResponse:
             await services.admin.audit_log.add_audit(audit_row)
             await response.prepare(request.http)
             try:
-                await _send_page(request, response, first_page, name)
+                await _send_page(request, response, first_page, format_name)
                 async for page in pages:
-                    await _send_page(request, response, page, name)
+                    await _send_page(request, response, page, format_name)
                 await response.write_eof()
             except ConnectionError:
                 raise ClientDisconnected from None

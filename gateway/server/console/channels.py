@@ -36,11 +36,11 @@ async def load_new_channel(request: web.Request) -> Data:
         ask_admin_api(request, "/providers"), ask_admin_api(request, "/channels")
     )
     choices, language = list_choices(providers), request[LANGUAGE]
-    details = {
+    script_data = {
         "providers": {choice.view.slug: _describe_choice(choice, language) for choice in choices},
         "names": [channel.name for channel in channels],
     }
-    return {"choices": choices, "groups": GROUPS, "details": details}
+    return {"choices": choices, "groups": GROUPS, "script_data": script_data}
 
 
 def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:

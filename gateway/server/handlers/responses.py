@@ -20,7 +20,7 @@ from gateway.routing.kept_responses import make_response_not_found
 from gateway.routing.provider_response import ask_provider
 from gateway.server.background_responses import cancel_kept_response, find_kept_response, read_kept_response
 from gateway.server.context import CALLER, SERVICES
-from gateway.server.response_events import PARAMETER, find_sequence, pass_response_on, send_response_events
+from gateway.server.response_events import STARTING_AFTER, parse_sequence_number, pass_response_on, send_response_events
 from gateway.server.responses import LargeResponse
 from gateway.server.stream_events import StreamInterrupted
 
@@ -66,8 +66,8 @@ async def _send_kept_events(request: web.Request) -> web.StreamResponse | None:
 
     Raises ``InvalidRequest``, and ``StreamInterrupted`` for a later part of events that are not kept.
     """
-    text = request.query.get(PARAMETER)
-    sequence = find_sequence(text)
+    text = request.query.get(STARTING_AFTER)
+    sequence = parse_sequence_number(text)
     if (stream := _find_stream(request)) is not None:
         return await send_response_events(request, stream, text)
     response = await pass_response_on(request)

@@ -46,20 +46,20 @@ def parse_completions_inference(body: Body) -> InferenceRequest:
     )
 
 
-def _list_prompts(value: object) -> list[tuple[Any, str]]:
+def _list_prompts(prompts: object) -> list[tuple[Any, str]]:
     """Return each prompt with its path in the body. A missing prompt counts as an empty one, which models complete.
 
     Raises ``InvalidRequest`` naming the prompt.
     """
-    if value is None or isinstance(value, str):
-        return [(value or "", "prompt")]
-    if not isinstance(value, list):
-        raise InvalidRequest(f"'prompt' must be a string or an array, not {name_json_type(value)}", param="prompt")
-    if not value:
+    if prompts is None or isinstance(prompts, str):
+        return [(prompts or "", "prompt")]
+    if not isinstance(prompts, list):
+        raise InvalidRequest(f"'prompt' must be a string or an array, not {name_json_type(prompts)}", param="prompt")
+    if not prompts:
         raise InvalidRequest("'prompt' must not be an empty array", param="prompt")
-    if all(type(item) is int for item in value):
-        return [(value, "prompt")]
-    return [(item, f"prompt[{index}]") for index, item in enumerate(value)]
+    if all(type(token) is int for token in prompts):
+        return [(prompts, "prompt")]
+    return [(prompt, f"prompt[{index}]") for index, prompt in enumerate(prompts)]
 
 
 def _count_prompt_chars(prompt: object, param: str) -> int:
