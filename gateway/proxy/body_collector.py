@@ -21,7 +21,7 @@ class BodyCollector(Protocol):
     def note_answer(self, body: bytes, media_type: str) -> None:
         """Take a complete answer."""
 
-    def drop_of(self, covers: Callable[[int, str], bool]) -> None:
+    def drop_bodies_of(self, covers: Callable[[int, str], bool]) -> None:
         """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
 
     def close(self) -> None:

@@ -30,7 +30,10 @@ class ChannelWeights:
 
 
 async def check_draft(channels: ChannelService, fields: Fields) -> tuple[Channel, Answer]:
-    """Ask the provider of a channel that is not added yet for its models. Raises ``InvalidRequest``."""
+    """Return the channel that ``fields`` describe, and its provider's answer about models; nothing is stored.
+
+    Raises ``InvalidRequest``.
+    """
     spec = parse_spec(fields, ChannelSpec)
     draft = spec.apply(Channel(spec.name, "", "", origin="stored"))
     return draft, await channels.tester.ask(draft)
@@ -51,7 +54,7 @@ async def order_channels(channels: ChannelService, fields: Fields, by: Actor = O
     await channels.change_stored(change)
 
 
-async def weigh_channels(channels: ChannelService, fields: Fields, by: Actor = OPERATOR) -> None:
+async def set_weights(channels: ChannelService, fields: Fields, by: Actor = OPERATOR) -> None:
     """Set the weights of several channels together (``ChannelWeights``).
 
     Raises ``NotFound``, ``InvalidRequest``, and ``Conflict`` for a channel that is not stored.

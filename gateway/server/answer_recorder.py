@@ -113,7 +113,7 @@ class AnswerRecorder:
         if not self._is_unwanted:
             self._deliver(b"".join(self._pieces))
 
-    def drop_of(self, end_user: str) -> None:
+    def drop_bodies_of(self, end_user: str) -> None:
         """Keep nothing if the request is now made for ``end_user``, the name of a forgotten user."""
         if self._ctx.attribution.end_user == end_user:
             self._drop()

@@ -140,7 +140,7 @@ class KeptExchange:
         self._answer.append(data)
         self._times.append(monotonic())
 
-    def drop_of(self, covers: Callable[[int, str], bool]) -> None:
+    def drop_bodies_of(self, covers: Callable[[int, str], bool]) -> None:
         """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
         if covers(self._ctx.caller.account.id, self._ctx.attribution.end_user):
             self._is_unwanted = True

@@ -1,4 +1,4 @@
-"""Admin API: check a channel before it is added, change its keys one by one, and weigh channels against each other."""
+"""Admin API: check a channel before it is added, change its keys one by one, and set the weights of channels."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,7 @@ from gateway.errors import NotFound
 from gateway.frozen import frozen
 from gateway.parsing import parse_spec
 from gateway.providers.registry import PROVIDERS
-from gateway.routing.channel_changes import ChannelWeights, change_keys, check_draft
-from gateway.routing.channel_changes import weigh_channels as set_weights
+from gateway.routing.channel_changes import ChannelWeights, change_keys, check_draft, set_weights
 from gateway.routing.channel_keys import ChannelKeySpec, add_key, edit_key, find_key, remove_key
 from gateway.routing.channel_spec import ChannelSpec
 from gateway.routing.channel_tester import Answer

@@ -91,11 +91,11 @@ def rename_running(services: Services, renaming: UserRenaming) -> None:
     forget_streams(services, renaming.account_id, renaming.names)  # while their requests have the former name
     if (bodies := services.open_bodies.instance) is not None:  # also of settled requests, whose clients still read
         for collector in bodies.open_requests.values():
-            collector.drop_of(renaming.covers)
+            collector.drop_bodies_of(renaming.covers)
     for call in services.active_requests.calls.values():
         renaming.rename_request(call.context)
         if isinstance(call, ActiveInference) and call.recorder is not None:
-            call.recorder.drop_of(renaming.new_name)
+            call.recorder.drop_bodies_of(renaming.new_name)
     services.videos.jobs.reservations.renamings.append(renaming)
 
 

@@ -63,7 +63,7 @@ class BodiesOutOfReach(BodiesUnreadable):
 class OpenRequest(Protocol):
     """Collects the bodies of a request that has not ended."""
 
-    def drop_of(self, covers: Callable[[int, str], bool]) -> None:
+    def drop_bodies_of(self, covers: Callable[[int, str], bool]) -> None:
         """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
 
 
