@@ -13,7 +13,8 @@ from gateway.server.admin.explanation import Explanation
 from gateway.server.admin.requests import RequestPageView, RequestView
 from gateway.server.admin.usage import UsageLine, UsageReport
 from gateway.server.console.page import Data, ask_admin_api
-from gateway.server.console.uptime import PERIODS, build_bars
+from gateway.server.console.periods import NAMED_PERIODS
+from gateway.server.console.uptime import build_bars
 from gateway.server.console.usage_charts import PageCharts
 from gateway.server.context import ACTOR, SERVICES
 
@@ -52,7 +53,7 @@ async def load_usage(request: web.Request, model: str, charts: PageCharts) -> Da
 
     Members see their account's. Only administrators see accounts and channels. ``bars`` is None for a part of a period.
     """
-    period = PERIODS.get(charts.period.span)
+    period = NAMED_PERIODS.get(charts.period.span)
     query: dict[str, Any] = {"since": charts.answer.since, "until": charts.answer.until, "model": model}
     axes = ("key", "account", "channel") if request[ACTOR].scope is None else ("key",)
     times: UsageReport

@@ -10,14 +10,14 @@ from gateway.domain.attribution import find_tag_problem
 from gateway.domain.traffic import DAY_HOURS, HOUR_MS
 from gateway.server.admin.usage import UsageReport
 from gateway.server.console.page import ask_admin_api
-from gateway.server.console.periods import SPANS, list_bucket_starts
+from gateway.server.console.periods import NAMED_PERIODS
 from gateway.server.console.routes import mark
 from gateway.server.query import is_number, parse_moment
 
-PERIODS: Mapping[str, str] = {
+PERIOD_NAMES: Mapping[str, str] = {
     "15m": mark("Last 15 minutes"),
     "1h": mark("Last hour"),
-    **{name: span.name for name, span in SPANS.items()},
+    **{value: period.name for value, period in NAMED_PERIODS.items()},
 }
 """The English name of each value of the list's filter ``last``."""
 _MINUTES = {"15m": 15, "1h": 60}
@@ -28,12 +28,12 @@ _DAY_MS = DAY_HOURS * HOUR_MS
 
 
 def find_since(period: str, now_s: float) -> str | None:
-    """Return the beginning of a period of ``PERIODS`` that ends now, as a filter has it; None for another word.
+    """Return the beginning of a period of ``PERIOD_NAMES`` that ends now, as a filter has it; None for another word.
 
     From 24 hours on it is the beginning of an hour or a day, as on the overview, so that both have the same requests.
     """
-    if period in SPANS:
-        start = list_bucket_starts(SPANS[period], now_s)[0]
+    if period in NAMED_PERIODS:
+        start = NAMED_PERIODS[period].list_starts(now_s)[0]
     elif period in _MINUTES:
         start = datetime.fromtimestamp(now_s, UTC) - timedelta(minutes=_MINUTES[period])
     else:

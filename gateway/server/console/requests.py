@@ -19,7 +19,7 @@ from gateway.server.console.form_choices import ModelKind
 from gateway.server.console.models import SAMPLES
 from gateway.server.console.page import Data, ask_admin_api
 from gateway.server.console.request_columns import COOKIE, choose_columns, list_columns
-from gateway.server.console.request_sums import PERIODS, find_since, load_sums
+from gateway.server.console.request_sums import PERIOD_NAMES, find_since, load_sums
 from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.query import parse_moment
@@ -104,7 +104,7 @@ async def _load_choices(request: web.Request, filters: Mapping[str, str], *, is_
         "statuses": facets.statuses,
         "is_counted": is_counted and starts_ms[0] <= starts_ms[1],
         "key_names": await _list_key_names(request, facets.keys[:_MAX_FACETS], filters.get("key", "")),
-        "periods": PERIODS,
+        "periods": PERIOD_NAMES,
         "outcomes": get_args(Outcome),
     }
 

@@ -26,7 +26,7 @@ from gateway.server.console.filters import format_count, format_duration, format
 from gateway.server.console.labels import format_label
 from gateway.server.console.language import LANGUAGE, gettext
 from gateway.server.console.page import ask_admin_api
-from gateway.server.console.periods import SPANS, Span, list_bucket_starts
+from gateway.server.console.periods import NAMED_PERIODS, NamedPeriod
 from gateway.server.console.routes import ROOT, mark
 from gateway.server.context import ACTOR, SERVICES
 from gateway.server.query import parse_moment
@@ -46,7 +46,7 @@ _PERCENTILES = (("p50", mark("Median"), "series-2"), ("p95", "95 %", "series-3")
 
 @frozen
 class ChartPeriod:
-    """The period of a page: one of ``SPANS`` that ends now, or from ``since`` up to ``until``."""
+    """The period of a page: one of ``NAMED_PERIODS`` that ends now, or from ``since`` up to ``until``."""
 
     span: str
     since: str
@@ -91,9 +91,9 @@ class PageCharts:
     speed_since: str | None
 
     @property
-    def spans(self) -> Mapping[str, Span]:
+    def spans(self) -> Mapping[str, NamedPeriod]:
         """The periods to choose from."""
-        return SPANS
+        return NAMED_PERIODS
 
     def link(self, **filters: str) -> str:
         """Return the link to the requests of the period that also match ``filters``."""
@@ -148,8 +148,8 @@ def _list_groups(chosen: Mapping[str, str], *, sees_all_accounts: bool) -> dict[
 
 def _choose_period(query: Mapping[str, str], now_s: float) -> ChartPeriod:
     """Return the period of the address; the default one if it names none, or no valid one."""
-    if query.get("span") in SPANS:
-        return ChartPeriod(query["span"], _format_start(SPANS[query["span"]], now_s))
+    if query.get("span") in NAMED_PERIODS:
+        return ChartPeriod(query["span"], _format_start(NAMED_PERIODS[query["span"]], now_s))
     try:
         since_ms, until_ms = parse_moment(query, "since"), parse_moment(query, "until", is_end=True)
     except InvalidRequest:
@@ -157,11 +157,11 @@ def _choose_period(query: Mapping[str, str], now_s: float) -> ChartPeriod:
     if since_ms is not None and until_ms is not None and since_ms < until_ms:
         since_ms = max(since_ms, until_ms - MAX_DAYS * _DAY_MS)
         return ChartPeriod("", _format_time(since_ms), _format_time(until_ms))
-    return ChartPeriod(DEFAULT_SPAN, _format_start(SPANS[DEFAULT_SPAN], now_s))
+    return ChartPeriod(DEFAULT_SPAN, _format_start(NAMED_PERIODS[DEFAULT_SPAN], now_s))
 
 
-def _format_start(span: Span, now_s: float) -> str:
-    return list_bucket_starts(span, now_s)[0].strftime("%Y-%m-%dT%H:%M:%SZ")
+def _format_start(period: NamedPeriod, now_s: float) -> str:
+    return period.list_starts(now_s)[0].strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _format_time(at_ms: int) -> str:
