@@ -125,7 +125,7 @@ class TimedRow(NamedTuple):
 
 
 def sum_speed(rows: Iterable[TimedRow]) -> dict[SpeedKey, Speed]:
-    """Return the histograms of completed requests, for each hour and day and everybody whose requests are summed."""
+    """Return the histograms of completed requests of each hour and day: of all, and by account, key, model, channel."""
     counts: Counter[tuple[int, int, int, str, str | None, int, int | None, int | None]] = Counter()
     for row in rows:
         first_byte, output_rate = _measure_stream(row)

@@ -1,8 +1,8 @@
 """Joins a whole stream to the JSON answer that says the same, in the format of the client.
 
-Fields that the gateway does not know stay, too: of a text the pieces are joined, of a list its items, and of anything
-else the last value counts. Sources: the vendors' API references; ``accumulate_event`` and ``accumulate_delta`` of the
-Python libraries ``anthropic`` and ``openai``.
+Fields that the gateway does not know stay, too: the pieces of a text and the items of a list are joined, and of any
+other value the last one counts. Sources: the vendors' API references; ``accumulate_event`` and ``accumulate_delta`` of
+the Python libraries ``anthropic`` and ``openai``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,7 @@ def join_stream(stream: bytes, operation: Operation, usage: Usage) -> bytes | No
 
 
 class _Pieces(list[str]):
-    """A text while its pieces are joined. Adding each to a text would take a time that grows with its square."""
+    """A text while its pieces are joined. Appending each piece to a text would take quadratic time."""
 
 
 def _finish(value: Any) -> Any:

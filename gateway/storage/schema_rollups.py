@@ -33,4 +33,7 @@ rollups = Table(
     *(Column(name, Text, nullable=False) for name in ("cursor", "first_cursor")),
     *(Column(name, BigInteger, nullable=name == "since_ms") for name in ("before", "since_ms")),
 )
-"""What a job has summed: rows from ``first_cursor`` to ``cursor``, and back to ``before``, settled at ``since_ms``."""
+"""What a job has summed: rows from ``first_cursor`` to ``cursor``, and earlier ones back to ``before``.
+
+``since_ms``: when the earliest of these rows was settled.
+"""

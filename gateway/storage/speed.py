@@ -83,7 +83,10 @@ class SpeedRepository:
         return await self._add(state, rows, {"cursor": cursor}) and (has_more or window.is_cut)
 
     async def add_old_rows(self) -> bool:
-        """Add some rows that were stored before the first call, newest first. Return whether there may be more."""
+        """Add at most ``max_rows`` rows that were stored before the first call, newest first.
+
+        Return whether there may be more.
+        """
         state = await self._find_state()
         if state is None or not state.before:
             return False
@@ -105,7 +108,7 @@ class SpeedRepository:
         await self._database.write(work)
 
     async def find_since_ms(self) -> int | None:
-        """Return since when durations are known, in Unix milliseconds; None if none is known."""
+        """Return from when on durations are known, in Unix milliseconds; None if none is known."""
         state = await self._find_state()
         return None if state is None else state.since_ms
 
@@ -189,12 +192,12 @@ def _is_before(cursor_text: str) -> ColumnElement[bool]:
 
 def _choose_cells(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]] | None:
     """Return the conditions of the cells that have exactly the requests of a filter; None if there are none."""
-    named: dict[CellKind, str | None] = {
+    names_by_kind: dict[CellKind, str | None] = {
         "key": None if traffic_filter.key_id is None else str(traffic_filter.key_id),
         "model": traffic_filter.model,
         "channel": traffic_filter.channel,
     }
-    chosen = [(kind, name) for kind, name in named.items() if name is not None]
+    chosen = [(kind, name) for kind, name in names_by_kind.items() if name is not None]
     account_id = traffic_filter.account_id
     if len(chosen) > 1 or traffic_filter.status is not None:
         return None

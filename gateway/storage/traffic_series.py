@@ -16,10 +16,10 @@ _COLUMNS = usage_hours.c
 
 @frozen
 class SeriesLine:
-    """The traffic of one hour or day that ``line.label`` identifies."""
+    """The traffic of one model, key, account, channel or status (``traffic.label``) in one hour or day."""
 
     hour: int
-    line: TrafficLine
+    traffic: TrafficLine
 
 
 async def sum_traffic(database: Database, traffic_filter: TrafficFilter) -> TrafficLine:

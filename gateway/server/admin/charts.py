@@ -97,9 +97,9 @@ class ChartCause:
 class Charts:
     """What charts of one period show.
 
-    ``before`` is the sum of the period of the same length that ended when this one began: the same hours of it have
-    passed. ``speed`` is null for a selection that has no histograms. ``speed_since`` is since when durations are known,
-    and ``speed_until_now`` false while newer requests wait to be summed.
+    ``before`` sums the period of the same length that ended when this one began, only up to the hour that this one has
+    reached. ``speed`` is null for a selection that has no histograms. ``speed_since`` is since when durations are
+    known. ``speed_until_now`` is false while newer requests wait to be summed.
     """
 
     object: Literal["charts"] = "charts"
@@ -132,8 +132,8 @@ async def get_charts(request: AdminRequest) -> Charts:
     `buckets` are the hours or days of the period: their sums, and how fast their completed requests were. `series` are
     the dollars of those models (or keys, accounts, channels, statuses) that cost most, and of all others. `causes` are
     the most frequent failures by outcome and code. The period is widened to whole hours or days; without times, it is
-    the last seven days. Percentiles exist for all requests, and by one of key, model and channel. By account and
-    channel is for administrators.
+    the last seven days. Percentiles exist for all requests, and by one of key, model and channel. Only administrators
+    may group by account or channel.
     """
     await request.services.billing.flusher.store_waiting()
     group, period = _parse_group(request), _parse_period(request)
@@ -154,7 +154,7 @@ async def get_charts(request: AdminRequest) -> Charts:
         until=_format_hour(period.until),
         step="hour" if period.span == 1 else "day",
         group=group,
-        total=build_view(UsageSums, reduce(add_lines, (line.line for line in lines), _EMPTY_LINE)),
+        total=build_view(UsageSums, reduce(add_lines, (line.traffic for line in lines), _EMPTY_LINE)),
         before=build_view(UsageSums, before),
         before_since=_format_hour(before_filter.since),
         before_until=_format_hour(before_filter.until),
@@ -187,7 +187,7 @@ def _build_before_filter(traffic_filter: TrafficFilter, now_hour: int) -> Traffi
 
 
 def _parse_group(request: AdminRequest) -> TrafficAxis:
-    """Raises ``InvalidRequest`` for another word, and ``Forbidden`` for one that a member may not use."""
+    """Return what spending is split by. Raises ``InvalidRequest``, and ``Forbidden`` for what members may not see."""
     word = request.query.get("group", "model")
     group = next((group for group in GROUPS if group == word), None)
     if group is None:
@@ -235,7 +235,7 @@ def _build_buckets(
 ) -> list[ChartBucket]:
     sums = dict.fromkeys(hours, _EMPTY_LINE)
     for line in lines:
-        sums[line.hour] = add_lines(sums[line.hour], line.line)
+        sums[line.hour] = add_lines(sums[line.hour], line.traffic)
     speeds: dict[int, Speed] = {}
     for speed_line in speed_lines or ():
         speeds.setdefault(speed_line.hour, make_speed()).add(speed_line.speed)
@@ -253,14 +253,14 @@ def _build_series(
     """Return the series that cost most, the highest first, and one of all others if they have any requests."""
     totals: dict[str, TrafficLine] = {}
     for line in lines:
-        label = line.line.label
-        totals[label] = add_lines(totals.get(label, attrs.evolve(_EMPTY_LINE, label=label)), line.line)
+        label = line.traffic.label
+        totals[label] = add_lines(totals.get(label, attrs.evolve(_EMPTY_LINE, label=label)), line.traffic)
     ranked = sorted(totals.values(), key=lambda total: (-total.cost_nanos, -total.requests, total.label))
     top = [total for total in ranked if total.label][:_MAX_SERIES]
     top_labels = {total.label for total in top}
     nanos: Counter[tuple[str, int]] = Counter()
     for line in lines:
-        nanos[line.line.label if line.line.label in top_labels else "", line.hour] += line.line.cost_nanos
+        nanos[line.traffic.label if line.traffic.label in top_labels else "", line.hour] += line.traffic.cost_nanos
     others = [total for total in ranked if total.label not in top_labels]
     series = [
         ChartSeries(
@@ -282,11 +282,11 @@ def _build_causes(hours: Sequence[int], failures: Sequence[FailureLine]) -> list
     for line in failures:
         totals[line.outcome, line.code] += line.requests
     ranked = sorted(totals, key=lambda cause: (-totals[cause], cause))
-    is_shown = set(ranked[:_MAX_CAUSES])
+    shown_causes = set(ranked[:_MAX_CAUSES])
     counts: Counter[tuple[tuple[str, str] | None, int]] = Counter()
     for line in failures:
         cause = (line.outcome, line.code)
-        counts[cause if cause in is_shown else None, line.hour] += line.requests
+        counts[cause if cause in shown_causes else None, line.hour] += line.requests
     causes = [
         ChartCause(
             outcome=outcome,
