@@ -19,8 +19,8 @@ from gateway.storage.schema_bodies import bodies, body_segments
 ERASED_PER_STEP = 500
 MARKED_PER_STEP = 5_000
 """Rows that are hidden in one transaction: other writes wait for it."""
-_columns, _moved = bodies.c, body_segments.c
-IS_MOVED = exists().where(_moved.node == _columns.node, _moved.segment == _columns.segment)
+_columns, _segments = bodies.c, body_segments.c
+IS_MOVED = exists().where(_segments.node == _columns.node, _segments.segment == _columns.segment)
 """Whether the segment of a row was moved to a shared store."""
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
 _NEW_VALUES = ", ".join(

@@ -15,8 +15,8 @@ from gateway.storage.schema_bodies import bodies, body_leftovers, body_segments,
 
 ERASED_PER_STEP = 500
 SEGMENTS_PER_STEP = 200
-_rows, _moved = bodies.c, body_segments.c
-_IS_IN = and_(_rows.node == _moved.node, _rows.segment == _moved.segment)
+_rows, _segments = bodies.c, body_segments.c
+_ROW_IS_IN_SEGMENT = and_(_rows.node == _segments.node, _rows.segment == _segments.segment)
 
 
 @frozen
@@ -53,11 +53,13 @@ class SharedIndex:
 
     async def has_segments(self) -> bool:
         """Return whether any segment is in the store."""
-        return bool(await self._database.read(select(_moved.segment).limit(1)))
+        return bool(await self._database.read(select(_segments.segment).limit(1)))
 
     async def find(self, node: str, number: int) -> SharedSegment | None:
         """Return a segment; None if it was not moved yet."""
-        rows = await self._database.read(select(body_segments).where(_moved.node == node, _moved.segment == number))
+        rows = await self._database.read(
+            select(body_segments).where(_segments.node == node, _segments.segment == number)
+        )
         return _parse(rows[0]) if rows else None
 
     async def rename(self, segment: SharedSegment, name: str) -> bool:
@@ -65,7 +67,7 @@ class SharedIndex:
 
         Return False if another process has done so meanwhile, or removed it.
         """
-        is_same = _moved.node == segment.node, _moved.segment == segment.number, _moved.name == segment.name
+        is_same = _segments.node == segment.node, _segments.segment == segment.number, _segments.name == segment.name
         statement = update(body_segments).where(*is_same).values(name=name)
 
         async def work(connection: AsyncConnection) -> bool:
@@ -105,8 +107,8 @@ class SharedIndex:
     async def list_deleted(self) -> list[DeletedBody]:
         """Return some of the requests whose bodies must be erased, those of one segment together."""
         columns = _rows.request_id, _rows.position, _rows.bytes.label("frame_bytes"), *body_segments.columns
-        query = select(*columns).join_from(bodies, body_segments, _IS_IN).where(_rows.expires_ms == 0)
-        rows = await self._database.read(query.order_by(_moved.node, _moved.segment).limit(ERASED_PER_STEP))
+        query = select(*columns).join_from(bodies, body_segments, _ROW_IS_IN_SEGMENT).where(_rows.expires_ms == 0)
+        rows = await self._database.read(query.order_by(_segments.node, _segments.segment).limit(ERASED_PER_STEP))
         places = [Location(row.segment, row.position, row.frame_bytes) for row in rows]
         return [DeletedBody(row.request_id, _parse(row), place) for row, place in zip(rows, places, strict=True)]
 
@@ -117,7 +119,11 @@ class SharedIndex:
 
     async def list_unused(self) -> list[SharedSegment]:
         """Return some of the segments without rows."""
-        query = select(body_segments).where(~select(_rows.request_id).where(_IS_IN).exists()).limit(SEGMENTS_PER_STEP)
+        query = (
+            select(body_segments)
+            .where(~select(_rows.request_id).where(_ROW_IS_IN_SEGMENT).exists())
+            .limit(SEGMENTS_PER_STEP)
+        )
         return [_parse(row) for row in await self._database.read(query)]
 
     async def forget(self, segments: Sequence[SharedSegment]) -> None:
@@ -126,15 +132,15 @@ class SharedIndex:
 
     async def list_names(self) -> set[str]:
         """Return the names of all segments."""
-        return {row.name for row in await self._database.read_long(select(_moved.name))}
+        return {row.name for row in await self._database.read_long(select(_segments.name))}
 
     async def sum_bytes(self) -> int:
         """Return the size of all segments."""
-        return int((await self._database.read(select(func.coalesce(func.sum(_moved.bytes), 0))))[0][0])
+        return int((await self._database.read(select(func.coalesce(func.sum(_segments.bytes), 0))))[0][0])
 
     async def remove_oldest(self, excess_bytes: int) -> int:
         """Remove the rows of the oldest segments, of ``excess_bytes`` together or more; return the number of rows."""
-        query = select(body_segments).order_by(_moved.moved_ms).limit(SEGMENTS_PER_STEP)
+        query = select(body_segments).order_by(_segments.moved_ms).limit(SEGMENTS_PER_STEP)
         oldest: list[SharedSegment] = []
         for segment in map(_parse, await self._database.read(query)):
             if excess_bytes <= 0:
@@ -145,7 +151,9 @@ class SharedIndex:
 
     async def remove_expired(self, now_ms: int) -> int:
         """Remove the rows of some segments, of any node, in which everything has expired; return the number of rows."""
-        query = select(body_segments).join_from(body_segments, bodies, _IS_IN).group_by(*body_segments.columns)
+        query = (
+            select(body_segments).join_from(body_segments, bodies, _ROW_IS_IN_SEGMENT).group_by(*body_segments.columns)
+        )
         expired = query.having(func.max(_rows.expires_ms) <= now_ms)
         segments = [_parse(row) for row in await self._database.read_long(expired.limit(SEGMENTS_PER_STEP))]
         return await self._remove_rows(segments) if segments else 0
@@ -170,7 +178,7 @@ class SharedIndex:
 
 
 def _is_among(segments: Sequence[SharedSegment]) -> Any:
-    return tuple_(_moved.node, _moved.segment).in_([(segment.node, segment.number) for segment in segments])
+    return tuple_(_segments.node, _segments.segment).in_([(segment.node, segment.number) for segment in segments])
 
 
 def _parse(row: Row[Any]) -> SharedSegment:
