@@ -56,31 +56,31 @@ class AccountingService:
         self._ledger = ledger
         self._queue = queue
         self._clock = clock
-        self._crediting = asyncio.Lock()
+        self._credit_lock = asyncio.Lock()
         self._whole_balances: dict[OwnerId, Balance] = {}
         self.jobs = jobs
         self._check_leases = check_leases
         self._limits = limits
-        self._loading: asyncio.Task[None] | None = None
+        self._loading_task: asyncio.Task[None] | None = None
         balances.load_day = self._start_loading
 
     async def close(self) -> None:
-        if self._loading is not None:
-            await asyncio.gather(self._loading, return_exceptions=True)
+        if self._loading_task is not None:
+            await asyncio.gather(self._loading_task, return_exceptions=True)
 
     def _start_loading(self) -> None:
-        if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(self._load_day())
+        if self._loading_task is None:
+            self._loading_task = asyncio.get_running_loop().create_task(self._load_day())
 
     async def _load_day(self) -> None:
         try:
-            async with self._crediting, self._queue.writing:
+            async with self._credit_lock, self._queue.writing:
                 while not await self._correct_day():
                     pass
         except StoreUnavailable as error:
             log.warning("daily_spending_not_loaded", error=error.message)
         finally:
-            self._loading = None
+            self._loading_task = None
 
     async def _correct_day(self) -> bool:
         """Correct the balances of the current day by the ledger. Return False if a time zone was changed meanwhile."""
@@ -89,18 +89,22 @@ class AccountingService:
         balances = self._balances
         day, recount = balances.parse_day(self._clock()), balances.make_empty()
         # Both copies must be of the same moment: a request settled while the ledger is read is in neither.
-        found, pending = reconcile.copy_sums(balances, day), self._queue.list_rows()
-        expected = await reconcile.recompute_sums(self._ledger, pending, day, recount)
-        latest_s = await reconcile.find_latest_s(self._ledger, pending, day, recount.zones)
+        memory_sums, pending_rows = reconcile.copy_sums(balances, day), self._queue.list_rows()
+        ledger_sums = await reconcile.recompute_sums(self._ledger, pending_rows, day, recount)
+        latest_s = await reconcile.find_latest_s(self._ledger, pending_rows, day, recount.zones)
         if recount.zones != balances.zones:
             return False
-        for place in found.keys() | expected.keys():
-            if balances.is_gone(*place):
+        for balance_id in memory_sums.keys() | ledger_sums.keys():
+            if balances.is_gone(*balance_id):
                 continue
-            found_sums, expected_sums = found.get(place, reconcile.NO_SUMS), expected.get(place, reconcile.NO_SUMS)
-            difference = [known - counted for known, counted in zip(expected_sums, found_sums, strict=True)][2:]
-            if any(difference):
-                balances.find_balance(*place).correct(difference, day)
+            ledger_amounts = ledger_sums.get(balance_id, reconcile.NO_SUMS)
+            memory_amounts = memory_sums.get(balance_id, reconcile.NO_SUMS)
+            differences_nanos = [
+                ledger_nanos - memory_nanos
+                for ledger_nanos, memory_nanos in zip(ledger_amounts[2:], memory_amounts[2:], strict=True)
+            ]
+            if any(differences_nanos):
+                balances.find_balance(*balance_id).correct(differences_nanos, day)
         balances.confirm(day, latest_s=latest_s)
         return True
 
@@ -141,9 +145,9 @@ class AccountingService:
             return
         day = self._balances.today
         for owner in owners:
-            place = _find_balance_id(owner)
-            if not self._balances.is_gone(*place):  # the owner may have been deleted meanwhile
-                self._whole_balances[place] = _build_cluster_balance(owner, figures[place], day)
+            balance_id = _find_balance_id(owner)
+            if not self._balances.is_gone(*balance_id):  # the owner may have been deleted meanwhile
+                self._whole_balances[balance_id] = _build_cluster_balance(owner, figures[balance_id], day)
 
     def list_balances(self, owner: Owner) -> list[tuple[int, Balance]]:
         """Return every balance with its owner's id. Balances shared with other nodes are as of the last read."""
@@ -162,21 +166,25 @@ class AccountingService:
         """Return an account's or key's spent, reserved and remaining USD. ``left_usd`` is None without a quota."""
         balance, day = self.find_balance(owner)
         counter = balance.find_counter(day)
-        room, reset = balance.find_room(day), balance.find_reset(day)
+        room_nanos, resets_s = balance.find_room(day), balance.find_reset(day)
         return {
             "spent_usd": counter.spent_nanos / NANOS_PER_USD,
             "credit_usd": counter.credit_nanos / NANOS_PER_USD,
             "held_usd": balance.held_nanos / NANOS_PER_USD,
-            "left_usd": None if room is None else room / NANOS_PER_USD,
+            "left_usd": None if room_nanos is None else room_nanos / NANOS_PER_USD,
             "overrun_usd": counter.overrun_nanos / NANOS_PER_USD,
-            "resets_at": None if reset is None else build_time(reset),
+            "resets_at": None if resets_s is None else build_time(resets_s),
         }
 
     def find_stricter(self, key: ApiKey, account: Account) -> tuple[Balance, UtcDay]:
         """Return the balance with less left (the key's if neither has a quota), and the current day."""
         (key_balance, day), (account_balance, _) = self.find_balance(key), self.find_balance(account)
-        room, other = key_balance.find_room(day), account_balance.find_room(day)
-        return (account_balance if other is not None and (room is None or other < room) else key_balance), day
+        key_room, account_room = key_balance.find_room(day), account_balance.find_room(day)
+        return (
+            account_balance
+            if account_room is not None and (key_room is None or account_room < key_room)
+            else key_balance
+        ), day
 
     async def credit(
         self, owner: Account | ApiKey, spec: CreditSpec, by: Actor = OPERATOR, *, subject: str = ""
@@ -189,23 +197,25 @@ class AccountingService:
         reference was used for another credit, and ``StoreUnavailable`` if the ledger cannot be written.
         """
         await self._await_day()
-        async with self._crediting:
+        async with self._credit_lock:
             await self._read_shared(owner)
             balance, day = self.find_balance(owner)
             now_ms = int(self._clock() * 1000)
             account_id, key_id = _identify(owner)
             action = "account.credited" if key_id is None else "key.credited"
 
-            def decide(whole: Balance) -> tuple[LedgerEntry, AuditRow]:
-                available_nanos, amount = _find_amount(whole, spec, day)
-                entry = LedgerEntry(0, now_ms, spec.kind, account_id, key_id, amount, None, spec.reference, spec.note)
+            def decide(whole_balance: Balance) -> tuple[LedgerEntry, AuditRow]:
+                available_nanos, amount_nanos = _find_amount(whole_balance, spec, day)
+                entry = LedgerEntry(
+                    0, now_ms, spec.kind, account_id, key_id, amount_nanos, None, spec.reference, spec.note
+                )
                 detail = _build_credit(entry, available_nanos)
                 return entry, by.build_audit_row(
                     action, subject or owner.name, now_ms, account_id=account_id, detail=detail
                 )
 
             entry, added = await self._ledger.add_credit(
-                *decide(balance), lambda found: decide(_build_cluster_balance(owner, found, day))
+                *decide(balance), lambda figures: decide(_build_cluster_balance(owner, figures, day))
             )
             if added:
                 balance.add_credit(entry.amount_nanos, self._balances.day_at(now_ms / 1000))
@@ -221,13 +231,13 @@ class AccountingService:
     async def reconcile(self) -> Fields:
         from gateway.billing import reconcile  # noqa: PLC0415 - only to verify
 
-        stored = await self._ledger.audit_cluster()
-        if stored is not None:
+        cluster_audit = await self._ledger.audit_cluster()
+        if cluster_audit is not None:
             problems = [] if self._check_leases is None else [*await self._check_leases()]
-            problems += self._list_limit_problems(stored.counter_differences)
-            return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, stored, problems)
+            problems += self._list_limit_problems(cluster_audit.counter_differences)
+            return await reconcile.reconcile_node(self._balances, self._queue, self.jobs, cluster_audit, problems)
         await self._await_day()
-        async with self._crediting, self._queue.writing:
+        async with self._credit_lock, self._queue.writing:
             limits, reservations = self._balances.limits, tuple(self._balances.reservations)
             problems = [] if limits is None else await limits.list_problems(reservations)
             report = await reconcile.reconcile(self._balances, self._ledger, self._queue, self.jobs)
@@ -246,22 +256,22 @@ class AccountingService:
     def find_balance(self, owner: Account | ApiKey) -> tuple[Balance, UtcDay]:
         """Return the balance with the owner's quota, and the current day."""
         day = self._balances.today
-        place = _find_balance_id(owner)
+        balance_id = _find_balance_id(owner)
         account_id = owner.id if isinstance(owner, Account) else owner.account_id
-        balance = self._whole_balances.get(place) or self._balances.find_balance(*place, account_id)
+        balance = self._whole_balances.get(balance_id) or self._balances.find_balance(*balance_id, account_id)
         balance.set_quota(owner.quota, day)
         return balance, day
 
 
-def _build_cluster_balance(owner: Account | ApiKey, found: CreditFigures, day: UtcDay) -> Balance:
+def _build_cluster_balance(owner: Account | ApiKey, figures: CreditFigures, day: UtcDay) -> Balance:
     """Return the whole balance of ``owner`` from the store's figures, including other nodes' spending."""
-    whole = Balance("account" if isinstance(owner, Account) else "key")
-    whole.set_quota(owner.quota, day)
-    counter = whole.find_counter(day)
-    whole.held_nanos = found.held_nanos
-    counter.spent_nanos, counter.credit_nanos = found.spent_nanos, found.credit_nanos
-    whole.restore(0, day)  # records an excess over the limit as an overrun
-    return whole
+    whole_balance = Balance("account" if isinstance(owner, Account) else "key")
+    whole_balance.set_quota(owner.quota, day)
+    counter = whole_balance.find_counter(day)
+    whole_balance.held_nanos = figures.held_nanos
+    counter.spent_nanos, counter.credit_nanos = figures.spent_nanos, figures.credit_nanos
+    whole_balance.restore(0, day)  # records an excess over the limit as an overrun
+    return whole_balance
 
 
 def _find_amount(balance: Balance, spec: CreditSpec, day: UtcDay) -> tuple[int, int]:
@@ -269,10 +279,10 @@ def _find_amount(balance: Balance, spec: CreditSpec, day: UtcDay) -> tuple[int, 
     available_nanos = balance.find_balance(day)
     if available_nanos is None:
         raise InvalidRequest("There is no quota to add to; set one first", param="quota_usd")
-    amount = nanos(spec.amount_usd) - (available_nanos if spec.kind == "set" else 0)
-    if abs(available_nanos + amount) > MAX_BALANCE_NANOS:
+    amount_nanos = nanos(spec.amount_usd) - (available_nanos if spec.kind == "set" else 0)
+    if abs(available_nanos + amount_nanos) > MAX_BALANCE_NANOS:
         raise InvalidRequest("The balance would be more than this gateway can count", param="amount_usd")
-    return available_nanos, amount
+    return available_nanos, amount_nanos
 
 
 def _find_balance_id(owner: Account | ApiKey) -> OwnerId:
@@ -286,8 +296,8 @@ def _identify(owner: Account | ApiKey) -> tuple[int, int | None]:
 def _build_entry_fields(entry: LedgerEntry) -> Fields:
     fields = attrs.asdict(entry)
     del fields["request_id"]
-    at_ms, amount = fields.pop("at_ms"), fields.pop("amount_nanos")
-    return {**fields, "at": build_time(at_ms // 1000), "amount_usd": amount / NANOS_PER_USD}
+    at_ms, amount_nanos = fields.pop("at_ms"), fields.pop("amount_nanos")
+    return {**fields, "at": build_time(at_ms // 1000), "amount_usd": amount_nanos / NANOS_PER_USD}
 
 
 def _build_credit(entry: LedgerEntry, available_nanos: int) -> str:

@@ -69,7 +69,7 @@ class Balances:
         return day
 
     def parse_day(self, now_s: float) -> UtcDay:
-        """Return the UTC day of ``now_s``, without what is before or after the midnights of accounts nearest to it."""
+        """Return the UTC day of ``now_s``, or its part around ``now_s`` in which no day of ``zones`` begins."""
         day = parse_day(now_s)
         if not self.zones:
             return day

@@ -262,8 +262,11 @@ class LimitFiller:
             return "filling"
         if self._is_shared:
             return "done" if self._clock() - fill.created_s > FOLLOW_S else "following"
-        earlier = self._spending.earlier = {open_ for open_ in self._spending.earlier if open_.charge is None}
-        return "following" if earlier or is_waiting else "done"
+        spending = self._spending
+        spending.earlier_reservations = {
+            reservation for reservation in spending.earlier_reservations if reservation.charge is None
+        }
+        return "following" if spending.earlier_reservations or is_waiting else "done"
 
     def _note_filled(self) -> None:
         if not self._spending.new_counters and not any(fill.is_filling for fill in self._fills.values()):

@@ -85,7 +85,10 @@ def choose_subjects(
 async def find_spending(
     spending: SpendingLimits, limit: Limit, counters: LimitCounters, now_s: float, subjects: Sequence[str]
 ) -> list[SubjectSpending]:
-    """Return what ``subjects`` have spent. Requests that wait to be stored do not count."""
+    """Return what ``subjects`` have spent; an empty list if the limit is not in force.
+
+    Requests that wait to be stored do not count.
+    """
     windows = _SubjectWindows(spending, limit, now_s)
     starts_s = {subject: windows.find_start(subject) for subject in subjects} if windows.in_force else {}
     if not starts_s:
@@ -121,15 +124,15 @@ class _SubjectWindows:
         return {self._spending.find_window(self._limit, account_id, self._now_s)[0] for account_id in account_ids}
 
     def find_start(self, subject: str) -> int:
-        return self._find(subject)[0]
+        return self._find_window(subject)[0]
 
-    def _find(self, subject: str) -> tuple[int, int]:
+    def _find_window(self, subject: str) -> tuple[int, int]:
         account_id = self._spending.find_account(self._limit, subject)
         return self._spending.find_window(self._limit, account_id, self._now_s)
 
     def build_spending(self, subject: str, spent_nanos: int) -> SubjectSpending:
         """Return what a subject has spent and reserved. The limit is in force."""
-        limit, (start_s, end_s) = self._limit, self._find(subject)
+        limit, (start_s, end_s) = self._limit, self._find_window(subject)
         book = self._spending.find_book(limit, self._spending.find_account(limit, subject), self._now_s)
         balance = None if book is None else book.balances.get(subject)
         held_nanos = 0 if balance is None else balance.held_nanos

@@ -39,7 +39,7 @@ from gateway.request_context import QUOTE_HEADER, RequestContext
 from gateway.storage.limit_counters import LimitCounters
 
 _MAX_CACHED = 10_000
-"""Keys, and sets of subjects."""
+"""Maximum of keys whose rules are remembered, and of sets of subjects."""
 _MAX_CACHED_MODELS = 1_000
 Facts = tuple[str, tuple[str, str, str]]
 """The model that a request names, and its end user, session and tags."""
@@ -91,7 +91,7 @@ class SpendingLimits:
         filled: set while no limit that has come into force here has to be filled.
         first_counters: the counters of the limits that were in force when the process started.
         new_counters: when each counter came into force since, in Unix seconds: what was spent before has to be counted.
-        earlier: the open reservations that were made before other limits came into force.
+        earlier_reservations: the open reservations that were made before other limits came into force.
     """
 
     def __init__(
@@ -119,16 +119,16 @@ class SpendingLimits:
         self._rules: dict[tuple[int, str], _KeyRules] = {}
         self._subjects: dict[tuple[int | str, ...], _CallerSubjects] = {}
         self._next_end_s: float = NEVER_S
-        self._wanted: dict[LimitBalance, None] = {}
-        self._loading: asyncio.Task[None] | None = None
-        self._running: set[asyncio.Task[None]] = set()
+        self._wanted_balances: dict[LimitBalance, None] = {}
+        self._loading_task: asyncio.Task[None] | None = None
+        self._running_tasks: set[asyncio.Task[None]] = set()
         self.limits: tuple[Limit, ...] = ()
         self.budgets: RequestBudgets | None = None
         self.changed, self.filled = asyncio.Event(), asyncio.Event()
         self.filled.set()
         self.first_counters: frozenset[str] = frozenset()
         self.new_counters: dict[str, float] = {}
-        self.earlier: set[Reservation] = set()
+        self.earlier_reservations: set[Reservation] = set()
 
     def replace(self, limits: Sequence[Limit], reservations: Collection[Reservation] | None = None) -> None:
         """Put ``limits`` into force. Running requests keep their reservations, and what they cost is counted.
@@ -139,7 +139,7 @@ class SpendingLimits:
         if reservations is None:
             self.first_counters = frozenset([limit.counter for limit in limits])
         else:
-            self._note_new(limits, reservations, now_s)
+            self._note_new_limits(limits, reservations, now_s)
         self.changed.set()
         self.limits = tuple(limits)
         used_books = {counter: book for counter, book in self._books.items() if _is_used(book)}
@@ -159,7 +159,7 @@ class SpendingLimits:
         for (counter, _), book in self._local_books.items():
             if counter in books:
                 book.set_limit(books[counter].limit, books[counter].raised_by, now_s)
-        self._find_in_force(now_s)
+        self._update_in_force(now_s)
 
     def set_zone(self, account_id: int, key_ids: Iterable[int], zone: AccountZone) -> None:
         """Let limits without a time zone of their own follow that of an account. ``key_ids`` are the account's keys.
@@ -226,22 +226,22 @@ class SpendingLimits:
             begin_windows([book], now_s)
         return book
 
-    def _note_new(self, limits: Sequence[Limit], reservations: Collection[Reservation], now_s: float) -> None:
+    def _note_new_limits(self, limits: Sequence[Limit], reservations: Collection[Reservation], now_s: float) -> None:
         """Note the limits of money that come into force, also those of other keys."""
         former_limits = {limit.counter: limit for limit in self.limits if limit.counts_money(now_s)}
         new_limits = {limit.counter: limit for limit in limits if limit.counts_money(now_s)}
         self.new_counters = {counter: at_s for counter, at_s in self.new_counters.items() if counter in new_limits}
         for counter, limit in new_limits.items():
-            former = former_limits.get(counter)
-            if former is None or limit.adds_keys(former.keys):
+            former_limit = former_limits.get(counter)
+            if former_limit is None or limit.adds_keys(former_limit.keys):
                 self.new_counters[counter] = now_s
-                self.earlier = set(reservations)
+                self.earlier_reservations = set(reservations)
                 self.filled.clear()
 
     def count_earlier(self, counter: str, sums: Mapping[LimitCharge, int]) -> None:
-        """Add what was stored as spent under a counter before its limit was there. The caller holds the queue's lock.
+        """Add what was spent under a counter before its limit came into force. The caller holds the queue's lock.
 
-        A node has nothing to add: the store's answers have it.
+        Nothing is added on a node: the store's answers include this spending.
         """
         books = self._list_books(counter)
         for (_, subject, start_s), nanos in sums.items():
@@ -294,7 +294,8 @@ class SpendingLimits:
         book = self._books.get(counter)
         return self.find_start(counter, 0 if book is None else self.find_account(book.limit, subject), at_s)
 
-    def _find_in_force(self, now_s: float) -> None:
+    def _update_in_force(self, now_s: float) -> None:
+        """Find the limits that are in force at ``now_s``, and forget the rules of keys."""
         counters = {
             limit.counter
             for limit in self.limits
@@ -320,8 +321,10 @@ class SpendingLimits:
         for balance in balances:
             if not balance.complete:
                 return None
-        own = None if budgets is None else budgets.find_own(ctx)
-        all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
+        own_balance = None if budgets is None else budgets.find_own_balance(ctx)
+        all_balances: tuple[AnyBalance, ...] = (
+            (*pair, *balances) if own_balance is None else (*pair, own_balance, *balances)
+        )
         reservation = reserve_all(all_balances, nanos, day, now_s, LimitReservation)
         soft_left_nanos: int | None = None
         if isinstance(reservation, LimitReservation):
@@ -355,7 +358,7 @@ class SpendingLimits:
         ]
         reserve_all(empty_balances, 1, day, now_s)  # raises if there is any
 
-    async def find_left(self, ctx: RequestContext, day: UtcDay) -> int | None:
+    async def find_left_nanos(self, ctx: RequestContext, day: UtcDay) -> int | None:
         """Return what the request may still reserve under its limits, in nano-USD; None if none of them concerns it.
 
         A node knows only its own part: see ``QuotaService.find_coverable``. Raises ``StoreUnavailable``.
@@ -376,8 +379,10 @@ class SpendingLimits:
     ) -> LimitReservation:
         """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
         balances = self.list_balances(request, now_s, must_count=True)
-        own = self.find_own(request) if isinstance(request, RequestContext) else None
-        all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if own is None else (*pair, own, *balances)
+        own_balance = self.find_own_balance(request) if isinstance(request, RequestContext) else None
+        all_balances: tuple[AnyBalance, ...] = (
+            (*pair, *balances) if own_balance is None else (*pair, own_balance, *balances)
+        )
         reservation = LimitReservation(all_balances, nanos)
         reservation.use(balances)
         return reservation
@@ -397,9 +402,9 @@ class SpendingLimits:
         session = ctx.attribution.session
         return self.budgets is None or not session or self.budgets.is_known(ctx.caller.account.id, session)
 
-    def find_own(self, ctx: RequestContext) -> OwnBalance | None:
+    def find_own_balance(self, ctx: RequestContext) -> OwnBalance | None:
         """Return the balance of a request with a budget of its own; None without one."""
-        return None if self.budgets is None else self.budgets.find_own(ctx)
+        return None if self.budgets is None else self.budgets.find_own_balance(ctx)
 
     async def check_session(self, ctx: RequestContext) -> None:
         """Check the request's session. Raises ``SessionEnded``, ``BudgetExceeded``, ``StoreUnavailable``."""
@@ -418,13 +423,13 @@ class SpendingLimits:
             return
         for balance in balances:
             balance.users += 1  # it stays in memory
-            self._wanted[balance] = None
+            self._wanted_balances[balance] = None
         try:
-            if self._loading is None:
-                self._loading = task = asyncio.get_running_loop().create_task(self._load_wanted())
-                self._running.add(task)
-                task.add_done_callback(self._running.discard)
-            await asyncio.shield(self._loading)
+            if self._loading_task is None:
+                self._loading_task = task = asyncio.get_running_loop().create_task(self._load_wanted())
+                self._running_tasks.add(task)
+                task.add_done_callback(self._running_tasks.discard)
+            await asyncio.shield(self._loading_task)
         finally:
             for balance in balances:
                 balance.users -= 1
@@ -432,20 +437,20 @@ class SpendingLimits:
     async def _load_wanted(self) -> None:
         """Read the spending of all wanted balances. Requests that come meanwhile start the next round."""
         async with self._queue.writing:
-            self._loading, wanted, self._wanted = None, list(self._wanted), {}
-            if self._queue.failing:  # it may be stored or not what waits
+            self._loading_task, balances_to_read, self._wanted_balances = None, list(self._wanted_balances), {}
+            if self._queue.failing:  # whether the waiting rows are stored is not known
                 raise StoreUnavailable("What was spent under a limit cannot be read at the moment", retry_after_s=1)
             books: defaultdict[LimitBook, dict[str, LimitBalance]] = defaultdict(dict)
-            for balance in wanted:
+            for balance in balances_to_read:
                 books[balance.book][balance.subject] = balance
             for book, balances in books.items():
                 since_s = book.start_s - book.rolling_s
                 spent = await self._counters.list_spent(book.counter, list(balances), since_s)
-                self._add_waiting(spent, book, since_s)
+                self._add_waiting_rows(spent, book, since_s)
                 for subject, balance in balances.items():
                     balance.adopt(spent.get(subject, {}), since_s)
 
-    def _add_waiting(self, spent: dict[str, dict[int, int]], book: LimitBook, since_s: int) -> None:
+    def _add_waiting_rows(self, spent: dict[str, dict[int, int]], book: LimitBook, since_s: int) -> None:
         """Add the rows that wait to be stored."""
         for row in self._queue.list_rows():
             if row.limit_charges and row.cost_nanos:
@@ -473,7 +478,7 @@ class SpendingLimits:
         self, key_id: int, key_name: str, account_id: int, facts: Facts, now_s: float, *, must_count: bool = False
     ) -> Sequence[SubjectBalance]:
         if now_s >= self._next_end_s:
-            self._find_in_force(now_s)
+            self._update_in_force(now_s)
         rules = self._rules.get((key_id, key_name))
         if rules is None:
             rules = self._list_rules(key_id, key_name, account_id)
@@ -524,7 +529,7 @@ class SpendingLimits:
         """
         caller, key = ctx.caller, ctx.caller.key
         if self._clock() >= self._next_end_s:
-            self._find_in_force(self._clock())
+            self._update_in_force(self._clock())
         rules = self._rules.get((key.id, key.name)) or self._list_rules(key.id, key.name, caller.account.id)
         if not rules.rates:
             return caller.subjects

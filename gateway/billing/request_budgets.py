@@ -67,7 +67,7 @@ class RequestBudgets:
         """Give a request a budget of its own."""
         self._own[ctx] = OwnBalance(limit_nanos, ctx.caller.key.quota.status)
 
-    def find_own(self, ctx: RequestContext) -> OwnBalance | None:
+    def find_own_balance(self, ctx: RequestContext) -> OwnBalance | None:
         """Return the balance of a request with a budget of its own; None without one."""
         return self._own.get(ctx)
 
@@ -234,7 +234,7 @@ class RequestBudgets:
             balance.move()
         return (balance,)
 
-    def find_left(self, ctx: RequestContext) -> int | None:
+    def find_left_nanos(self, ctx: RequestContext) -> int | None:
         """Return what a request's session may still spend, in nano-USD; None if the session has no budget."""
         balance = self._find(_build_subject(ctx.caller.account.id, ctx.attribution.session))
         return None if balance is None else balance.budget_left_nanos

@@ -12,7 +12,7 @@ from gateway.proxy.stream_recorder import EventMemory, MemoryShare, StreamRecord
 from gateway.request_context import RequestContext
 
 STREAM_PREFIX = "st_"
-"""The prefix of a stream's id. The hexadecimal digits of its request's id follow, and in a cluster ``.`` and a node."""
+"""Prefix of a stream's id; then the hexadecimal digits of its request's id, and in a cluster ``.`` and a node's id."""
 MAX_STREAMS = 20_000
 """Maximum number of kept streams. Beyond it the oldest that has ended is forgotten."""
 STREAMS_FORGOTTEN = "streams_forgotten"
@@ -150,7 +150,7 @@ class ResumableStream:
             self._timer = None
 
     def discard_soon(self) -> None:
-        """Delete the events as soon as the present readers had time for the last ones."""
+        """Delete the events: now, or after ``_LAST_READ_S`` seconds if clients still read the last ones."""
         self.stop_timer()
         if self.reader_count:
             self._timer = asyncio.get_running_loop().call_later(_LAST_READ_S, self.recorder.discard)
@@ -240,10 +240,10 @@ class ResumableStreams:
         stream = self.streams.get(self.make_id(response_id.removeprefix("resp_")))
         if stream is not None and stream.is_background and stream.account_id == account_id:
             return stream
-        wanted = (account_id, response_id)
+        wanted_response = (account_id, response_id)
         running = self._running_responses.values()  # the provider's id of a response comes while it runs
-        return self._ended_responses.get(wanted) or next(
-            (stream for stream in running if (stream.account_id, stream.response_id) == wanted), None
+        return self._ended_responses.get(wanted_response) or next(
+            (stream for stream in running if (stream.account_id, stream.response_id) == wanted_response), None
         )
 
     def end(self, stream: ResumableStream, record: RequestRecord | None) -> None:
@@ -272,7 +272,7 @@ class ResumableStreams:
         if stream.request is None:
             stream.discard_soon()
 
-    def forget_of(self, account_id: int | None, end_users: Collection[str] | None) -> None:
+    def forget_streams(self, account_id: int | None, end_users: Collection[str] | None) -> None:
         """Delete the streams of an account (None: of all) that were made for ``end_users`` (None: for anyone)."""
         for stream in list(self.streams.values()):
             if account_id in {None, stream.account_id} and (end_users is None or stream.end_user in end_users):
@@ -283,8 +283,8 @@ class ResumableStreams:
         for stream in self.streams.values():
             stream.stop_timer()
             stream.recorder.discard()
-        for known in (self.streams, self._ended, self._running_responses, self._ended_responses):
-            known.clear()
+        for streams in (self.streams, self._ended, self._running_responses, self._ended_responses):
+            streams.clear()
 
     def _add(self, stream: ResumableStream, share: MemoryShare) -> None:
         self.streams[stream.id] = stream
@@ -305,7 +305,7 @@ class ResumableStreams:
             share = self._shares[key_id] = MemoryShare(account_share)
         return share
 
-    def _make_room(self, asking: MemoryShare, measure: Callable[[MemoryShare], int] = _count_bytes) -> bool:
+    def _make_room(self, asking_share: MemoryShare, measure: Callable[[MemoryShare], int] = _count_bytes) -> bool:
         """Delete the oldest stream that has ended and that no client reads, of the key that uses most.
 
         Return False if there is none, or if the key or account would have to make room for one that uses more.
@@ -316,8 +316,8 @@ class ResumableStreams:
 
         for key_id in sorted(self._ended, key=lambda key_id: rank(self._shares[key_id]), reverse=True):
             share = self._shares[key_id]
-            is_own_account = share.parent is asking.parent
-            if rank(share)[is_own_account] < rank(asking)[is_own_account]:
+            is_own_account = share.parent is asking_share.parent
+            if rank(share)[is_own_account] < rank(asking_share)[is_own_account]:
                 continue
             for stream in self._ended[key_id].values():
                 if not stream.reader_count:

@@ -152,7 +152,7 @@ class StreamRecorder:
 
     __slots__ = (
         "_account_share", "_blocks", "_file", "_has_gap", "_key_share", "_make_room", "_max_bytes", "_memory", "_root",
-        "_share", "_size", "_spilling", "_splitter", "_waiters", "count", "ended", "is_complete", "is_full",
+        "_share", "_size", "_spill_task", "_splitter", "_waiters", "count", "ended", "is_complete", "is_full",
     )  # fmt: skip
 
     def __init__(
@@ -172,7 +172,7 @@ class StreamRecorder:
         self._splitter = SseSplitter()
         self._waiters: list[asyncio.Future[None]] = []
         self._file: SpillFile | None = None
-        self._spilling: asyncio.Task[None] | None = None
+        self._spill_task: asyncio.Task[None] | None = None
         self.count = 0
         self._has_gap = self.is_full = self.ended = self.is_complete = False
 
@@ -212,8 +212,8 @@ class StreamRecorder:
 
     def _begin_block(self) -> None:
         self._blocks.append(_Block(self.count + 1))
-        if self._memory.is_short and self._spilling is None:
-            self._spilling = asyncio.get_running_loop().create_task(self._spill())
+        if self._memory.is_short and self._spill_task is None:
+            self._spill_task = asyncio.get_running_loop().create_task(self._spill())
 
     def _find_room(self) -> None:
         while self._memory.is_exhausted and self._make_room(self._share):
@@ -221,7 +221,7 @@ class StreamRecorder:
         self.is_full = self.is_full or self._memory.refuses(self._share)
 
     def end(self, *, complete: bool) -> None:
-        """Record the end. ``complete`` is False if the stream broke off without its last event. Later calls: no-op."""
+        """Record the end; later calls do nothing. ``complete``: whether the stream had its last event."""
         if not self.ended:
             if self._splitter.has_pending:
                 self.append_events([self._splitter.take()])
@@ -235,8 +235,8 @@ class StreamRecorder:
         for block in self._blocks:
             self._release(block)
         self._blocks = []
-        if self._spilling is not None:
-            self._spilling.add_done_callback(lambda _: self._close_file())
+        if self._spill_task is not None:
+            self._spill_task.add_done_callback(lambda _: self._close_file())
         else:
             self._close_file()
 
@@ -296,7 +296,7 @@ class StreamRecorder:
         except OSError:
             self.is_full = True
         finally:
-            self._spilling = None
+            self._spill_task = None
 
     def _find_full_block(self) -> _Block | None:
         return next((block for block in self._blocks[:-1] if block.piece is None), None)

@@ -60,7 +60,7 @@ class CircuitView:
 
 @frozen(kw_only=True)
 class PerformanceView:
-    """What was measured of a model at a key. ``model`` is the provider's name. Null: unknown, or too long ago.
+    """What was measured of a model at a key. ``model`` is the provider's name. Null: not known, or no longer.
 
     ``first_event_ms`` is of streams, ``answer_ms`` the time to the end of other answers. ``requests`` is the number of
     recent attempts, in which older ones count for less.
@@ -116,13 +116,13 @@ def find_health(state: ChannelState, load_balancer: LoadBalancer) -> Health:
 def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: AccountNames) -> Fields:
     """Return the live state of a channel and its keys as fields of an answer. ``names`` are account names."""
     now_s, rules, breaker = load_balancer.now, load_balancer.settings.rules, state.breaker
-    wait, reason, circuits = (
+    wait_s, reason, circuits = (
         breaker.find_wait_s(now_s),
         breaker.reason,
         _build_circuits(state.list_tripped(), now_s, names),
     )
     if breaker.state == "closed" and state.state != "closed":  # all models that the channel serves have tripped
-        wait = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
+        wait_s = min((circuit.cooldown_s or 0.0 for circuit in circuits), default=0.0)
         reason = circuits[0].reason
     share = round(breaker.share(now_s, rules), 2)
     keys = _build_keys(state, now_s, names)
@@ -137,7 +137,7 @@ def describe_state(state: ChannelState, load_balancer: LoadBalancer, names: Acco
         "running": state.running,
         "queued": 0 if state.queue is None else len(state.queue),
         "share": 0.0 if health in _STATES_WITHOUT_REQUESTS else share,
-        "cooldown_s": None if wait is None else round(wait, 1),
+        "cooldown_s": None if wait_s is None else round(wait_s, 1),
         "trips": breaker.trips,
         "reason": reason,
         "circuits": circuits,
@@ -163,7 +163,7 @@ def _describe_last_error(last_error: LastError | None) -> Fields:
 
 
 def _build_keys(state: ChannelState, now_s: float, names: AccountNames) -> list[ChannelKeyView]:
-    """Describe the keys of a channel by themselves."""
+    """Describe the keys of a channel, without regard to the channel's health."""
     has_failed_test = _has_failed_test(state)
     hold_reason = state.channel.held_reason if state.channel.held and state.test is None else None
     return [
@@ -231,23 +231,23 @@ def _build_key(
     ``error``: why its last test failed, or why the channel has been held since before the start.
     """
     tripped_circuits = _build_circuits(key.circuits.list_tripped(), now_s, names)
-    state, wait, reason = key.breaker.state, key.breaker.find_wait_s(now_s), key.breaker.reason
+    state, wait_s, reason = key.breaker.state, key.breaker.find_wait_s(now_s), key.breaker.reason
     if error and state == "closed":
         state, reason = "open", error
     if state == "closed" and tripped_circuits and not key.circuits.no_failure_since_success:
-        state, wait, reason = tripped_circuits[0].state, tripped_circuits[0].cooldown_s, tripped_circuits[0].reason
+        state, wait_s, reason = tripped_circuits[0].state, tripped_circuits[0].cooldown_s, tripped_circuits[0].reason
     return ChannelKeyView(
         number=channel.api_keys.index(key.key) + 1,
         last4=format_last4(key.key),
         state=state,
-        cooldown_s=round(wait or 0.0, 1),
+        cooldown_s=round(wait_s or 0.0, 1),
         reason=reason,
         circuits=tripped_circuits,
         limited_models=sorted(model for model, hit in key.rate_limit_hits.items() if hit.ends_at > now_s),
         measured=list_measured_models(key, now_s),
         name=channel.find_key_name(key.key),
         status="disabled" if key.key in channel.disabled_keys else "active",
-        health=_find_key_health(state, wait, has_failed_test=error is not None),
+        health=_find_key_health(state, wait_s, has_failed_test=error is not None),
         **_describe_last_error(key.last_error),
     )
 
@@ -265,8 +265,8 @@ def _set_health(key: ChannelKeyView, health: Health, health_reason: str | None) 
     if key.status == "disabled":
         return attrs.evolve(key, health="disabled")
     if health in _STATES_WITHOUT_REQUESTS or (key.health == "healthy" and health == "untested"):
-        is_own = key.state != "closed" and health == "failing"
-        return attrs.evolve(key, health=health, reason=key.reason if is_own else health_reason)
+        has_own_reason = key.state != "closed" and health == "failing"
+        return attrs.evolve(key, health=health, reason=key.reason if has_own_reason else health_reason)
     return key
 
 
@@ -280,13 +280,13 @@ def list_measured_models(key: KeyState, now_s: float) -> list[PerformanceView]:
 
 
 def _build_performance(model: str, performance: "Performance", now_s: float) -> PerformanceView:
-    first_s, answer_s = performance.first_event_s.find(now_s), performance.answer_s.find(now_s)
+    first_event_s, answer_s = performance.first_event_s.find(now_s), performance.answer_s.find(now_s)
     tokens_per_s, nanos = performance.tokens_per_s.find(now_s), performance.nanos_per_token.find(now_s)
     failed_share, cached_share = performance.failed_share.find(now_s), performance.cached_share.find(now_s)
     return PerformanceView(
         model=model,
         requests=round(performance.failed_share.count(now_s), 1),
-        first_event_ms=None if first_s is None else round(first_s * 1_000),
+        first_event_ms=None if first_event_s is None else round(first_event_s * 1_000),
         answer_ms=None if answer_s is None else round(answer_s * 1_000),
         tokens_per_s=None if tokens_per_s is None else round(tokens_per_s, 1),
         failed_share=None if failed_share is None else round(failed_share, 4),
@@ -305,7 +305,7 @@ def _build_circuits(tripped_circuits: Sequence[Tripped], now_s: float, names: Ac
             account=account,
             account_name=None if account is None else names.get(account),
             state=breaker.state,
-            cooldown_s=None if (wait := breaker.find_wait_s(now_s)) is None else round(wait, 1),
+            cooldown_s=None if (wait_s := breaker.find_wait_s(now_s)) is None else round(wait_s, 1),
             trips=breaker.trips,
             reason=breaker.reason,
         )

@@ -33,7 +33,7 @@ class ChannelKeySpec:
 
 
 def find_key(channel: Channel, number: int, last4: str | None) -> str:
-    """Return the key of that number. Raises ``NotFound``, and ``Conflict`` if it does not end in ``last4``."""
+    """Return the key with this number. Raises ``NotFound``, and ``Conflict`` if it does not end in ``last4``."""
     if not 1 <= number <= len(channel.api_keys):
         raise NotFound(f"The channel {channel.name!r} has no key {number}")
     key = channel.api_keys[number - 1]
@@ -45,7 +45,11 @@ def find_key(channel: Channel, number: int, last4: str | None) -> str:
 
 
 def add_key(channel: Channel, spec: ChannelKeySpec) -> Channel:
-    """Append a key. Raises ``InvalidRequest`` without a new key."""
+    """Append a key.
+
+    Raises ``InvalidRequest`` if the key is missing, is there already or is one too many, and ``Conflict`` if no key
+    could be used.
+    """
     if not spec.key:
         raise InvalidRequest("'key' is missing", param="key")
     if spec.key in channel.api_keys:
@@ -57,7 +61,7 @@ def add_key(channel: Channel, spec: ChannelKeySpec) -> Channel:
 
 
 def edit_key(channel: Channel, key: str, spec: ChannelKeySpec, field_names: frozenset[str]) -> Channel:
-    """Change the fields in ``field_names``. Raises ``InvalidRequest``, and ``Conflict`` if no key would be left."""
+    """Change the fields in ``field_names``. Raises ``InvalidRequest``, and ``Conflict`` if no key could be used."""
     if "key" in field_names:
         if not spec.key:
             raise InvalidRequest("'key' must be the new key: remove the key instead", param="key")
@@ -71,7 +75,7 @@ def edit_key(channel: Channel, key: str, spec: ChannelKeySpec, field_names: froz
 
 
 def remove_key(channel: Channel, key: str) -> Channel:
-    """Remove a key; requests that run with it finish. Raises ``Conflict`` if no key would be left."""
+    """Remove a key; requests that run with it finish. Raises ``Conflict`` if no key could be used."""
     return _check_usable(
         attrs.evolve(
             _set_name(channel, key, None),

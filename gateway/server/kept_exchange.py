@@ -57,7 +57,7 @@ class KeepingServices(Protocol):
 
 @frozen
 class SentAnswer:
-    """What the client was sent. ``times`` are those of the pieces of a stream, in monotonic seconds; else empty."""
+    """What the client was sent. All times are monotonic seconds; ``times`` has those of the pieces of a stream."""
 
     media_type: str
     pieces: Sequence[bytes]

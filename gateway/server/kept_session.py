@@ -23,7 +23,7 @@ _EVENT_BYTES = 128
 """What an event takes in memory besides its bytes."""
 
 _Event = tuple[bool, float, bytes]
-"""Whether the client was sent it, when it came in monotonic seconds, and its bytes."""
+"""Whether the event was sent to the client, when it came (monotonic seconds), and its bytes."""
 _Logs = tuple[EventLog, EventLog]
 """The events of the client, and those that it was sent."""
 
@@ -44,7 +44,7 @@ class KeptSession(KeptExchange):
         self._has_ended = False
 
     def note_event(self, event: bytes, *, sent: bool) -> None:
-        """Take an event; ``sent``: to the client."""
+        """Take an event. ``sent``: whether it was sent to the client; else the client has sent it."""
         if self.loss is not None:
             return
         size = len(event) + _EVENT_BYTES
@@ -61,7 +61,7 @@ class KeptSession(KeptExchange):
         super().close()
 
     def _pass_on(self) -> None:
-        """Have the waiting events taken into the logs, in the thread."""
+        """Let the thread add the waiting events to the logs."""
         size, events = self._waiting_bytes, self._events
         if self._memory.used > self._memory.limit:
             self._lose("memory")
@@ -98,8 +98,10 @@ class KeptSession(KeptExchange):
 
         def build() -> list[BodyPart]:
             _add_events(logs, events, started_at)
-            asked, sent = logs
-            return [part for part in (_build_part("request", asked), _build_part("answer", sent)) if part.content]
+            input_log, output_log = logs
+            return [
+                part for part in (_build_part("request", input_log), _build_part("answer", output_log)) if part.content
+            ]
 
         return build
 

@@ -50,6 +50,6 @@ async def apply_budget(active: ActiveInference) -> None:
 def note_left(active: ActiveInference) -> None:
     """Let the response say what is left of the session's budget, beside what running requests have reserved."""
     ctx, budgets = active.context, active.services.billing.limits.budgets
-    left_nanos = None if budgets is None else budgets.find_left(ctx)
+    left_nanos = None if budgets is None else budgets.find_left_nanos(ctx)
     if left_nanos is not None:
         ctx.headers = {**(ctx.headers or {}), SESSION_LEFT_HEADER: usd(left_nanos)}

@@ -169,7 +169,7 @@ async def _read(reader: StreamReader, response: EventStreamResponse) -> Sequence
 
 
 def number_events(events: Sequence[bytes], first: int) -> bytes:
-    """Return ``events`` with an ``id`` line each, from ``first``. It takes the place of a provider's."""
+    """Return ``events``, each with an ``id`` line in place of the provider's. The first has the number ``first``."""
     pieces = list[bytes]()
     for number, event in enumerate(events, first):
         # A blank line after the ``id`` line would end an event of its own.

@@ -38,7 +38,7 @@ class _LineKeeping:
     live_config: "LiveConfig"
 
 
-def _find_owner(node: "ClusterNode | None") -> Callable[[], str]:
+def _make_owner_finder(node: "ClusterNode | None") -> Callable[[], str]:
     return find_no_process if node is None else (lambda: node.process)
 
 
@@ -92,7 +92,7 @@ def open_batches(
         _make_exchange_opener(_LineKeeping(bodies, auth, base.live_config)),
     )
     store, slots = (
-        BatchRepository(base.storage.database, _find_owner(node)),
+        BatchRepository(base.storage.database, _make_owner_finder(node)),
         LineSlots(base.live_config.find_batch_slots),
     )
     services = BatchDependencies(

@@ -43,14 +43,14 @@ def open_streams(base: BaseServices) -> ResumableStreams:
     memory = EventMemory(base.options.folder.path / FOLDER)
     streams = ResumableStreams(memory, find_bounds, "" if node is None else node.id)
     if node is not None:
-        node.notifications.subscribe(STREAMS_FORGOTTEN, lambda name: _forget_of(streams, name))
+        node.notifications.subscribe(STREAMS_FORGOTTEN, lambda name: _forget_streams(streams, name))
     return streams
 
 
-def _forget_of(streams: ResumableStreams, name: str) -> None:
+def _forget_streams(streams: ResumableStreams, name: str) -> None:
     """Delete what another node has published."""
     account_id, end_users = orjson.loads(urlsafe_b64decode(name))
-    streams.forget_of(account_id, end_users)
+    streams.forget_streams(account_id, end_users)
 
 
 async def hand_over(data_folder: Path, secret_box: SecretBox, streams: ResumableStreams) -> None:

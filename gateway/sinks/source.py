@@ -55,8 +55,8 @@ class SinkPage:
 
     def drop(self, request_ids: Collection[str]) -> None:
         """Note that requests are dealt with."""
-        dealt_with = set(request_ids)
-        self.pending_ids = [request_id for request_id in self.pending_ids if request_id not in dealt_with]
+        done_ids = set(request_ids)
+        self.pending_ids = [request_id for request_id in self.pending_ids if request_id not in done_ids]
 
     def take_up_unsure(self) -> bool:
         """Let ``unsure_ids`` be tried again if the receiver has taken a request since; return whether there are any."""

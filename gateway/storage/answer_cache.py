@@ -60,7 +60,7 @@ _PUT = "INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _FIND_OLDEST = "SELECT rowid, length(sealed) FROM answers ORDER BY rowid LIMIT ?"
 _FIND_EXPIRED = "SELECT rowid, length(sealed) FROM answers WHERE expires_ms <= ? LIMIT ?"
 _FIND_OWNERS = "SELECT rowid, length(sealed), account_id, end_user FROM answers WHERE rowid BETWEEN ? AND ?"
-_TEXTS = ("media_type", "answered", "source", "adapted")
+_TEXT_FIELDS = ("media_type", "answered", "source", "adapted")
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class AnswerCache:
     async def find(self, digest: str) -> list[CachedAnswer]:
         """Return the stored forms of an answer that have not expired.
 
-        A file that cannot be read, or not in ``FIND_TIMEOUT_S``, has none.
+        The list is empty if the file cannot be read within ``FIND_TIMEOUT_S``.
         """
         deletion_count = self._deletion_count
         answers: list[CachedAnswer] = []
@@ -235,7 +235,8 @@ class AnswerCache:
     def _is_deleted(self, answer: CachedAnswer) -> bool:
         """Return whether a deletion that is not done covers an answer."""
         return any(
-            one.covers(answer.account_id, answer.end_user) and answer.stored_ms <= one.at_ms for one in self._deletions
+            deletion.covers(answer.account_id, answer.end_user) and answer.stored_ms <= deletion.at_ms
+            for deletion in self._deletions
         )
 
     def _keep_newest(self, answer: CachedAnswer) -> CachedAnswer:
@@ -429,7 +430,7 @@ class AnswerCache:
             raise OSError(f"The file of cached answers cannot be changed: {error}") from error
 
     def _sweep(self) -> bool:
-        """Delete some of what has expired, or is too much; return whether there is more."""
+        """Delete some answers that have expired or exceed the bound of the file; return whether there are more."""
         try:
             connection = self._open()
             rows = connection.execute(_FIND_EXPIRED, (self._now_ms(), _PORTION_ROWS)).fetchall()
@@ -474,7 +475,7 @@ def _find_used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def _pack(answer: CachedAnswer) -> bytes:
-    head = orjson.dumps({name: getattr(answer, name) for name in _TEXTS} | {"usage": attrs.asdict(answer.usage)})
+    head = orjson.dumps({name: getattr(answer, name) for name in _TEXT_FIELDS} | {"usage": attrs.asdict(answer.usage)})
     return zlib.compress(len(head).to_bytes(_LENGTH_BYTES, "big") + head + answer.body, _COMPRESSION_LEVEL)
 
 

@@ -14,7 +14,7 @@ from gateway.storage.schema import failure_hours
 
 ADD_FAILURES = BulkAddition(failure_hours, ("requests",))
 _COLUMNS = failure_hours.c
-_FILTERED = ("account_id", "key_id", "model", "channel")
+_FILTERED_COLUMNS = ("account_id", "key_id", "model", "channel")
 
 
 def list_additions(rows: Iterable[RequestRecord], sign: int = 1) -> list[tuple[Any, ...]]:
@@ -36,7 +36,7 @@ class FailureRepository:
                 for part in ranges
             )
         )
-        values = {name: getattr(traffic_filter, name) for name in _FILTERED}
+        values = {name: getattr(traffic_filter, name) for name in _FILTERED_COLUMNS}
         conditions = [_COLUMNS[name] == value for name, value in values.items() if value is not None]
         labels, total = (_COLUMNS.hour, _COLUMNS.outcome, _COLUMNS.code), func.sum(_COLUMNS.requests).label("total")
         query = (

@@ -1,7 +1,7 @@
 """Kept streams in a file, from the end of a process to the start of the next one in the same data folder.
 
 The file has one sealed part for each stream, with its length in front. It is there whole or not at all, and is deleted
-before it is read: a file that a start cannot bear does not prevent the next one. For use in threads.
+before it is read: a file at which a start fails does not prevent the next start. For use in threads.
 """
 
 import os
@@ -17,8 +17,8 @@ from gateway.frozen import frozen
 from gateway.storage.data_folder import sync_folder
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
-NAME = "handed-over"
-_DRAFT = f".{NAME}"
+FILE_NAME = "handed-over"
+_DRAFT = f".{FILE_NAME}"
 _LENGTH = struct.Struct(">I")
 _CONTEXT = "stream"
 _PURPOSE = "streams"
@@ -55,7 +55,7 @@ class StreamFileWriter:
         with self._file:
             self._file.flush()
             os.fsync(self._file.fileno())
-        (self._folder / _DRAFT).rename(self._folder / NAME)
+        (self._folder / _DRAFT).rename(self._folder / FILE_NAME)
         sync_folder(self._folder)
 
     def discard(self) -> None:
@@ -69,8 +69,8 @@ class StreamFileReader:
 
     def __init__(self, folder: Path, secret_box: SecretBox) -> None:
         self._box = secret_box.derive(_PURPOSE)
-        self._file: BinaryIO = (folder / NAME).open("rb")
-        (folder / NAME).unlink()
+        self._file: BinaryIO = (folder / FILE_NAME).open("rb")
+        (folder / FILE_NAME).unlink()
 
     def read(self) -> HandedOverStream | None:
         """Return the next stream; None at the end, or if the rest cannot be read, which is logged."""
@@ -90,7 +90,7 @@ class StreamFileReader:
 
 def delete_streams(folder: Path) -> None:
     """Delete the file if there is one, and what a killed process has written of it. Raises ``OSError``."""
-    for name in (NAME, _DRAFT):
+    for name in (FILE_NAME, _DRAFT):
         (folder / name).unlink(missing_ok=True)
 
 

@@ -16,7 +16,7 @@ from gateway.storage.dialect import insert_for
 from gateway.storage.limit_counters import LimitCounters
 from gateway.storage.schema import IS_NAMED, limit_counters, orphan_charges, requests, session_states
 
-_MAX_LOOKED_UP = 500
+_SESSIONS_PER_STATEMENT = 500
 """Sessions per statement."""
 _KEPT_FIELDS = ("subject", "account_id", "limit_nanos", "status", "ended_ms")
 _LIST_LEASES = text("SELECT node FROM credit_leases WHERE owner = 2 AND owner_id = :id LIMIT 1")
@@ -47,9 +47,7 @@ class SessionStateRepository:
     def _keep(self, state: SessionState, now_ms: int) -> None:
         """Keep a changed state for the time after a failover."""
         if self._database.kept is not None:
-            row = {
-                name: getattr(state, name) for name in ("subject", "account_id", "limit_nanos", "status", "ended_ms")
-            }
+            row = {name: getattr(state, name) for name in _KEPT_FIELDS}
             self._database.kept.keep("session", state.subject, {"row": {**row, "changed_ms": now_ms}})
 
     async def list_newest(self, count: int) -> list[SessionState]:
@@ -60,9 +58,9 @@ class SessionStateRepository:
     async def list_states(self, subjects: Collection[str]) -> dict[str, SessionState]:
         """Return the stored states of these sessions."""
         names, states = list(subjects), dict[str, SessionState]()
-        for first in range(0, len(names), _MAX_LOOKED_UP):
-            statement = _QUERY.where(_COLUMNS.subject.in_(names[first : first + _MAX_LOOKED_UP]))
-            states |= _index(map(_parse, await self._database.read(statement)))
+        for first in range(0, len(names), _SESSIONS_PER_STATEMENT):
+            statement = _QUERY.where(_COLUMNS.subject.in_(names[first : first + _SESSIONS_PER_STATEMENT]))
+            states |= _map_by_subject(map(_parse, await self._database.read(statement)))
         return states
 
     async def put_budget(
@@ -79,16 +77,16 @@ class SessionStateRepository:
                 statement = _insert(connection, state, {**changes, "changed_ms": now_ms})
                 if await connection.scalar(statement.on_conflict_do_nothing().returning(_COLUMNS.subject)) is not None:
                     return state
-            former = await _find_locked(connection, state.subject)
-            if not may_replace(former):
-                return former
+            former_state = await _find_locked(connection, state.subject)
+            if not may_replace(former_state):
+                return former_state
             await _put(connection, state, changes, now_ms)
-            return attrs.evolve(state, ended_ms=former.ended_ms)
+            return attrs.evolve(state, ended_ms=former_state.ended_ms)
 
-        stored = await self._database.write_shared(work)
-        if stored.limit_nanos == state.limit_nanos:
-            self._keep(stored, now_ms)
-        return stored
+        stored_state = await self._database.write_shared(work)
+        if stored_state.limit_nanos == state.limit_nanos:
+            self._keep(stored_state, now_ms)
+        return stored_state
 
     async def find_spent(self, subject: str) -> int:
         """Return what a session with a budget has spent in stored requests, in nano-USD."""
@@ -96,12 +94,12 @@ class SessionStateRepository:
         return sum(spent.get(subject, {}).values())
 
     async def list_unused(self, before_ms: int) -> list[str]:
-        """Return the sessions that were changed before, have not ended, and have no stored requests, oldest first.
+        """Return the sessions that were changed before ``before_ms``, have not ended, and have no stored requests.
 
-        After a full list, more may follow.
+        The oldest is first. After a full list, more may follow.
         """
         query = select(_COLUMNS.subject).where(*_write_unused(before_ms)).order_by(_COLUMNS.changed_ms)
-        return [row.subject for row in await self._database.read_long(query.limit(_MAX_LOOKED_UP))]
+        return [row.subject for row in await self._database.read_long(query.limit(_SESSIONS_PER_STATEMENT))]
 
     async def delete_unused(self, subject: str, before_ms: int) -> bool:
         """Delete a session and what it has spent, and return whether that was done.
@@ -136,7 +134,7 @@ class SessionStateRepository:
         query = select(sums.subject).where(
             sums.counter == SESSION_BUDGET.counter, sums.subject > after, *self._write_unneeded()
         )
-        query = query.distinct().order_by(sums.subject).limit(_MAX_LOOKED_UP)
+        query = query.distinct().order_by(sums.subject).limit(_SESSIONS_PER_STATEMENT)
         return [row.subject for row in await self._database.read_long(query)]
 
     async def delete_unneeded_sums(self, subjects: Collection[str]) -> int:
@@ -154,7 +152,7 @@ class SessionStateRepository:
         return _UNNEEDED if self._database.credit is None else (*_UNNEEDED, _WITHOUT_CREDIT)
 
     async def end(self, subject: str, now_ms: int, audit: AuditRow) -> SessionState:
-        """Store that a session was ended, with the ``audit`` row unless it was before. Return its state."""
+        """Store the end of a session, with the ``audit`` row unless it had ended before. Return its state."""
 
         async def work(connection: AsyncConnection) -> SessionState:
             state = await _find_locked(connection, subject)
@@ -217,5 +215,5 @@ def _parse(row: Row[Any]) -> SessionState:
     return SessionState(row.subject, row.limit_nanos, row.status, row.ended_ms)
 
 
-def _index(states: Iterable[SessionState]) -> dict[str, SessionState]:
+def _map_by_subject(states: Iterable[SessionState]) -> dict[str, SessionState]:
     return {state.subject: state for state in states}

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.storage.encryption import SecretBox
 from gateway.storage.handed_over_streams import (
-    NAME,
+    FILE_NAME,
     HandedOverStream,
     StreamFileReader,
     StreamFileWriter,
@@ -24,10 +24,10 @@ def write(folder: Path) -> Path:
     writer = StreamFileWriter(folder, BOX)
     for stream in STREAMS:
         writer.add(stream)
-    assert not (folder / NAME).exists()
+    assert not (folder / FILE_NAME).exists()
     writer.commit()
     writer.discard()
-    return folder / NAME
+    return folder / FILE_NAME
 
 
 def read(folder: Path, box: SecretBox = BOX) -> list[HandedOverStream]:

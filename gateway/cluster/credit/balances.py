@@ -42,7 +42,7 @@ class LeasedBalances(Balances):
         if not self.limits.knows_session(ctx):
             return None
         balances = (*pair, *self._list_limit_balances(ctx, now_s))
-        return self._reserve_locally(balances, nanos, day, now_s, self.limits.find_own(ctx))
+        return self._reserve_locally(balances, nanos, day, now_s, self.limits.find_own_balance(ctx))
 
     async def reserve(self, caller: Caller, nanos: int, ctx: RequestContext | None = None) -> Reservation:
         """Reserve ``nanos`` as soon as the store has granted the credit. Raises ``QuotaExceeded``, ``SessionEnded``."""
@@ -50,7 +50,7 @@ class LeasedBalances(Balances):
         balances: Sequence[LeasedBalance] = self._find_pair(caller)
         if self.limits is not None and ctx is not None:
             await self.limits.check_session(ctx)
-            own = self.limits.find_own(ctx)
+            own = self.limits.find_own_balance(ctx)
             balances = (*self._find_pair(caller), *self._list_limit_balances(ctx, self._clock()))
 
         def reserve() -> Reservation | None:  # under the quotas of the latest request, not of this one

@@ -86,7 +86,7 @@ async def set_leases(
     balances = sorted(all_claims, key=build_key)
     columns = build_arrays(balances)
     terms = [all_claims[balance].terms for balance in balances]
-    names = [[each and each.counter for each in terms], [each and each.subject for each in terms]]
+    names = [[term and term.counter for term in terms], [term and term.subject for term in terms]]
     await connection.execute(_OPEN_LIMIT_BALANCES, *columns, *names)
     await connection.execute(_TURN_BALANCES, day.number, day.month_number, *columns)
     needed_nanos, idle_nanos = (

@@ -28,7 +28,7 @@ _AUDIO_FIELDS = {
 }
 _MAX_RUNS = 16
 _MAX_HEAD_BYTES = 4 * 1024
-"""The most of the event of a sound without its data. A larger one is written at once: nothing counts what waits."""
+"""The maximum of ``_AudioRun.head``. A run with a larger one ends at once: nothing counts the memory of runs."""
 _COMPRESSION_LEVEL = 1
 _LINE_ENDS = (b"\n", b"\r")
 _AUDIO = "audio"
@@ -43,8 +43,8 @@ class _AudioRun:
     head: bytes
     field: str
     at_ms: int
-    pieces: int = 0
-    size: int = 0
+    event_count: int = 0
+    data_bytes: int = 0
     digest: Any = attrs.Factory(hashlib.sha256)
 
 
@@ -102,15 +102,15 @@ class EventLog:
         data = _decode(event.get(field)) if field else None
         if data is None:
             return False
-        sound = (kind, *(repr(event.get(name)) for name in ("response_id", "item_id", "content_index")))
-        if sound not in self._runs and len(self._runs) >= _MAX_RUNS:
+        sound_key = (kind, *(repr(event.get(name)) for name in ("response_id", "item_id", "content_index")))
+        if sound_key not in self._runs and len(self._runs) >= _MAX_RUNS:
             self._end_runs()
-        run = self._runs.get(sound)
+        run = self._runs.get(sound_key)
         if run is None:
-            run = self._runs[sound] = _AudioRun(exact_json.dumps({**event, field: ""}), field, at_ms)
+            run = self._runs[sound_key] = _AudioRun(exact_json.dumps({**event, field: ""}), field, at_ms)
         run.at_ms = at_ms
-        run.pieces += 1
-        run.size += len(data)
+        run.event_count += 1
+        run.data_bytes += len(data)
         run.digest.update(data)
         if len(run.head) > _MAX_HEAD_BYTES:
             self._end_runs()
@@ -121,7 +121,7 @@ class EventLog:
         runs = list(self._runs.values())
         self._runs.clear()
         for run in runs:
-            note = f"[media {self._audio_format}, {run.pieces:,} events, {run.size:,} bytes, "
+            note = f"[media {self._audio_format}, {run.event_count:,} events, {run.data_bytes:,} bytes, "
             event = {**exact_json.loads(run.head), run.field: f"{note}SHA-256 {run.digest.hexdigest()}]"}
             self._append(run.at_ms, exact_json.dumps(event))
 

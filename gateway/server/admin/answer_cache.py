@@ -128,7 +128,7 @@ async def forget_account(services: Services, account_id: int) -> None:
 
 def forget_streams(services: Services, account_id: int | None, end_users: Collection[str] | None) -> None:
     """Delete the kept streams of an account or of users on all nodes, also those that wait for the next process."""
-    services.open_streams().forget_of(account_id, end_users)
+    services.open_streams().forget_streams(account_id, end_users)
     if (node := services.storage.node) is not None:
         users = None if end_users is None else sorted(end_users)
         node.notifications.publish(STREAMS_FORGOTTEN, urlsafe_b64encode(orjson.dumps([account_id, users])).decode())

@@ -75,9 +75,10 @@ class BodyView:
     """A kept body.
 
     ``received_bytes`` is its size before ``redacted`` values were replaced and its middle was ``cut``. ``messages`` are
-    what a request asked. ``answers`` are what an answer says, of a stream its pieces put together, with the tokens that
-    the client was sent. They are empty if the body has another form, or was cut. For a stream, ``texts`` are all of its
-    texts, and ``event_times_ms`` are when each event was sent, in milliseconds after the request began.
+    what a request asked. ``answers`` are what an answer says, with the pieces of a stream put together. The tokens are
+    those that the client was told. All of these are empty if the body has another form, or was cut. For a stream,
+    ``texts`` are all of its texts, and ``event_times_ms`` are when each event was sent, in milliseconds after the
+    request began.
     """
 
     kind: BodyKind
@@ -178,7 +179,7 @@ async def get_bodies(request: AdminRequest) -> KeptBodiesView:
 
 
 async def read_kept_bodies(request: AdminRequest) -> tuple[RequestRecord, BodyEntry, list[BodyPart]]:
-    """Return the row of the request in the path, and its kept bodies. The caller puts the look into the audit log.
+    """Return the row of the request in the path, and its kept bodies. The caller records the access in the audit log.
 
     Raises ``NotFound`` if the actor may not see the request, or if nothing of it can be read, and ``StoreUnavailable``
     if it can be read later.
@@ -220,29 +221,29 @@ async def add_job_end(services: Services, row: RequestRecord, parts: Sequence[Bo
 @admin_operation()
 async def get_body_status(request: AdminRequest) -> BodyStatusView:
     """Get how much is kept, and whether bodies can be written."""
-    stored = await request.services.open_bodies().describe()
+    stored_bodies = await request.services.open_bodies().describe()
     return BodyStatusView(
-        requests=stored.requests,
-        lost=stored.lost,
-        bytes=stored.bytes,
-        oldest_at=None if stored.oldest_ms is None else build_time(stored.oldest_ms // 1000),
-        problem=stored.problem or None,
-        waiting_bytes=stored.waiting_bytes,
-        unmoved_bytes=stored.unmoved_bytes,
+        requests=stored_bodies.requests,
+        lost=stored_bodies.lost,
+        bytes=stored_bodies.bytes,
+        oldest_at=None if stored_bodies.oldest_ms is None else build_time(stored_bodies.oldest_ms // 1000),
+        problem=stored_bodies.problem or None,
+        waiting_bytes=stored_bodies.waiting_bytes,
+        unmoved_bytes=stored_bodies.unmoved_bytes,
     )
 
 
 @admin_operation(takes=DeleteBodiesSpec)
 async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
-    """Delete kept bodies for good. If only `account` is given, its data key is destroyed first.
+    """Delete kept bodies for good. If only `account` is given_fields, its data key is destroyed first.
 
     Bodies of requests that are running may be kept when these end: repeat the call then.
     """
     services, actor = request.services, request.actor
     fields = await read_fields(request)
     spec = parse_spec(fields, DeleteBodiesSpec)
-    given = {name: value for name, value in attrs.asdict(spec).items() if value is not None}
-    if not given:
+    given_fields = {name: value for name, value in attrs.asdict(spec).items() if value is not None}
+    if not given_fields:
         raise InvalidRequest(f"Name what to delete: {', '.join(attrs.fields_dict(DeleteBodiesSpec))}")
     accounts = services.auth.accounts
     if spec.user is not None and services.live_config.attribution.users == "off":
@@ -256,25 +257,27 @@ async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
         session=spec.session,
         before_ms=None if spec.before is None else _find_ms(spec.before),
     )
-    detail: dict[str, Any] = {name: str(value) for name, value in given.items() if name not in {"user", "session"}}
-    build_audit = make_audit_builder(request, ", ".join(given), account_id, detail)
-    deleted = await erase_bodies(services, body_filter, build_audit)
-    return DeletedBodiesView(requests=deleted.requests, pending=deleted.pending)
+    detail: dict[str, Any] = {
+        name: str(value) for name, value in given_fields.items() if name not in {"user", "session"}
+    }
+    build_audit = make_audit_builder(request, ", ".join(given_fields), account_id, detail)
+    deleted_bodies = await erase_bodies(services, body_filter, build_audit)
+    return DeletedBodiesView(requests=deleted_bodies.requests, pending=deleted_bodies.pending)
 
 
 def make_audit_builder(
     request: AdminRequest, subject: str, account_id: int | None, detail: Mapping[str, Any]
 ) -> BuildAudit:
-    """Return what makes the audit row of a deletion of bodies, with the number of requests of each account."""
+    """Return a function that makes the audit row of a deletion, with the number of requests of each account."""
     now_ms = int(request.services.clock() * 1000)
 
     def build(requests_by_account: Mapping[int, int]) -> AuditRow:
         fields: dict[str, Any] = {**detail, "requests": sum(requests_by_account.values())}
         if account_id is None:
-            touched = sorted(requests_by_account.items())
-            fields[TOUCHED_ACCOUNTS] = dict(touched[:MAX_TOUCHED_ACCOUNTS])
-            if len(touched) > MAX_TOUCHED_ACCOUNTS:
-                fields[TOUCHED_LEFT_OUT] = len(touched) - MAX_TOUCHED_ACCOUNTS
+            touched_accounts = sorted(requests_by_account.items())
+            fields[TOUCHED_ACCOUNTS] = dict(touched_accounts[:MAX_TOUCHED_ACCOUNTS])
+            if len(touched_accounts) > MAX_TOUCHED_ACCOUNTS:
+                fields[TOUCHED_LEFT_OUT] = len(touched_accounts) - MAX_TOUCHED_ACCOUNTS
         text = orjson.dumps(fields, option=orjson.OPT_NON_STR_KEYS).decode()
         return request.actor.build_audit_row("bodies.deleted", subject, now_ms, account_id=account_id, detail=text)
 

@@ -44,16 +44,16 @@ _STEP: s.Schema = s.allow(
     },
 )
 StepField = Annotated[Mapping[str, Any], FieldSchema(_STEP)]
-"""A step as a change of the route takes it. What it leaves out has its default."""
+"""A step in a request that changes a route. Fields that are left out have their defaults."""
 
 
 @frozen(kw_only=True)
 class VersionedRouteSpec(RouteSpec):
-    """A route, as a change of it takes it.
+    """A route in a request that changes it.
 
     Attributes:
-        version: the `version` of the route that the change was made from: 409 if it has another one now. `none`: there
-            was no such route. Null: the change replaces any version.
+        version: the `version` of the route that was changed: 409 if the route has another version now. `none`: there
+            was no such route. Null: any version is replaced.
     """
 
     version: str | None = None
@@ -211,9 +211,9 @@ async def test_route(request: AdminRequest) -> list[StepTestResult]:
             error = "no channel of the step serves the model"
             results.append(StepTestResult(step=number, model=share.model, channel=None, ok=False, error=error, ms=None))
             continue
-        first = max(channels, key=lambda channel: (channel.priority, channel.weight))
-        test_result = await routing.channels.send_test(first, share.model)
-        results.append(_build_result(number, first, test_result))
+        first_channel = max(channels, key=lambda channel: (channel.priority, channel.weight))
+        test_result = await routing.channels.send_test(first_channel, share.model)
+        results.append(_build_result(number, first_channel, test_result))
     return results
 
 
@@ -252,12 +252,12 @@ def _list_serving_channels(routing: RoutingServices, route: Route) -> list[tuple
 
 
 def _build_serving_channel(routing: RoutingServices, channel: Channel, model: str) -> ServingChannel:
-    theirs = channel.upstream_model(model)
-    price = routing.router.pricing.find_price(model, theirs, channel.provider)
+    upstream_model = channel.upstream_model(model)
+    price = routing.router.pricing.find_price(model, upstream_model, channel.provider)
     return ServingChannel(
         channel=channel.name,
         provider=channel.provider,
-        upstream_model=theirs,
+        upstream_model=upstream_model,
         price=None if price is None else build_price_summary(price),
         price_multiplier=channel.multiplier_ppm / ONE_PPM,
     )

@@ -62,7 +62,7 @@ def _describe_choice(choice: ProviderChoice, language: str) -> dict[str, Any]:
 async def load_channel(request: web.Request) -> Data:
     """Load a channel with its latest requests, its last failure, and its traffic of the last days."""
     name = request.match_info["name"]
-    channel, charts, providers, latest, nodes, traffic = await asyncio.gather(
+    channel, charts, providers, latest_page, nodes, traffic = await asyncio.gather(
         ask_admin_api(request, "/channels/{name}", node=request.query.get("node")),
         load_charts(request, channel=name),
         ask_admin_api(request, "/providers"),
@@ -74,7 +74,7 @@ async def load_channel(request: web.Request) -> Data:
         "channel": channel,
         "charts": charts,
         "providers": providers,
-        "latest": latest.data,
+        "latest": latest_page.data,
         "last_failed": None if channel.last_error else await _find_last_failure(request, name),
         "nodes": nodes,
         **traffic,
@@ -97,9 +97,9 @@ async def load_weights(request: web.Request) -> Data:
     model = next((model for model in models if model.id == request.query.get("model") and not model.route), None)
     if model is None and request.query.get("model"):
         raise NotFound(f"There is no model {request.query['model'][:120]!r}")
-    serving = [channel for channel in channels if model is None or channel.name in model.channels]
-    priorities = sorted({channel.priority for channel in serving}, reverse=True)
-    tiers = [[channel for channel in serving if channel.priority == priority] for priority in priorities]
+    serving_channels = [channel for channel in channels if model is None or channel.name in model.channels]
+    priorities = sorted({channel.priority for channel in serving_channels}, reverse=True)
+    tiers = [[channel for channel in serving_channels if channel.priority == priority] for priority in priorities]
     return {"model": model, "model_names": model_names, "tiers": tiers}
 
 
@@ -108,9 +108,9 @@ async def _load_traffic(request: web.Request) -> Data:
     since = datetime.fromtimestamp(request.app[SERVICES].clock(), UTC) - timedelta(days=_TRAFFIC_DAYS - 1)
     report = await ask_admin_api(request, "/usage", by="channel", since=f"{since:%Y-%m-%d}")
     lines: Sequence[UsageLine] = report.data
-    by_channel = {line.channel: line for line in lines if line.channel}
+    lines_by_channel = {line.channel: line for line in lines if line.channel}
     return {
-        "traffic": by_channel,
-        "all_requests": sum(line.requests for line in by_channel.values()),
+        "traffic": lines_by_channel,
+        "all_requests": sum(line.requests for line in lines_by_channel.values()),
         "traffic_days": _TRAFFIC_DAYS,
     }

@@ -88,7 +88,7 @@ def draw_bars(content: ChartContent) -> Chart:
     sums = [sum(value or 0 for value in values) for values in columns]
     top = find_top(max(sums, default=0.0), whole_numbers=content.whole_numbers)
     bars = _stack_bars(content.series, len(content.labels), top)
-    return _frame(content, [Shape(line.kind, path, is_line=False) for line, path in bars], top)
+    return _add_axes(content, [Shape(line.kind, path, is_line=False) for line, path in bars], top)
 
 
 def draw_lines(content: ChartContent) -> Chart:
@@ -96,10 +96,10 @@ def draw_lines(content: ChartContent) -> Chart:
     values = [value for line in content.series for value in line.values if value is not None]
     top = find_top(max(values, default=0.0), whole_numbers=content.whole_numbers)
     lines = [Shape(line.kind, _draw_line(line.values, top), is_line=True) for line in content.series]
-    return _frame(content, lines, top)
+    return _add_axes(content, lines, top)
 
 
-def _frame(content: ChartContent, shapes: Sequence[Shape], top: float) -> Chart:
+def _add_axes(content: ChartContent, shapes: Sequence[Shape], top: float) -> Chart:
     labels, format_value = content.labels, content.format_value
     interval = max(1, math.ceil(len(labels) / _MAX_LABELS))
     heights = [top * number / _TICK_COUNT for number in range(_TICK_COUNT + 1)]
@@ -126,7 +126,7 @@ def _stack_bars(series: Sequence[Series], count: int, top: float) -> Iterator[tu
         for index, value in enumerate(line.values):
             height = max(value or 0, 0) / top * HEIGHT
             if height:
-                parts.append(f"M{_find_x(index)} {_write(feet[index])}v{_write(-height)}")
+                parts.append(f"M{_find_x(index)} {_format_coordinate(feet[index])}v{_format_coordinate(-height)}")
                 feet[index] -= height
         yield line, "".join(parts)
 
@@ -137,7 +137,7 @@ def _draw_line(values: Sequence[float | None], top: float) -> str:
         if value is None:
             is_open = False
             continue
-        x, y = _find_x(index), _write(HEIGHT * (1 - value / top))
+        x, y = _find_x(index), _format_coordinate(HEIGHT * (1 - value / top))
         is_last = index + 1 == len(values) or values[index + 1] is None
         if is_open:
             parts.append(f"L{x} {y}")
@@ -153,7 +153,7 @@ def _find_x(index: int) -> int:
     return index * BUCKET + BUCKET // 2
 
 
-def _write(number: float) -> str:
+def _format_coordinate(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 

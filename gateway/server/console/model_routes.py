@@ -23,7 +23,7 @@ _EDITED_FIELDS = frozenset({"models", "channels", "on", "if", "balance", "wait_s
 _RESULT_DAYS: Mapping[str, int] = {"24h": 1, "7d": 7}
 _DEFAULT_PERIOD = "24h"
 _DAY_S = 86_400
-_ALWAYS_SHOWN = frozenset({"models", "channels", "on"})
+_UNFOLDED_FIELDS = frozenset({"models", "channels", "on"})
 """The fields of a step that are not folded."""
 
 
@@ -92,13 +92,13 @@ def _build_row(step: Mapping[str, Any]) -> Data:
             "share": write_number(shadow.get("share")),
             "max_running": write_number(shadow.get("max_running")),
         },
-        "more": not step.keys() <= _ALWAYS_SHOWN,
+        "more": not step.keys() <= _UNFOLDED_FIELDS,
         "others": orjson.dumps({name: value for name, value in step.items() if name not in _EDITED_FIELDS}).decode(),
     }
 
 
 def _build_share(share: str | Mapping[str, Any]) -> Data:
-    """Return a name of a list, with its weight, which names without a share of the requests ignore."""
+    """Return a name with its weight for the form; 1 for names in lists without weights, which ignore it."""
     return (
         {"name": share, "weight": 1} if isinstance(share, str) else {"name": share["model"], "weight": share["weight"]}
     )

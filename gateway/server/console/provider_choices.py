@@ -22,7 +22,7 @@ GROUPS: Mapping[Group, str] = {
 
 @frozen
 class AddressPart:
-    """A part of an address that the operator has to name. ``name`` is its place in the address."""
+    """A part of an address that the operator has to give. ``name`` stands for it in the address, in braces."""
 
     name: str
     label: str
@@ -34,7 +34,7 @@ class ProviderChoice:
     """A provider to choose, and the fields that it needs.
 
     Attributes:
-        address: the address with ``{name}`` for each of ``parts``; empty: the default one, or a whole one is asked for.
+        address: with ``{name}`` for each of ``parts``; empty: the default address, or the operator gives a whole one.
         key_hint: the form of the key if it is not a plain one.
         needs_key: whether a key is asked for.
     """
@@ -123,7 +123,7 @@ _TITLES: Mapping[str, str] = {
     "model_gateway": mark("Another Model Gateway"),
 }
 """The titles that are no names of a vendor."""
-_MEDIA = frozenset(
+_MEDIA_SLUGS = frozenset(
     {
         "bfl",
         "deepgram",
@@ -138,7 +138,7 @@ _MEDIA = frozenset(
         "stability",
     }
 )
-_OTHER = frozenset({"custom", "model_gateway"})
+_OTHER_SLUGS = frozenset({"custom", "model_gateway"})
 
 
 def list_choices(providers: Sequence[ProviderView]) -> list[ProviderChoice]:
@@ -148,9 +148,9 @@ def list_choices(providers: Sequence[ProviderView]) -> list[ProviderChoice]:
 
 def _build_choice(view: ProviderView) -> ProviderChoice:
     address, parts = _ADDRESSES.get(view.slug, ("", ()))
-    group: Group = (
-        "local" if view.local else "media" if view.slug in _MEDIA else "other" if view.slug in _OTHER else "chat"
-    )
+    group: Group = "media" if view.slug in _MEDIA_SLUGS else "other" if view.slug in _OTHER_SLUGS else "chat"
+    if view.local:
+        group = "local"
     return ProviderChoice(
         view=view,
         title=_TITLES.get(view.slug, view.title),

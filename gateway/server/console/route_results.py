@@ -52,11 +52,11 @@ def compare_results(
 ) -> tuple[list[ModelResult], list[ModelResult]]:
     """Return the results of the route's own requests, by step and weight, and those of copies."""
     places = _list_places(route)
-    own = [sums for sums in comparisons if not sums.shadow and sums.requests]
-    copies = [sums for sums in comparisons if sums.shadow and sums.requests]
-    own_results = [_build_result(sums, own, places) for sums in own]
+    own_sums = [sums for sums in comparisons if not sums.shadow and sums.requests]
+    copied_sums = [sums for sums in comparisons if sums.shadow and sums.requests]
+    own_results = [_build_result(sums, own_sums, places) for sums in own_sums]
     own_results.sort(key=lambda result: (result.step or len(places) + 1, -(result.weight_share or 0)))
-    return own_results, [_build_copy(sums, copies, own) for sums in copies]
+    return own_results, [_build_copy(sums, copied_sums, own_sums) for sums in copied_sums]
 
 
 def _build_result(
@@ -73,21 +73,21 @@ def _build_result(
 
 
 def _build_copy(
-    sums: ModelComparison, copies: Sequence[ModelComparison], own: Sequence[ModelComparison]
+    sums: ModelComparison, copied_sums: Sequence[ModelComparison], own_sums: Sequence[ModelComparison]
 ) -> ModelResult:
     """Compare a model that gets copies with the one that answered most of the route's requests."""
-    share = sums.requests / sum(other.requests for other in copies)
-    return ModelResult(sums, share, None, None, max(own, key=lambda other: other.requests, default=None))
+    share = sums.requests / sum(other.requests for other in copied_sums)
+    return ModelResult(sums, share, None, None, max(own_sums, key=lambda other: other.requests, default=None))
 
 
 def _list_places(route: RouteDetails) -> Mapping[str, _Place]:
     """Return the place of each model by the provider's names; of one that several steps have, the first."""
     places: dict[str, _Place] = {}
     for served in route.served:
-        step = [other for other in route.served if other.step == served.step]
-        main = max(step, key=lambda other: other.weight)
+        step_models = [other for other in route.served if other.step == served.step]
+        main = max(step_models, key=lambda other: other.weight)
         main_names = frozenset({main.model, *(channel.upstream_model for channel in main.channels)})
-        place = _Place(served.step, served.weight / sum(other.weight for other in step), main_names)
+        place = _Place(served.step, served.weight / sum(other.weight for other in step_models), main_names)
         for name in {served.model, *(channel.upstream_model for channel in served.channels)}:
             places.setdefault(name, place)
     return places

@@ -39,12 +39,14 @@ async def load_settings(request: web.Request) -> Data:
     search = request.query.get("q", "").strip()[:_MAX_SEARCH_CHARS]
     topic = next((topic for topic in TOPICS if topic.name == request.query.get("topic")), TOPICS[0])
     language = request[LANGUAGE]
-    shown = _find_sections(answer.sections, search, language) if search else _list_sections(answer.sections, topic)
+    shown_sections = (
+        _find_sections(answer.sections, search, language) if search else _list_sections(answer.sections, topic)
+    )
     return {
         "topics": TOPICS,
         "topic": None if search else topic,
         "search": search,
-        "shown": list(shown),
+        "shown": list(shown_sections),
         "targets": alerts.targets,
         "recent": alerts.recent,
     }
@@ -61,14 +63,14 @@ def _find_sections(sections: Mapping[str, Mapping[str, Any]], search: str, langu
     words = search.lower().split()
     for topic in TOPICS:
         for section in _list_sections(sections, topic):
-            found = tuple(
+            matching_settings = tuple(
                 setting for setting in section.settings if _has_words(setting, section.title, words, language)
             )
-            if found:
-                yield ShownSection(section.name, section.title, found)
+            if matching_settings:
+                yield ShownSection(section.name, section.title, matching_settings)
 
 
 def _has_words(setting: ShownSetting, section_title: str, words: list[str], language: str) -> bool:
     texts = (section_title, setting.title, setting.answer.about)
-    everything = " ".join([setting.path, *texts, *(gettext(language, text) for text in texts)]).lower()
-    return all(word in everything for word in words)
+    searched_text = " ".join([setting.path, *texts, *(gettext(language, text) for text in texts)]).lower()
+    return all(word in searched_text for word in words)

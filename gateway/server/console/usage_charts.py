@@ -136,7 +136,7 @@ def write_link(query: Mapping[str, str]) -> str:
 
 
 def _list_groups(chosen: Mapping[str, str], *, sees_all_accounts: bool) -> dict[str, str]:
-    """Return what spending may be split by: not by what is chosen, and for members not by what they do not see."""
+    """Return what spending may be split by: nothing that a filter fixes, and for members nothing that is hidden."""
     return {
         group: _GROUP_NAMES[group]
         for group in GROUPS

@@ -110,7 +110,7 @@ async def _quote_targets(active: ActiveInference) -> None:
     except NoHealthyChannel:
         targets = ctx.target_list.targets
     quote = quoted_inference.quote = make_quote(ctx.inference, targets, await _find_reads(ctx))
-    quoted_inference.left_nanos = await _find_left(active, quote)
+    quoted_inference.left_nanos = await _find_left_nanos(active, quote)
     if not quoted_inference.hold_s:
         return
     if quote.max_nanos is None:
@@ -127,7 +127,7 @@ async def _find_reads(ctx: RequestContext) -> ProviderReads:
     return await run_in_thread(find_reads, inference) if inference.large else find_reads(inference)
 
 
-async def _find_left(active: ActiveInference, quote: Quote) -> int | None:
+async def _find_left_nanos(active: ActiveInference, quote: Quote) -> int | None:
     """Return what the request may still reserve, in nano-USD; None if nothing limits it.
 
     On a node of a cluster it is the highest quoted cost that may be reserved: part of the rest is at other nodes.
@@ -137,7 +137,7 @@ async def _find_left(active: ActiveInference, quote: Quote) -> int | None:
     if billing.keeper is not None and (caller.capped or limits is not None):
         costs = {quoted.max_nanos for quoted in quote.targets if quoted.max_nanos is not None}
         return await billing.quota.find_coverable(ctx, costs)
-    amounts_left = [] if limits is None else [await limits.find_left(ctx, billing.balances.today)]
+    amounts_left = [] if limits is None else [await limits.find_left_nanos(ctx, billing.balances.today)]
     if caller.capped:
         await accounting.refresh(caller.key, caller.account)
         balance, day = accounting.find_stricter(caller.key, caller.account)

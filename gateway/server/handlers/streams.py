@@ -150,10 +150,10 @@ async def _find_record(request: web.Request) -> RequestRecord | None:
     match = _ID.fullmatch(request.match_info["id"])
     if match is None:
         raise _make_not_found(request)
-    stored = await request.app[SERVICES].admin.request_log.find_request(f"{ID_PREFIX}{match[1]}")
-    if stored is not None and stored.row.key_id != request[CALLER].key.id:
+    stored_request = await request.app[SERVICES].admin.request_log.find_request(f"{ID_PREFIX}{match[1]}")
+    if stored_request is not None and stored_request.row.key_id != request[CALLER].key.id:
         raise _make_not_found(request)
-    return None if stored is None else stored.row
+    return None if stored_request is None else stored_request.row
 
 
 async def _find_interrupted(request: web.Request) -> RequestRecord:

@@ -547,7 +547,7 @@ class BodyStore:
         await self._in_thread(self._segments.remove_unused, await self._index.list_segments())
 
     def _note_problem(self, problem: str) -> None:
-        """Note why bodies cannot be written, or that they can. Each is logged once."""
+        """Note why bodies cannot be written; an empty text: that they can. Every change is logged."""
         if problem and not self._disk_problem:
             log.error("bodies_not_written", error=problem)
         elif self._disk_problem and not problem:

@@ -45,28 +45,28 @@ class BucketSegments:
     async def put(self, path: Path, size: int) -> str:
         name = make_segment_name()
         with self._translate_errors():
-            await self._bucket.put(_find_object(name), path, size)
+            await self._bucket.put(_name_object(name), path, size)
         return name
 
     async def read(self, name: str, location: Location) -> bytes | None:
         with self._translate_errors():
             start = location.position
-            return await self._bucket.read(_find_object(name), start, start + location.bytes)
+            return await self._bucket.read(_name_object(name), start, start + location.bytes)
 
     async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:
         with self._translate_errors():
-            content = await self._bucket.read(_find_object(name), 0, size)
+            content = await self._bucket.read(_name_object(name), 0, size)
             if content is None:
                 return name
             if len(content) != size:  # stored anew, a part of the segment would replace all of it
                 raise OSError(f"the bucket has returned {len(content)} of {size} bytes of a segment")
             new_name, erased = make_segment_name(), await asyncio.to_thread(_erase_frames, content, locations)
-            await self._bucket.put(_find_object(new_name), erased, len(erased))
+            await self._bucket.put(_name_object(new_name), erased, len(erased))
         return new_name
 
     async def remove(self, names: Sequence[str]) -> None:
         with self._translate_errors():
-            await delete_objects(self._bucket, [_find_object(name) for name in names])
+            await delete_objects(self._bucket, [_name_object(name) for name in names])
 
     async def list_older(self, age_s: float) -> list[str]:
         before_s, names = time.time() - age_s, list[str]()
@@ -150,7 +150,7 @@ class BucketKeyFiles:
         return f"{self._folder}/{account_id}{_KEY_SUFFIX}"
 
 
-def _find_object(name: str) -> str:
+def _name_object(name: str) -> str:
     return f"{_SEGMENTS}/{name}"
 
 

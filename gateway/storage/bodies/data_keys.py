@@ -95,7 +95,7 @@ class DataKeys:
 
 
 class FolderKeyFiles:
-    """Sealed data keys as files of a folder, which the first one creates.
+    """Sealed data keys as files of a folder, which is made with the first of them.
 
     ``check`` raises ``OSError`` if the folder cannot be trusted now: a key that is missing then may still exist.
     """
@@ -146,7 +146,7 @@ class MovedKeyFiles:
     """Sealed data keys in a ``store`` that nodes share. Those that an earlier process has left in ``local`` move there.
 
     The master copy is always the one in ``store``: no node can bring back a key that another one has destroyed.
-    Two threads use it, one after the other: a key that is just moving would be missing in both places.
+    Only one thread at a time gets in: a key that is just moving would be missing in both places.
     """
 
     def __init__(self, store: KeyFiles, local: KeyFiles) -> None:

@@ -36,7 +36,7 @@ _NEW_VALUES = ", ".join(
 _PUT = BulkInsert(bodies, _columns.keys(), f" ON CONFLICT (request_id) DO UPDATE SET {_NEW_VALUES}")
 _ABSENT_NODE_MS = 7 * 86_400_000
 """How long after their expiry the rows of another node are removed: that node has not done so by then."""
-_MINE_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
+_FRAME_COLUMNS = (_columns.request_id, _columns.account_id, _columns.segment, _columns.position, _columns.bytes)
 
 
 @frozen
@@ -58,7 +58,7 @@ class BodyIndex:
         self.node = node
 
     async def add(self, entries: Sequence[BodyEntry]) -> None:
-        """Add rows; a row of a request that has one already replaces it."""
+        """Add rows. A new row of a request replaces its earlier one."""
         rows = [_build_row(entry) for entry in entries]
 
         async def work(connection: AsyncConnection) -> None:
@@ -124,14 +124,14 @@ class BodyIndex:
     async def mark_deleted(self, body_filter: BodyFilter, audit: AuditRow | None = None) -> int:
         """Hide the bodies of some matching requests from now on, on every node; return the number of requests.
 
-        Less than ``MARKED_PER_STEP`` means that no more match. ``audit`` is stored in the same transaction.
+        Fewer than ``MARKED_PER_STEP`` means that no more match. ``audit`` is stored in the same transaction.
         """
         return await self._mark(audit, *_build_conditions(body_filter))
 
     async def mark_ownerless_deleted(self) -> int:
         """Hide the bodies of deleted accounts from now on, on every node; return the number of requests.
 
-        Less than ``MARKED_PER_STEP`` means that there are no more.
+        Fewer than ``MARKED_PER_STEP`` means that there are no more.
         """
         return await self._mark(None, _columns.account_id.not_in(select(accounts.c.id)))
 
@@ -146,7 +146,7 @@ class BodyIndex:
         return await self._database.write_shared(work)
 
     async def shorten(self, keep_ms: float, *, of_all_nodes: bool = False) -> None:
-        """Have the bodies of this node expire ``keep_ms`` after the start of their requests, unless they do earlier."""
+        """Let bodies of this node (or ``of_all_nodes``) expire ``keep_ms`` after the start of a request at most."""
         expires_ms = _columns.started_ms + int(keep_ms)
         is_later = _columns.expires_ms > expires_ms
         where = (is_later,) if of_all_nodes else (_columns.node == self.node, is_later)
@@ -154,7 +154,7 @@ class BodyIndex:
 
     async def list_deleted(self) -> list[tuple[str, Location | None]]:
         """Return some of the requests of this node whose bodies must be erased in its folder, with their frames."""
-        query = select(*_MINE_COLUMNS).where(_columns.node == self.node, _columns.expires_ms == 0, ~IS_MOVED)
+        query = select(*_FRAME_COLUMNS).where(_columns.node == self.node, _columns.expires_ms == 0, ~IS_MOVED)
         rows = await self._database.read(query.limit(ERASED_PER_STEP))
         return [(row.request_id, _parse_location(row)) for row in rows]
 

@@ -87,7 +87,10 @@ class SegmentStore(Protocol):
 
 
 class FolderSegments:
-    """A folder that all nodes mount. If what belongs into it is missing, its mount is: no call works then."""
+    """A folder that all nodes mount.
+
+    Every call fails while its subfolders are missing, because then it is probably not mounted.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._parent = folder

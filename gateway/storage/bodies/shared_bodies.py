@@ -128,7 +128,7 @@ class SharedBodies:
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
         """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``.
 
-        False: an earlier call has done so with another copy, and did not learn of that. Discard this copy.
+        Return False if an earlier call has added another copy without learning of it: discard this copy.
         """
         return await self._index.add(segment, now_ms)
 
@@ -278,7 +278,7 @@ class SharedBodies:
         return next((f"{self._store.location}: {problem}" for problem in self._problems.values() if problem), "")
 
     def note_problem(self, work: StoreWork, problem: str) -> None:
-        """Note why a kind of work fails, or that it does not. Each is logged once."""
+        """Note why a kind of work fails; an empty text: that it succeeds. Every change is logged."""
         if problem and not self._problems[work]:
             log.warning("bodies_store_failed", operation=work, path=self._store.location, reason=problem)
         elif self._problems[work] and not problem:

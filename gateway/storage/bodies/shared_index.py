@@ -46,7 +46,7 @@ class SharedIndex:
         self.node = node
 
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
-        """Note that a segment was moved. Return False if that is noted already: parts of it may be erased since."""
+        """Note that a segment was moved. Return False if it was noted before: it may have been changed since."""
         values = {"node": segment.node, "segment": segment.number, "name": segment.name, "bytes": segment.bytes}
         statement = insert_for(self._database.kind, body_segments).values(**values, moved_ms=now_ms)
         return bool(await self._database.change(statement.on_conflict_do_nothing()))
