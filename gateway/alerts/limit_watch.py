@@ -36,7 +36,7 @@ _measure_subjects = defer_function("billing.limit_subjects:measure_subjects")
 class _Sample:
     """What the subjects of a limit had spent at ``at_s``: the start of the window and nano-USD, by subject.
 
-    ``unlisted_nanos`` is the most that a subject had spent which is not in ``spent_by_subject``.
+    ``unlisted_nanos`` is the most that any subject that is not in ``spent_by_subject`` had spent.
     """
 
     at_s: float

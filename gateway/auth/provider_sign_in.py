@@ -36,7 +36,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @frozen
 class BegunFlow:
-    """The URL that the browser visits, and the cookie that it brings back."""
+    """A begun sign-in: the URL that the browser visits, and the cookie that it brings back."""
 
     url: str
     flow: Flow

@@ -63,8 +63,8 @@ def list_lines(row: RequestRecord, prices: Sequence[Price], multiplier_ppm: int 
     )
     if price is not None:
         return _build_lines(price, usage, multiplier_ppm, charged_nanos=row.cost_nanos)
-    reported = usage.details.cost_nanos if usage.details is not None else None
-    if reported is not None and multiply_ppm(reported, multiplier_ppm) == row.cost_nanos:
+    reported_nanos = usage.details.cost_nanos if usage.details is not None else None
+    if reported_nanos is not None and multiply_ppm(reported_nanos, multiplier_ppm) == row.cost_nanos:
         return [_build_total_line("reported_cost", row.cost_nanos)]
     if prices:
         return _build_lines(prices[0], usage, multiplier_ppm)

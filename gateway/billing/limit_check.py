@@ -27,21 +27,21 @@ async def list_problems(
     problems = _check_balances(books, reservations)
     memory, known_since = _copy_spent(books)
     waiting = sum_charges(queue.list_rows())
-    stored = await counters.list_all()
-    for charge in stored.keys() | waiting.keys():
+    stored_sums = await counters.list_all()
+    for charge in stored_sums.keys() | waiting.keys():
         counter, subject, start_s = charge
         if start_s >= known_since.get((counter, subject), NEVER_S):
             memory.setdefault(charge, 0)
     for charge, nanos in sorted(memory.items()):
         counter, _, start_s = charge
-        known = stored.get(charge, 0) + waiting.get(charge, 0)
+        known = stored_sums.get(charge, 0) + waiting.get(charge, 0)
         if nanos != known and start_s >= find_kept_since(counter, now_s):
             problems.append(f"{_name(charge)}: {nanos} spent, its counters say {known} (nano-USD)")
     rows = await counters.recompute()
-    for charge in sorted(stored.keys() | rows.spent.keys()):
+    for charge in sorted(stored_sums.keys() | rows.spent.keys()):
         counter, _, start_s = charge
         if start_s >= find_kept_since(counter, now_s) and (not rows.is_partial or start_s * 1000 >= rows.oldest_ms):
-            counted, nanos = stored.get(charge, 0), rows.spent.get(charge, 0)
+            counted, nanos = stored_sums.get(charge, 0), rows.spent.get(charge, 0)
             if counted != nanos:
                 problems.append(_describe_counter(charge, counted, nanos))
     return problems

@@ -200,11 +200,11 @@ class LimitFiller:
         }
         self._note_filled()
 
-    def _is_new(self, limit: Limit, stored: LimitFill, new_at_s: float | None, now_s: float) -> bool:
+    def _is_new(self, limit: Limit, stored_fill: LimitFill, new_at_s: float | None, now_s: float) -> bool:
         """Return whether a limit was out of force, or had other keys, since it was recorded."""
-        if new_at_s is not None and (not self._is_shared or stored.created_s < int(new_at_s)):
+        if new_at_s is not None and (not self._is_shared or stored_fill.created_s < int(new_at_s)):
             return True
-        return limit.adds_keys(stored.keys) or (stored.until_s is not None and stored.until_s <= now_s)
+        return limit.adds_keys(stored_fill.keys) or (stored_fill.until_s is not None and stored_fill.until_s <= now_s)
 
     async def _begin(self, limit: Limit, now_s: float) -> LimitFill:
         since_s = max(0, self._spending.find_earliest_start(limit, now_s) - limit.window.rolling_s)

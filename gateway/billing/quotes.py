@@ -58,8 +58,8 @@ class Quote:
     @property
     def max_nanos(self) -> int | None:
         costs = [quoted.max_nanos for quoted in self.targets]
-        known = [cost for cost in costs if cost is not None]
-        return max(known, default=0) if len(known) == len(costs) else None
+        known_costs = [cost for cost in costs if cost is not None]
+        return max(known_costs, default=0) if len(known_costs) == len(costs) else None
 
 
 @attrs.define(eq=False)

@@ -130,18 +130,18 @@ def _cap_usage(ctx: RequestContext) -> Usage:
 
     No token is shorter than a byte: the length of the body bounds the prompt, and the request's own limit the answer.
     """
-    reported = ctx.usage
-    if not ctx.attempts or reported.source != "upstream":
-        return reported
+    reported_usage = ctx.usage
+    if not ctx.attempts or reported_usage.source != "upstream":
+        return reported_usage
     target = ctx.attempts[-1].target
-    ctx.usage = usage = limit_usage(reported, ctx.inference, target.model, target.limits)
-    if usage is not reported:
+    ctx.usage = usage = limit_usage(reported_usage, ctx.inference, target.model, target.limits)
+    if usage is not reported_usage:
         log.warning(
             "usage_implausible",
             request_id=ctx.id,
             channel=target.channel.name,
             model=target.model,
-            reason=f"the provider says {reported.prompt_tokens} and {reported.completion_tokens} tokens",
+            reason=f"the provider says {reported_usage.prompt_tokens} and {reported_usage.completion_tokens} tokens",
             tokens=usage.prompt_tokens + usage.completion_tokens,
         )
     return usage

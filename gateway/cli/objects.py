@@ -87,7 +87,7 @@ async def find_id(admin: AdminClient, path: str, name_or_id: str) -> str:
 
 
 async def resolve_key_id(admin: AdminClient, query: Json) -> Json:
-    """Return ``query`` with its key replaced by the key's id. Raises ``CliError``."""
+    """Return ``query`` with the id of an API key in place of its name. Raises ``CliError``."""
     key = query["key"]
     return query if key is None else {**query, "key": await find_key_id(admin, key)}
 

@@ -157,9 +157,10 @@ def delete_route(context: CliContext, name: str, *, yes: bool) -> None:
 )
 @client_command
 def compare_shadow(context: CliContext, name: str, since: str | None) -> None:
-    """Compare the requests of the route NAME with the copies for its shadow models; without --since of the last week.
+    """Compare the requests of the route NAME with the copies for its shadow models.
 
-    The means are of completed requests. Copies are made by the step's words shadow=MODEL shadow_share=0.05.
+    Without --since, those of the last week are compared. The means are of completed requests. A step makes copies with
+    the words shadow=MODEL shadow_share=0.05.
     """
     answer = call(context, "GET", "routes", name, "shadow", query={"since": since})
     print_answer(context, answer, output_routes.print_comparison)

@@ -69,8 +69,8 @@ def list_sessions(context: CliContext, *, limit: int, **query: Any) -> None:
         page: Json = await admin.get("request-sessions", query={**filters, "limit": limit})
         while page["next"] is not None and len(page["data"]) < limit:  # one page searches a limited number of requests
             remaining = {"limit": limit - len(page["data"]), "before": page["next"]}
-            following = await admin.get("request-sessions", query={**filters, **remaining})
-            page = {**following, "data": [*page["data"], *following["data"]]}
+            next_page = await admin.get("request-sessions", query={**filters, **remaining})
+            page = {**next_page, "data": [*page["data"], *next_page["data"]]}
         return page
 
     print_answer(context, run(context, work), lambda rows: print_table(_SESSIONS, rows, "No sessions."))
@@ -109,10 +109,10 @@ def _format_end(name: str, ended: Json) -> str:
 
 async def _find(admin: AdminClient, name: str, account: str | None) -> Json:
     """Return the session of this name. Raises ``CliError`` if there is none, or several."""
-    found: list[Json] = (await admin.get("request-sessions", query={"session": name, "account": account}))["data"]
-    if not found:
+    sessions: list[Json] = (await admin.get("request-sessions", query={"session": name, "account": account}))["data"]
+    if not sessions:
         raise CliError(f"There is no session '{name}'; see: gateway sessions")
-    if len(found) > 1:
-        accounts = ", ".join(session["account"] for session in found)
+    if len(sessions) > 1:
+        accounts = ", ".join(session["account"] for session in sessions)
         raise CliError(f"Several accounts have a session '{name}': name one with --account ({accounts})")
-    return found[0]
+    return sessions[0]

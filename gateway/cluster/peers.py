@@ -148,7 +148,7 @@ class Peers:
         await self._session.close()
 
     async def ask_all(self, method: str, path: Sequence[str], actor: Actor) -> PeerAnswers:
-        """Ask every other live node, concurrently. ``path`` has the segments below the admin API's prefix."""
+        """Return the answers of all other live nodes. ``path`` has the segments below the admin API's prefix."""
         admin_path = build_path(path)
         other_nodes = [
             node for node in await list_nodes(self._database) if node.state == "live" and node.id != self.own_id

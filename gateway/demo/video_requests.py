@@ -47,13 +47,13 @@ def parse_video(body: object) -> DemoVideoRequest:
     sizes = {f"{width}x{height}": (width, height) for width, height in SIZES}
     lengths = {str(length): length for length in LENGTHS}
     seconds = fields.get("seconds")
-    length = {"seconds": str(seconds) if type(seconds) is int else seconds}
+    seconds_field = {"seconds": str(seconds) if type(seconds) is int else seconds}
     _check_reference(fields.get(_REFERENCE_FIELD))
     return DemoVideoRequest(
         prompt=prompt,
         model=model,
         size=sizes[get_choice(fields, "size", tuple(sizes))],
-        seconds=lengths[get_choice(length, "seconds", tuple(lengths))],
+        seconds=lengths[get_choice(seconds_field, "seconds", tuple(lengths))],
     )
 
 

@@ -174,7 +174,7 @@ def _list_parts(api_keys: tuple[str, ...]) -> Iterator[str]:
 
 
 def _list_proxy_secrets(proxy: str | None) -> Iterator[str]:
-    """Yield the password as written and decoded, and user name and password in base64, as they are sent."""
+    """Yield the password as written and decoded, and ``user:password``, which is sent in base64."""
     url_parts = urlsplit(proxy or "")
     if url_parts.password:
         yield url_parts.password

@@ -34,7 +34,7 @@ MAX_ACCOUNTS = 64
 """The maximum number of accounts per circuit."""
 FORGET_S = 600.0
 """How long an unused circuit is kept after its cooldown."""
-_LONG_AGO = -math.inf
+_NEVER = -math.inf
 
 
 @attrs.define(eq=False)
@@ -48,7 +48,7 @@ class Circuit:
 
     shared: CircuitBreaker
     accounts: dict[int, CircuitBreaker] = attrs.field(factory=dict)
-    failed_at: float = _LONG_AGO
+    failed_at: float = _NEVER
     last_trial_account: int | None = None
     prompts: dict[int, tuple[int, int]] = attrs.field(factory=dict)
 
@@ -156,7 +156,7 @@ class Circuits(dict[EndpointKey, Circuit]):
     def __init__(self, breaker: CircuitBreaker, *, kinds_to_trip: int, kind_index: int) -> None:
         super().__init__()
         self.whole = breaker
-        self.answered_at = _LONG_AGO
+        self.answered_at = _NEVER
         self._kinds_to_trip = kinds_to_trip
         self._kind_index = kind_index
 
@@ -312,7 +312,7 @@ class Circuits(dict[EndpointKey, Circuit]):
     @property
     def no_failure_since_success(self) -> bool:
         """Whether no failure has been recorded since the last success; True also if nothing was recorded at all."""
-        return self.answered_at >= max((circuit.failed_at for circuit in self.values()), default=_LONG_AGO)
+        return self.answered_at >= max((circuit.failed_at for circuit in self.values()), default=_NEVER)
 
     def list_tripped(self) -> list[Tripped]:
         """Return the breakers that are open or half open, without the shared breaker of the channel."""

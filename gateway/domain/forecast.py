@@ -136,7 +136,7 @@ def list_history_slots(use: LimitUse, now_s: float) -> HistorySlots:
 
 
 def build_history(slot_s: int, costs: Mapping[int, int], now_s: float) -> SpendingHistory | None:
-    """Return the averages since the day of the first cost; None if that is less than a week ago.
+    """Return the average cost of each slot of a week since the day of the first cost; None if that is less than a week.
 
     ``costs`` are those of the slots of ``list_history_slots``, by number. Missing slots cost nothing.
     """

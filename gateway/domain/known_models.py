@@ -87,7 +87,7 @@ def find_kind_by_name(name: str) -> ModelKind | None:
 
 @lru_cache(4_096)
 def describe_known_model(model: str) -> ModelDescription:
-    """Return what the gateway itself knows of ``model``, a provider's name for it."""
+    """Return what the gateway itself knows of ``model``, the name of a model at a provider."""
     kind = find_kind_by_name(model)
     read: tuple[Modality, ...] | None = None
     features: tuple[Feature, ...] | None = None
@@ -123,9 +123,15 @@ def describe_kind(description: ModelDescription) -> ModelDescription:
 
 def describe_without_limits(model: str) -> ModelDescription:
     """Like ``describe_known_model``, for a server that sets its own limits, by its memory and not by the model."""
-    known = describe_known_model(model)
-    if known == UNDESCRIBED:
-        return known
+    known_description = describe_known_model(model)
+    if known_description == UNDESCRIBED:
+        return known_description
     return ModelDescription(
-        known.kind, None, None, known.input_modalities, known.output_modalities, known.features, known.deprecated_at
+        known_description.kind,
+        None,
+        None,
+        known_description.input_modalities,
+        known_description.output_modalities,
+        known_description.features,
+        known_description.deprecated_at,
     )

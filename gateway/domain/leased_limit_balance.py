@@ -43,14 +43,17 @@ class LeasedLimitBook(LimitBook):
 
     def make_balance(self, subject: str) -> SubjectBalance:
         balance_id = build_limit_id(self.counter, subject)
-        known = self._keeper.find(balance_id)
-        if known is None:
+        balance = self._keeper.find(balance_id)
+        if balance is None:
             return self._balance_class(balance_id[0], owner_id=balance_id[1], book=self, subject=subject)
-        if not isinstance(known, LeasedLimitBalance) or (known.book.counter, known.subject) != (self.counter, subject):
+        if not isinstance(balance, LeasedLimitBalance) or (balance.book.counter, balance.subject) != (
+            self.counter,
+            subject,
+        ):
             raise StoreUnavailable("Two subjects of limits have the same id", retry_after_s=5)
-        known.book = self
-        known.recount_overrun()  # its idle credit may have been granted under another cap
-        return known
+        balance.book = self
+        balance.recount_overrun()  # its idle credit may have been granted under another cap
+        return balance
 
     @property
     def _balance_class(self) -> "type[LeasedLimitBalance]":

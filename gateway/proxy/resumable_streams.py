@@ -308,7 +308,7 @@ class ResumableStreams:
     def _make_room(self, asking_share: MemoryShare, measure: Callable[[MemoryShare], int] = _count_bytes) -> bool:
         """Delete the oldest stream that has ended and that no client reads, of the key that uses most.
 
-        Return False if there is none, or if the key or account would have to make room for one that uses more.
+        Keys and accounts that use less than the asking one make no room. Return False if nothing was deleted.
         """
 
         def rank(share: MemoryShare) -> tuple[int, int]:

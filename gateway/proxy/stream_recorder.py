@@ -182,7 +182,7 @@ class StreamRecorder:
             self.append_events(self._splitter.split(data))
 
     def append_events(self, events: Sequence[bytes]) -> None:
-        """Add ``events``, unless the stream has ended."""
+        """Add ``events`` except comments, unless the stream has ended. An event for which there is no room ends it."""
         if self.ended:
             return
         block, size, count = self._blocks[-1], 0, 0

@@ -138,8 +138,8 @@ class LoadBalancer:
         self.changes += 1
         channel_states: dict[str, ChannelState] = {}
         before, self.channels = self.channels, channel_states
-        for former in before.values():
-            former.offered = False
+        for former_state in before.values():
+            former_state.offered = False
         for channel in channels:
             state = before.get(channel.name)
             if (
@@ -157,9 +157,9 @@ class LoadBalancer:
             if channel.queue is not None or state.queue is not None:
                 state.update_queue(self._clock)
             channel_states[channel.name] = state
-        for former in before.values():
-            if not former.offered and former.queue is not None:
-                former.queue.dismiss(former.queue.tickets)
+        for former_state in before.values():
+            if not former_state.offered and former_state.queue is not None:
+                former_state.queue.dismiss(former_state.queue.tickets)
 
     @property
     def any_open(self) -> bool:

@@ -308,16 +308,16 @@ class StepList(TargetList):
 
     def _leave_step(self, causes: Iterable[Cause]) -> bool:
         """Open the next step that takes one of ``causes``. Return False, without a change, if there is none."""
-        following = self._find_next_step(set(causes))
-        if following is None:
+        next_step = self._find_next_step(set(causes))
+        if next_step is None:
             return False
         if not self._failure_causes:
             self._note_passed_step(self._step, min(causes))
         usable_steps = {get_place(target).step for target in self.targets}
-        for step in self._order[self._order.index(self._step) + 1 : self._order.index(following)]:
+        for step in self._order[self._order.index(self._step) + 1 : self._order.index(next_step)]:
             if step not in usable_steps:
                 self._note_passed_step(step, self._find_lack(step))
-        self._step, self._failure_causes = following, set()
+        self._step, self._failure_causes = next_step, set()
         self._tried_channels, self._next_target, self._exceeded = self._unreachable, None, False
         return True
 

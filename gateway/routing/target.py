@@ -135,10 +135,10 @@ class Target:
         listed price, because some hosts of a model charge more than the cheapest one, and a provider may bill content
         that it has read by itself.
         """
-        reported = self._find_reported_nanos(usage)
-        if reported is None:
+        reported_nanos = self._find_reported_nanos(usage)
+        if reported_nanos is None:
             return self.find_cost(answered, usage)
-        cost = multiply_ppm(reported, self.multiplier_ppm)
+        cost = multiply_ppm(reported_nanos, self.multiplier_ppm)
         return cost if self.price is None else min(cost, _MAX_COST_FACTOR * self.find_reservation(inference))
 
     def find_saved_nanos(self, answered: str, usage: Usage) -> int:

@@ -43,7 +43,7 @@ class Attestation:
 
 async def attest_bodies(services: Services, account_id: int | None) -> Attestation:
     """Return the signed statement, of one account or of all. Raises ``StoreUnavailable``."""
-    stored = await services.open_bodies().describe(account_id)
+    stored_bodies = await services.open_bodies().describe(account_id)
     deletions: list[dict[str, Any]] = []
     for action in _DELETIONS:
         rows = _list_rows(services, AuditFilter(action=action))
@@ -54,10 +54,10 @@ async def attest_bodies(services: Services, account_id: int | None) -> Attestati
         "made_at": build_time(int(services.clock())),
         "account_id": account_id,
         "kept_now": {
-            "requests": stored.requests,
-            "oldest_at": None if stored.oldest_ms is None else build_time(stored.oldest_ms // 1000),
+            "requests": stored_bodies.requests,
+            "oldest_at": None if stored_bodies.oldest_ms is None else build_time(stored_bodies.oldest_ms // 1000),
         },
-        "hidden_and_not_erased_yet": stored.pending,
+        "hidden_and_not_erased_yet": stored_bodies.pending,
         "rule": services.live_config.keep_bodies or "none",
         "rules_of_keys": _count_rules(services, account_id),
         "keep_days": services.live_config.config.bodies.keep_days,

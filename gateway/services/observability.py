@@ -18,13 +18,13 @@ def open_tracing(section: TracingSection, stack: AsyncExitStack) -> TracingServi
     """Open the exporter of spans; None if tracing is off. Raises ``ConfigError`` if the extra is missing."""
     if not section.endpoint:
         return None
-    tracing = _build(section)
+    tracing = _build_tracing(section)
     stack.push_async_callback(tracing.exporter.close)
     stack.callback(add_processor(tracing.current.add_log_fields))
     return tracing
 
 
-def _build(section: TracingSection) -> TracingServices:
+def _build_tracing(section: TracingSection) -> TracingServices:
     try:
         from gateway.observability.span_export import SpanExporter  # noqa: PLC0415 - only if tracing is on
     except ImportError as error:

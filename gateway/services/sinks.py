@@ -99,7 +99,7 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
         from gateway.storage.bodies import body_store  # noqa: PLC0415 - as above
 
         try:
-            found = await bodies().read(request_id)
+            kept_bodies = await bodies().read(request_id)
         except body_store.BodiesNotShared:
             await wait(request_id, MAX_MOVE_WAIT_S, "bodies of another node are not in the shared store yet")
             return ()  # the node that has them is lost
@@ -108,7 +108,7 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
             return ()
         except body_store.BodiesUnreadable:  # damaged, or being deleted
             return ()
-        return () if found is None else found[1]
+        return () if kept_bodies is None else kept_bodies[1]
 
     def is_running(request_id: str) -> bool:
         return bodies.instance is not None and request_id in bodies.instance.open_requests

@@ -175,7 +175,7 @@ class SinkWorker:
             raise page.refusal
 
     async def _send_batch(self, batch: SinkBatch) -> SinkAnswer:
-        """Make one attempt. A batch that cannot be encoded counts as refused: one request may be the reason."""
+        """Make one attempt. Raises ``BatchRefused`` also if it cannot be encoded: one request may be the cause."""
         try:
             return await self.send(batch)
         except _FAULTS as error:

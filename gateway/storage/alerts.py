@@ -31,8 +31,8 @@ class AlertRepository:
                 subjects_by_kind[kind].append(subject)
             for kind, subjects in subjects_by_kind.items():
                 for first in range(0, len(subjects), _MAX_DELETED):
-                    chosen = alerts.c.subject.in_(subjects[first : first + _MAX_DELETED])
-                    await connection.execute(delete(alerts).where(alerts.c.kind == kind, chosen))
+                    is_chosen = alerts.c.subject.in_(subjects[first : first + _MAX_DELETED])
+                    await connection.execute(delete(alerts).where(alerts.c.kind == kind, is_chosen))
             if changed_alerts:
                 values = [
                     {"kind": alert.kind, "subject": alert.subject, "since_s": alert.since_s, "open": alert.open}

@@ -40,7 +40,7 @@ class BulkInsert:
         self._nullable = tuple(position for position, name in enumerate(columns) if table.c[name].nullable)
         self._sqlite_by_nulls: dict[tuple[int, ...], _SqliteInsert] = {}
         self.sqlite = self._write_sqlite(()).single
-        self.postgresql = f"{self._start} ({numbers}){on_conflict}"
+        self._postgresql_statement = f"{self._start} ({numbers}){on_conflict}"
 
     def run_sqlite(self, connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
         """Insert ``rows`` in the caller's thread, as part of the current transaction. Raises ``sqlite3.Error``.
@@ -70,7 +70,7 @@ class BulkInsert:
         if connection.dialect.name == "sqlite":
             await connection.exec_driver_sql(self.sqlite, rows)
         elif self._on_conflict or len(rows) < MIN_COPIED_ROWS:
-            await connection.exec_driver_sql(self.postgresql, rows)
+            await connection.exec_driver_sql(self._postgresql_statement, rows)
         else:
             from gateway.storage.postgres.copy import copy_rows  # noqa: PLC0415 - its driver is an extra
 

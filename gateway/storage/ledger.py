@@ -30,7 +30,7 @@ from gateway.storage.audit_log import add_row
 from gateway.storage.database import Database, RowRefused
 from gateway.storage.dialect import describe_violation
 from gateway.storage.ledger_rows import (
-    MAX_LOOKED_UP,
+    IDS_PER_STATEMENT,
     find_contradicted_rows,
     find_stored_ids,
     list_inserts,
@@ -152,7 +152,7 @@ class LedgerRepository:
         if self._database.credit is not None:
             unknown_ids = [row.id for row in old_rows if row.cost_nanos and row.id not in is_charged]
             if unknown_ids:
-                return unknown_ids[:MAX_LOOKED_UP]
+                return unknown_ids[:IDS_PER_STATEMENT]
         known_ids = {row.id for row in old_rows if is_charged.get(row.id, True)}
         new_rows = await self.insert_new(connection, [row for row in rows if row.id not in known_ids])
         if self._database.credit is not None:

@@ -21,7 +21,7 @@ from gateway.storage.row_mapping import REQUEST_COLUMNS, parse_request, request_
 from gateway.storage.schema import entries, requests, retired, usage_days, usage_hours
 from gateway.storage.subject_sums import SubjectSums
 
-MAX_LOOKED_UP = 500
+IDS_PER_STATEMENT = 500
 """Ids per statement, because databases limit the number of values in one."""
 _SUMS = ("requests", "prompt_tokens", "completion_tokens", "cached_tokens", "cost_nanos")
 _CHARGE_COLUMNS = ("at_ms", "kind", "account_id", "key_id", "amount_nanos", "request_id")
@@ -106,8 +106,8 @@ async def reverse_rows(connection: AsyncConnection, rows: Sequence[RequestRecord
 async def find_stored_ids(connection: AsyncConnection, ids: Sequence[str], *, ended_only: bool = False) -> set[str]:
     """Return which of these requests are stored. With ``ended_only``, interrupted ones are left out."""
     known_ids: set[str] = set()
-    for start in range(0, len(ids), MAX_LOOKED_UP):
-        query = select(requests.c.id).where(requests.c.id.in_(ids[start : start + MAX_LOOKED_UP]))
+    for start in range(0, len(ids), IDS_PER_STATEMENT):
+        query = select(requests.c.id).where(requests.c.id.in_(ids[start : start + IDS_PER_STATEMENT]))
         known_ids.update(
             await connection.scalars(query.where(requests.c.outcome != "interrupted") if ended_only else query)
         )
@@ -149,8 +149,8 @@ async def find_contradicted_rows(connection: AsyncConnection, rows: Sequence[Req
     """Return the stored "interrupted" rows that ``rows`` of the same requests contradict."""
     rows_by_id = {row.id: row for row in rows}
     ids, contradicted_rows = list(rows_by_id), []
-    for start in range(0, len(ids), MAX_LOOKED_UP):
-        is_requested = requests.c.id.in_(ids[start : start + MAX_LOOKED_UP])
+    for start in range(0, len(ids), IDS_PER_STATEMENT):
+        is_requested = requests.c.id.in_(ids[start : start + IDS_PER_STATEMENT])
         for stored_row in await connection.execute(
             select(requests).where(is_requested, requests.c.outcome == "interrupted")
         ):

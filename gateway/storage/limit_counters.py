@@ -14,7 +14,7 @@ from gateway.storage.bulk import BulkAddition
 from gateway.storage.database import Database
 from gateway.storage.schema import limit_counters, orphan_charges, requests, retired
 
-MAX_LOOKED_UP = 500
+SUBJECTS_PER_STATEMENT = 500
 """Subjects per statement."""
 _ROWS_PER_STEP = 5_000
 
@@ -96,10 +96,10 @@ class LimitCounters:
         """Return what ``subjects`` have spent, in nano-USD, by the starts of windows or slices from ``since_s`` on."""
         spent: dict[str, dict[int, int]] = {}
         table = limit_counters.c
-        for first in range(0, len(subjects), MAX_LOOKED_UP):
+        for first in range(0, len(subjects), SUBJECTS_PER_STATEMENT):
             statement = select(table.subject, table.start_s, table.spent_nanos).where(
                 table.counter == counter,
-                table.subject.in_(subjects[first : first + MAX_LOOKED_UP]),
+                table.subject.in_(subjects[first : first + SUBJECTS_PER_STATEMENT]),
                 table.start_s >= since_s,
             )
             for row in await self._database.read(statement):

@@ -14,7 +14,7 @@ from gateway.storage.database import Database
 from gateway.storage.request_log import ORDERED_ROWS, SLACK_MS
 from gateway.storage.schema import IS_NAMED, requests
 
-_MAX_LOOKED_UP = 200
+_SESSIONS_PER_STATEMENT = 200
 """Sessions, and rows, per statement."""
 _COLUMNS = requests.c
 _sequence = _COLUMNS.sequence
@@ -63,8 +63,8 @@ class SessionLogRepository:
     async def sum_up(self, sessions: Collection[SessionKey]) -> dict[SessionKey, SessionUsage]:
         """Return the usage of these sessions; those without stored requests are left out."""
         names, sums = sorted({session for _, session in sessions}), list[Row[Any]]()
-        for first in range(0, len(names), _MAX_LOOKED_UP):
-            sums += await self._database.read_long(_sum_names(names[first : first + _MAX_LOOKED_UP]))
+        for first in range(0, len(names), _SESSIONS_PER_STATEMENT):
+            sums += await self._database.read_long(_sum_names(names[first : first + _SESSIONS_PER_STATEMENT]))
         sums = [row for row in sums if (row.account_id, row.session) in sessions]
         rows = await self._find_rows({number for row in sums for number in row[-3:] if number is not None})
         return {(row.account_id, row.session): _build_usage(row, rows) for row in sums if row.last_row in rows}
@@ -74,8 +74,8 @@ class SessionLogRepository:
         query = select(
             _sequence, _COLUMNS.account, _COLUMNS.key_id, _COLUMNS.key_name, _COLUMNS.end_user, _COLUMNS.prompt_tokens
         )
-        for first in range(0, len(numbers), _MAX_LOOKED_UP):
-            statement = query.where(_sequence.in_(numbers[first : first + _MAX_LOOKED_UP]))
+        for first in range(0, len(numbers), _SESSIONS_PER_STATEMENT):
+            statement = query.where(_sequence.in_(numbers[first : first + _SESSIONS_PER_STATEMENT]))
             rows |= {row.sequence: row for row in await self._database.read(statement)}
         return rows
 

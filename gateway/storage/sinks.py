@@ -40,7 +40,7 @@ class SinkRepository:
         self._database = database
 
     async def list_states(self, names: Collection[str]) -> list[SinkState]:
-        """Return the states of the sinks that have begun."""
+        """Return the stored states of the sinks ``names``. A sink that has not begun has none."""
         rows = await self._database.read(select(sinks).where(_columns.name.in_(names)).order_by(_columns.name))
         return [_parse(row) for row in rows]
 

@@ -197,11 +197,11 @@ def _choose_cells(traffic_filter: TrafficFilter) -> list[ColumnElement[bool]] | 
         "model": traffic_filter.model,
         "channel": traffic_filter.channel,
     }
-    chosen = [(kind, name) for kind, name in names_by_kind.items() if name is not None]
+    chosen_cells = [(kind, name) for kind, name in names_by_kind.items() if name is not None]
     account_id = traffic_filter.account_id
-    if len(chosen) > 1 or traffic_filter.status is not None:
+    if len(chosen_cells) > 1 or traffic_filter.status is not None:
         return None
-    kind, name = chosen[0] if chosen else ("all", "")
+    kind, name = chosen_cells[0] if chosen_cells else ("all", "")
     if kind == "channel" and account_id is not None:
         return None
     conditions = [_COLUMNS.kind == kind, _COLUMNS.name == name]

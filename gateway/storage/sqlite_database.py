@@ -164,7 +164,7 @@ def _run(connection: sqlite3.Connection, work: Callable[[sqlite3.Connection], T]
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether SQLite reports that the file is not, or no longer, a database."""
+    """Return whether SQLite reports that the file is damaged, or is no database."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE_CODES
 
 

@@ -22,7 +22,7 @@ from gateway.storage.dialect import insert_for
 from gateway.storage.schema import subject_counts, subject_usage
 
 _ADD_SUMS = BulkAddition(subject_usage, SUMMED_FIELDS)
-_MAX_LOOKED_UP = 500
+_VALUES_PER_STATEMENT = 500
 """Values per statement, because databases limit the number of values in one."""
 _DAYS_REMEMBERED = 2
 """Rows of earlier days are rare: they were delayed by an outage."""
@@ -191,8 +191,9 @@ async def _find_values(
     if values is None:
         return set(await connection.scalars(query.where(column != "")))
     stored_values: set[str] = set()
-    for start in range(0, len(values), _MAX_LOOKED_UP):
-        stored_values.update(await connection.scalars(query.where(column.in_(values[start : start + _MAX_LOOKED_UP]))))
+    for start in range(0, len(values), _VALUES_PER_STATEMENT):
+        some_values = values[start : start + _VALUES_PER_STATEMENT]
+        stored_values.update(await connection.scalars(query.where(column.in_(some_values))))
     return stored_values
 
 

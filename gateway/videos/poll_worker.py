@@ -61,7 +61,7 @@ class VideoPoller:
         self._owns = owns
         self._share: frozenset[str] | None = None
         self._wake_event = asyncio.Event()
-        self._working: dict[str, tuple[str, bool]] = {}
+        self._jobs_in_work: dict[str, tuple[str, bool]] = {}
         self._tasks: dict[str, asyncio.Task[VideoJob | None]] = {}
         self._results: list[tuple[VideoJob, VideoJob]] = []
         self._renewed_s = self._lost_claims_checked_s = float("-inf")
@@ -110,7 +110,7 @@ class VideoPoller:
         await self._release_lost_claims()
         if self._owns is not None:
             self._share = frozenset(filter(self._owns, await self._jobs.store.list_due_channels()))
-        if not self._working:
+        if not self._jobs_in_work:
             due_ms = await self._find_next_due()
             wait_s = IDLE_S if due_ms is None else (due_ms - self._jobs.now_ms) / 1000
             if wait_s > 0:
@@ -136,11 +136,11 @@ class VideoPoller:
                 if not is_stored:
                     self._results = results + self._results
             for _, job in results:
-                self._working.pop(job.id, None)
+                self._jobs_in_work.pop(job.id, None)
 
     async def _renew(self) -> None:
         now_s = asyncio.get_running_loop().time()
-        if now_s - self._renewed_s >= RENEW_INTERVAL_S and (self._working or self._jobs.tasks.busy):
+        if now_s - self._renewed_s >= RENEW_INTERVAL_S and (self._jobs_in_work or self._jobs.tasks.busy):
             await self._jobs.store.renew(self._jobs.tasks.process, self._jobs.now_ms + CLAIM_MS)
             self._renewed_s = now_s
 
@@ -153,14 +153,14 @@ class VideoPoller:
         open_jobs = await jobs.store.list_open()
         await jobs.reservations.settle_ended_jobs({job.id for job in open_jobs})
         claimed_jobs = [job for job in open_jobs if job.owner == jobs.tasks.process]
-        orphans = [job for job in claimed_jobs if job.id not in self._working and not jobs.tasks.is_active(job.id)]
+        orphans = [job for job in claimed_jobs if job.id not in self._jobs_in_work and not jobs.tasks.is_active(job.id)]
         if orphans:
             await jobs.store.advance([(job, job.release(jobs.now_ms)) for job in orphans])
         self._lost_claims_checked_s = now_s
 
     async def _claim(self, *, fetching: bool) -> list[VideoJob]:
         limit = MAX_FETCHES if fetching else self._find_max_polls()
-        busy = Counter(channel for channel, fetches in self._working.values() if fetches == fetching)
+        busy = Counter(channel for channel, fetches in self._jobs_in_work.values() if fetches == fetching)
         claim = Claim(
             process=self._jobs.tasks.process,
             now_ms=self._jobs.now_ms,
@@ -175,7 +175,7 @@ class VideoPoller:
         started_jobs: list[VideoJob] = []
         for job in due_jobs:
             busy[job.channel] += 1
-            if job.id in self._working:  # the clock was changed: an own claim seems to have expired
+            if job.id in self._jobs_in_work:  # the clock was changed: an own claim seems to have expired
                 continue
             if busy[job.channel] <= limit:
                 started_jobs.append(job)
@@ -185,7 +185,7 @@ class VideoPoller:
         return started_jobs
 
     def _start(self, job: VideoJob) -> None:
-        self._working[job.id] = job.channel, job.state == "fetching"
+        self._jobs_in_work[job.id] = job.channel, job.state == "fetching"
         task = asyncio.get_running_loop().create_task(self._tracker.check(job))
         self._tasks[job.id] = task
         task.add_done_callback(partial(self._end_poll, job))
@@ -204,7 +204,7 @@ class VideoPoller:
             log.error("video_poll_crashed", video_id=job.id, error=str(error), exc_info=_find_bug(error))
         new_job = task.result() if error is None else job.release(self._jobs.now_ms + CRASH_PAUSE_MS)
         if new_job is None:
-            self._working.pop(job.id, None)
+            self._jobs_in_work.pop(job.id, None)
         else:
             self._results.append((job, new_job))
 

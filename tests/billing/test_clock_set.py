@@ -123,7 +123,7 @@ async def test_midnight_is_no_reason_to_read_anything(billing: BillingServices) 
     for days in range(40):
         billing.now = NOON + days * DAY_S
         await billing.spend(caller, CAP)
-    assert billing.accounting._loading is None
+    assert billing.accounting._loading_task is None
 
 
 @given(st.lists(st.tuples(st.sampled_from([-366, -31, -2, -1, 0, 1, 2, 3, 31, 366]), st.integers(0, 40)), max_size=12))

@@ -236,7 +236,7 @@ def test_a_job_that_has_ended_is_done_with_and_its_place_is_free() -> None:
         assert [len(times) for times in scenario.looked.values()] == [1] * 5
         assert scenario.store.noted == []
         await scenario.pass_time(2 * IDLE_S)
-        assert scenario.job._working == {}
+        assert scenario.job._jobs_in_work == {}
         await scenario.check_alive()
 
     run(scene())

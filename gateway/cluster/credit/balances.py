@@ -286,7 +286,7 @@ class LeasedBalances(Balances):
                     self._credit_keeper.ask_ahead(balance)
 
     def _find_pair(self, caller: Caller) -> BalancePair:
-        """Return the balances with their current quotas. If a limit has changed, return that balance's idle credit."""
+        """Return the balances with their current quotas. Idle credit of a changed quota goes back to the store."""
         pair = self._pairs.get((caller.key.id, caller.account.id))
         if pair is None or pair[0].quota is not caller.key.quota or pair[1].quota is not caller.account.quota:
             former_quotas = [] if pair is None else [balance.quota for balance in pair]

@@ -41,7 +41,7 @@ class SecretRequest:
 
 
 def parse_secret_request(body: Body, *, is_flat: bool) -> SecretRequest:
-    """Parse a request. Raises ``InvalidRequest``. ``is_flat`` says that it has the shape of the beta version."""
+    """Parse a request for a client secret; ``is_flat``: in the form of the beta version. Raises ``InvalidRequest``."""
     prefix = "" if is_flat else "session."
     session = body if is_flat else parse_object(body, "session") or {}
     if "model" in body and not is_flat:

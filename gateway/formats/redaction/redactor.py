@@ -185,7 +185,7 @@ def _find_anchors(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _try_shape(shape: SecretShape, text: str, start: int) -> tuple[int, int] | None:
-    """Return the secret of ``shape`` at the anchor at ``start``."""
+    """Return start and end of the secret of ``shape`` at the anchor at ``start``; None if there is none."""
     head_start = start
     if shape.head is not None:
         head = shape.head.search(text, max(0, start - shape.lead), start)

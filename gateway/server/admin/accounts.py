@@ -245,8 +245,8 @@ async def list_keys(request: AdminRequest) -> ListPage[KeyView]:
         raise InvalidRequest(f"'status' must be one of {', '.join(_KEY_STATES)}", param="status")
     callers = await accounts.list_callers(request.actor, request.query.get("account"))
     is_sorted_by_balance = request.query.get("sort", "").removeprefix("-") in _BALANCE_FIELDS
-    balances = await accounts.describe_balances([one.key for one in callers]) if is_sorted_by_balance else {}
-    rows = (_KeyRow(one, accounts.find_key_state(one.key), balances.get(one.key.id)) for one in callers)
+    balances = await accounts.describe_balances([caller.key for caller in callers]) if is_sorted_by_balance else {}
+    rows = (_KeyRow(caller, accounts.find_key_state(caller.key), balances.get(caller.key.id)) for caller in callers)
     page = _KEY_LISTING.list_page(request, (row for row in rows if status in {None, row.status}))
     return replace_objects(page, [KeyView(**key) for key in await accounts.show_keys([row.caller for row in page])])
 

@@ -89,11 +89,11 @@ async def clear_cache(request: AdminRequest) -> ClearedCacheView:
         raise Conflict("No user is stored (attribution.users is off): delete by account, or all answers")
     end_users = None if spec.user is None else find_stored_names(services, spec.user)
     deleted = await delete_answers(services, account_id=account_id, end_users=end_users)
-    given = ", ".join(name for name in ("account", "user") if getattr(spec, name) is not None)
+    field_names = ", ".join(name for name in ("account", "user") if getattr(spec, name) is not None)
     detail: dict[str, Any] = {"answers": deleted} | ({} if spec.account is None else {"account": spec.account})
     row = actor.build_audit_row(
         "cache.cleared",
-        given or "all",
+        field_names or "all",
         int(services.clock() * 1000),
         account_id=account_id,
         detail=orjson.dumps(detail).decode(),

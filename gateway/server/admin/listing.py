@@ -63,10 +63,10 @@ class Listing(Generic[T]):
             raise InvalidRequest(
                 f"'sort' must be one of {', '.join(self.sort_keys)}, or one of these after '-'", param="sort"
             )
-        pairs = [(_fold(find_value(each)), each) for each in objects]
+        pairs = [(_fold(find_value(item)), item) for item in objects]
         valued_pairs = [pair for pair in pairs if pair[0] is not None]
         valued_pairs.sort(key=lambda pair: pair[0], reverse=order.startswith("-"))
-        return [each for _, each in (*valued_pairs, *(pair for pair in pairs if pair[0] is None))]
+        return [item for _, item in (*valued_pairs, *(pair for pair in pairs if pair[0] is None))]
 
     def _cut(self, request: AdminRequest, objects: list[T]) -> ListPage[T]:
         limit, after, start = parse_number(request.query, "limit"), request.query.get("after"), 0

@@ -99,12 +99,12 @@ def _filter(request: AdminRequest, models: Sequence[ModelView]) -> list[ModelVie
         choices = parameter.schema.get("enum", ())
         if choices and parameter.name in query and query[parameter.name] not in choices:
             raise InvalidRequest(f"'{parameter.name}' must be one of {', '.join(choices)}", param=parameter.name)
-    wanted = {name: query[name] for name in _FILTERS if name in query}
+    wanted_fields = {name: query[name] for name in _FILTERS if name in query}
     return [
         model
         for model in models
         if (model.context_window or 0) >= min_context
-        and all(_FILTERS[name](model, value) for name, value in wanted.items())
+        and all(_FILTERS[name](model, value) for name, value in wanted_fields.items())
     ]
 
 

@@ -253,10 +253,10 @@ class RouteExplainer:
             return (
                 "does not offer the model" if error is None else f"failing: its list of models is not known ({error})"
             )
-        theirs = channel.upstream_model(model)
-        if PROVIDERS[channel.provider].find_endpoint(OPERATIONS[operation].formats, theirs) is None:
+        upstream_model = channel.upstream_model(model)
+        if PROVIDERS[channel.provider].find_endpoint(OPERATIONS[operation].formats, upstream_model) is None:
             return f"does not take {operation}"
-        variant = find_refused_variant(channel, PROVIDERS[channel.provider], theirs)
+        variant = find_refused_variant(channel, PROVIDERS[channel.provider], upstream_model)
         if variant is not None:
             return f"does not allow the variant {variant!r} (allow_fields)"
         return f'has no price for this (billing.unpriced is "{self.router.pricing.unpriced}")'
@@ -360,8 +360,8 @@ def _edits(target: Target) -> bool:
 
 def _build_capability(able: Capability) -> Fields | None:
     """Return the known capabilities of the model; None if nothing is known."""
-    known = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in known.items()} or None
+    known_fields = {name: value for name, value in attrs.asdict(able).items() if value is not None and name != "name"}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in known_fields.items()} or None
 
 
 def build_price_summary(price: Price) -> PriceSummary:

@@ -126,7 +126,7 @@ class WebhookSecret:
 
 @admin_operation(query=_VIDEO_QUERY)
 async def list_videos(request: AdminRequest) -> list[VideoView]:
-    """List video jobs, the newest first. With ``ids`` only these jobs, and all other filters are ignored."""
+    """List video jobs, the newest first. With ``ids``, only these jobs are listed, and other filters are ignored."""
     services, query, actor = request.services, request.query, request.actor
     if "ids" in query:
         stored_jobs = [await services.videos.jobs.store.find(video_id) for video_id in _parse_ids(query["ids"])]

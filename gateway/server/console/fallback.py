@@ -113,9 +113,9 @@ def _build_fields(route: RouteAnswer | None, steps: Sequence[Mapping[str, Any]])
     """Return the route as the admin API takes it, with the version that it was made from."""
     if route is None:
         return {"step": steps, "version": NO_ROUTE_VERSION}
-    known = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s", "cache_ttl_s")}
+    edited_fields = {name: getattr(route, name) for name in ("about", "max_attempts", "deadline_s", "cache_ttl_s")}
     return {
-        **{name: value for name, value in known.items() if value not in {None, ""}},
+        **{name: value for name, value in edited_fields.items() if value not in {None, ""}},
         "step": steps,
         "version": route.version,
     }

@@ -112,7 +112,7 @@ def format_segment(name: object) -> str:
 
 
 def format_sentence(text: str) -> str:
-    """Return the description of a setting, which begins small and has no full stop, as a sentence."""
+    """Return the description of a setting as a sentence: with a capital letter and a full stop."""
     stop = "" if text[-1:] in {".", "。", ""} else "." if text[-1:].isascii() else "。"
     return f"{text[:1].upper()}{text[1:]}{stop}"
 

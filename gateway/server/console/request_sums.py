@@ -68,12 +68,12 @@ def _write_traffic_query(filters: Mapping[str, str]) -> dict[str, Any] | None:
     if not filters.keys() <= _SUMMED_FILTERS:
         return None
     status = filters.get("status", "")
-    known = {name: value for name, value in filters.items() if name != "status"}
+    query = {name: value for name, value in filters.items() if name != "status"}
     if is_number(status):
-        known["status"] = status
+        query["status"] = status
     elif status not in {"", "error"}:
         return None
-    return {"by": "day", **known}
+    return {"by": "day", **query}
 
 
 def _write_subject_query(subjects: list[str], filters: Mapping[str, str]) -> dict[str, Any] | None:

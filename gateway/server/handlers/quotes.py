@@ -179,9 +179,9 @@ def _describe(active: QuotedInference, quoted: TargetQuote) -> dict[str, Any]:
 def _list_obstacles(active: QuotedInference, quoted: TargetQuote) -> list[dict[str, Any]]:
     """Return why the target could not serve the request now: codes, each with the seconds to wait if known."""
     obstacles: list[dict[str, Any]] = []
-    found = _find_channel_obstacle(active, quoted.target)
-    if found is not None:
-        obstacles.append(found)
+    obstacle = _find_channel_obstacle(active, quoted.target)
+    if obstacle is not None:
+        obstacles.append(obstacle)
     left_nanos = active.left_nanos
     if left_nanos is not None and quoted.max_nanos is not None and quoted.max_nanos > left_nanos:
         obstacles.append({"code": "insufficient_quota", "wait_s": None})

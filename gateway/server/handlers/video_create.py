@@ -143,7 +143,7 @@ async def _complete_submit(
         if active.exchange is not None:
             active.exchange.error = error
         if not isinstance(error, SubmitOutcomeUnknown):
-            key.close()
+            key.release()
         raise
     finally:
         await key.mark_lost()  # the interrupted submission may have created a job: block the key for other requests

@@ -204,8 +204,8 @@ class BodyIndex:
         if account_id is not None:
             query = query.where(_columns.account_id == account_id)
         row: Sequence[Any] = (await self._database.read_long(query))[0]
-        kept, total, oldest_ms = row
-        return int(kept), int(total) - int(kept), None if oldest_ms is None else int(oldest_ms)
+        kept_count, total, oldest_ms = row
+        return int(kept_count), int(total) - int(kept_count), None if oldest_ms is None else int(oldest_ms)
 
     def _in_segments(self) -> tuple[ColumnElement[bool], ...]:
         return _columns.node == self.node, _columns.segment.is_not(None)

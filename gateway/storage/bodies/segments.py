@@ -20,7 +20,7 @@ _ZEROS = bytes(1024 * 1024)
 
 @frozen
 class Location:
-    """Where a frame is: the number of its segment, its first byte, its length."""
+    """Where a frame is: the number of its segment, the offset of its first byte, and its length in bytes."""
 
     segment: int
     position: int
