@@ -196,7 +196,7 @@ def _end_sentence(reason: str) -> str:
 
 
 def find_sinks_behind(states: Iterable[SinkState], now_s: float) -> Iterator[Condition]:
-    """Yield the sinks for which a request has waited for ten minutes, and those that have lost requests since a day."""
+    """Yield the sinks for which a request has waited for ten minutes, and those that lost requests in the last day."""
     for state in states:
         lag_s = state.find_lag_s(now_s)
         if lag_s >= BEHIND_AFTER_S:

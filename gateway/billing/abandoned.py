@@ -94,7 +94,7 @@ def _is_caused_by_client(error: GatewayError | None) -> bool:
 
 
 def _find_affordable(usage: Usage, attempt: Attempt, inference: InferenceRequest, reserved_nanos: int) -> int:
-    """Return the tokens of the longest prompt the provider can read, limited to what the reservation covers."""
+    """Return the most prompt tokens that the provider can have read, limited to what the reservation covers."""
     target = attempt.target
     max_tokens = bound_prompt(inference, find_reads(inference), target.model, target.limits)
     spare = max(0, reserved_nanos - target.cost(attrs.evolve(usage, prompt_tokens=0)))

@@ -233,7 +233,7 @@ class ChannelState:
         return self.running != before
 
     def dismiss_blocked(self, now_s: float) -> None:
-        """Send away those who wait for what they cannot get soon: a circuit has opened, or a key is rejected."""
+        """Dismiss the waiting requests that cannot be served soon: a circuit has opened, or a key is rejected."""
         if self.queue is not None:
             blocked_tickets = [
                 ticket

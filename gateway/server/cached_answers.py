@@ -92,7 +92,7 @@ async def answer_from_cache(
     if response is None and wish.must_hit:
         raise _make_not_cached_error()
     if response is None and flight is not None and not wish.wants_new:
-        response = await giver.give_joined(flight)
+        response = await giver.give_shared_answer(flight)
         flight = answers.flights.find(plan.digest)
     if response is not None:
         return response
@@ -207,7 +207,7 @@ class _Giver:
                 response = await self._give_best(stored_answers, "hit", waited=True)
         return response
 
-    async def give_joined(self, flight: Flight) -> web.StreamResponse | None:
+    async def give_shared_answer(self, flight: Flight) -> web.StreamResponse | None:
         """Answer with what an equal request gets. Return None if that gets nothing which this one may have."""
         started_at = monotonic()
         answer = await flight.wait()

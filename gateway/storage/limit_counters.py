@@ -53,7 +53,7 @@ class CountedRows:
 
 @frozen
 class SubjectChoice:
-    """Which subjects are asked for: these, if not None, of those that match the SQL pattern, if not empty."""
+    """The subjects that are asked for: ``subjects`` (None: all), if they match the SQL ``pattern`` (empty: any)."""
 
     subjects: Sequence[str] | None = None
     pattern: str = ""
@@ -109,18 +109,18 @@ class LimitCounters:
     async def list_highest(
         self, counter: str, since_s: int, count: int, choice: SubjectChoice = ALL_SUBJECTS, *, offset: int = 0
     ) -> dict[str, int]:
-        """Return the spending since ``since_s``, in nano-USD, of the ``count`` chosen subjects with the highest.
+        """Return the highest spending since ``since_s`` among the chosen subjects, in nano-USD: ``count`` subjects.
 
-        ``offset``: how many are left out before them.
+        ``offset``: how many subjects with a higher spending are left out.
         """
         table = limit_counters.c
-        chosen = [] if choice.subjects is None else [table.subject.in_(choice.subjects)]
+        conditions = [] if choice.subjects is None else [table.subject.in_(choice.subjects)]
         if choice.pattern:
-            chosen.append(table.subject.ilike(choice.pattern, escape="\\"))
+            conditions.append(table.subject.ilike(choice.pattern, escape="\\"))
         spent = func.sum(table.spent_nanos)
         statement = (
             select(table.subject, spent.label("spent"))
-            .where(table.counter == counter, table.start_s >= since_s, *chosen)
+            .where(table.counter == counter, table.start_s >= since_s, *conditions)
             .group_by(table.subject)
             .order_by(spent.desc(), table.subject)
             .limit(count)

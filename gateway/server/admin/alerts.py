@@ -73,7 +73,7 @@ async def test_alerts(request: AdminRequest) -> list[TestedTarget]:
 
 @admin_operation()
 async def test_alert(request: AdminRequest) -> TestedTarget:
-    """Send a test alert to one target, and tell whether it took it."""
+    """Send a test alert to one target, and tell whether the target accepted it."""
     name = request.match_info["name"]
     test_results = await _get_watcher(request).test(name)
     if not test_results:
