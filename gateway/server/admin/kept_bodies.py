@@ -235,7 +235,7 @@ async def get_body_status(request: AdminRequest) -> BodyStatusView:
 
 @admin_operation(takes=DeleteBodiesSpec)
 async def delete_bodies(request: AdminRequest) -> DeletedBodiesView:
-    """Delete kept bodies for good. If only `account` is given_fields, its data key is destroyed first.
+    """Delete kept bodies for good. If only `account` is given, its data key is destroyed first.
 
     Bodies of requests that are running may be kept when these end: repeat the call then.
     """
