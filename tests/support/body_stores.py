@@ -15,11 +15,13 @@ from gateway.storage.bodies.body_store import KEYS_FOLDER, BodyStore
 from gateway.storage.bodies.data_keys import DataKeys
 from gateway.storage.bodies.framing import HEAD_BYTES
 from gateway.storage.bodies.index import BodyIndex
-from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
+from gateway.storage.bodies.open_store import open_segment_store
+from gateway.storage.bodies.segment_store import SegmentStore
 from gateway.storage.bodies.shared_bodies import SharedBodies
 from gateway.storage.bodies.shared_index import SharedIndex
 from gateway.storage.database import Database
 from gateway.storage.encryption import DecryptionFailed, SecretBox
+from gateway.storage.media_location import parse_location
 from gateway.storage.schema import accounts
 
 MASTER = SecretBox(bytes(range(32)))
@@ -68,11 +70,11 @@ def share(
     return SharedBodies(store, index, keys, MASTER, move_after_s=0.0, max_backlog_bytes=max_backlog_bytes)
 
 
-def open_moving_store(database: Database, folder: Path, shared_name: str) -> BodyStore:
-    """The store in ``folder``, which moves its segments to a folder beside it, unless ``shared_name`` is empty."""
-    shared = None
-    if shared_name:
-        shared = share(database, folder, FolderSegments(folder.parent / shared_name), node="")
+def open_moving_store(database: Database, folder: Path, location: str) -> BodyStore:
+    """The store in ``folder``, which moves its segments to ``location`` as ``store.bodies_url``; empty: to nowhere."""
+    shared, parsed = None, parse_location(location)
+    if parsed is not None:
+        shared = share(database, folder, open_segment_store(parsed), node="")
     return open_bodies(database, folder, max_segment_bytes=100_000, shared=shared)
 
 
