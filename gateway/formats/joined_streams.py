@@ -246,12 +246,18 @@ def _merge_items(joined: list[Any], items: Iterable[Any]) -> None:
         if not former_items:
             former_items = [{}]
             joined += former_items
-        _merge(former_items[0], item)
+        _merge(former_items[-1], item)
 
 
 def _goes_on(former: Body, item: Body) -> bool:
-    """Return whether ``item`` is a later piece of ``former``. Items of several types have indexes of their own."""
+    """Return whether ``item`` is a later piece of ``former``. Items of several types have indexes of their own.
+
+    Some providers write the index 0 for each of several tool calls: a piece with a name and another id begins a call.
+    """
     if item.get("index") is None or former.get("index") is None or _get_index(item) != _get_index(former):
+        return False
+    tool = as_object(item.get("function")) or as_object(item.get("custom"))
+    if tool.get("name") and item.get("id") and former.get("id") and item["id"] != former["id"]:
         return False
     return not item.get("type") or not former.get("type") or item["type"] == former["type"]
 

@@ -362,6 +362,17 @@ def test_empty_texts_replace_nothing_and_types_are_kept_apart() -> None:
     ]  # fmt: skip
 
 
+def test_calls_of_one_index_with_ids_of_their_own_stay_apart() -> None:
+    pieces = [("c1", "f", '{"q":'), ("", "", "1}"), ("c2", "f", '{"q":'), ("", "", "2}")]
+    calls = [
+        {"index": 0, "id": call_id, "function": {"name": name, "arguments": text}} for call_id, name, text in pieces
+    ]
+    stream = b"".join(event({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}) for call in calls)
+    answer = orjson.loads(convert("chat", stream, STREAM_FORM, stream=False) or b"")
+    joined = answer["choices"][0]["message"]["tool_calls"]
+    assert [(call["id"], call["function"]["arguments"]) for call in joined] == [("c1", '{"q":1}'), ("c2", '{"q":2}')]
+
+
 @pytest.mark.parametrize(
     ("found", "joined"),
     [([["a"], ["a", "b"]], ["a", "b"]), ([["a", "b"], []], ["a", "b"]), ([["a"], None], ["a"]), ([["a"], ["b"]], None)],

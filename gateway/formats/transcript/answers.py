@@ -54,26 +54,35 @@ def read_answers(values: Iterable[Any]) -> ShownAnswers:
 @attrs.define(eq=False)
 class _Call:
     name: str = ""
+    id: str = ""
     arguments: list[str] = attrs.Factory(list)
 
 
 @attrs.define(eq=False)
 class _Answer:
-    """An answer while its pieces are read. ``calls`` are in the order in which they began."""
+    """An answer while its pieces are read. ``calls`` are in the order in which they began, ``latest`` by their keys."""
 
     text: list[str] = attrs.Factory(list)
     reasoning: list[str] = attrs.Factory(list)
-    calls: dict[Any, _Call] = attrs.Factory(dict)
+    calls: list[_Call] = attrs.Factory(list)
+    latest: dict[int | str, _Call] = attrs.Factory(dict)
     finish_reason: str = ""
 
-    def find_call(self, key: Any, name: str = "") -> _Call:
-        """Return the call ``key``, a new one if there is none."""
-        call = self.calls.setdefault(key if isinstance(key, int | str) else len(self.calls), _Call())
-        call.name = call.name or name
+    def find_call(self, key: Any, name: str = "", call_id: str = "") -> _Call:
+        """Return the call ``key``, a new one if there is none, or if a piece with a name has another id.
+
+        Some providers write the index 0 for each of several calls.
+        """
+        key = key if isinstance(key, int | str) else len(self.calls)
+        call = self.latest.get(key)
+        if call is None or (name and call.id and call_id and call_id != call.id):
+            call = self.latest[key] = _Call()
+            self.calls.append(call)
+        call.name, call.id = call.name or name, call.id or call_id
         return call
 
     def build(self) -> ShownAnswer:
-        calls = [ToolCall(call.name, "".join(call.arguments)) for call in self.calls.values()]
+        calls = [ToolCall(call.name, "".join(call.arguments)) for call in self.calls]
         return ShownAnswer("".join(self.text), "".join(self.reasoning), calls, self.finish_reason)
 
 
@@ -124,7 +133,8 @@ class _Reader:
             answer.finish_reason = get_text(choice, "finish_reason") or answer.finish_reason
             for number, call in enumerate(list_objects(piece.get("tool_calls"))):
                 function = get_object(call, "function") or get_object(call, "custom")
-                found_call = answer.find_call(call.get("index", number), get_text(function, "name"))
+                name, call_id = get_text(function, "name"), get_text(call, "id")
+                found_call = answer.find_call(call.get("index", number), name, call_id)
                 found_call.arguments.append(get_text(function, "arguments") or get_text(function, "input"))
 
     def _read_candidates(self, value: dict[str, Any]) -> None:

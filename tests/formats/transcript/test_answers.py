@@ -143,6 +143,16 @@ def test_several_answers_stay_apart() -> None:
     assert [shown.text for shown in read_answers([{"choices": choices}]).answers] == ["text 0", "text 1"]
 
 
+def test_calls_of_one_index_with_ids_of_their_own_stay_apart() -> None:
+    """Some vendors write the index 0 for each call, and some another id in each piece of one call."""
+    pieces = [("c1", "find", '{"q":'), ("c9", "", "1}"), ("c2", "find", '{"q":'), ("", "", "2}")]
+    calls = [
+        {"index": 0, "id": call_id, "function": {"name": name, "arguments": text}} for call_id, name, text in pieces
+    ]
+    [shown] = read_answers([chunk(tool_calls=[call]) for call in calls]).answers
+    assert [(call.name, call.arguments) for call in shown.tool_calls] == [("find", '{"q":1}'), ("find", '{"q":2}')]
+
+
 def test_another_form_has_no_answers() -> None:
     assert read_answers([{"data": [{"embedding": [1.0]}]}, "text", None, 3]) == ShownAnswers([])
 
