@@ -102,6 +102,7 @@ def list_rows() -> dict[str, list[Row]]:
         "limit_fills": [{"counter": "each user|user|month|UTC", "keys": "[]", "until_s": None, "state": "done"}],
         "orphan_charges": [{"node": "me", "counter": "each user|user|month|UTC", "subject": "1:ann", "spent_nanos": 0}],
         "session_states": [{"subject": "1:run", "account_id": 1, "ended_ms": None}],
+        "body_key_versions": [{"is_pending": False}],
         "alerts": [{"kind": "channel_failing", "subject": "up1", "open": True}],
         "fingerprints": [{"name": name, "fingerprint": fingerprint(name, find_secret(name))} for name in SECRETS],
     }

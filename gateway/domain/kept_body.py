@@ -59,6 +59,17 @@ class BodyFilter:
     session: str | None = None
     before_ms: int | None = None
 
+    def covers(self, owner: BodyOwner) -> bool:
+        """Return whether the bodies of ``owner`` match."""
+        return (
+            self.request_id in {None, owner.request_id}
+            and self.account_id in {None, owner.account_id}
+            and self.key_id in {None, owner.key_id}
+            and (self.end_users is None or owner.end_user in self.end_users)
+            and self.session in {None, owner.session}
+            and (self.before_ms is None or owner.started_ms < self.before_ms)
+        )
+
 
 @frozen
 class DeletedBodies:

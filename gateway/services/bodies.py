@@ -25,7 +25,7 @@ def open_bodies(base: BaseServices, secret_box: SecretBox, jobs: JobRunner) -> B
         shared = _open_shared(base, secret_box, node_id, location)
     store = BodyStore(
         folder.path / FOLDER,
-        BodyIndex(base.storage.database, node_id),
+        BodyIndex(base.storage.database, node_id, shares_keys=shared is not None),
         secret_box,
         find_bounds=base.live_config.find_body_bounds,
         clock=base.storage.retention_clock.now,

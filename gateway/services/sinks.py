@@ -29,7 +29,10 @@ if TYPE_CHECKING:  # only if bodies are kept
 
 
 MAX_MOVE_WAIT_S = 600.0
-"""How long after its settlement a request waits for its bodies, which the node that has them cannot move."""
+"""How long after its settlement a request waits for its bodies, which the node that has them cannot move.
+
+Also for a segment that cannot be read although the shared store answers.
+"""
 MAX_OUTAGE_WAIT_S = 86_400.0
 """How long after its settlement a request waits for the shared store, which does not answer."""
 
@@ -96,17 +99,17 @@ def _open_kept_bodies(base: BaseServices, bodies: "CreatedOnce[BodyStore]") -> K
     async def read(request_id: str) -> Sequence[BodyPart]:
         if bodies.instance is None and not is_shared:
             return ()
-        from gateway.storage.bodies import body_store  # noqa: PLC0415 - as above
+        from gateway.storage.bodies import errors  # noqa: PLC0415 - as above
 
         try:
             kept_bodies = await bodies().read(request_id)
-        except body_store.BodiesNotShared:
-            await wait(request_id, MAX_MOVE_WAIT_S, "bodies of another node are not in the shared store yet")
-            return ()  # the node that has them is lost
-        except body_store.BodiesOutOfReach:
+        except (errors.BodiesNotShared, errors.SegmentUnreadable) as error:
+            await wait(request_id, MAX_MOVE_WAIT_S, f"bodies cannot be read in the shared store: {error}")
+            return ()  # the node that has them is lost, or their segment
+        except errors.BodiesOutOfReach:
             await wait(request_id, MAX_OUTAGE_WAIT_S, "the shared store of bodies does not answer")
             return ()
-        except body_store.BodiesUnreadable:  # damaged, or being deleted
+        except errors.BodiesUnreadable:  # damaged, or being deleted
             return ()
         return () if kept_bodies is None else kept_bodies[1]
 

@@ -1,6 +1,6 @@
 """The index of kept bodies, which are in segment files (``storage/bodies``)."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
 from gateway.storage.schema_base import metadata
 
@@ -42,6 +42,34 @@ body_segments = Table(
 
 body_leftovers = Table("body_leftovers", metadata, Column("name", String(64), primary_key=True))
 """The names of objects that are no segments any more, and must be removed before a deletion is complete."""
+
+body_drafts = Table(
+    "body_drafts",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("node", String(64), nullable=False),
+    Column("segment", BigInteger, nullable=False),
+    Column("process", String(32), nullable=False),
+    Column("noted_ms", BigInteger, nullable=False),
+)
+"""The objects that are being stored, each a copy of a segment of ``node`` that ``process`` makes.
+
+The row is removed in the transaction that makes the object that of the segment. Without a row it cannot become that:
+another process has given it up, and it is a leftover.
+"""
+
+body_key_versions = Table(
+    "body_key_versions",
+    metadata,
+    Column("account_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("node", String(64), primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("is_pending", Boolean, nullable=False),
+)
+"""How often the data keys of an account were destroyed: those of a node, or with ``*`` those in the shared store.
+
+``is_pending``: a destruction was recorded and is not known to be complete.
+"""
 
 body_store_marks = Table(
     "body_store_marks",

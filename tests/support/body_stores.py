@@ -44,20 +44,20 @@ def open_bodies(
     folder: Path,
     *,
     clock: Clock | None = None,
-    bounds: BodyBounds = BOUNDS,
     find_bounds: Callable[[], BodyBounds] | None = None,
     node: str = "",
     max_segment_bytes: int = 64 * 1024 * 1024,
     shared: SharedBodies | None = None,
+    former_node: str | None = None,
 ) -> BodyStore:
     return BodyStore(
         folder,
-        BodyIndex(database, node),
+        BodyIndex(database, node, shares_keys=shared is not None),
         MASTER,
-        find_bounds=find_bounds or (lambda: bounds),
+        find_bounds=find_bounds or (lambda: BOUNDS),
         clock=clock or Clock(),
         max_segment_bytes=max_segment_bytes,
-        former_node="" if node else None,
+        former_node="" if node else former_node,
         shared=shared,
     )
 

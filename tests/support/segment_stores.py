@@ -11,10 +11,12 @@ from pathlib import Path
 
 from typing_extensions import override
 
+from gateway.storage.bodies.body_store import BodyStore
 from gateway.storage.bodies.bucket_segments import BucketSegments
 from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
+from gateway.storage.database import Database
 from gateway.storage.encryption import SecretBox
-from tests.support.body_stores import MASTER, NUMBERED, find_marker
+from tests.support.body_stores import MASTER, NUMBERED, find_marker, open_bodies, share
 from tests.support.media_stores import open_bucket
 from tests.support.s3_server import S3Server, start_s3_server
 
@@ -159,3 +161,15 @@ async def open_place(kind: str, path: Path) -> AsyncIterator[SharedPlace]:
         return
     async with start_s3_server() as server:
         yield SharedBucket(path / "copies", server)
+
+
+def open_moving_node(database: Database, folder: Path, store: SegmentStore, max_bytes: int = 10**6) -> BodyStore:
+    """The node ``folder.name``, which moves what it keeps to ``store``."""
+    shared = share(database, folder / "bodies", store, node=folder.name)
+    return open_bodies(database, folder / "bodies", node=folder.name, shared=shared, max_segment_bytes=max_bytes)
+
+
+async def move_all(store: BodyStore) -> None:
+    """Write what waits, and move it."""
+    await store.write_waiting()
+    await store.move_finished()

@@ -22,7 +22,7 @@ from gateway.server.admin.request_history import list_pages
 from gateway.server.admin.requests import FILTER_QUERIES, parse_filter
 from gateway.server.body_attestation import attest_bodies
 from gateway.server.openapi import schema as s
-from gateway.storage.bodies.body_store import BodiesOutOfReach, BodiesUnreadable
+from gateway.storage.bodies.errors import BodiesOutOfReach, BodiesUnreadable
 
 _UNAUDITED_QUERIES = frozenset({"end_user", "session", "text"})
 """Filters whose values are in no audit row: they name people."""

@@ -26,7 +26,8 @@ from gateway.parsing import parse_spec
 from gateway.server.admin.handler import AdminRequest, admin_operation
 from gateway.server.admin.io import read_fields
 from gateway.server.context import Services
-from gateway.storage.bodies.body_store import BodiesOutOfReach, BodiesUnreadable, BuildAudit
+from gateway.storage.bodies.body_store import BuildAudit
+from gateway.storage.bodies.errors import BodiesOutOfReach, BodiesUnreadable
 from gateway.storage.bodies.index import BodyEntry
 
 _VIDEO_OPERATIONS = frozenset({"videos", "video_remixes"})

@@ -6,26 +6,27 @@ from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-import attrs
 import structlog
 
 from gateway.domain.audit_log import AuditRow
 from gateway.domain.keep_rule import BodyBounds
 from gateway.domain.kept_body import BodyFilter, BodyOwner, BodyPart, DeletedBodies, LossReason, StoredBodies
 from gateway.errors import StoreUnavailable
-from gateway.frozen import frozen
 from gateway.storage.bodies.data_keys import DataKeys
+from gateway.storage.bodies.errors import BodiesOutOfReach, BodiesUnreadable
 from gateway.storage.bodies.framing import FrameDamaged
-from gateway.storage.bodies.index import MARKED_PER_STEP, BodyEntry, BodyIndex
+from gateway.storage.bodies.index import MARKED_PER_STEP, BodyEntry, BodyIndex, find_key_account
 from gateway.storage.bodies.packing import PackDamaged, pack_parts, unpack_parts
+from gateway.storage.bodies.resealing import reseal_frames
 from gateway.storage.bodies.segments import MAX_SEGMENT_BYTES, Location, Segments
-from gateway.storage.bodies.shared_bodies import BodiesNotMoved, SharedBodies
+from gateway.storage.bodies.shared_bodies import SharedBodies
+from gateway.storage.bodies.waiting import OpenRequest, WaitingBodies, WaitingMemory
 from gateway.storage.encryption import DecryptionFailed, SecretBox
 
-MAX_WAITING_BYTES = 64 * 1024 * 1024
 MAX_BATCH_BYTES = 4 * 1024 * 1024
 """Bodies that are written before their rows are stored in one commit."""
 MAX_BATCH_REQUESTS = 200
@@ -46,42 +47,6 @@ Args = TypeVarTuple("Args")
 T = TypeVar("T")
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class BodiesUnreadable(Exception):
-    """Kept bodies cannot be read; the message says why."""
-
-
-class BodiesNotShared(BodiesUnreadable):
-    """They can be read soon: another node moves them to the shared store."""
-
-
-class BodiesOutOfReach(BodiesUnreadable):
-    """They can be read when the shared store answers again."""
-
-
-class OpenRequest(Protocol):
-    """Collects the bodies of a request that has not ended."""
-
-    def drop_bodies_of(self, covers: Callable[[int, str], bool]) -> None:
-        """Keep nothing if ``covers`` returns True for the account's id and the end user of the request."""
-
-
-@attrs.define(eq=False)
-class WaitingMemory:
-    """The memory of bodies that wait to be written, and of bodies of running requests, in bytes."""
-
-    limit: int = MAX_WAITING_BYTES
-    used: int = 0
-
-
-@frozen
-class _Waiting:
-    """The bodies of a request that wait to be written. ``build`` returns them; it runs in the writer's thread."""
-
-    owner: BodyOwner
-    size: int
-    build: Callable[[], Sequence[BodyPart]]
 
 
 class BodyStore:
@@ -128,7 +93,7 @@ class BodyStore:
         self._lock = asyncio.Lock()
         self._wake = asyncio.Event()
         self._batch_is_full = asyncio.Event()
-        self._queue: deque[_Waiting] = deque()
+        self._queue: deque[WaitingBodies] = deque()
         self._queued_bytes = 0
         self._unstored: list[BodyEntry] = []
         self._is_open = self._is_closed = False
@@ -144,7 +109,7 @@ class BodyStore:
 
     def keep(self, owner: BodyOwner, size: int, build: Callable[[], Sequence[BodyPart]]) -> None:
         """Have the bodies that ``build`` returns written soon. Their ``size`` is counted in ``memory`` already."""
-        self._queue.append(_Waiting(owner, size, build))
+        self._queue.append(WaitingBodies(owner, size, build))
         self._queued_bytes += size
         self._wake.set()
         if self._queued_bytes > MAX_BATCH_BYTES:
@@ -206,11 +171,31 @@ class BodyStore:
         finished = await self._list_finished(shared)
         await shared.prepare()
         await shared.check_owner()
+        await self._reseal(shared)
         if shared.problem and not finished:  # else only the next sweep would tell that the store works again
             await self._sweep_shared(shared)
             await self._destroy_unused_shared_keys(shared)
         for number, path, size in finished:
             await self._move(shared, number, path, size)
+
+    async def _reseal(self, shared: SharedBodies) -> None:
+        """Seal anew with the keys of the store what was sealed with those of this disk while it did not answer."""
+        changes = await asyncio.to_thread(shared.keys.list_outage_keys)
+        done: set[int] = set()
+        while changes:
+            async with self._lock:  # for one segment at a time: others write and read in between
+                if self._is_closed:
+                    return
+                await self._store_rows()
+                numbers = [number for number in self._segments.list_numbers() if number not in done]
+                if not numbers:
+                    await self._in_thread(shared.keys.end_outage, changes)
+                    return
+                if len(numbers) == 1:
+                    await self._in_thread(self._segments.close)  # no frame is added to it later
+                frames = await self._index.list_frames(self._index.node, numbers[0])
+                await self._in_thread(reseal_frames, self._segments, frames, changes)
+                done.add(numbers[0])
 
     async def _move(self, shared: SharedBodies, number: int, path: Path, size: int) -> None:
         """Move a segment. If frames of it are erased meanwhile, its copy has them: then the next move does it."""
@@ -219,13 +204,14 @@ class BodyStore:
             if self._is_closed or not self._segments.has(number):
                 return
         kept_keys = await shared.list_keys()
-        segment, is_added = await shared.put(number, path, size), False
+        segment, is_added = await shared.put(number, path, size, self._now_ms()), False
         async with self._lock:
             is_whole = self._segments.has(number) and self._segments.count_erasures(number) == erasures
             if is_whole and not self._is_closed:
                 self._data_keys.keep_only(kept_keys)
                 is_added = await shared.add(segment, self._now_ms())
-                await self._in_thread(self._segments.remove, number)
+                if is_added or await shared.has(number):
+                    await self._in_thread(self._segments.remove, number)
         if not is_added:  # outside the lock: a bucket that hangs would stop all reading and writing
             await shared.discard(segment)
 
@@ -235,6 +221,7 @@ class BodyStore:
                 return []
             await self._open()
             await self._store_rows()  # a segment whose rows are not stored would look unused to other nodes
+            await self._find_destroyed_keys(shared, shared.keys.list_in_memory())
             return await self._in_thread(self._segments.list_finished, shared.move_after_s)
 
     async def write_waiting(self) -> None:
@@ -251,6 +238,9 @@ class BodyStore:
             await self._store_rows()
             count = len(self._queue)  # what comes meanwhile waits for others, too
             while count > 0:
+                if self.shared is not None:
+                    waiting = islice(self._queue, MAX_BATCH_REQUESTS)
+                    await self._find_destroyed_keys(self.shared, {one.owner.account_id for one in waiting})
                 batch = self._take_batch()
                 count -= len(batch)
                 entries, size = await self._in_thread(self._write_batch, batch)
@@ -262,7 +252,8 @@ class BodyStore:
         """Return the row of a request and its bodies, none if nothing could be kept; None if it has no row.
 
         Raises ``BodiesUnreadable``: another node has them (``BodiesNotShared`` if it moves them soon), the shared store
-        does not answer (``BodiesOutOfReach``), they are damaged, or they are being deleted.
+        does not answer (``BodiesOutOfReach``, or ``SegmentUnreadable`` for their segment alone), they are damaged, or
+        they are being deleted.
         """
         await self._write_for_reader()
         entry = await self._index.find(request_id, self._now_ms())
@@ -270,8 +261,6 @@ class BodyStore:
             return None if entry is None else (entry, [])
         try:
             return entry, await self._read_location(entry, entry.location)
-        except BodiesNotMoved as error:
-            raise BodiesNotShared(str(error)) from None
         except OSError as error:
             unreadable = BodiesUnreadable if self.shared is None else BodiesOutOfReach
             raise unreadable(str(error)) from None
@@ -314,34 +303,51 @@ class BodyStore:
     async def _delete(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> DeletedBodies:
         with suppress(OSError):  # rows can be hidden although the disk cannot be written
             await self._write_waiting()
-        requests = await self._hide(body_filter, build_audit)  # first: what fails or ends here goes on in a sweep
-        account_id = body_filter.account_id
-        if account_id is not None and body_filter == BodyFilter(account_id=account_id):
-            requests += await self._destroy_keys(account_id, body_filter)
+        async with self._lock:
+            self._drop_waiting(body_filter)
+        account_id = find_key_account(body_filter)
+        # First: what fails or ends after this goes on in a sweep.
+        requests = await self._hide(body_filter, build_audit, key_account_id=account_id)
+        if account_id is not None:
+            requests += await self._destroy_keys(account_id)
         await self._erase_deleted()
         if self.shared is not None:
-            await self.shared.erase_deleted()
+            await self.shared.erase_deleted(self._now_ms())
         return DeletedBodies(requests, await self._index.count_pending())
 
-    async def _hide(self, body_filter: BodyFilter, build_audit: BuildAudit | None) -> int:
+    def _drop_waiting(self, body_filter: BodyFilter) -> None:
+        """Drop what could not be written: it has no row yet that a deletion could hide."""
+        kept = [waiting for waiting in self._queue if not body_filter.covers(waiting.owner)]
+        dropped_bytes = sum(waiting.size for waiting in self._queue) - sum(waiting.size for waiting in kept)
+        self._queue = deque(kept)
+        self._queued_bytes -= dropped_bytes
+        self.memory.used -= dropped_bytes
+
+    async def _hide(
+        self, body_filter: BodyFilter, build_audit: BuildAudit | None = None, *, key_account_id: int | None = None
+    ) -> int:
         """Hide bodies step by step; return the number of requests. Other writes get in between."""
         counts = await self._index.count_by_account(body_filter)
         audit = None if build_audit is None else build_audit(counts)
         requests, marked = 0, MARKED_PER_STEP
         while marked >= MARKED_PER_STEP:
-            marked = await self._index.mark_deleted(body_filter, audit)
+            marked = await self._index.mark_deleted(body_filter, audit, key_account_id=key_account_id)
             requests, audit = requests + marked, None
         return requests
 
-    async def _destroy_keys(self, account_id: int, body_filter: BodyFilter) -> int:
-        """Destroy the data keys of an account, and hide what was sealed with them since its bodies were hidden."""
+    async def _destroy_keys(self, account_id: int) -> int:
+        """Destroy the data keys of an account, and hide what was sealed with them since its bodies were hidden.
+
+        Another node that has one of them in memory forgets it, and hides what it has sealed with it.
+        """
         async with self._lock:
             if self.shared is None:
                 await self._in_thread(self._data_keys.destroy, account_id)
             else:
                 await self.shared.destroy_keys(account_id)
+            await self._index.end_key_destruction(account_id)
             await self._store_rows()
-            return await self._hide(body_filter, None)
+            return await self._hide(BodyFilter(account_id=account_id))
 
     async def sweep(self) -> None:
         """Remove expired bodies, those deleted on another node or with their account, and the oldest beyond the bound.
@@ -357,6 +363,9 @@ class BodyStore:
             await self._open()
         while await self._index.mark_ownerless_deleted() >= MARKED_PER_STEP:  # also of requests that ran at the time
             pass
+        with suppress(OSError):  # the shared store does not answer: the next sweep tries again
+            for account_id in await self._index.list_pending_keys():  # of a deletion that was cut off
+                await self._destroy_keys(account_id)
         await self._erase_deleted()
         async with self._lock:
             removed = await self._remove_expired()
@@ -429,20 +438,23 @@ class BodyStore:
         if self._former_node is not None and not ends and await self._in_thread(self._segments.exist):
             if self.shared is not None:  # the segments that are adopted were sealed with these keys
                 await self.shared.prepare()
-                await self.shared.adopt_keys(self._former_node)
+                if changes := await self.shared.adopt_keys(self._former_node):
+                    frames = await self._index.list_frames(self._former_node)
+                    await self._in_thread(reseal_frames, self._segments, frames, changes)
             await self._index.adopt(self._former_node)
             ends = await self._index.find_ends()
         if self.shared is not None:
             with suppress(OSError):  # the job that moves segments tells of it
                 await self.shared.prepare()
-        missing = await self._in_thread(self._segments.open, ends, await self._index.find_last())
+        last = await self._index.find_last(self._former_node)
+        missing = await self._in_thread(self._segments.open, ends, last)
         if missing:
             rows = await self._index.remove_segments(missing)
             log.warning("bodies_missing", rows=rows, reason="segments of kept bodies do not exist any more")
         self._is_open = True
 
-    def _take_batch(self) -> list[_Waiting]:
-        batch: list[_Waiting] = []
+    def _take_batch(self) -> list[WaitingBodies]:
+        batch: list[WaitingBodies] = []
         size = 0
         while self._queue and size < MAX_BATCH_BYTES and len(batch) < MAX_BATCH_REQUESTS:
             batch.append(self._queue.popleft())
@@ -450,7 +462,7 @@ class BodyStore:
         self._queued_bytes -= size
         return batch
 
-    def _write_batch(self, batch: Sequence[_Waiting]) -> tuple[list[BodyEntry], int]:
+    def _write_batch(self, batch: Sequence[WaitingBodies]) -> tuple[list[BodyEntry], int]:
         """Write a batch, in the thread; return its rows and its size. What cannot be written is lost."""
         entries: list[BodyEntry] = []
         problem = ""
@@ -486,11 +498,10 @@ class BodyStore:
         return self._data_keys.open_box(owner.account_id).seal(pack_parts(parts), context=owner.request_id)
 
     def _read(self, owner: BodyOwner, location: Location) -> list[BodyPart]:
-        # The shared store, which has the key, may not answer. A key that was destroyed there has hidden rows.
-        box = self._data_keys.find_box(owner.account_id, in_memory=self.shared is not None)
-        if box is None:
+        packed = self._data_keys.unseal(owner.account_id, self._segments.read(location), owner.request_id)
+        if packed is None:
             raise FrameDamaged("the data key of this account was destroyed")
-        return unpack_parts(box.open(self._segments.read(location), context=owner.request_id))
+        return unpack_parts(packed)
 
     def _build_entry(self, owner: BodyOwner, location: Location | None, loss: LossReason | None) -> BodyEntry:
         return BodyEntry(owner, self._now_ms() + self._find_bounds().keep_ms, self._index.node, location, loss)
@@ -499,7 +510,21 @@ class BodyStore:
         if self._unstored:
             entries = self._unstored.copy()
             await self._index.add(entries)
+            if self.shared is not None:
+                await self._hide_unreadable(self.shared, entries)
             del self._unstored[: len(entries)]  # others may have been added meanwhile
+
+    async def _hide_unreadable(self, shared: SharedBodies, entries: Sequence[BodyEntry]) -> None:
+        """Hide what was sealed with a data key that another node has destroyed meanwhile."""
+        sealed = {entry.owner.request_id: entry.owner.account_id for entry in entries if entry.location is not None}
+        destroyed = await self._find_destroyed_keys(shared, set(sealed.values()))
+        if destroyed:
+            await self._index.hide(request_id for request_id, account_id in sealed.items() if account_id in destroyed)
+
+    async def _find_destroyed_keys(self, shared: SharedBodies, account_ids: Collection[int]) -> set[int]:
+        """Forget the data keys that a node has destroyed since the last call; return the accounts."""
+        versions = await self._index.find_key_versions(account_ids) if account_ids else {}
+        return shared.keys.note_versions(account_ids, versions)
 
     async def _erase_deleted(self) -> None:
         """Erase deleted bodies in the folder, step by step: what is written and read meanwhile gets in between."""

@@ -8,14 +8,7 @@ from pathlib import Path
 
 from gateway.errors import StoreUnavailable
 from gateway.storage.bodies.data_keys import KeyFiles
-from gateway.storage.bodies.segment_store import (
-    FOLDER,
-    KEYS_FOLDER,
-    MARK_FILE,
-    SEGMENTS_FOLDER,
-    SINGLE_NODE,
-    make_segment_name,
-)
+from gateway.storage.bodies.segment_store import FOLDER, KEYS_FOLDER, MARK_FILE, SEGMENTS_FOLDER, SINGLE_NODE
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bucket.client import Bucket
 from gateway.storage.bucket.media import delete_objects
@@ -42,25 +35,23 @@ class BucketSegments:
     async def create(self) -> None:
         """Do nothing: a bucket has no folders."""
 
-    async def put(self, path: Path, size: int) -> str:
-        name = make_segment_name()
+    async def put(self, name: str, path: Path, size: int) -> None:
         with self._translate_errors():
             await self._bucket.put(_name_object(name), path, size)
-        return name
 
     async def read(self, name: str, location: Location) -> bytes | None:
         with self._translate_errors():
             start = location.position
             return await self._bucket.read(_name_object(name), start, start + location.bytes)
 
-    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:
+    async def erase(self, name: str, new_name: str, size: int, locations: Sequence[Location]) -> str:
         with self._translate_errors():
             content = await self._bucket.read(_name_object(name), 0, size)
             if content is None:
                 return name
             if len(content) != size:  # stored anew, a part of the segment would replace all of it
                 raise OSError(f"the bucket has returned {len(content)} of {size} bytes of a segment")
-            new_name, erased = make_segment_name(), await asyncio.to_thread(_erase_frames, content, locations)
+            erased = await asyncio.to_thread(_erase_frames, content, locations)
             await self._bucket.put(_name_object(new_name), erased, len(erased))
         return new_name
 

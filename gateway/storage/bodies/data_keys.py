@@ -55,25 +55,31 @@ class DataKeys:
 
         Raises ``OSError``; ``DecryptionFailed`` if the master key is another.
         """
-        box = self._boxes.get(account_id) or self.find_box(account_id)
-        if box is None:
-            data_key = secrets.token_bytes(ROOT_BYTES)
-            self.files.write(account_id, self._secret_box.seal(data_key, context=_name_context(account_id)))
-            box = SecretBox(data_key, _PURPOSE)
+        box = self._boxes.get(account_id) or self.find_box(account_id) or self._make_box(account_id, self.files.write)
         self._boxes[account_id] = box
         return box
 
-    def find_box(self, account_id: int, *, in_memory: bool = False) -> SecretBox | None:
-        """Return what unseals bodies of the account; None if its data key was destroyed.
+    def _make_box(self, account_id: int, write: Callable[[int, bytes], None]) -> SecretBox:
+        data_key = secrets.token_bytes(ROOT_BYTES)
+        write(account_id, self._secret_box.seal(data_key, context=_name_context(account_id)))
+        return SecretBox(data_key, _PURPOSE)
 
-        ``in_memory``: a data key that has sealed something is not read again. Raises ``OSError``.
-        """
-        if in_memory and account_id in self._boxes:
-            return self._boxes[account_id]
+    def find_box(self, account_id: int) -> SecretBox | None:
+        """Return what unseals bodies of the account; None if its data key was destroyed. Raises ``OSError``."""
         sealed = self.files.read(account_id)
-        if sealed is None:
-            return None
+        return None if sealed is None else self.unseal_key(account_id, sealed)
+
+    def unseal_key(self, account_id: int, sealed: bytes) -> SecretBox:
+        """Return what a sealed data key of the account unseals. Raises ``DecryptionFailed`` for another master key."""
         return SecretBox(self._secret_box.open(sealed, context=_name_context(account_id)), _PURPOSE)
+
+    def unseal(self, account_id: int, sealed: bytes, request_id: str) -> bytes | None:
+        """Return what ``open_box`` has sealed for a request; None if the data key was destroyed.
+
+        Raises ``OSError``, ``DecryptionFailed``.
+        """
+        box = self.find_box(account_id)
+        return None if box is None else box.open(sealed, context=request_id)
 
     def destroy(self, account_id: int) -> bool:
         """Destroy the data key of an account, durably; return whether there was one. Raises ``OSError``."""
@@ -81,7 +87,7 @@ class DataKeys:
         return self.files.destroy(account_id)
 
     def keep_only(self, account_ids: Collection[int]) -> None:
-        """Forget the data keys of all other accounts: another node has destroyed them."""
+        """Forget the data keys of all other accounts: they are destroyed."""
         for account_id in self._boxes.keys() - set(account_ids):
             del self._boxes[account_id]
 
@@ -146,7 +152,10 @@ class MovedKeyFiles:
     """Sealed data keys in a ``store`` that nodes share. Those that an earlier process has left in ``local`` move there.
 
     The master copy is always the one in ``store``: no node can bring back a key that another one has destroyed.
-    Only one thread at a time gets in: a key that is just moving would be missing in both places.
+    Two threads use it, one after the other: a key that is just moving would be missing in both places.
+
+    A key that is in both places, and not the same, was made while ``store`` did not answer: it stays in ``local`` until
+    what it has sealed is sealed anew.
     """
 
     def __init__(self, store: KeyFiles, local: KeyFiles) -> None:
@@ -159,10 +168,12 @@ class MovedKeyFiles:
             return self._read(account_id)
 
     def _read(self, account_id: int) -> bytes | None:
-        sealed = self._store.read(account_id)
-        if sealed is None and (sealed := self._local.read(account_id)) is not None:
-            self._store.write(account_id, sealed)
-        self._local.destroy(account_id)
+        sealed, local_sealed = self._store.read(account_id), self._local.read(account_id)
+        if sealed is None and local_sealed is not None:
+            self._store.write(account_id, local_sealed)
+            sealed = local_sealed
+        if local_sealed == sealed:
+            self._local.destroy(account_id)
         return sealed
 
     def write(self, account_id: int, sealed: bytes) -> None:
@@ -184,6 +195,28 @@ class MovedKeyFiles:
             for account_id in self._local.list_accounts():
                 self._read(account_id)
             return self._store.list_accounts()
+
+    def list_outage_accounts(self) -> list[int]:
+        """Return the accounts with a key that was made while the store did not answer, which has another one."""
+        with self._lock:
+            for account_id in self._local.list_accounts():
+                self._read(account_id)
+            return self._local.list_accounts()
+
+    def read_outage_key(self, account_id: int) -> bytes | None:
+        """Return the sealed data key on this disk; None if there is none."""
+        with self._lock:
+            return self._local.read(account_id)
+
+    def write_outage_key(self, account_id: int, sealed: bytes) -> None:
+        """Store a sealed data key on this disk, until the store answers."""
+        with self._lock:
+            self._local.write(account_id, sealed)
+
+    def destroy_outage_key(self, account_id: int) -> None:
+        """Destroy the data key on this disk."""
+        with self._lock:
+            self._local.destroy(account_id)
 
 
 def _overwrite_key(path: Path) -> None:

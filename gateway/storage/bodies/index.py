@@ -13,13 +13,16 @@ from gateway.storage.audit_log import add_row
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bulk import BulkInsert
 from gateway.storage.database import Database
+from gateway.storage.dialect import insert_for
 from gateway.storage.schema import accounts
-from gateway.storage.schema_bodies import bodies, body_segments
+from gateway.storage.schema_bodies import bodies, body_key_versions, body_segments
 
 ERASED_PER_STEP = 500
 MARKED_PER_STEP = 5_000
 """Rows that are hidden in one transaction: other writes wait for it."""
-_columns, _segments = bodies.c, body_segments.c
+_columns, _segments, _versions = bodies.c, body_segments.c, body_key_versions.c
+SHARED_KEYS = "*"
+"""In place of a node: the data keys of all nodes, in the shared store."""
 IS_MOVED = exists().where(_segments.node == _columns.node, _segments.segment == _columns.segment)
 """Whether the segment of a row was moved to a shared store."""
 _DELETED_VALUES = {"expires_ms": 0, "end_user": "", "session": ""}
@@ -51,11 +54,15 @@ class BodyEntry:
 
 
 class BodyIndex:
-    """The ``bodies`` table. ``node`` is the id of this node, empty for a single gateway."""
+    """The ``bodies`` table. ``node`` is the id of this node, empty for a single gateway.
 
-    def __init__(self, database: Database, node: str) -> None:
+    ``shares_keys``: whether every node can destroy the data keys of all, in a shared store.
+    """
+
+    def __init__(self, database: Database, node: str, *, shares_keys: bool = False) -> None:
         self._database = database
         self.node = node
+        self._key_node = SHARED_KEYS if shares_keys else node
 
     async def add(self, entries: Sequence[BodyEntry]) -> None:
         """Add rows. A new row of a request replaces its earlier one."""
@@ -89,10 +96,14 @@ class BodyIndex:
         query = select(_columns.segment, end).where(*self._in_segments(), ~IS_MOVED).group_by(_columns.segment)
         return {int(row.segment): int(row.end) for row in await self._database.read(query)}
 
-    async def find_last(self) -> int:
-        """Return the highest number of a segment of this node; 0 without one."""
+    async def find_last(self, former_node: str | None = None) -> int:
+        """Return the highest number of a segment of this node, or of its ``former_node``; 0 without one.
+
+        Segments of both are in one folder, and those of one may become those of the other.
+        """
+        nodes = [self.node] if former_node is None else [self.node, former_node]
         numbers = [
-            (await self._database.read(select(func.max(table.c.segment)).where(table.c.node == self.node)))[0][0]
+            (await self._database.read(select(func.max(table.c.segment)).where(table.c.node.in_(nodes))))[0][0]
             for table in (bodies, body_segments)
         ]
         return max(int(number or 0) for number in numbers)
@@ -104,6 +115,40 @@ class BodyIndex:
         """
         is_left = _columns.node == former_node, ~IS_MOVED
         await self._database.change(update(bodies).where(*is_left).values(node=self.node))
+
+    async def list_frames(self, node: str, segment: int | None = None) -> list[tuple[str, int, Location]]:
+        """Return the requests, and their accounts, whose bodies are in the folder of ``node``, with their frames.
+
+        ``segment``: only those in it.
+        """
+        is_there = _columns.node == node, _columns.expires_ms > 0, _columns.segment.is_not(None), ~IS_MOVED
+        query = select(*_MINE_COLUMNS).where(*is_there)
+        rows = await self._database.read_long(query if segment is None else query.where(_columns.segment == segment))
+        return [(row.request_id, row.account_id, Location(row.segment, row.position, row.bytes)) for row in rows]
+
+    async def list_pending_keys(self) -> list[int]:
+        """Return the accounts whose data keys must be destroyed: a deletion of all their bodies was cut off."""
+        is_pending = _versions.node == self._key_node, _versions.is_pending
+        rows = await self._database.read(select(_versions.account_id).where(*is_pending))
+        return [int(row.account_id) for row in rows]
+
+    async def find_key_versions(self, account_ids: Collection[int]) -> dict[int, int]:
+        """Return how often the data keys of accounts were destroyed; an account without an entry: never."""
+        is_asked = _versions.node == self._key_node, _versions.account_id.in_(list(account_ids))
+        rows = await self._database.read(select(_versions.account_id, _versions.version).where(*is_asked))
+        return {int(row.account_id): int(row.version) for row in rows}
+
+    async def end_key_destruction(self, account_id: int) -> None:
+        """Note that the data keys of an account are destroyed: whoever has one in memory must forget it."""
+        is_it = _versions.node == self._key_node, _versions.account_id == account_id
+        values = {"version": _versions.version + 1, "is_pending": False}
+        await self._database.change(update(body_key_versions).where(*is_it).values(**values))
+
+    async def _note_key_destruction(self, connection: AsyncConnection, account_id: int) -> None:
+        row = {"account_id": account_id, "node": self._key_node, "version": 0, "is_pending": True}
+        statement = insert_for(self._database.kind, body_key_versions).values(**row)
+        changes = {"is_pending": True}
+        await connection.execute(statement.on_conflict_do_update(index_elements=["account_id", "node"], set_=changes))
 
     async def list_segments(self) -> list[int]:
         """Return the segments of this node that have rows."""
@@ -121,12 +166,15 @@ class BodyIndex:
         query = query.where(*_build_conditions(body_filter), _columns.expires_ms > 0).group_by(_columns.account_id)
         return {int(row.account_id): int(row.requests) for row in await self._database.read_long(query)}
 
-    async def mark_deleted(self, body_filter: BodyFilter, audit: AuditRow | None = None) -> int:
+    async def mark_deleted(
+        self, body_filter: BodyFilter, audit: AuditRow | None = None, *, key_account_id: int | None = None
+    ) -> int:
         """Hide the bodies of some matching requests from now on, on every node; return the number of requests.
 
-        Fewer than ``MARKED_PER_STEP`` means that no more match. ``audit`` is stored in the same transaction.
+        Less than ``MARKED_PER_STEP`` means that no more match. ``audit`` is stored in the same transaction, and that
+        the data keys of the account ``key_account_id`` must be destroyed.
         """
-        return await self._mark(audit, *_build_conditions(body_filter))
+        return await self._mark(audit, *_build_conditions(body_filter), key_account_id=key_account_id)
 
     async def mark_ownerless_deleted(self) -> int:
         """Hide the bodies of deleted accounts from now on, on every node; return the number of requests.
@@ -135,15 +183,24 @@ class BodyIndex:
         """
         return await self._mark(None, _columns.account_id.not_in(select(accounts.c.id)))
 
-    async def _mark(self, audit: AuditRow | None, *conditions: ColumnElement[bool]) -> int:
+    async def _mark(
+        self, audit: AuditRow | None, *conditions: ColumnElement[bool], key_account_id: int | None = None
+    ) -> int:
         some = select(_columns.request_id).where(*conditions, _columns.expires_ms > 0).limit(MARKED_PER_STEP)
         statement = update(bodies).where(_columns.request_id.in_(some)).values(**_DELETED_VALUES)
 
         async def work(connection: AsyncConnection) -> int:
             await add_row(connection, audit)
+            if key_account_id is not None:
+                await self._note_key_destruction(connection, key_account_id)
             return (await connection.execute(statement)).rowcount
 
         return await self._database.write_shared(work)
+
+    async def hide(self, request_ids: Iterable[str]) -> None:
+        """Hide the bodies of requests from now on, on every node."""
+        statement = update(bodies).where(_columns.request_id.in_(list(request_ids))).values(**_DELETED_VALUES)
+        await self._database.change(statement)
 
     async def shorten(self, keep_ms: float, *, of_all_nodes: bool = False) -> None:
         """Let bodies of this node (or ``of_all_nodes``) expire ``keep_ms`` after the start of a request at most."""
@@ -209,6 +266,12 @@ class BodyIndex:
 
     def _in_segments(self) -> tuple[ColumnElement[bool], ...]:
         return _columns.node == self.node, _columns.segment.is_not(None)
+
+
+def find_key_account(body_filter: BodyFilter) -> int | None:
+    """Return the account whose data keys a deletion destroys; None if it is not a deletion of all of an account."""
+    account_id = body_filter.account_id
+    return account_id if body_filter == BodyFilter(account_id=account_id) else None
 
 
 def _build_row(entry: BodyEntry) -> tuple[Any, ...]:

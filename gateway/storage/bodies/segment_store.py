@@ -46,23 +46,23 @@ class SegmentStore(Protocol):
         """Make the store, unless it exists: nothing was ever moved to it."""
         ...
 
-    async def put(self, path: Path, size: int) -> str:
-        """Store a copy of a segment durably; return its name."""
+    async def put(self, name: str, path: Path, size: int) -> None:
+        """Store a copy of a segment as ``name``, durably."""
         ...
 
     async def read(self, name: str, location: Location) -> bytes | None:
         """Return a frame; None if there is no such segment."""
         ...
 
-    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:
-        """Overwrite frames with zeros; return the name of the segment without them.
+    async def erase(self, name: str, new_name: str, size: int, locations: Sequence[Location]) -> str:
+        """Overwrite frames with zeros; return the name of the segment without them: ``name`` or ``new_name``.
 
-        If that is another name, the caller removes the segment ``name`` once the index has the new one.
+        If that is ``new_name``, the caller removes the segment ``name`` once the index has the new one.
         """
         ...
 
     async def remove(self, names: Sequence[str]) -> None:
-        """Remove segments. Those that do not exist are ignored."""
+        """Remove segments, also those that were not stored whole. Those that do not exist are ignored."""
         ...
 
     async def list_older(self, age_s: float) -> list[str]:
@@ -108,12 +108,11 @@ class FolderSegments:
         for folder in (self._segments.parent, self._segments, self._keys):
             folder.mkdir(exist_ok=True, mode=_OWNER_ONLY_FOLDER_MODE)
 
-    async def put(self, path: Path, size: int) -> str:  # noqa: ARG002 - a bucket needs it
-        return await asyncio.to_thread(self._put, path)
+    async def put(self, name: str, path: Path, size: int) -> None:  # noqa: ARG002 - a bucket needs it
+        await asyncio.to_thread(self._put, name, path)
 
-    def _put(self, path: Path) -> str:
+    def _put(self, name: str, path: Path) -> None:
         self._check()
-        name = make_segment_name()
         draft = self._segments / f"{_DRAFT}{name}"
         try:
             with path.open("rb") as source, open(draft, "xb", opener=_open_private) as target:
@@ -125,7 +124,6 @@ class FolderSegments:
             draft.unlink(missing_ok=True)
             raise
         sync_folder(self._segments)
-        return name
 
     async def read(self, name: str, location: Location) -> bytes | None:
         return await asyncio.to_thread(self._read, name, location)
@@ -138,7 +136,13 @@ class FolderSegments:
         except FileNotFoundError:
             return None
 
-    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:  # noqa: ARG002 - as above
+    async def erase(
+        self,
+        name: str,
+        new_name: str,  # noqa: ARG002 - as above
+        size: int,  # noqa: ARG002
+        locations: Sequence[Location],
+    ) -> str:
         await asyncio.to_thread(self._erase, name, locations)
         return name
 
@@ -154,6 +158,7 @@ class FolderSegments:
         self._check()
         for name in names:
             (self._segments / name).unlink(missing_ok=True)
+            (self._segments / f"{_DRAFT}{name}").unlink(missing_ok=True)
         sync_folder(self._segments)
 
     async def list_older(self, age_s: float) -> list[str]:

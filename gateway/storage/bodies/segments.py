@@ -13,7 +13,7 @@ from gateway.storage.data_folder import sync_folder
 MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 MAX_SEGMENT_AGE_S = 3_600.0
 """How long frames are appended to one segment: expired bodies are removed with their whole segment."""
-_SUFFIX = ".segment"
+_SUFFIX, _DRAFT_SUFFIX = ".segment", ".draft"
 _OWNER_ONLY_MODE = 0o600
 _ZEROS = bytes(1024 * 1024)
 
@@ -86,6 +86,8 @@ class Segments:
 
         Numbers up to ``last`` are not used again. Return the segments of ``ends`` that do not exist.
         """
+        for draft in self._folder.glob(f"*{_DRAFT_SUFFIX}"):
+            draft.unlink(missing_ok=True)
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path.stem.isdigit():
                 self._sizes[int(path.stem)] = path.stat().st_size
@@ -135,6 +137,22 @@ class Segments:
                 self._erasures[number] = self.count_erasures(number) + 1
             with suppress(FileNotFoundError):
                 overwrite_frames(self._find_path(number), group)
+
+    def replace(self, number: int, frames: Iterable[tuple[Location, bytes]]) -> None:
+        """Replace the contents of frames by others of the same size, all of them or none, durably."""
+        if number == self._last:
+            self.close()
+        path = self._find_path(number)
+        content = bytearray(path.read_bytes())
+        for location, frame_content in frames:
+            content[location.position : location.position + location.bytes] = build_frame(frame_content)
+        draft = path.with_suffix(_DRAFT_SUFFIX)
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, _OWNER_ONLY_MODE)) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        sync_folder(self._folder)
 
     def remove_unused(self, used: Iterable[int]) -> int:
         """Remove every segment but ``used``; return how many."""

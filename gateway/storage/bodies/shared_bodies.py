@@ -9,18 +9,22 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Literal
 
+import attrs
 import structlog
 
 from gateway.domain.keep_rule import BodyBounds
-from gateway.domain.kept_body import BodyPart
+from gateway.domain.kept_body import BodyOwner, BodyPart
 from gateway.storage.bodies.data_keys import DataKeys, FolderKeyFiles, MovedKeyFiles
+from gateway.storage.bodies.errors import BodiesNotShared, SegmentUnreadable
 from gateway.storage.bodies.framing import FrameDamaged, parse_frame
 from gateway.storage.bodies.index import BodyEntry
 from gateway.storage.bodies.packing import unpack_parts
-from gateway.storage.bodies.segment_store import SegmentStore, describe_other_owner
+from gateway.storage.bodies.resealing import KeyChange
+from gateway.storage.bodies.segment_store import SegmentStore, describe_other_owner, make_segment_name
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bodies.shared_index import DeletedBody, SharedIndex, SharedSegment
-from gateway.storage.encryption import SecretBox
+from gateway.storage.bodies.shared_keys import SharedDataKeys
+from gateway.storage.encryption import DecryptionFailed, SecretBox
 
 MOVE_AFTER_S = 10.0
 """How long frames are appended to a segment before it is moved."""
@@ -40,10 +44,6 @@ StoreWork = Literal["move", "sweep", "keys"]
 """The kinds of work that fail and succeed apart from each other."""
 
 log = structlog.stdlib.get_logger(__name__)
-
-
-class BodiesNotMoved(Exception):
-    """Another node has not moved these bodies to the shared store yet."""
 
 
 class StoreNotOwned(OSError):
@@ -85,12 +85,15 @@ class SharedBodies:
         self.move_after_s = move_after_s
         self.max_segment_bytes = max_segment_bytes
         self.max_backlog_bytes = max_backlog_bytes
-        self.keys = DataKeys(MovedKeyFiles(store.open_keys(index.node), FolderKeyFiles(local_keys)), secret_box)
+        self._process = secrets.token_hex(MARK_BYTES)
+        files = MovedKeyFiles(store.open_keys(index.node), FolderKeyFiles(local_keys))
+        self.keys = SharedDataKeys(files, secret_box)
         self._problems: dict[StoreWork, str] = {"move": "", "sweep": "", "keys": ""}
 
     async def prepare(self) -> None:
         """Make the store if nothing was ever moved to it. Raises ``OSError``, ``StoreUnavailable``."""
         if not self._is_prepared:
+            await self._index.give_up_former_drafts(self._process)
             if not await self._index.has_segments():
                 await self._store.create()
             self._is_prepared = True
@@ -110,27 +113,45 @@ class SharedBodies:
             raise StoreNotOwned(describe_other_owner())
         self._is_owner = True
 
-    async def adopt_keys(self, former_node: str) -> None:
-        """Copy the data keys of what this node was before, where it has none. Raises ``OSError``."""
-        await asyncio.to_thread(self._adopt_keys, former_node)
+    async def adopt_keys(self, former_node: str) -> dict[int, KeyChange]:
+        """Copy the data keys of what this node was before, where it has none. Raises ``OSError``.
 
-    def _adopt_keys(self, former_node: str) -> None:
-        former, own = self._store.open_keys(former_node), self.keys.files
+        Return the accounts of which it has another key.
+        """
+        return await asyncio.to_thread(self._adopt_keys, former_node)
+
+    def _adopt_keys(self, former_node: str) -> dict[int, KeyChange]:
+        former, own, changes = self._store.open_keys(former_node), self.keys.files, {}
         for account_id in former.list_accounts():
-            sealed = former.read(account_id)
-            if sealed is not None and own.read(account_id) is None:
+            sealed, own_sealed = former.read(account_id), own.read(account_id)
+            if sealed is not None and own_sealed is None:
                 own.write(account_id, sealed)
+            elif sealed is not None and own_sealed is not None and sealed != own_sealed:
+                old, new = (self.keys.unseal_key(account_id, key) for key in (sealed, own_sealed))
+                changes[account_id] = KeyChange(old, new, sealed)
+        return changes
 
-    async def put(self, number: int, path: Path, size: int) -> SharedSegment:
-        """Copy a segment of this node to the store; ``add`` makes it readable there. Raises ``OSError``."""
-        return SharedSegment(self._index.node, number, await self._store.put(path, size), size)
+    async def put(self, number: int, path: Path, size: int, now_ms: int) -> SharedSegment:
+        """Copy a segment of this node to the store; ``add`` makes it readable there.
+
+        Raises ``OSError``, ``StoreUnavailable``.
+        """
+        segment = SharedSegment(self._index.node, number, make_segment_name(), size)
+        await self._index.note_draft(segment, self._process, now_ms)
+        await self._store.put(segment.name, path, size)
+        return segment
 
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
         """Let every node read a segment that ``put`` has copied. Raises ``StoreUnavailable``.
 
-        Return False if an earlier call has added another copy without learning of it: discard this copy.
+        False: an earlier call has done so with another copy, and did not learn of that, or another process has given
+        this copy up. Discard it.
         """
         return await self._index.add(segment, now_ms)
+
+    async def has(self, number: int) -> bool:
+        """Return whether a segment of this node is in the store."""
+        return await self._index.find(self._index.node, number) is not None
 
     async def discard(self, segment: SharedSegment) -> None:
         """Remove a copy that was not added. Raises ``OSError``, ``StoreUnavailable``; a sweep removes it then."""
@@ -155,30 +176,44 @@ class SharedBodies:
     async def read(self, entry: BodyEntry, location: Location) -> list[BodyPart]:
         """Return the bodies of a row.
 
-        Raises ``BodiesNotMoved``, ``FrameDamaged``, ``PackDamaged``, ``DecryptionFailed``, ``OSError``.
+        Raises ``BodiesNotShared``, ``SegmentUnreadable``, ``FrameDamaged``, ``PackDamaged``, ``DecryptionFailed``,
+        and ``OSError`` if the store does not answer.
         """
         name = ""
         for _ in range(2):  # a segment gets another name when a part of it is erased
             segment = await self._index.find(entry.node, location.segment)
             if segment is None:
-                raise BodiesNotMoved("they are not in the shared store yet: ask again in some seconds")
+                raise BodiesNotShared("they are not in the shared store yet: ask again in some seconds")
             name = segment.name
-            frame = await self._store.read(name, location)
+            frame = await self._read_frame(name, location)
             if frame is not None:
                 return await asyncio.to_thread(self._unseal, entry, frame)
         raise FrameDamaged(f"the segment {name} is missing in {self._store.location}")
 
+    async def _read_frame(self, name: str, location: Location) -> bytes | None:
+        try:
+            return await self._store.read(name, location)
+        except OSError as error:
+            await self._store.read_mark()  # raises OSError if nothing can be read
+            raise SegmentUnreadable(f"the segment {name} cannot be read: {error}") from error
+
     def _unseal(self, entry: BodyEntry, frame: bytes) -> list[BodyPart]:
         content, owner = parse_frame(frame), entry.owner
-        box = self._find_box(entry.node, owner.account_id)
+        try:
+            plain = self._open_with(self._find_box(entry.node, owner.account_id), content, owner)
+        except DecryptionFailed:  # that of a new key, after another node has destroyed the one read moments ago
+            plain = self._open_with(self._find_box(entry.node, owner.account_id, is_new=True), content, owner)
+        return unpack_parts(plain)
+
+    def _open_with(self, box: SecretBox | None, content: bytes, owner: BodyOwner) -> bytes:
         if box is None:
             raise FrameDamaged("the data key of this account was destroyed")
-        return unpack_parts(box.open(content, context=owner.request_id))
+        return box.open(content, context=owner.request_id)
 
-    def _find_box(self, node: str, account_id: int) -> SecretBox | None:
+    def _find_box(self, node: str, account_id: int, *, is_new: bool = False) -> SecretBox | None:
         """Return a data key. One that was read moments ago is not read again: an export or a sink reads thousands."""
         box, read_at = self._boxes.get((node, account_id), (None, float("-inf")))
-        if box is None or time.monotonic() - read_at > KEY_TTL_S:
+        if is_new or box is None or time.monotonic() - read_at > KEY_TTL_S:
             keys = self.keys if node == self._index.node else self._open_keys(node)
             box = keys.find_box(account_id)
             if len(self._boxes) >= MAX_KEYS:
@@ -201,20 +236,23 @@ class SharedBodies:
                 self._open_keys(node).destroy(account_id)
         self.keys.destroy(account_id)
 
-    async def erase_deleted(self) -> None:
+    async def erase_deleted(self, now_ms: int) -> None:
         """Erase the bodies that were deleted, of all nodes. Raises ``OSError``, ``StoreUnavailable``."""
         await self._remove_leftovers()
         while deleted := await self._index.list_deleted():
             await self.check_owner()
             for segment, group in groupby(deleted, key=attrgetter("segment")):
-                await self._erase(segment, list(group))
+                await self._erase(segment, list(group), now_ms)
         await self._remove_unused()
 
-    async def _erase(self, segment: SharedSegment, deleted: Sequence[DeletedBody]) -> None:
+    async def _erase(self, segment: SharedSegment, deleted: Sequence[DeletedBody], now_ms: int) -> None:
         """Erase frames of a segment, then their rows: after a crash between the two the rows are still here."""
-        if not await self._index.is_deleted_whole(segment):  # else the segment is removed at once
-            locations = [body.location for body in deleted]
-            name = await self._store.erase(segment.name, segment.bytes, locations)
+        if await self._index.is_deleted_whole(segment):  # the segment is removed at once
+            await self._index.give_up_drafts_of(segment)
+        else:
+            locations, draft = [body.location for body in deleted], attrs.evolve(segment, name=make_segment_name())
+            await self._index.note_draft(draft, self._process, now_ms)
+            name = await self._store.erase(segment.name, draft.name, segment.bytes, locations)
             # A segment that was missing may have been renamed by another process: its new object has these frames.
             if not await self._index.rename(segment, name):
                 if name != segment.name:
@@ -235,7 +273,7 @@ class SharedBodies:
         Return the number of rows that were removed. Raises ``OSError``, ``StoreUnavailable``.
         """
         await self.check_owner()
-        await self.erase_deleted()
+        await self.erase_deleted(now_ms)
         if not self.leads():
             return 0
         removed = 0
@@ -247,6 +285,8 @@ class SharedBodies:
         await self._remove_unused()
         if time.monotonic() - self._collected_at >= COLLECT_INTERVAL_S:
             self._collected_at = time.monotonic()
+            await self._index.give_up_old_drafts(now_ms - int(LOST_AFTER_S * 1000))
+            await self._remove_leftovers()
             await self._collect_lost()
         return removed
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Row, and_, delete, func, select, tuple_, update
+from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, select, tuple_, update
 from sqlalchemy.dialects.sqlite import Insert
 
 from gateway.frozen import frozen
@@ -11,11 +11,11 @@ from gateway.storage.async_engine import AsyncConnection
 from gateway.storage.bodies.segments import Location
 from gateway.storage.database import Database
 from gateway.storage.dialect import insert_for
-from gateway.storage.schema_bodies import bodies, body_leftovers, body_segments, body_store_marks
+from gateway.storage.schema_bodies import bodies, body_drafts, body_leftovers, body_segments, body_store_marks
 
 ERASED_PER_STEP = 500
 SEGMENTS_PER_STEP = 200
-_rows, _segments = bodies.c, body_segments.c
+_rows, _segments, _drafts = bodies.c, body_segments.c, body_drafts.c
 _ROW_IS_IN_SEGMENT = and_(_rows.node == _segments.node, _rows.segment == _segments.segment)
 
 
@@ -45,11 +45,52 @@ class SharedIndex:
         self._database = database
         self.node = node
 
+    async def note_draft(self, segment: SharedSegment, process: str, now_ms: int) -> None:
+        """Note that ``process`` is about to store a copy of a segment, as ``segment.name``."""
+        values = {"name": segment.name, "node": segment.node, "segment": segment.number, "process": process}
+        await self._database.change(insert(body_drafts).values(**values, noted_ms=now_ms))
+
+    async def give_up_drafts(self, *conditions: ColumnElement[bool]) -> None:
+        """Make the drafts that match all ``conditions`` leftovers: none of them becomes that of a segment any more."""
+        await self._database.write(lambda connection: self._give_up(connection, *conditions))
+
+    async def give_up_drafts_of(self, segment: SharedSegment) -> None:
+        """Make every draft of a segment a leftover."""
+        await self.give_up_drafts(*_build_draft_conditions(segment))
+
+    async def give_up_former_drafts(self, process: str) -> None:
+        """Make the drafts of earlier processes of this node leftovers."""
+        await self.give_up_drafts(_drafts.node == self.node, _drafts.process != process)
+
+    async def give_up_old_drafts(self, before_ms: int) -> None:
+        """Make the drafts of all nodes that were noted before then leftovers."""
+        await self.give_up_drafts(_drafts.noted_ms < before_ms)
+
+    async def _give_up(self, connection: AsyncConnection, *conditions: ColumnElement[bool]) -> None:
+        for (name,) in (await connection.execute(select(_drafts.name).where(*conditions))).all():
+            await connection.execute(self._build_leftover(name))
+        await connection.execute(delete(body_drafts).where(*conditions))
+
     async def add(self, segment: SharedSegment, now_ms: int) -> bool:
-        """Note that a segment was moved. Return False if it was noted before: it may have been changed since."""
+        """Note that a segment was moved. Return False if that is noted already, or if the draft was given up.
+
+        Then parts of the segment may be erased since.
+        """
         values = {"node": segment.node, "segment": segment.number, "name": segment.name, "bytes": segment.bytes}
         statement = insert_for(self._database.kind, body_segments).values(**values, moved_ms=now_ms)
-        return bool(await self._database.change(statement.on_conflict_do_nothing()))
+
+        async def work(connection: AsyncConnection) -> bool:
+            is_draft = await _end_draft(connection, segment.name)
+            is_added = is_draft and bool((await connection.execute(statement.on_conflict_do_nothing())).rowcount)
+            if is_added:
+                await self._give_up(connection, *_build_draft_conditions(segment))
+            elif await _is_stored_as(connection, segment, segment.name):
+                return True  # by a first run of this transaction, whose end was not learnt of
+            else:
+                await connection.execute(self._build_leftover(segment.name))
+            return is_added
+
+        return await self._database.write(work)
 
     async def has_segments(self) -> bool:
         """Return whether any segment is in the store."""
@@ -63,20 +104,25 @@ class SharedIndex:
         return _parse(rows[0]) if rows else None
 
     async def rename(self, segment: SharedSegment, name: str) -> bool:
-        """Change the name of a segment; its former object is a leftover then.
+        """Change the name of a segment; its former object and all of its drafts are leftovers then.
 
-        Return False if another process has done so meanwhile, or removed it.
+        Return False if another process has done so meanwhile, has removed it, or has given up the draft ``name``.
         """
         is_same = _segments.node == segment.node, _segments.segment == segment.number, _segments.name == segment.name
         statement = update(body_segments).where(*is_same).values(name=name)
 
         async def work(connection: AsyncConnection) -> bool:
-            is_renamed = bool((await connection.execute(statement)).rowcount)
-            if is_renamed and name != segment.name:
-                await connection.execute(self._build_leftover(segment.name))
+            is_draft = name == segment.name or await _end_draft(connection, name)
+            is_renamed = is_draft and bool((await connection.execute(statement)).rowcount)
+            if is_renamed:
+                await self._give_up(connection, *_build_draft_conditions(segment))
+            elif await _is_stored_as(connection, segment, name):
+                return True  # as above
+            if name != segment.name:
+                await connection.execute(self._build_leftover(segment.name if is_renamed else name))
             return is_renamed
 
-        return await self._database.write_shared(work)
+        return await self._database.write(work)
 
     async def note_leftover(self, name: str) -> None:
         """Note an object that must be removed."""
@@ -175,6 +221,20 @@ class SharedIndex:
             return (await connection.execute(delete(bodies).where(is_there))).rowcount
 
         return await self._database.write_shared(work)
+
+
+async def _end_draft(connection: AsyncConnection, name: str) -> bool:
+    """Remove the row of a draft. False: it was given up."""
+    return bool((await connection.execute(delete(body_drafts).where(_drafts.name == name))).rowcount)
+
+
+async def _is_stored_as(connection: AsyncConnection, segment: SharedSegment, name: str) -> bool:
+    is_it = _segments.node == segment.node, _segments.segment == segment.number, _segments.name == name
+    return (await connection.execute(select(_segments.segment).where(*is_it))).first() is not None
+
+
+def _build_draft_conditions(segment: SharedSegment) -> tuple[ColumnElement[bool], ...]:
+    return _drafts.node == segment.node, _drafts.segment == segment.number
 
 
 def _is_among(segments: Sequence[SharedSegment]) -> Any:

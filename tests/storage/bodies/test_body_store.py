@@ -9,8 +9,9 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from gateway.domain.kept_body import BodyFilter, BodyPart, DeletedBodies
-from gateway.storage.bodies.body_store import KEYS_FOLDER, BodiesUnreadable, BodyStore
+from gateway.storage.bodies.body_store import KEYS_FOLDER, BodyStore
 from gateway.storage.bodies.data_keys import DataKeys
+from gateway.storage.bodies.errors import BodiesUnreadable
 from gateway.storage.database import Database
 from gateway.storage.schema import accounts
 from gateway.storage.schema_bodies import bodies
@@ -292,7 +293,7 @@ async def test_expired_bodies_are_hidden_at_once_and_removed_with_their_segment(
 
 async def test_the_oldest_segments_make_room(database: Database, folder: Path) -> None:
     bounds = attrs.evolve(BOUNDS, max_bytes=1000)
-    store = open_bodies(database, folder, bounds=bounds, max_segment_bytes=1)
+    store = open_bodies(database, folder, find_bounds=lambda: bounds, max_segment_bytes=1)
     for number in range(1, 9):
         keep(store, make_owner(number), f"text {number}")
     await store.write_waiting()

@@ -12,11 +12,9 @@ from typing_extensions import override
 
 from gateway.domain.kept_body import BodyFilter
 from gateway.storage.bodies import segments
-from gateway.storage.bodies.body_store import BodyStore
 from gateway.storage.bodies.bucket_segments import BucketSegments
-from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
 from gateway.storage.bodies.index import BodyEntry, BodyIndex
-from gateway.storage.bodies.segment_store import FolderSegments, SegmentStore
+from gateway.storage.bodies.segment_store import FolderSegments
 from gateway.storage.bodies.segments import Location
 from gateway.storage.bodies.shared_bodies import LOST_AFTER_S, StoreNotOwned
 from gateway.storage.bucket.client import Bucket
@@ -28,7 +26,7 @@ from tests.support.database_kinds import SQLITE_ONLY
 from tests.support.media_stores import KINDS as PLACE_KINDS
 from tests.support.media_stores import open_bucket
 from tests.support.s3_server import S3Server, start_s3_server
-from tests.support.segment_stores import SharedBucket, SharedFolder, open_place
+from tests.support.segment_stores import SharedBucket, SharedFolder, SharedPlace, move_all, open_moving_node, open_place
 
 MARKER = "marker-of-one-prompt"
 WITHIN_S = 20.0
@@ -52,10 +50,9 @@ class HookedFolder(FolderSegments):
         await self.after_create()
 
     @override
-    async def put(self, path: Path, size: int) -> str:
-        name = await super().put(path, size)
+    async def put(self, name: str, path: Path, size: int) -> None:
+        await super().put(name, path, size)
         await self.after_put()
-        return name
 
     @override
     async def remove(self, names: Sequence[str]) -> None:
@@ -66,17 +63,23 @@ class HookedFolder(FolderSegments):
 class HookedBucket(BucketSegments):
     """A bucket that runs a hook at some of its steps."""
 
+    after_put: Hook = staticmethod(do_nothing)
     before_erase: Hook = staticmethod(do_nothing)
     after_erase: Hook = staticmethod(do_nothing)
     before_remove: Hook = staticmethod(do_nothing)
     after_remove: Hook = staticmethod(do_nothing)
 
     @override
-    async def erase(self, name: str, size: int, locations: Sequence[Location]) -> str:
+    async def put(self, name: str, path: Path, size: int) -> None:
+        await super().put(name, path, size)
+        await self.after_put()
+
+    @override
+    async def erase(self, name: str, new_name: str, size: int, locations: Sequence[Location]) -> str:
         await self.before_erase()
-        new_name = await super().erase(name, size, locations)
+        result = await super().erase(name, new_name, size, locations)
         await self.after_erase()
-        return new_name
+        return result
 
     @override
     async def remove(self, names: Sequence[str]) -> None:
@@ -111,26 +114,16 @@ def hooked(tmp_path: Path) -> tuple[HookedFolder, SharedFolder]:
     return HookedFolder(tmp_path / "shared"), place
 
 
-def open_node(database: Database, folder: Path, store: SegmentStore, max_bytes: int = 10**6) -> BodyStore:
-    shared = share(database, folder / "bodies", store, node=folder.name)
-    return open_bodies(database, folder / "bodies", node=folder.name, shared=shared, max_segment_bytes=max_bytes)
-
-
-async def move(store: BodyStore) -> None:
-    await store.write_waiting()
-    await store.move_finished()
-
-
 @SQLITE_ONLY
 async def test_a_segment_that_another_node_has_just_renamed_is_erased_there(
     database: Database, server: S3Server, tmp_path: Path
 ) -> None:
     place = SharedBucket(tmp_path / "copies", server)
     buckets = [HookedBucket(open_bucket(server), "s3://bucket") for _ in range(2)]
-    first, second = (open_node(database, tmp_path / name, one) for name, one in zip("ab", buckets, strict=True))
+    first, second = (open_moving_node(database, tmp_path / name, one) for name, one in zip("ab", buckets, strict=True))
     for number, text in enumerate(("first", MARKER, "left"), 1):
         keep(first, make_owner(number), text)
-    await move(first)
+    await move_all(first)
     has_listed, is_renamed = asyncio.Event(), asyncio.Event()
     deletions: list[asyncio.Task[object]] = []
 
@@ -163,10 +156,10 @@ async def test_the_former_object_is_removed_although_the_deletion_ended_before(
 ) -> None:
     place = SharedBucket(tmp_path / "copies", server)
     bucket = HookedBucket(open_bucket(server), "s3://bucket")
-    store = open_node(database, tmp_path / "a", bucket)
+    store = open_moving_node(database, tmp_path / "a", bucket)
     keep(store, make_owner(1), MARKER)
     keep(store, make_owner(2), "neighbour")
-    await move(store)
+    await move_all(store)
 
     async def fail() -> None:
         raise OSError("the process ends here")
@@ -175,7 +168,7 @@ async def test_the_former_object_is_removed_although_the_deletion_ended_before(
     with pytest.raises(OSError, match="ends here"):
         await store.delete(BodyFilter(request_id="req_0001"))
     assert len(place.list_segments()) == 2
-    again = open_node(database, tmp_path / "b", BucketSegments(open_bucket(server), "s3://bucket"))
+    again = open_moving_node(database, tmp_path / "b", BucketSegments(open_bucket(server), "s3://bucket"))
     assert (await again.delete(BodyFilter(request_id="req_0001"))).pending == 0
     assert place.find(MARKER) == []
     assert place.find("neighbour")
@@ -184,21 +177,85 @@ async def test_the_former_object_is_removed_although_the_deletion_ended_before(
         await opened.close()
 
 
+async def end_process() -> None:
+    raise OSError("the process ends here")
+
+
+def open_hooked(kind: str, server: S3Server, tmp_path: Path) -> tuple[HookedFolder | HookedBucket, SharedPlace]:
+    if kind == "bucket":
+        return HookedBucket(open_bucket(server), "s3://bucket"), SharedBucket(tmp_path / "copies", server)
+    place = SharedFolder(tmp_path / "copies", tmp_path / "shared")
+    return HookedFolder(tmp_path / "shared"), place
+
+
 @SQLITE_ONLY
+@pytest.mark.parametrize("place_kind", PLACE_KINDS)
+async def test_a_copy_whose_maker_was_killed_has_nothing_that_is_deleted_later(
+    database: Database, server: S3Server, place_kind: str, tmp_path: Path
+) -> None:
+    hooked_store, place = open_hooked(place_kind, server, tmp_path)
+    store = open_moving_node(database, tmp_path / "a", hooked_store)
+    keep(store, make_owner(1), MARKER)
+    keep(store, make_owner(2), "neighbour")
+    hooked_store.after_put = end_process
+    with pytest.raises(OSError, match="ends here"):
+        await move_all(store)
+    assert (len(place.list_segments()), len(place.find(MARKER))) == (1, 1)
+    again = open_moving_node(database, tmp_path / "a", place.open())
+    assert (await again.delete(BodyFilter(request_id="req_0001"))).pending == 0
+    assert place.list_segments() == []  # at once, and not after an hour
+    await move_all(again)
+    assert (len(place.list_segments()), place.find(MARKER)) == (1, [])
+    assert place.find("neighbour")
+    for opened in (store, again):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_an_erased_copy_whose_maker_was_killed_is_removed_by_the_next_deletion(
+    database: Database, server: S3Server, tmp_path: Path
+) -> None:
+    place = SharedBucket(tmp_path / "copies", server)
+    buckets = [HookedBucket(open_bucket(server), "s3://bucket") for _ in range(2)]
+    killed, other = (open_moving_node(database, tmp_path / name, one) for name, one in zip("ab", buckets, strict=True))
+    for number, text in enumerate(("first", MARKER, "left"), 1):
+        keep(killed, make_owner(number), text)
+    await move_all(killed)
+    buckets[0].after_erase = end_process
+    with pytest.raises(OSError, match="ends here"):
+        await killed.delete(BodyFilter(request_id="req_0001"))
+    assert len(place.find(MARKER)) == 2
+    assert (await other.delete(BodyFilter(request_id="req_0002"))).pending == 0  # also while that node is away
+    assert (len(place.list_segments()), place.find(MARKER)) == (1, [])
+    assert place.find("left")
+    for opened in (killed, other):
+        await opened.close()
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize("has_own_key", [False, True], ids=["new node", "node that was one before"])
 async def test_a_node_that_was_a_single_gateway_reads_what_it_had_not_moved(
-    database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path
+    database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path, *, has_own_key: bool
 ) -> None:
     folder, _ = hooked
+    if has_own_key:
+        former = open_moving_node(database, tmp_path / "a", folder)
+        keep(former, make_owner(3), "of a node")
+        await move_all(former)
+        await former.close()
     single = open_bodies(
-        database, tmp_path / "a" / "bodies", shared=share(database, tmp_path / "a" / "bodies", folder, node="")
+        database,
+        tmp_path / "a" / "bodies",
+        shared=share(database, tmp_path / "a" / "bodies", folder, node=""),
+        former_node="a",
     )
     keep(single, make_owner(1), MARKER)
     await single.write_waiting()  # and ends without a move
-    node = open_node(database, tmp_path / "a", folder)
+    node = open_moving_node(database, tmp_path / "a", folder)
     keep(node, make_owner(2), "new")
     await node.write_waiting()
     for _ in range(2):  # from the disk, and from the shared store
-        for number in (1, 2):
+        for number in (1, 2, 3) if has_own_key else (1, 2):
             assert await node.read(f"req_{number:04}") is not None
         await node.move_finished()
     assert list((tmp_path / "a" / "bodies").glob("*.segment")) == []
@@ -212,23 +269,23 @@ async def test_a_restored_copy_removes_nothing_of_the_original(
     database: Database, place_kind: str, tmp_path: Path
 ) -> None:
     async with open_place(place_kind, tmp_path) as place:
-        original = open_node(database, tmp_path / "a", place.open())
+        original = open_moving_node(database, tmp_path / "a", place.open())
         keep(original, make_owner(1), MARKER)
         keep(original, make_owner(2, account_id=2), "neighbour")
-        await move(original)
+        await move_all(original)
         await database.change(delete(body_store_marks))  # as a restored database has none
         place.age(LOST_AFTER_S + 60)
         unknown = (await database.read(select(body_segments)))[0]
         await database.change(delete(body_segments))  # as of what was moved since
         before = {path: path.is_file() and path.read_bytes() for path in place.copy().rglob("*")}
-        restored = open_node(database, tmp_path / "b", place.open())
+        restored = open_moving_node(database, tmp_path / "b", place.open())
         await restored.sweep()
         assert "another database" in restored.problem
         with pytest.raises(StoreNotOwned, match="remove bodies/owner"):
             await restored.delete(BodyFilter(account_id=2))
         keep(restored, make_owner(3), "stays on its disk")
         with pytest.raises(StoreNotOwned):
-            await move(restored)
+            await move_all(restored)
         after = {path: path.is_file() and path.read_bytes() for path in place.copy().rglob("*")}
         assert {path: content for path, content in after.items() if path in before} == before
         assert unknown.name in place.list_segments()
@@ -241,7 +298,7 @@ async def test_an_erasure_that_has_begun_is_over_before_its_segment_is_copied(
     database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, place = hooked
-    store = open_node(database, tmp_path / "a", folder)
+    store = open_moving_node(database, tmp_path / "a", folder)
     keep(store, make_owner(1), MARKER)
     keep(store, make_owner(2), "neighbour")
     await store.write_waiting()
@@ -269,7 +326,7 @@ async def test_an_erasure_that_has_begun_is_over_before_its_segment_is_copied(
         await asyncio.wait_for(is_copied.wait(), 0.5)
     may_end.set()
     await asyncio.gather(moving, *deletions)
-    await move(store)
+    await move_all(store)
     assert place.find(MARKER) == []
     assert place.find("neighbour")
     await store.close()
@@ -280,7 +337,7 @@ async def test_deletions_of_other_bodies_do_not_stop_the_moves(
     database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path
 ) -> None:
     folder, place = hooked
-    store = open_node(database, tmp_path / "a", folder, max_bytes=100)
+    store = open_moving_node(database, tmp_path / "a", folder, max_bytes=100)
     for number in (1, 2):
         keep(store, make_owner(number), f"text {number}")
     await store.write_waiting()
@@ -302,7 +359,7 @@ async def test_bodies_are_read_while_a_copy_is_discarded(
     database: Database, hooked: tuple[HookedFolder, SharedFolder], tmp_path: Path
 ) -> None:
     folder, place = hooked
-    store = open_node(database, tmp_path / "a", folder)
+    store = open_moving_node(database, tmp_path / "a", folder)
     keep(store, make_owner(1), MARKER)
     keep(store, make_owner(2), "neighbour")
     await store.write_waiting()
@@ -328,13 +385,13 @@ async def test_a_part_of_a_segment_never_replaces_the_whole(
     database: Database, server: S3Server, tmp_path: Path
 ) -> None:
     place = SharedBucket(tmp_path / "copies", server)
-    store = open_node(database, tmp_path / "a", BucketSegments(open_bucket(server), "s3://bucket"))
+    store = open_moving_node(database, tmp_path / "a", BucketSegments(open_bucket(server), "s3://bucket"))
     keep(store, make_owner(1), MARKER)
     keep(store, make_owner(2), "neighbour")
-    await move(store)
+    await move_all(store)
     address = parse_location(server.media_url)
     assert isinstance(address, BucketAddress)
-    other = open_node(database, tmp_path / "b", BucketSegments(ShortBucket(address), "s3://bucket"))
+    other = open_moving_node(database, tmp_path / "b", BucketSegments(ShortBucket(address), "s3://bucket"))
     with pytest.raises(OSError, match="of a segment"):
         await other.delete(BodyFilter(request_id="req_0001"))
     await store.sweep()
@@ -342,40 +399,6 @@ async def test_a_part_of_a_segment_never_replaces_the_whole(
     assert place.find("neighbour")
     for opened in (store, other):
         await opened.close()
-
-
-class LateKeyFiles(FolderKeyFiles):
-    """A folder of keys in which the first reader comes late: another one has come in between."""
-
-    other: threading.Thread | None = None
-
-    @override
-    def read(self, account_id: int) -> bytes | None:
-        if self.other is not None and self.other.ident is None:
-            self.other.start()
-            self.other.join(0.3)  # ends before only if two use the keys at once
-        return super().read(account_id)
-
-
-@SQLITE_ONLY
-def test_a_key_that_moves_is_found_by_two_readers_at_once(tmp_path: Path) -> None:
-    local = LateKeyFiles(tmp_path / "local")
-    local.write(1, b"sealed")
-    moved = MovedKeyFiles(FolderKeyFiles(tmp_path / "store"), local)
-    local.other = threading.Thread(target=moved.read, args=(1,))
-    assert moved.read(1) == b"sealed"
-    local.other.join()
-    assert moved.read(1) == b"sealed"
-
-
-@SQLITE_ONLY
-def test_a_destroyed_key_that_another_one_has_just_removed_is_no_error(tmp_path: Path) -> None:
-    folder = tmp_path / "keys"
-    folder.mkdir()
-    (folder / "1.dead").symlink_to(folder / "removed")  # listed, and gone when it is opened
-    (folder / "2.dead").write_bytes(b"sealed")
-    FolderKeyFiles(folder).remove_dead()
-    assert list(folder.iterdir()) == []
 
 
 async def test_a_row_that_is_stored_again_stays_deleted(database: Database) -> None:

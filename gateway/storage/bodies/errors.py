@@ -1,0 +1,17 @@
+"""Why kept bodies cannot be read."""
+
+
+class BodiesUnreadable(Exception):
+    """Kept bodies cannot be read; the message says why."""
+
+
+class BodiesNotShared(BodiesUnreadable):
+    """They can be read soon: another node moves them to the shared store."""
+
+
+class BodiesOutOfReach(BodiesUnreadable):
+    """They can be read when the shared store answers again."""
+
+
+class SegmentUnreadable(BodiesOutOfReach):
+    """The shared store answers, and their segment cannot be read: a file without permission, a broken object."""

@@ -1,0 +1,42 @@
+"""Seals frames of a segment anew with another data key: the frames keep their places, since their sizes stay."""
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+
+from gateway.frozen import frozen
+from gateway.storage.bodies.framing import FrameDamaged
+from gateway.storage.bodies.segments import Location, Segments
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+
+
+@frozen
+class KeyChange:
+    """What unseals the bodies of an account now, and what seals them anew. ``sealed_key`` is the old data key."""
+
+    old: SecretBox
+    new: SecretBox
+    sealed_key: bytes
+
+
+def reseal_frames(
+    segments: Segments, frames: Iterable[tuple[str, int, Location]], changes: Mapping[int, KeyChange]
+) -> None:
+    """Seal anew the frames of the accounts in ``changes``. Each has its request's id, account and place.
+
+    A segment is replaced as a whole: a process that is killed has sealed all or none of it. Frames that the old key
+    does not unseal stay as they are. Raises ``OSError``.
+    """
+    ordered = sorted(frames, key=lambda frame: (frame[2].segment, frame[2].position))
+    for number, group in groupby(ordered, key=lambda frame: frame[2].segment):
+        resealed = []
+        for request_id, account_id, location in group:
+            if account_id not in changes:
+                continue
+            change = changes[account_id]
+            try:
+                plain = change.old.open(segments.read(location), context=request_id)
+            except (DecryptionFailed, FrameDamaged):
+                continue
+            resealed.append((location, change.new.seal(plain, context=request_id)))
+        if resealed:
+            segments.replace(number, resealed)

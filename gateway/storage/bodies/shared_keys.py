@@ -1,0 +1,76 @@
+"""The data keys of a node whose master copies are in a shared store, which may not answer, and which others destroy."""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+from gateway.storage.bodies.data_keys import DataKeys, MovedKeyFiles
+from gateway.storage.bodies.resealing import KeyChange
+from gateway.storage.encryption import DecryptionFailed, SecretBox
+
+
+class SharedDataKeys(DataKeys):
+    """The data keys of this node in ``files``.
+
+    While the store does not answer, an account without a key in memory gets one on this disk. What that has sealed is
+    sealed anew (``resealing.py``) before it is moved: no other node has that key, and none could destroy it.
+
+    A key stays in memory as long as the version of the account's keys is the one at which the key was read.
+    """
+
+    def __init__(self, files: MovedKeyFiles, secret_box: SecretBox) -> None:
+        super().__init__(files, secret_box)
+        self._moved_files = files
+        self._versions: dict[int, int] = {}
+
+    def open_box(self, account_id: int) -> SecretBox:
+        try:
+            return super().open_box(account_id)
+        except OSError:  # asked again for the next body: the store may answer then
+            return self.find_outage_box(account_id) or self._make_box(account_id, self._moved_files.write_outage_key)
+
+    def unseal(self, account_id: int, sealed: bytes, request_id: str) -> bytes | None:
+        """As in the base class, also if the store does not answer but a key in memory or on this disk is the right one.
+
+        A key in memory that was destroyed in the store has hidden rows.
+        """
+        for find in (self._boxes.get, self.find_outage_box):
+            if (box := find(account_id)) is not None:
+                with suppress(DecryptionFailed):
+                    return box.open(sealed, context=request_id)
+        return super().unseal(account_id, sealed, request_id)
+
+    def find_outage_box(self, account_id: int) -> SecretBox | None:
+        """Return what the key of this disk seals and unseals; None without one. Raises ``OSError``."""
+        sealed = self._moved_files.read_outage_key(account_id)
+        return None if sealed is None else self.unseal_key(account_id, sealed)
+
+    def list_outage_keys(self) -> dict[int, KeyChange]:
+        """Return the accounts whose bodies must be sealed anew. Raises ``OSError`` if the store does not answer."""
+        changes = {}
+        for account_id in self._moved_files.list_outage_accounts():
+            new, sealed_key = self.find_box(account_id), self._moved_files.read_outage_key(account_id)
+            if new is not None and sealed_key is not None:
+                changes[account_id] = KeyChange(self.unseal_key(account_id, sealed_key), new, sealed_key)
+        return changes
+
+    def end_outage(self, changes: Mapping[int, KeyChange]) -> None:
+        """Destroy the keys of this disk that nothing is sealed with any more. Raises ``OSError``."""
+        for account_id, change in changes.items():
+            if self._moved_files.read_outage_key(account_id) == change.sealed_key:
+                self._moved_files.destroy_outage_key(account_id)
+
+    def list_in_memory(self) -> list[int]:
+        """Return the accounts whose data key is in memory."""
+        return list(self._boxes)
+
+    def note_versions(self, account_ids: Collection[int], versions: Mapping[int, int]) -> set[int]:
+        """Forget the keys in memory whose version is another by now; return the accounts whose version has changed."""
+        changed = {
+            account_id
+            for account_id in account_ids
+            if self._versions.setdefault(account_id, versions.get(account_id, 0)) != versions.get(account_id, 0)
+        }
+        for account_id in changed:
+            self._boxes.pop(account_id, None)
+            self._versions[account_id] = versions.get(account_id, 0)
+        return changed

@@ -1,0 +1,203 @@
+"""Data keys in a shared store: destroyed by another node, away after a restart, or with unreadable segments."""
+
+import asyncio
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from gateway.domain.kept_body import BodyFilter, BodyPart
+from gateway.storage.bodies import bucket_segments
+from gateway.storage.bodies.body_store import KEYS_FOLDER
+from gateway.storage.bodies.data_keys import FolderKeyFiles, MovedKeyFiles
+from gateway.storage.bodies.errors import BodiesOutOfReach, SegmentUnreadable
+from gateway.storage.database import Database
+from tests.support.body_stores import add_accounts, keep, make_owner, make_parts, open_bodies
+from tests.support.database_kinds import SQLITE_ONLY
+from tests.support.media_stores import KINDS as PLACE_KINDS
+from tests.support.segment_stores import SharedFolder, move_all, open_moving_node, open_place
+
+MARKER = "marker-of-one-prompt"
+WITHIN_S = 20.0
+
+
+@pytest.fixture(autouse=True)
+async def payers(database: Database) -> None:
+    await add_accounts(database, 1, 2)
+
+
+@pytest.fixture
+def shared_folder(tmp_path: Path) -> SharedFolder:
+    return SharedFolder(tmp_path / "copies", tmp_path / "shared")
+
+
+@SQLITE_ONLY
+async def test_what_is_sealed_while_its_key_is_destroyed_is_never_shown_as_kept(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path
+) -> None:
+    folder, place = shared_folder.open(), shared_folder
+    first, second = (open_moving_node(database, tmp_path / name, folder) for name in "ab")
+    keep(first, make_owner(1), MARKER)
+    await move_all(first)  # its key is in memory now
+    is_sealing, may_seal = threading.Event(), threading.Event()
+
+    def build_late() -> Sequence[BodyPart]:
+        is_sealing.set()
+        may_seal.wait(WITHIN_S)
+        return make_parts("of a request that ran meanwhile")
+
+    first.keep(make_owner(2), 0, build_late)
+    writing = asyncio.create_task(first.write_waiting())
+    await asyncio.to_thread(is_sealing.wait, WITHIN_S)
+    await second.delete(BodyFilter(account_id=1))
+    may_seal.set()
+    await writing
+    assert [await store.read("req_0002") for store in (first, second)] == [None, None]
+    await first.sweep()
+    assert (await first.describe()).pending == 0
+    keep(first, make_owner(3), "later")
+    await move_all(first)
+    assert place.find("later")
+    assert await second.read("req_0003") is not None
+    for opened in (first, second):
+        await opened.close()
+
+
+@SQLITE_ONLY
+async def test_a_node_forgets_a_destroyed_key_although_it_keeps_nothing_new(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path
+) -> None:
+    folder = shared_folder.open()
+    first, second = (open_moving_node(database, tmp_path / name, folder) for name in "ab")
+    keep(first, make_owner(1), MARKER)
+    keep(first, make_owner(2, account_id=2), "neighbour")
+    await move_all(first)
+    assert first.shared is not None
+    assert sorted(first.shared.keys.list_in_memory()) == [1, 2]
+    await second.delete(BodyFilter(account_id=1))
+    await first.move_finished()  # which it calls every few seconds
+    assert first.shared.keys.list_in_memory() == [2]
+    for opened in (first, second):
+        await opened.close()
+
+
+@SQLITE_ONLY
+@pytest.mark.parametrize("place_kind", PLACE_KINDS)
+async def test_nothing_is_lost_if_the_store_is_away_right_after_a_restart(
+    database: Database, place_kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_segments, "KEY_PAUSE_S", 0.0)
+    keys = FolderKeyFiles(tmp_path / "a" / "bodies" / KEYS_FOLDER)
+    async with open_place(place_kind, tmp_path) as place:
+        stores = [open_moving_node(database, tmp_path / "a", place.open())]
+        keep(stores[-1], make_owner(1), "before")
+        await move_all(stores[-1])
+        await stores[-1].close()
+        place.break_down()
+        for number in (2, 3):  # a restart in the middle of the outage, too
+            stores.append(open_moving_node(database, tmp_path / "a", place.open()))
+            keep(stores[-1], make_owner(number), f"{MARKER} {number}")
+            keep(stores[-1], make_owner(number + 10, account_id=2), f"of a new account {number}")
+            await stores[-1].write_waiting()
+            assert (await stores[-1].describe()).lost == 0
+            for shown in range(2, number + 1):
+                for owner in (shown, shown + 10):
+                    assert await stores[-1].read(f"req_{owner:04}") is not None
+            with pytest.raises(BodiesOutOfReach):
+                await stores[-1].read("req_0001")
+            await stores[-1].close()
+        place.repair()
+        again, other = (open_moving_node(database, tmp_path / name, place.open()) for name in "ab")
+        keep(again, make_owner(4), "after")
+        await again.write_waiting()
+        await again.move_finished()
+        for number in (1, 2, 3, 4, 12, 13):
+            assert await other.read(f"req_{number:04}") is not None
+        assert keys.list_accounts() == []
+        await other.delete(BodyFilter(account_id=1))
+        assert place.find(MARKER) == []
+        assert place.find("of a new account 3")
+        for opened in (*stores, again, other):
+            await opened.close()
+
+
+@SQLITE_ONLY
+async def test_what_cannot_be_written_yet_is_deleted_too(database: Database, tmp_path: Path) -> None:
+    single = open_bodies(database, tmp_path / "a" / "bodies")
+    keep(single, make_owner(1), "adopted later")
+    await single.write_waiting()
+    await single.close()
+    place = SharedFolder(tmp_path / "copies", tmp_path / "shared")
+    place.break_down()
+    shutil.rmtree(tmp_path / "shared")  # not even a mount point: the node cannot adopt what it was before
+    node = open_moving_node(database, tmp_path / "a", place.open())
+    keep(node, make_owner(2, end_user="ann"), MARKER)
+    keep(node, make_owner(3, end_user="ben"), "neighbour")
+    with pytest.raises(OSError, match="shared"):
+        await node.delete(BodyFilter(end_users=frozenset({"ann"})))
+    (tmp_path / "shared").mkdir()
+    place.repair()
+    await node.write_waiting()
+    assert await node.read("req_0002") is None
+    assert await node.read("req_0003") is not None
+    assert node.memory.used == 0
+    await node.close()
+
+
+@SQLITE_ONLY
+async def test_a_segment_that_cannot_be_read_is_told_from_a_store_that_does_not_answer(
+    database: Database, shared_folder: SharedFolder, tmp_path: Path
+) -> None:
+    folder, place = shared_folder.open(), shared_folder
+    store = open_moving_node(database, tmp_path / "a", folder)
+    keep(store, make_owner(1), MARKER)
+    await move_all(store)
+    (name,) = place.list_segments()
+    path = tmp_path / "shared" / "bodies" / "segments" / name
+    path.unlink()
+    path.mkdir()  # as root reads every file
+    with pytest.raises(SegmentUnreadable, match=name):
+        await store.read("req_0001")
+    place.break_down()
+    with pytest.raises(BodiesOutOfReach) as caught:
+        await store.read("req_0001")
+    assert not isinstance(caught.value, SegmentUnreadable)
+    place.repair()
+    await store.close()
+
+
+class LateKeyFiles(FolderKeyFiles):
+    """A folder of keys in which the first reader comes late: another one has come in between."""
+
+    other: threading.Thread | None = None
+
+    @override
+    def read(self, account_id: int) -> bytes | None:
+        if self.other is not None and self.other.ident is None:
+            self.other.start()
+            self.other.join(0.3)  # ends before only if two use the keys at once
+        return super().read(account_id)
+
+
+@SQLITE_ONLY
+def test_a_key_that_moves_is_found_by_two_readers_at_once(tmp_path: Path) -> None:
+    local = LateKeyFiles(tmp_path / "local")
+    local.write(1, b"sealed")
+    moved = MovedKeyFiles(FolderKeyFiles(tmp_path / "store"), local)
+    local.other = threading.Thread(target=moved.read, args=(1,))
+    assert moved.read(1) == b"sealed"
+    local.other.join()
+    assert moved.read(1) == b"sealed"
+
+
+@SQLITE_ONLY
+def test_a_destroyed_key_that_another_one_has_just_removed_is_no_error(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    (folder / "1.dead").symlink_to(folder / "removed")  # listed, and gone when it is opened
+    (folder / "2.dead").write_bytes(b"sealed")
+    FolderKeyFiles(folder).remove_dead()
+    assert list(folder.iterdir()) == []
