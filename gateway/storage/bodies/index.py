@@ -122,7 +122,7 @@ class BodyIndex:
         ``segment``: only those in it.
         """
         is_there = _columns.node == node, _columns.expires_ms > 0, _columns.segment.is_not(None), ~IS_MOVED
-        query = select(*_MINE_COLUMNS).where(*is_there)
+        query = select(*_FRAME_COLUMNS).where(*is_there)
         rows = await self._database.read_long(query if segment is None else query.where(_columns.segment == segment))
         return [(row.request_id, row.account_id, Location(row.segment, row.position, row.bytes)) for row in rows]
 
