@@ -12,7 +12,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from gateway.server.admin.prefix import PREFIX
 from gateway.server.context import SERVICES
+from gateway.services import sinks
 from gateway.sinks.batch import DeliveryFailed
+from gateway.sinks.service import SinkService
+from gateway.sinks.source import SinkSource
+from gateway.storage.bodies.body_store import BodyStore
 from tests.support.admin_calls import AdminApi
 from tests.support.console_people import invite, make_administrator
 from tests.support.gateway import KEY, RunningGateway, channel
@@ -65,24 +69,39 @@ async def test_kept_bodies_are_exported_raw_and_for_training(gateway_with: Start
         assert [row["detail"] for row in rows] == [{"account": "acme", "format": "openai"}, {}]
 
 
+def share_bodies(base_url: str, shared: Path) -> dict[str, Any]:
+    """A gateway that moves bodies to the folder ``shared``, and delivers them."""
+    shared.mkdir()
+    sink = {"name": "s", "kind": "webhook", "url": "http://127.0.0.1:9/", "secret": "s" * 32, "fields": "full"}
+    return {**config(base_url), "store": {"bodies_url": str(shared)}, "sink": [sink]}
+
+
+async def move_bodies(gateway: RunningGateway) -> BodyStore:
+    bodies = find_store(gateway)
+    assert bodies is not None
+    assert bodies.shared is not None
+    bodies.shared.move_after_s = 0
+    await bodies.write_waiting()
+    await bodies.move_finished()
+    await gateway.rows(1)
+    return bodies
+
+
+def find_source(gateway: RunningGateway) -> SinkSource:
+    service: SinkService | None = gateway.app[SERVICES].sinks
+    assert service is not None
+    return service.sinks[0].worker.source
+
+
 async def test_nothing_ends_as_if_whole_while_the_shared_store_does_not_answer(
     gateway_with: StartGateway, tmp_path: Path
 ) -> None:
     async with open_text_provider([]) as base_url:
         shared = tmp_path / "shared"
-        shared.mkdir()
-        sink = {"name": "s", "kind": "webhook", "url": "http://127.0.0.1:9/", "secret": "s" * 32, "fields": "full"}
-        tables = {**config(base_url), "store": {"bodies_url": str(shared)}, "sink": [sink]}
-        gateway = await gateway_with(tables)
-        request_id, bodies, sinks = await ask(gateway, say("one")), find_store(gateway), gateway.app[SERVICES].sinks
-        assert bodies is not None
-        assert bodies.shared is not None
-        assert sinks is not None
-        bodies.shared.move_after_s = 0
-        await bodies.write_waiting()
-        await bodies.move_finished()
-        await gateway.rows(1)
-        source, office = sinks.sinks[0].worker.source, AdminApi(gateway)
+        gateway = await gateway_with(share_bodies(base_url, shared))
+        request_id = await ask(gateway, say("one"))
+        await move_bodies(gateway)
+        source, office = find_source(gateway), AdminApi(gateway)
         assert source.bodies is not None
         kept = await source.bodies.read(request_id)
         assert len(kept) == 2
@@ -98,6 +117,49 @@ async def test_nothing_ends_as_if_whole_while_the_shared_store_does_not_answer(
         (tmp_path / "away").rename(shared)
         assert await source.bodies.read(request_id) == kept
         assert [line["id"] for line in await export(gateway)] == [request_id]
+
+
+async def test_a_segment_that_cannot_be_read_holds_a_sink_up_no_longer_than_an_absent_node(
+    gateway_with: StartGateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_text_provider([]) as base_url:
+        shared = tmp_path / "shared"
+        gateway = await gateway_with(share_bodies(base_url, shared))
+        request_id = await ask(gateway, say("one"))
+        await move_bodies(gateway)
+        source = find_source(gateway)
+        assert source.bodies is not None
+        for path in list((shared / "bodies" / "segments").iterdir()):  # two moves at once make two copies
+            path.unlink(missing_ok=True)
+            path.mkdir()  # as root reads every file
+        with pytest.raises(DeliveryFailed, match=r"the segment \w+\.segment cannot be read"):
+            await source.bodies.read(request_id)
+        monkeypatch.setattr(sinks, "MAX_MOVE_WAIT_S", -1.0)  # as if ten minutes were over
+        assert await source.bodies.read(request_id) == ()
+        shared.rename(tmp_path / "away")
+        with pytest.raises(DeliveryFailed, match="does not answer"):
+            await source.bodies.read(request_id)
+
+
+async def test_a_user_is_forgotten_although_the_shared_store_does_not_answer(
+    gateway_with: StartGateway, tmp_path: Path
+) -> None:
+    async with open_text_provider([]) as base_url:
+        shared = tmp_path / "shared"
+        gateway = await gateway_with(share_bodies(base_url, shared))
+        request_id, office = await ask(gateway, {**say("one"), "user": "ann"}), AdminApi(gateway)
+        bodies = await move_bodies(gateway)
+        shared.rename(tmp_path / "away")
+        await office("POST", "/users/forget", {"user": "ann"}, status=503)
+        await office("GET", f"/requests/{request_id}/body", status=404)
+        assert (await office("GET", "/requests?end_user=ann"))["data"] == []
+        assert [
+            row["detail"]["requests"] for row in (await office("GET", "/audit-trail?action=user.forgotten"))["data"]
+        ]
+        (tmp_path / "away").rename(shared)
+        assert list((shared / "bodies" / "segments").iterdir())
+        await bodies.sweep()
+        assert list((shared / "bodies" / "segments").iterdir()) == []
 
 
 async def test_a_member_exports_its_own_account_alone(gateway_with: StartGateway) -> None:

@@ -90,7 +90,7 @@ class BodyStore:
         self._find_bounds = find_bounds
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, "bodies")
-        self._lock = asyncio.Lock()
+        self._lock, self._move_lock = asyncio.Lock(), asyncio.Lock()
         self._wake = asyncio.Event()
         self._batch_is_full = asyncio.Event()
         self._queue: deque[WaitingBodies] = deque()
@@ -168,15 +168,16 @@ class BodyStore:
             await _run_to_end(self._move_finished(self.shared))
 
     async def _move_finished(self, shared: SharedBodies) -> None:
-        finished = await self._list_finished(shared)
-        await shared.prepare()
-        await shared.check_owner()
-        await self._reseal(shared)
-        if shared.problem and not finished:  # else only the next sweep would tell that the store works again
-            await self._sweep_shared(shared)
-            await self._destroy_unused_shared_keys(shared)
-        for number, path, size in finished:
-            await self._move(shared, number, path, size)
+        async with self._move_lock:  # ``close`` moves, too: both would copy the same segments
+            finished = await self._list_finished(shared)
+            await shared.prepare()
+            await shared.check_owner()
+            await self._reseal(shared)
+            if shared.problem and not finished:  # else only the next sweep would tell that the store works again
+                await self._sweep_shared(shared)
+                await self._destroy_unused_shared_keys(shared)
+            for number, path, size in finished:
+                await self._move(shared, number, path, size)
 
     async def _reseal(self, shared: SharedBodies) -> None:
         """Seal anew with the keys of the store what was sealed with those of this disk while it did not answer."""
