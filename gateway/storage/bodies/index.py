@@ -139,7 +139,7 @@ class BodyIndex:
         return {int(row.account_id): int(row.version) for row in rows}
 
     async def end_key_destruction(self, account_id: int) -> None:
-        """Note that the data keys of an account are destroyed: whoever has one in memory must forget it."""
+        """Note that the data keys of an account are destroyed: a node with one in memory must forget that."""
         is_it = _versions.node == self._key_node, _versions.account_id == account_id
         values = {"version": _versions.version + 1, "is_pending": False}
         await self._database.change(update(body_key_versions).where(*is_it).values(**values))

@@ -64,6 +64,21 @@ CREATE TABLE bodies (
 	loss VARCHAR(16) NOT NULL, 
 	PRIMARY KEY (request_id)
 );
+CREATE TABLE body_drafts (
+	name VARCHAR(64) NOT NULL, 
+	node VARCHAR(64) NOT NULL, 
+	segment BIGINT NOT NULL, 
+	process VARCHAR(32) NOT NULL, 
+	noted_ms BIGINT NOT NULL, 
+	PRIMARY KEY (name)
+);
+CREATE TABLE body_key_versions (
+	account_id BIGINT NOT NULL, 
+	node VARCHAR(64) NOT NULL, 
+	version BIGINT NOT NULL, 
+	is_pending BOOLEAN NOT NULL, 
+	PRIMARY KEY (account_id, node)
+);
 CREATE TABLE body_leftovers (
 	name VARCHAR(64) NOT NULL, 
 	PRIMARY KEY (name)
