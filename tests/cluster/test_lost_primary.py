@@ -4,6 +4,8 @@ import asyncio
 import signal
 import time
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import asyncpg
@@ -11,15 +13,17 @@ import pytest
 
 from tests.support.cluster import make_node, start_nodes
 from tests.support.gateway import channel
-from tests.support.gateway_process import eventually
-from tests.support.lost_servers import name_servers
+from tests.support.gateway_process import GatewayProcess, eventually
+from tests.support.lost_servers import check_books, name_servers, open_pair
 from tests.support.postgres import PostgresServer, owning_pair
 from tests.support.scripted_upstream import COMPLETION, ScriptedUpstream, answer
 from tests.support.sockets import find_free_port
-from tests.support.spending_callers import PRICE
+from tests.support.spending_callers import PRICE, call
 from tests.support.steady_callers import SteadyCallers
+from tests.support.stoppable_proxy import StoppableProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+_NODE_CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'gateway node %'"
 
 
 async def cut_off(standby: PostgresServer, primary: PostgresServer) -> None:
@@ -95,3 +99,49 @@ async def test_of_two_primaries_the_older_one_is_left_when_nodes_meet(tmp_path: 
                 older.launch()  # it remembers
                 assert await older.wait() == 2
                 assert "stop this server" in older.err.read_text()
+
+
+async def test_the_node_of_the_older_side_moves_over_without_a_restart(tmp_path: Path) -> None:
+    """Its address leads to the former primary, then to a standby in the place of that one, then to the new primary."""
+    async with open_pair() as pair, ScriptedUpstream([answer(COMPLETION)]) as up, AsyncExitStack() as stack:
+        former, new, name = pair.primary, pair.standby, pair.url.rpartition("/")[2]
+        tables = {"channel": [channel(up.base_url)], "account": [{"name": "acme"}], "price": [PRICE]}
+        proxy = await stack.enter_async_context(StoppableProxy(former.port))
+        by_proxy = former.name_url(name).replace(f":{former.port}/", f":{proxy.port}/")
+        older = await stack.enter_async_context(make_node(tmp_path / "older", by_proxy, tables, port=find_free_port()))
+        key = (await older.ask("keys", {"name": "k", "account": "acme", "quota_usd": 100}))["secret"]
+        await eventually(pair.is_level, 30)
+        await pair.detach()
+        await asyncio.to_thread(new.promote)
+        assert [await call(older, key) for _ in range(5)] == [200] * 5  # of which the new primary knows nothing
+        newer = await stack.enter_async_context(make_node(tmp_path / "newer", new.name_url(name), tables))
+        await eventually(partial(is_answered, older, key, 503), 60)
+
+        follower = await asyncio.to_thread(new.make_standby, former.folder.with_name("follower"))
+        await asyncio.to_thread(follower.start)
+        stack.callback(follower.signal, signal.SIGKILL)
+        proxy.target = follower.port
+        await asyncio.to_thread(former.signal, signal.SIGKILL)
+        await eventually(partial(can_list_audit, older), 60)
+        assert (await call(older, key), (await older.probe())[0]) == (503, 503)
+        await cut_off(follower, new)  # what is read there is out of date from now on
+        late = (await newer.ask("keys", {"name": "late", "account": "acme"}))["secret"]
+
+        proxy.target = new.port
+        await eventually(partial(is_answered, older, key, 200), 60)
+        assert [await call(node, late) for node in (older, newer)] == [200, 200]
+        await eventually(lambda: is_zero(pair.ask(follower, _NODE_CONNECTIONS)), 30)
+        assert len(older.read_log("store_replaced")) == 1
+        served = sum("/chat/" in each.path for each in up.received)
+        await check_books([older, newer], new.name_url(name), served)
+
+
+async def is_answered(node: GatewayProcess, secret: str, status: int) -> bool:
+    return await call(node, secret) == status
+
+
+async def can_list_audit(node: GatewayProcess) -> bool:
+    try:
+        return bool((await node.ask("audit-trail"))["data"])
+    except AssertionError:  # 503
+        return False

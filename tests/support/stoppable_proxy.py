@@ -11,11 +11,13 @@ from typing import Self
 class StoppableProxy:
     """Passes connections on to ``port`` of the loopback while it is open; entered, it listens at ``self.port``.
 
-    ``late_s``: how long each byte is under way, in each direction.
+    Attributes:
+        target: the port of new connections; those that are open stay where they lead.
+        late_s: how long each byte is under way, in each direction.
     """
 
     def __init__(self, port: int, late_s: float = 0.0) -> None:
-        self._target = port
+        self.target = port
         self.late_s = late_s
         self._there, self._back = asyncio.Event(), asyncio.Event()
         self.go_on()
@@ -54,7 +56,7 @@ class StoppableProxy:
         task.add_done_callback(self._tasks.discard)
         with closing(writer):
             await self._there.wait()
-            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            there, back = await asyncio.open_connection("127.0.0.1", self.target)
             with closing(back):
                 try:
                     async with asyncio.TaskGroup() as group:

@@ -52,6 +52,8 @@ INSERT INTO cluster (name, value) VALUES ('oldest', :oldest) ON CONFLICT (name) 
 """).bindparams(oldest=schema.OLDEST.encode())
 """Running nodes read this row with each beat."""
 _READ_SIZE = text("SELECT pg_database_size(current_database())")
+_READ_ONLY = "25006"
+"""SQLSTATE for a write to a server that takes none, such as a former primary that is a standby now."""
 _UNTRANSLATABLE_CHARACTER = "22021"
 """SQLSTATE for a character that PostgreSQL cannot store in a text: U+0000."""
 
@@ -187,6 +189,10 @@ class PostgresDatabase(Database):
             with self._limit_time(await _find_driver(connection)):
                 yield connection
                 await connection.commit()
+        except DBAPIError as error:
+            if _is_broken(error):
+                await connection.invalidate()
+            raise
         finally:
             await connection.close()
 
@@ -292,6 +298,7 @@ async def open_address(
 
 async def _check_writable(connection: AsyncConnection) -> None:
     if (await connection.execute(_IS_READ_ONLY)).scalar_one():
+        await connection.invalidate()  # the next one may lead to the primary
         raise StoreUnavailable("The gateway's store is a standby that cannot be written to", retry_after_s=5)
 
 
@@ -333,11 +340,11 @@ def _mend_parameters(*, statement: str, parameters: Any, executemany: bool, **_:
 
 
 def _is_broken(error: BaseException) -> bool:
-    """Return whether the connection was lost, as opposed to a refused statement."""
+    """Return whether the connection was lost or leads to a standby, as opposed to a refused statement."""
     if isinstance(error, asyncpg.InternalClientError):  # which SQLAlchemy does not translate
         return True
     sql_state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
-    return getattr(error, "connection_invalidated", False) or sql_state.startswith(("08", "57P"))
+    return getattr(error, "connection_invalidated", False) or sql_state.startswith(("08", "57P", _READ_ONLY))
 
 
 def _is_refusal(error: BaseException) -> bool:

@@ -8,7 +8,7 @@ newest one that it has seen or that another node has named.
 
 import re
 from pathlib import Path
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import asyncpg
 import structlog
@@ -21,6 +21,7 @@ _READ_TIMELINE = """
 SELECT (SELECT system_identifier FROM pg_control_system()),
   CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
 """
+_IS_STANDBY = "SELECT pg_is_in_recovery()"
 _TIMELINE = re.compile(r"(-?[0-9]{1,20}):([0-9]{1,10})")
 
 log = structlog.stdlib.get_logger(__name__)
@@ -59,7 +60,7 @@ class NewestTimeline:
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self._newest_timeline = None if path is None or not path.exists() else parse_timeline(path.read_text().strip())
-        self._connections: WeakSet[Connection] = WeakSet()
+        self._connections: WeakKeyDictionary[Connection, Timeline | None] = WeakKeyDictionary()
 
     def __str__(self) -> str:
         """The text for ``learn`` of another node; empty if no timeline is known."""
@@ -69,12 +70,18 @@ class NewestTimeline:
         """Remember the timeline of a new ``connection``. Raises ``ServerOutdated``.
 
         A standby, and a server that hides its timeline from this user, as some managed services do, are not checked.
+        A connection to a primary closes those to other servers. Otherwise a former primary that is a standby now would
+        be read for as long as it runs.
         """
         try:
             system, number = await connection.fetchrow(_READ_TIMELINE)
         except (asyncpg.SyntaxOrAccessError, asyncpg.FeatureNotSupportedError):
-            return
+            if not await connection.fetchval(_IS_STANDBY):
+                self._close_replaced(None)
+                return
+            number = None
         if not number:
+            self._connections[connection] = None
             return
         timeline = Timeline(system, int(number, 16))
         if self._newest_timeline is not None and timeline.is_older(self._newest_timeline):
@@ -83,7 +90,8 @@ class NewestTimeline:
                 f"{self._newest_timeline.number}: stop this server. If an older backup was restored on purpose, delete "
                 "the file store.timeline in the data folder of every node"
             )
-        self._connections.add(connection)
+        self._close_replaced(timeline)
+        self._connections[connection] = timeline
         self._remember(timeline)
 
     def learn(self, text: str) -> bool:
@@ -93,9 +101,15 @@ class NewestTimeline:
             return False
         log.error("store_outdated", reason=f"timeline {timeline.number} has replaced {self._newest_timeline.number}")
         self._remember(timeline)
-        for connection in list(self._connections):
-            connection.terminate()
+        self._close_replaced(timeline)
         return True
+
+    def _close_replaced(self, newest_timeline: Timeline | None) -> None:
+        """Close the connections to standbys and, if ``newest_timeline`` is known, to servers with another one."""
+        for connection, timeline in list(self._connections.items()):
+            if timeline is None or newest_timeline not in (None, timeline):
+                connection.terminate()
+                del self._connections[connection]
 
     def _remember(self, timeline: Timeline) -> None:
         if timeline == self._newest_timeline:
