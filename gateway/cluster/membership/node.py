@@ -360,10 +360,28 @@ class ClusterNode:
         self.expected_nodes = tuple(self.members)
         self._restore_deadline_s = read_boot_time() + RESTORE_S
         if self._restore is not None:
-            await self._restore()
+            await self._beat_during(self._restore)
         self._seen_change, self._is_stale = await self._session.find_newest_change(), True
         self._history = history
         self._session.wake_event.set()
+
+    async def _beat_during(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run ``work`` and beat without moving the fence: a node that is declared dead would begin anew."""
+        has_ended = asyncio.Event()
+        beats = asyncio.create_task(self._beat_until(has_ended))
+        try:
+            await work()
+        finally:
+            has_ended.set()  # a cancelled beat would close the connection
+            await beats
+
+    async def _beat_until(self, has_ended: asyncio.Event) -> None:
+        while not has_ended.is_set():
+            with suppress(StoreUnavailable):  # ``work`` fails, too
+                await self._session.heartbeat(self._seen_change, self._describe(), serves=False)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.times.beat_s):
+                    await has_ended.wait()
 
     async def _update_leadership(self) -> None:
         """Lead, or check that the leader is alive. Every node watches all others: a new leader knows the dead nodes."""

@@ -1,12 +1,14 @@
 """Kept responses and the owners of others are brought back into a database that lacks them."""
 
 from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import attrs
 import pytest
+from sqlalchemy import text
 
 from gateway.cluster.kept.kept_changes import ChangeFile
-from gateway.cluster.kept.restore import restore_changes
+from gateway.cluster.kept.restore import MAX_CHANGES, restore_changes
 from gateway.domain.account import Account
 from gateway.domain.kept_response import KeptResponse
 from gateway.domain.response_owner import ResponseOwner
@@ -85,6 +87,22 @@ async def test_the_owners_of_a_response_and_its_objects_are_known(shared_postgre
         assert await owners.find_owners(["resp_3"]) == {}
         await restore_changes(database, "", "me:1")
         assert await owners.find_owners(["resp_3"]) == {}
+
+
+async def test_many_changes_come_back_in_one_transaction_and_a_refused_one_holds_up_no_other(
+    shared_postgres: SharedPostgres,
+) -> None:
+    async def add(database: Database) -> None:
+        owner = next(iter(OWNERS.values()))
+        for number in range(MAX_CHANGES + 10):
+            await ResponseOwnerRepository(database).add_owners({f"resp_{number}": owner}, NOW_MS)
+        assert database.kept is not None
+        database.kept.keep(cast("Any", "of a later version"), "resp_0", {})
+
+    async with open_lacking(shared_postgres, use(), add) as database:
+        await restore_changes(database, "", "me:1")
+        count = text("SELECT count(*), count(DISTINCT xmin::text) FROM response_owners")
+        assert [tuple(row) for row in await database.read(count)] == [(MAX_CHANGES + 10, 1 + 10)]
 
 
 async def test_what_may_come_back_is_not_missing(shared_postgres: SharedPostgres) -> None:

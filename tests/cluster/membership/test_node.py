@@ -35,6 +35,7 @@ from tests.support.request_records import ROW
 
 A, B = "a" * 16, "b" * 16
 WITHIN_S = 30
+_LAST_BEAT = "SELECT beat FROM beats"
 SETTING = Setting("routing.retry_ratio", 0.5, 1)
 
 
@@ -337,6 +338,11 @@ async def test_behind_a_store_that_has_been_replaced_no_fence_moves_until_what_i
         fences.append(node.queue.valid_until_s)
         if not allowed.is_set():
             raise StoreUnavailable("not now")
+        first_beat = await observer.fetchval(_LAST_BEAT)
+        async with asyncio.timeout(30):
+            # It would be declared dead otherwise; the database has no event of ours.
+            while await observer.fetchval(_LAST_BEAT) < first_beat + 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
     await observer.execute("INSERT INTO settings (path, value, changed_ms) VALUES ('a', '1', 1), ('b', '1', 1)")
     await node.node.follow(node.apply, reload, restore)
