@@ -132,6 +132,15 @@ class PostgresCreditAuthority:
                 await _unlock(connection, ended_balances)
 
     async def find_leases(self) -> Sequence[StoredLease]:
+        is_first_use = self._connection is None
+        try:
+            return await self._read_leases()
+        except StoreUnavailable:
+            if is_first_use:
+                raise
+        return await self._read_leases()  # a restart had closed the connection, and a read can safely be repeated
+
+    async def _read_leases(self) -> Sequence[StoredLease]:
         async with self._use_connection() as connection, connection.transaction():
             await connection.execute(_AWAIT_WRITES, LIMITS_LOCK)  # a job may be about to take its credit
             return await find_leases(connection, self._node)
