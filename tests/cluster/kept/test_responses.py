@@ -100,9 +100,12 @@ async def test_many_changes_come_back_in_one_transaction_and_a_refused_one_holds
         database.kept.keep(cast("Any", "of a later version"), "resp_0", {})
 
     async with open_lacking(shared_postgres, use(), add) as database:
-        await restore_changes(database, "", "me:1")
+        await restore_changes(database, "", "me:1", max_hold_s=60)
         count = text("SELECT count(*), count(DISTINCT xmin::text) FROM response_owners")
         assert [tuple(row) for row in await database.read(count)] == [(MAX_CHANGES + 10, 1 + 10)]
+        await database.change(text("DELETE FROM response_owners"))
+        await restore_changes(database, "", "me:1", max_hold_s=0)  # other writes wait for one change only
+        assert [tuple(row) for row in await database.read(count)] == [(MAX_CHANGES + 10, MAX_CHANGES + 10)]
 
 
 async def test_what_may_come_back_is_not_missing(shared_postgres: SharedPostgres) -> None:
