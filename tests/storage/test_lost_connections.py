@@ -6,6 +6,7 @@ import inspect
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -70,7 +71,7 @@ def list_calls(database: Database) -> Iterator[tuple[str, Call]]:
             for method_name, method in inspect.getmembers(repository, inspect.iscoroutinefunction):
                 arguments = find_arguments(method)
                 if not method_name.startswith("_") and arguments is not None:
-                    yield f"{name}.{method_name}", lambda method=method, arguments=arguments: method(**arguments)
+                    yield f"{name}.{method_name}", partial(method, **arguments)
 
 
 async def execute_nothing(connection: AsyncConnection) -> None:

@@ -79,7 +79,7 @@ class NewestTimeline:
             if not await connection.fetchval(_IS_STANDBY):
                 self._close_replaced(None)
                 return
-            number = None
+            system, number = 0, ""
         if not number:
             self._connections[connection] = None
             return
