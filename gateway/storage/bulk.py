@@ -5,7 +5,7 @@ more than the database's work.
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
@@ -50,7 +50,7 @@ class BulkInsert:
         """
         nulls = tuple(position for position in self._nullable if all(row[position] is None for row in rows))
         insert = self._sqlite_by_nulls.get(nulls) or self._write_sqlite(nulls)
-        parameters: Sequence[Iterable[Any]] = [tuple(compress(row, insert.bound)) for row in rows] if nulls else rows
+        parameters = [tuple(compress(row, insert.bound)) for row in rows] if nulls else rows
         full_rows = len(rows) - len(rows) % ROWS_PER_INSERT
         if full_rows:
             groups = (parameters[start : start + ROWS_PER_INSERT] for start in range(0, full_rows, ROWS_PER_INSERT))
