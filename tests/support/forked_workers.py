@@ -7,8 +7,7 @@ gateway, are in memory once.
 
 import atexit
 import contextlib
-import importlib
-import inspect
+import importlib.util
 import json
 import os
 import pkgutil
@@ -218,9 +217,11 @@ def _import_gateway() -> None:
 def run_worker(channel: execnet.Channel) -> None:
     """Run tests in this worker; one that was not forked collects them first, as pytest-xdist does by itself."""
     if _collected is None:
-        import xdist.remote  # noqa: PLC0415
-
-        code = compile(inspect.getsource(xdist.remote), xdist.remote.__file__, "exec")
+        package = importlib.util.find_spec("xdist")  # not imported: pytest wants to do so itself
+        assert package is not None
+        assert package.origin is not None
+        path = Path(package.origin).with_name("remote.py")
+        code = compile(path.read_text(), path, "exec")
         exec(code, {"channel": channel, "__name__": "__channelexec__"})  # noqa: S102
     else:
         _collected.run(channel)
