@@ -271,9 +271,9 @@ async def test_many_are_invited_and_errors_are_told_by_line(site: VisitedGateway
     problems = [await row.locator("td").last.inner_text() for row in await rows.all()]
     assert problems[:3] == ["ready"] * 3
     assert [problem[:20] for problem in problems[3:]] == [
-        "The same address is ",
-        "“no mail” is not a m",
-        "The role must be one",
+        "This address is alre",
+        "“no mail” is not an ",
+        "The role must be vie",
         "There is no account ",
         "“=cmd()@example.com”",
     ]
