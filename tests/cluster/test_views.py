@@ -214,7 +214,7 @@ async def test_the_console_of_any_node_has_a_page_of_all_and_shows_each(
 
             listed = await read("nodes")
             assert all(read_id(node) in listed for node in (first, second))
-            assert "Set cluster.url there" in listed
+            assert "Set cluster.url on these nodes" in listed
             for path in ("health", "channels", "channels/up"):
                 assert f'value="{read_id(second)}" selected' in await read(path)
                 assert f'value="{read_id(first)}" selected' in await read(f"{path}?node={read_id(first)}")
