@@ -234,7 +234,7 @@ class LimitFiller:
                 step = await self._repository.count(fill, self._rows_per_step, matcher.find_charge)
                 is_counted = True
             finally:
-                if not is_counted:  # the commit may have succeeded all the same: the store knows
+                if not is_counted:  # the commit may have succeeded: the store knows
                     self._spending.reread(counter)
             if step is None:
                 return None

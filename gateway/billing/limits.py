@@ -321,10 +321,8 @@ class SpendingLimits:
         for balance in balances:
             if not balance.complete:
                 return None
-        own_balance = None if budgets is None else budgets.find_own_balance(ctx)
-        all_balances: tuple[AnyBalance, ...] = (
-            (*pair, *balances) if own_balance is None else (*pair, own_balance, *balances)
-        )
+        budget = None if budgets is None else budgets.find_own_balance(ctx)
+        all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if budget is None else (*pair, budget, *balances)
         reservation = reserve_all(all_balances, nanos, day, now_s, LimitReservation)
         soft_left_nanos: int | None = None
         if isinstance(reservation, LimitReservation):
@@ -379,10 +377,8 @@ class SpendingLimits:
     ) -> LimitReservation:
         """Return a reservation of ``nanos`` in ``pair`` and the balances of the request's limits. Nothing is held."""
         balances = self.list_balances(request, now_s, must_count=True)
-        own_balance = self.find_own_balance(request) if isinstance(request, RequestContext) else None
-        all_balances: tuple[AnyBalance, ...] = (
-            (*pair, *balances) if own_balance is None else (*pair, own_balance, *balances)
-        )
+        budget = self.find_own_balance(request) if isinstance(request, RequestContext) else None
+        all_balances: tuple[AnyBalance, ...] = (*pair, *balances) if budget is None else (*pair, budget, *balances)
         reservation = LimitReservation(all_balances, nanos)
         reservation.use(balances)
         return reservation

@@ -77,9 +77,9 @@ class BodyView:
 
     ``received_bytes`` is its size before ``redacted`` values were replaced and its middle was ``cut``. ``messages`` are
     what a request asked. ``answers`` are what an answer says, with the pieces of a stream put together. The tokens are
-    those that the client was told. All of these are empty if the body has another form, or was cut. For a stream,
-    ``texts`` are all of its texts, and ``event_times_ms`` are when each event was sent, in milliseconds after the
-    request began.
+    those that were reported to the client. All of these are empty if the body has another form, or was cut. For a
+    stream, ``texts`` are all of its texts, and ``event_times_ms`` are when each event was sent, in milliseconds after
+    the request began.
     """
 
     kind: BodyKind
