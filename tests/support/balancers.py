@@ -115,7 +115,7 @@ class Callers:
             content = await response.read()
         whole = not stream or (content.endswith(DONE) and content.count(b"data:") == len(PIECES) + 2)
         if response.status != 200 or not whole:
-            self.failed.append(f"{response.status} {content.decode()[-300:]}")
+            self.failed.append(f"{response.status} of {response.headers.get('Server')}: {content.decode()[-300:]}")
         self.done["stream" if stream else "whole"] += 1
 
 
