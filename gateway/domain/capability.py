@@ -26,6 +26,8 @@ class Capability:
         response_formats: the values of the provider's response format; empty if the provider takes no such field, so
             the gateway converts its answer.
         seconds: lengths of videos. The first is the default, as is the first of ``sizes``.
+        voices: voices of speech, which are suggested but not checked: an account at the provider may have others. Empty
+            if the model itself is a voice.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Capability:
     seconds: tuple[int, ...] | None = None
     references: bool | None = None
     remixes: bool | None = None
+    voices: tuple[str, ...] | None = None
 
     def fill_from(self, fallback: "Capability | None") -> "Capability":
         """Return this capability, with unknown fields taken from ``fallback``."""

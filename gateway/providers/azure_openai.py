@@ -20,7 +20,15 @@ import attrs
 
 from gateway.domain.http_request import TokenGrant
 from gateway.providers import base
-from gateway.providers.openai import FIT_CHAT, FIT_RESPONSES, GPT_IMAGES, SORA_CAPABILITIES, hash_long_user, may_think
+from gateway.providers.openai import (
+    FIT_CHAT,
+    FIT_RESPONSES,
+    GPT_IMAGES,
+    SORA_CAPABILITIES,
+    SPEECH_CAPABILITIES,
+    hash_long_user,
+    may_think,
+)
 from gateway.providers.quirks import DROP_EXTENSIONS, limit_as_max_completion_tokens
 
 _PREVIEW_QUERY = "?api-version=preview"
@@ -79,7 +87,7 @@ AZURE_OPENAI = base.Provider(
         base.VIDEOS,
         base.REALTIME,
     ),
-    capabilities=(*GPT_IMAGES, *SORA_CAPABILITIES),
+    capabilities=(*GPT_IMAGES, *SORA_CAPABILITIES, *SPEECH_CAPABILITIES),
     sign=_sign,
     find_grant=find_grant,
     models_path=None,

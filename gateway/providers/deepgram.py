@@ -4,6 +4,7 @@ developers.deepgram.com/reference/text-to-speech/speak-request: each voice is a 
 scheme of the key is ``Token``. Transcriptions: .../speech-to-text/listen-pre-recorded.
 """
 
+from gateway.domain.capability import Capability
 from gateway.providers.base import Endpoint, Provider
 
 
@@ -21,4 +22,5 @@ DEEPGRAM = Provider(
     ),
     sign=_sign,
     models_path=None,
+    capabilities=(Capability("aura-*", voices=()),),
 )

@@ -7,7 +7,7 @@ learn.microsoft.com/azure/foundry/openai/how-to/reasoning ("not supported": also
 
 Images (.../resources/images, .../docs/guides/image-generation): the GPT Image models always answer with base64 and
 reject ``response_format``; from ``gpt-image-2`` on they take any size in steps of 16. Videos: OpenAI itself shuts them
-down on 24 September 2026; other servers of the format continue.
+down on 24 September 2026; other servers of the format continue. Voices: .../docs/guides/text-to-speech.
 """
 
 import re
@@ -75,6 +75,13 @@ SORA_CAPABILITIES = (
 )
 """Capabilities of its video models."""
 
+_OLDER_VOICES = ("alloy", "ash", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer")
+SPEECH_CAPABILITIES = (
+    Capability("tts-1*", voices=_OLDER_VOICES),
+    Capability("gpt-*-tts*", voices=(*_OLDER_VOICES, "ballad", "cedar", "marin", "verse")),
+)
+"""Capabilities of its speech models."""
+
 OPENAI = base.Provider(
     slug="openai",
     title="OpenAI",
@@ -101,5 +108,5 @@ OPENAI = base.Provider(
         attrs.evolve(base.VIDEOS, models=_VIDEO_MODELS),
         attrs.evolve(base.REALTIME, models=("*realtime*",)),
     ),
-    capabilities=(*GPT_IMAGES, *SORA_CAPABILITIES),
+    capabilities=(*GPT_IMAGES, *SORA_CAPABILITIES, *SPEECH_CAPABILITIES),
 )

@@ -228,7 +228,7 @@ class Router:
                 price = self.pricing.find_price(model, upstream_model, channel.provider)
                 ppm = -(-channel.multiplier_ppm * group_ppm // ONE_PPM)
                 capability = (
-                    self._find_capability(model, upstream_model, provider) if needs_capability else UNKNOWN_CAPABILITY
+                    self.find_capability(model, upstream_model, provider) if needs_capability else UNKNOWN_CAPABILITY
                 )
                 find_other_price = (
                     partial(self.pricing.prices.find, provider=channel.provider) if provider.substitutes else None
@@ -245,7 +245,7 @@ class Router:
                 options.append(target)
         return options
 
-    def _find_capability(self, model: str, upstream_model: str, provider: Provider) -> Capability:
+    def find_capability(self, model: str, upstream_model: str, provider: Provider) -> Capability:
         built_in = provider.find_capability(upstream_model)
         configured = find_capability(self.models, model, upstream_model)
         return configured.fill_from(built_in) if configured else built_in or UNKNOWN_CAPABILITY

@@ -559,6 +559,9 @@ BAD_MODELS: list[tuple[str, object]] = [
     ("seconds", [4, 601]),
     ("references", "no"),
     ("remixes", 1),
+    ("voices", "anna"),
+    ("voices", [""]),
+    ("voices", ["a\nb"]),
     ("n", 1),
     ("kind", "poem"),
     ("context_window", 0),
@@ -609,6 +612,7 @@ FULL_MODEL = {
     "seconds": [1, 600],
     "references": True,
     "remixes": False,
+    "voices": ["anna", "otto"],
     **DESCRIPTION,
 }
 
@@ -626,6 +630,7 @@ def test_a_model_becomes_what_routing_knows_of_it() -> None:
         seconds=(1, 600),
         references=True,
         remixes=False,
+        voices=("anna", "otto"),
     )
 
 

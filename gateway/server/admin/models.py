@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import attrs
+
 from gateway.domain.model_description import (
     FEATURES,
     KINDS,
@@ -17,6 +19,8 @@ from gateway.errors import InvalidRequest
 from gateway.frozen import frozen
 from gateway.routing.model_describer import ModelDescriber
 from gateway.routing.model_offers import Offer, RouteOffer, list_offers, list_route_offers
+from gateway.routing.request_options import find_request_options
+from gateway.routing.router import Router
 from gateway.server.admin.handler import AdminRequest, ListPage, Query, admin_operation
 from gateway.server.admin.listing import Listing
 from gateway.server.admin.settings import PriceAnswer, build_price_fields
@@ -25,8 +29,31 @@ from gateway.server.query import parse_number
 
 
 @frozen(kw_only=True)
+class ModelOptions:
+    """What requests for a model can ask for. Lists of values are null as far as they are not known.
+
+    Attributes:
+        voices: suggestions; a provider's account may have others. Empty: the model itself is a voice.
+        max_images: how many images one request can ask for.
+        references: whether a video may start from an image.
+        ignored_parameters: parameters of a chat that do not reach any provider.
+        ignored_while_reasoning: further ones that do not reach any provider in a request with a reasoning effort.
+    """
+
+    sizes: Sequence[str] | None
+    seconds: Sequence[int] | None
+    voices: Sequence[str] | None
+    max_images: int | None
+    edits: bool | None
+    masks: bool | None
+    references: bool | None
+    ignored_parameters: Sequence[str]
+    ignored_while_reasoning: Sequence[str]
+
+
+@frozen(kw_only=True)
 class ModelView:
-    """A model that requests can name, or with ``route`` a route."""
+    """A model that requests can name, or with ``route`` a route. ``options`` are told only of a model asked by name."""
 
     id: str
     owned_by: str
@@ -41,6 +68,7 @@ class ModelView:
     features: Sequence[Feature] | None = None
     deprecated_at: str | None = None
     route: bool = False
+    options: ModelOptions | None = None
 
 
 _LISTING = Listing[ModelView](
@@ -64,6 +92,7 @@ _FILTER_QUERY = (
     Query("kind", "Only models that are known to be of this kind.", s.one_of(*KINDS)),
     Query("modality", "Only models that are known to read or make this.", s.one_of(*MODALITIES)),
     Query("feature", "Only models that are known to have this feature.", s.one_of(*FEATURES)),
+    Query("name", "Only the model of exactly this name, with its `options`: what requests for it can ask for."),
     Query("context", "Only models with at least this context window, in tokens.", s.COUNT),
 )
 
@@ -78,7 +107,7 @@ async def list_models(request: AdminRequest) -> ListPage[ModelView]:
     is not known.
 
     A route hides a model of its name. It has the channels of all its steps, the price of the first of its models that
-    has one, and the properties that hold for each of them.
+    has one, and the properties that hold for each of them. Its `options` are those that one of its models has.
     """
     services, is_operator = request.services, request.actor.scope is None
     account = None if is_operator else request.user.account
@@ -86,10 +115,32 @@ async def list_models(request: AdminRequest) -> ListPage[ModelView]:
     describer = router.find_describer()
     offers = list_offers(services.routing.catalog, router.pricing, account)
     views = {offer.listed.id: _build_model_view(offer, describer, shows_channels=is_operator) for offer in offers}
+    model_offers: dict[str, Sequence[Offer]] = {offer.listed.id: [offer] for offer in offers}
     for route_offer in list_route_offers(router.routes.values(), offers):
         name = route_offer.route.name
         views[name] = _build_route_view(route_offer, describer, shows_channels=is_operator)
+        model_offers[name] = route_offer.offers
+    name = request.query.get("name")
+    if name is not None:
+        view = views.get(name)
+        views = {} if view is None else {name: attrs.evolve(view, options=_build_options(router, model_offers[name]))}
     return _LISTING.list_page(request, _filter(request, [views[name] for name in sorted(views)]))
+
+
+def _build_options(router: Router, offers: Sequence[Offer]) -> ModelOptions:
+    options = find_request_options(router, [(offer.listed.id, offer.channels) for offer in offers])
+    capability = options.capability
+    return ModelOptions(
+        sizes=capability.sizes,
+        seconds=capability.seconds,
+        voices=capability.voices,
+        max_images=capability.max_n,
+        edits=capability.edits,
+        masks=capability.masks,
+        references=capability.references,
+        ignored_parameters=options.ignored,
+        ignored_while_reasoning=options.ignored_while_reasoning,
+    )
 
 
 def _filter(request: AdminRequest, models: Sequence[ModelView]) -> list[ModelView]:
