@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 import pytest_asyncio
-from playwright.async_api import Route, expect
+from playwright.async_api import Locator, Route, expect
 
 from tests.browser.chromium import BROWSER
 from tests.browser.gateways import Guests, VisitedGateway
@@ -29,11 +29,12 @@ pytestmark = BROWSER
 HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PROGRAMS: Mapping[str, list[str]] = {
-    "curl": ["sh", "-c"],
-    "python": [sys.executable, "-c"],
-    "javascript": ["node", "--input-type=module", "-e"],
+    "curl": ["sh"],
+    "python": [sys.executable, "-"],
+    "javascript": ["node", "--input-type=module", "-"],
 }
-"""The command that runs a program in each language."""
+"""The command that reads a program in each language, and runs it."""
+TABS: Mapping[str, str] = {"python": "Python", "javascript": "JavaScript", "go": "Go"}
 PLAYS = """
 async (film) => {
   film.muted = true;
@@ -244,15 +245,18 @@ async def browse_requests_in_the_drawer(ben: Visitor) -> None:
     await expect(page.get_by_label("From", exact=True)).not_to_have_value("")
 
 
-async def test_two_models_answer_side_by_side(site: VisitedGateway, enter: Enter) -> None:
-    """Each with its own conversation; where one fails, the other's answer stays."""
+async def test_two_models_are_compared_in_three_actions(site: VisitedGateway, enter: Enter) -> None:
+    """Each has its own conversation; where one fails, the other's answer stays."""
     ben = await enter("ben")
-    page = ben.page
+    page, actions = ben.page, 0
     await ben.go("/playground?model=m")
-    await ben.choose("API key", await read_option(ben, "test"))
     await ben.choose("Compare with optional", "demo-chat")
+    actions += 1
     await ben.write("Message", "Hello?")
+    actions += 1
     await page.keyboard.press("Enter")
+    actions += 1
+    assert actions <= 3
     answers = page.locator(".turn.ours .said")
     await expect(answers).to_have_count(2)
     await expect(page.get_by_text(re.compile("in total · Details$"))).to_have_count(2)
@@ -355,6 +359,21 @@ async def test_a_chat_streams_is_stopped_and_tells_what_it_cost(site: VisitedGat
     await ben.press("Edit the message and ask again")
     await expect(page.get_by_label("Message", exact=True)).to_have_value("Are you there?")
     await expect(page.locator(".turn")).to_have_count(0)
+    await undo_what_an_edit_removed(ben, answer)
+
+
+async def undo_what_an_edit_removed(ben: Visitor, answer: Locator) -> None:
+    """With the draft that was there before."""
+    page = ben.page
+    await ben.press("Undo")
+    await expect(answer).to_have_text(["The sea is calm."])
+    await expect(page.get_by_label("Message", exact=True)).to_have_value("")
+    await ben.write("Message", "a draft")
+    await ben.press("Edit the message and ask again")
+    await ben.press("Undo")
+    await expect(page.get_by_label("Message", exact=True)).to_have_value("a draft")
+    await page.reload()
+    await expect(answer).to_have_text(["The sea is calm."])
 
 
 async def test_a_chat_takes_files_parameters_and_what_tools_answer(
@@ -385,13 +404,14 @@ async def test_a_chat_takes_files_parameters_and_what_tools_answer(
     tool = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
     await page.get_by_label("Tools optional", exact=True).fill(orjson.dumps([tool]).decode())
     await ben.write("Top p optional", "0.5")
+    await ben.write("Stop sequences optional", "END\nSTOP")
     await page.get_by_label("Message", exact=True).press("Enter")
     await page.get_by_label("Result of weather", exact=True).fill("Rain at 9 degrees")
     await ben.press("Send tool results")
     await expect(page.locator(".turn.ours .said").last).to_contain_text("Rain at 9 degrees")
     first, second = sent
     assert [part["type"] for part in first["messages"][0]["content"]] == ["text", "image_url", "text"]
-    assert (first["tools"], first["top_p"]) == ([tool], 0.5)
+    assert (first["tools"], first["top_p"], first["stop"]) == ([tool], 0.5, ["END", "STOP"])
     call, result = second["messages"][1:]
     assert (call["tool_calls"][0]["function"]["name"], result["content"]) == ("weather", "Rain at 9 degrees")
     assert result["tool_call_id"] == call["tool_calls"][0]["id"]
@@ -401,19 +421,26 @@ async def test_a_chat_takes_files_parameters_and_what_tools_answer(
     await expect(page.get_by_label("Result of weather", exact=True)).to_have_value("Rain at 9 degrees")
 
 
-async def test_a_chat_is_taken_away_as_code_that_runs(site: VisitedGateway, enter: Enter) -> None:
+async def test_a_chat_is_taken_away_as_code_that_runs(site: VisitedGateway, enter: Enter, tmp_path: Path) -> None:
+    """Also with a file that is longer than an argument of a command may be."""
     ben = await enter("ben")
     page = ben.page
     await ben.go("/playground?model=m")
-    text = 'It\'s "quoted" at $5, `so` \\ é 🌊'
+    text = 'It\'s "quoted" at $5, `so` \\ é 🌊 \ufeff!'
+    note = tmp_path / "note.txt"
+    note.write_text("It's long. " * 20_000)
+    await page.locator("#files").set_input_files(note)
+    await expect(page.locator("#attached li")).to_have_count(1)
     await ben.write("Message", text)
     await ben.unfold("More parameters")
     await ben.write("Other fields optional", '{"metadata": {"a": "b"}, "store": null, "parallel_tool_calls": true}')
     await ben.press("Get code")
     await expect(page.locator("#code-curl")).to_contain_text("$GATEWAY_KEY")
-    codes = {language: await page.locator(f"#code-{language}").text_content() or "" for language in PROGRAMS}
-    await page.get_by_role("tab", name="Go", exact=True).click()
-    await expect(page.locator("#code-go")).to_be_visible()
+    codes = {"curl": await page.locator("#code-curl").text_content() or ""}
+    for language, tab in TABS.items():
+        await page.get_by_role("tab", name=tab, exact=True).click()
+        await expect(page.locator(f"#code-{language}")).to_be_visible()
+        codes[language] = await page.locator(f"#code-{language}").text_content() or ""
     await ben.shoot("playground-code", whole=False)
     provider = site.known["provider"]
     for language, command in PROGRAMS.items():
@@ -422,14 +449,16 @@ async def test_a_chat_is_taken_away_as_code_that_runs(site: VisitedGateway, ente
             continue
         before = len(provider.heard)
         program = await asyncio.create_subprocess_exec(
-            *command, codes[language], env={**os.environ, "GATEWAY_KEY": KEY, "NO_PROXY": "*"},
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            *command, env={**os.environ, "GATEWAY_KEY": KEY, "NO_PROXY": "*"},
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        output, error = await program.communicate()
+        output, error = await program.communicate(codes[language].encode())
         assert b"calm" in output, (language, output, error)
         (body,) = provider.heard[before:]
-        assert body["messages"][-1]["content"] == text, language
-    await expect(page.locator("#code-go")).to_contain_text('strings.NewReader("{')
+        long_part, asked_part = body["messages"][-1]["content"]
+        assert (len(long_part["text"]) > 200_000, asked_part["text"]) == (True, text), language
+    assert 'strings.NewReader("{' in codes["go"]
+    assert "\ufeff" not in codes["go"], "which Go takes nowhere but at the start of a file"
 
 
 async def read_option(visitor: Visitor, key: str) -> str:
@@ -519,6 +548,69 @@ async def test_a_video_is_made_plays_is_remixed_and_deleted(site: VisitedGateway
     await ben.press("Confirm delete")
     await ben.arrive("/videos")
     await expect(page.locator(f"[data-video='{gone}']")).to_have_count(0)
+
+
+async def test_the_playground_offers_what_the_chosen_model_takes_and_says_what_it_does_not(
+    site: VisitedGateway, enter: Enter, tmp_path: Path
+) -> None:
+    models = ["sora-2", "tts-1", "gpt-image-1", "gpt-5-mini", "gpt-3.5-turbo"]
+    await site.operate(
+        "POST",
+        "/channels?check=none",
+        site.known["provider"].channel("makers", models=models, provider="openai", sync=False),
+    )
+    ben = await enter("ben")
+    page = ben.page
+
+    async def read_curl() -> str:
+        await ben.press("Show as curl")
+        text = await page.locator("#curl-text").inner_text()
+        await page.keyboard.press("Escape")
+        return text
+
+    await ben.go("/playground?mode=video&model=sora-2")
+    for label, values in (("Size", ["720x1280", "1280x720"]), ("Duration (s)", ["4", "8", "12"])):
+        choices = page.get_by_label(f"{label} optional").locator("option")
+        await expect(choices).to_have_text(["model default", *values])
+    await ben.choose("Duration (s) optional", "8")
+    await ben.choose("Size optional", "1280x720")
+    assert '"seconds":"8","size":"1280x720"' in await read_curl()
+    await page.get_by_label("Model", exact=True).select_option("Other model…")
+    await page.get_by_label("Model name", exact=True).fill("film")  # of which nothing is known
+    await page.keyboard.press("Tab")
+    await expect(page.locator("input[name=seconds]")).to_be_visible()
+    await ben.write("Duration (s) optional", "7")
+    assert '"seconds":"7"' in await read_curl()
+
+    await ben.go("/playground?mode=speech&model=tts-1")
+    voices = page.get_by_label("Voice", exact=True).first
+    await expect(voices.locator("option").last).to_have_text("Other…")
+    assert await voices.input_value() == "alloy"
+    await voices.select_option("Other…")
+    await page.locator("input[name=voice]").fill("my own")
+    assert '"voice":"my own"' in await read_curl()
+    await ben.go("/playground?mode=images&model=gpt-image-1")
+    await expect(page.get_by_label("Size optional").locator("option")).to_have_count(4)
+
+    await ben.go("/playground?model=gpt-5-mini")
+    temperature = page.get_by_label("Temperature optional", exact=True)
+    await expect(temperature).to_be_disabled()
+    await expect(page.locator(".field", has=temperature)).to_contain_text("Not used by gpt-5-mini.")
+    await ben.choose("Compare with optional", "gpt-3.5-turbo")
+    await expect(temperature).to_be_enabled()
+    await expect(page.locator(".field", has=temperature)).to_contain_text("Not used by gpt-5-mini.")
+    await page.get_by_label("Model", exact=True).select_option("gpt-3.5-turbo")
+    await expect(page.get_by_text("Not used by gpt-5-mini.")).to_have_count(0)
+    await ben.unfold("More parameters")
+    await expect(page.get_by_label("Reasoning effort", exact=True)).to_be_disabled()
+    await expect(page.get_by_text("Not sent to gpt-3.5-turbo: no reasoning.")).to_be_visible()
+    await expect(page.locator("option[value=json_schema]")).to_be_disabled()
+    dot = tmp_path / "dot.png"
+    dot.write_bytes(base64.b64decode(DOT))
+    await page.locator("#files").set_input_files(dot)
+    await expect(page.locator(".toast.bad")).to_have_text("The chosen model cannot see images")
+    await ben.shoot("playground-reasons")
+    await site.operate("DELETE", "/channels/makers")
 
 
 async def test_a_video_is_followed_as_it_goes_on(site: VisitedGateway, enter: Enter) -> None:

@@ -52,6 +52,10 @@ _SLIPS = r"""
       said.push(`${one.scrollWidth} of ${one.clientWidth}: ${one.outerHTML.slice(0, 160)}`);
     }
   }
+  for (const one of document.querySelectorAll("form [name]:not([type=radio])")) {
+    // An id of another element in the form hides a field from scripts, which ask for it by its name.
+    if (one.form.elements.namedItem(one.name) !== one) said.push(`another element has the name of ${one.outerHTML}`);
+  }
   for (const one of document.querySelectorAll("a[href], button, input, select, textarea, summary")) {
     if (one.tabIndex < 0 && !one.matches("[role=tab], [hidden]")) said.push(`no Tab leads to ${one.outerHTML}`);
   }

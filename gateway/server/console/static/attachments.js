@@ -43,8 +43,16 @@ export function showAttachment({ name, part }) {
   return label;
 }
 
+const KINDS = { image_url: "image", input_audio: "audio", file: "file" };
+const UNREADABLE = {
+  image: t("The chosen model cannot see images"),
+  audio: t("The chosen model cannot hear recordings"),
+  file: t("The chosen model cannot read PDFs"),
+};
+
 // Watches a form's file field, its pasted and dropped files. `list` shows them, each with a button that removes it.
-export function watchAttachments(form, input, list) {
+// `listUnreadable` returns the kinds of files that no chosen model reads.
+export function watchAttachments(form, input, list, listUnreadable) {
   let attached = []; // of { name, size, part }
 
   const show = () => {
@@ -63,6 +71,7 @@ export function watchAttachments(form, input, list) {
       return item;
     }));
     list.hidden = attached.length === 0;
+    list.toggleAttribute("data-unsaved", !list.hidden);
   };
 
   const add = async (files) => {
@@ -73,7 +82,9 @@ export function watchAttachments(form, input, list) {
         break;
       }
       const part = await readPart(file);
-      if (part) attached.push({ name: file.name || t("Pasted file"), size: file.size, part });
+      const kind = KINDS[part?.type];
+      if (listUnreadable().includes(kind)) toast(UNREADABLE[kind], "bad");
+      else if (part) attached.push({ name: file.name || t("Pasted file"), size: file.size, part });
       else toast(t("{name} is not an image, recording, PDF or text file", { name: file.name }), "bad");
     }
     show();

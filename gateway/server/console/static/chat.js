@@ -4,11 +4,12 @@ import { WRITERS } from "./code.js";
 import { findConversation, forgetConversation, keepConversation, takeDraft } from "./conversation.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
-import { t } from "./language.js";
+import { n, t } from "./language.js";
 import { watchModel } from "./model.js";
-import { readParameters, showParameters, WrongField } from "./parameters.js";
+import { fitParameters, listUnreadable, readParameters, showParameters, WrongField } from "./parameters.js";
 import { tellAnswer } from "./receipt.js";
 import { newTrace, talk } from "./talk.js";
+import { toast } from "./toast.js";
 import { addAnswers, addQuestion } from "./turns.js";
 
 const byId = (id) => document.getElementById(id);
@@ -17,15 +18,16 @@ const log = byId("log");
 const list = byId("turns");
 const message = byId("message");
 const send = byId("send");
-const stop = byId("stop");
+const stop = byId("stop-answer");
 const again = byId("again");
 const results = byId("send-results");
 const model = watchModel(form);
 const others = [...form.querySelectorAll("[data-other-model]")];
-const attachments = watchAttachments(form, byId("files"), byId("attached"));
+const attachments = watchAttachments(form, byId("files"), byId("attached"), () => listUnreadable(listModels()));
 const views = new Map(); // by a turn of `said`: its element, and the answers on it
 let said = []; // the turns of this conversation; see conversation.js
 let leave = null;
+let code = null; // the request that the dialog shows as code
 
 function listModels() {
   return [model.read(), ...others.map((field) => field.value).filter(Boolean)];
@@ -58,7 +60,7 @@ function writeBody(turns, side, name, parameters) {
     const answer = isSame ? turn.answers[side] : turn.answers.find((one) => one?.who === name) ?? turn.answers[0];
     return answer && !answer.error ? writeAnswer(answer) : [];
   });
-  return { model: name, messages: [...(system ? [{ role: "system", content: system }] : []), ...messages], ...parameters };
+  return { model: name, messages: [...(system ? [{ role: "system", content: system }] : []), ...messages], ...fitParameters(parameters, name) };
 }
 
 // Whoever has scrolled up to read stays there.
@@ -166,11 +168,32 @@ function takeBack(turn) {
   showNext();
 }
 
+// Takes the conversation back to a question. What is removed by that, and what was being written, comes back by "Undo".
 function edit(turn) {
   leave?.abort();
+  const conversation = said;
+  const start = said.indexOf(turn);
+  const removed = said.slice(start).map((gone) => [gone, views.get(gone)]);
+  const draft = [message.value, attachments.read()];
   message.value = "";
   takeBack(turn);
   message.focus();
+  toast(n("{count} turn removed", "{count} turns removed", removed.length), "good", () => {
+    if (said !== conversation || said.length !== start) {
+      toast(t("The conversation has gone on, so this was not undone."), "bad");
+      return;
+    }
+    for (const [gone, view] of removed) {
+      said.push(gone);
+      views.set(gone, view);
+      list.append(view.item);
+    }
+    [message.value] = draft;
+    attachments.put(draft[1]);
+    keepConversation(form.dataset.owner, said);
+    showConversation();
+    showNext();
+  });
 }
 
 // The same question once more, for every model.
@@ -190,7 +213,9 @@ function closeCalls() {
 // The tools have answered: those models go on that had called them.
 results.addEventListener("click", async () => {
   const { shown } = views.get(said.at(-1));
-  const sides = shown.flatMap((view, side) => (view?.isOpen() && listModels()[side] ? [side] : []));
+  const waiting = shown.filter((view) => view?.isOpen()).map((view) => view.answer.who);
+  const sides = listModels().flatMap((name, side) => (waiting.includes(name) ? [side] : []));
+  if (!sides.length) toast(t("Choose {models} again to send the results.", { models: waiting.join(", ") }), "bad");
   const parameters = leave || !sides.length ? null : readOrShow();
   if (!parameters) return;
   closeCalls();
@@ -270,6 +295,7 @@ function showOthers() {
 for (const field of others) field.addEventListener("change", showOthers);
 model.onChange(showOthers);
 
+form.elements.reasoning_effort.addEventListener("change", showOthers);
 form.elements.response_format.addEventListener("change", (event) => {
   byId("schema-field").hidden = event.target.value !== "json_schema";
 });
@@ -280,10 +306,19 @@ byId("show-code").addEventListener("click", () => {
   const text = message.value.trim() || (said.length ? "" : message.placeholder);
   const files = attachments.read();
   const next = text || files.length ? [{ role: "user", text, files }] : [];
-  const body = { ...writeBody([...said, ...next], 0, model.read(), parameters), stream: true };
-  for (const [language, write] of Object.entries(WRITERS)) byId(`code-${language}`).textContent = write(form.dataset.url, body);
+  code = { ...writeBody([...said, ...next], 0, model.read(), parameters), stream: true };
+  for (const language of Object.keys(WRITERS)) byId(`code-${language}`).textContent = "";
+  writeCode();
   byId("as-code").showModal();
 });
+
+// Only in the language that is shown: with files, a request has megabytes.
+function writeCode() {
+  const place = byId("as-code").querySelector("[role=tabpanel]:not([hidden]) code");
+  if (code && !place.textContent) place.textContent = WRITERS[place.id.replace("code-", "")](form.dataset.url, code);
+}
+byId("as-code").querySelector("[role=tablist]").addEventListener("tabopen", writeCode);
+byId("as-code").addEventListener("close", () => { code = null; });
 message.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
   event.preventDefault();

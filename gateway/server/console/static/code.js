@@ -36,7 +36,9 @@ console.log(await response.text());
 `;
 }
 
-// A string of JSON is one of Go, too.
+// A string of JSON is one of Go, too, but for the byte order mark.
+const writeGoString = (text) => JSON.stringify(text).replaceAll("\uFEFF", "\\uFEFF");
+
 function writeGo(url, body) {
   return `package main
 
@@ -49,8 +51,8 @@ import (
 )
 
 func main() {
-	body := strings.NewReader(${JSON.stringify(JSON.stringify(body))})
-	request, err := http.NewRequest("POST", ${JSON.stringify(url)}, body)
+	body := strings.NewReader(${writeGoString(JSON.stringify(body))})
+	request, err := http.NewRequest("POST", ${writeGoString(url)}, body)
 	if err != nil {
 		panic(err)
 	}

@@ -6,8 +6,14 @@ function join(parts) {
   return parts.join(" \\\n  ");
 }
 
+const MAX_ARGUMENT = 64 * 1024; // characters; Linux takes 128 KB in one argument
+
+// A long body comes by standard input, from lines that the shell does not read.
 export function writeJsonCurl(url, body, flags = "") {
-  return join([`curl ${flags}${quote(url)}`, HEAD, '-H "Content-Type: application/json"', `-d ${quote(JSON.stringify(body))}`]);
+  const text = JSON.stringify(body);
+  const head = [`curl ${flags}${quote(url)}`, HEAD, '-H "Content-Type: application/json"'];
+  if (text.length <= MAX_ARGUMENT) return join([...head, `-d ${quote(text)}`]);
+  return `${join([...head, "--data-binary @- <<'END'"])}\n${text}\nEND`;
 }
 
 // `files`: pairs of a field and a file's name.

@@ -1,11 +1,13 @@
 // The playground's pictures: made of words, or of another picture with a mask over what may change.
 import { ask } from "./api.js";
+import { Choices } from "./choices.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
 import { n, t } from "./language.js";
 import { Mask } from "./mask.js";
 import { watchModel } from "./model.js";
+import { setReason } from "./model_facts.js";
 import { showReceipt, tellMs, tellUsd } from "./receipt.js";
 import { watchStop } from "./stop.js";
 
@@ -16,7 +18,26 @@ const model = watchModel(form);
 const mask = new Mask(byId("editing"));
 const request = watchStop(make, byId("stop"));
 const KINDS = { iVBOR: "image/png", "/9j/": "image/jpeg", UklGR: "image/webp", R0lGO: "image/gif" };
+const sizes = new Choices(form.elements.size);
 let source = null; // the picture to change
+let takesMask = true;
+let editReason = ""; // why the chosen model does not change pictures
+
+const isMasked = () => takesMask && mask.isPainted;
+
+// A picture that is chosen already can still be taken away.
+const showEditReason = () => setReason(form.elements.image, source ? "" : editReason);
+
+model.followOptions((name, options) => {
+  sizes.offer(options.sizes ?? null, t("{model} has no choice of sizes.", { model: name }));
+  form.elements.n.max = options.max_images ?? 10;
+  editReason = options.edits === false ? t("{model} does not edit images.", { model: name }) : "";
+  showEditReason();
+  takesMask = options.masks !== false;
+  byId("mask-tools").hidden = byId("h-mask").hidden = !takesMask;
+  byId("mask").inert = !takesMask;
+  byId("no-mask").hidden = takesMask;
+});
 
 function readFields() {
   const fields = { model: model.read(), prompt: form.elements.prompt.value.trim(), n: Number(form.elements.n.value || 1) };
@@ -32,7 +53,7 @@ async function send(key, signal) {
   if (!source) return ask("/v1/images/generations", fields, key, signal);
   const body = new FormData();
   for (const [name, value] of Object.entries(fields)) body.append(name, String(value));
-  if (mask.isPainted) {
+  if (isMasked()) {
     // Both from the same canvas: of one size, and turned as the reader sees it.
     body.append("image", await mask.writePicture(), "picture.png");
     body.append("mask", await mask.writeMask(), "mask.png");
@@ -127,6 +148,7 @@ async function take(file) {
     error.hidden = false;
   }
   byId("editing").hidden = !source;
+  showEditReason();
   make.textContent = source ? t("Edit image") : t("Generate image");
 }
 
@@ -139,7 +161,7 @@ byId("source-clear").addEventListener("click", () => {
 byId("show-curl").addEventListener("click", () => {
   const fields = readFields();
   fields.prompt ||= form.elements.prompt.placeholder;
-  const files = [["image", source?.name || "picture.png"], ...(mask.isPainted ? [["mask", "mask.png"]] : [])];
+  const files = [["image", source?.name || "picture.png"], ...(isMasked() ? [["mask", "mask.png"]] : [])];
   const url = form.dataset.url;
   showCurl(source ? writeFormCurl(`${url}edits`, fields, files) : writeJsonCurl(`${url}generations`, fields));
 });

@@ -1,5 +1,6 @@
 // The playground's speech: a text becomes a recording.
 import { ask } from "./api.js";
+import { Choices } from "./choices.js";
 import { showCurl, writeJsonCurl } from "./curl.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
@@ -15,12 +16,18 @@ const request = watchStop(byId("make"), byId("stop"));
 const ENDINGS = { "audio/mpeg": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/opus": "opus", "audio/ogg": "ogg", "audio/flac": "flac", "audio/aac": "aac" };
 const MAX_SHOWN = 200; // characters of a caption
 
+const voices = new Choices(form.elements.voice, { other: true });
+model.followOptions((name, options) => {
+  voices.offer(options.voices ?? null, t("{model} is itself a voice.", { model: name }));
+});
+
 function readFields() {
   const fields = { model: model.read(), input: form.elements.input.value.trim() };
   for (const name of ["voice", "response_format", "instructions"]) {
     const value = form.elements[name].value.trim();
     if (value) fields[name] = value;
   }
+  fields.voice ??= fields.model; // whose voice that is; the API wants one
   if (form.elements.speed.value !== "") fields.speed = Number(form.elements.speed.value);
   return fields;
 }

@@ -9,6 +9,7 @@ for (const list of document.querySelectorAll("[role=tablist]")) {
       one.tabIndex = chosen ? 0 : -1;
       document.getElementById(one.getAttribute("aria-controls")).hidden = !chosen;
     }
+    list.dispatchEvent(new Event("tabopen"));
   };
 
   list.addEventListener("click", (event) => {

@@ -31,21 +31,23 @@ function makeUndo(undo) {
   button.addEventListener("click", async () => {
     button.disabled = true;
     await undo();
+    button.parentElement.remove();
   }, { once: true });
   return button;
 }
 
 // For the next page, or this one after it is loaded again. `calls` undo what was done: "PATCH /path", a body, and the fields
-// that were set, if the object can be asked for them: what somebody else has changed since is left alone.
+// that were set, if the object can be asked for them: what somebody else has changed since is left alone. A fourth item is
+// where the object is found, unless that is the path.
 export function tellLater(text, calls = []) {
   sessionStorage.setItem(LATER, JSON.stringify({ text, calls, at: Date.now() }));
 }
 
 async function undoEach(calls) {
   const problems = [];
-  for (const [path, body, fields] of calls) {
+  for (const [path, body, fields, place] of calls) {
     try {
-      if (!fields || (await isUnchanged(path.split(" ")[1], fields))) await call(...path.split(" "), body);
+      if (!fields || (await isUnchanged(place ?? path.split(" ")[1], fields))) await call(...path.split(" "), body);
       else problems.push(t("Someone else has changed this in the meantime, so it was not undone."));
     } catch (fault) {
       problems.push(fault.message);

@@ -1,10 +1,12 @@
 // The playground's videos: begun here, followed as they are made, and played.
 import { ask, at, call } from "./api.js";
+import { Choices } from "./choices.js";
 import { clearFaults } from "./faults.js";
 import { showFault } from "./forms.js";
 import { showCurl, writeFormCurl, writeJsonCurl } from "./curl.js";
 import { t } from "./language.js";
 import { watchModel } from "./model.js";
+import { setReason } from "./model_facts.js";
 import { showReceipt, tellMs, tellUsd } from "./receipt.js";
 
 const byId = (id) => document.getElementById(id);
@@ -14,6 +16,22 @@ const model = watchModel(form);
 const EVENTS = ["queued", "in_progress", "processing", "completed", "failed"].map((status) => `video.${status}`);
 const WORDS = { queued: t("queued"), in_progress: t("in progress"), processing: t("in progress"), completed: t("completed"), failed: t("failed") };
 const POLL_MS = 3000;
+
+const lengths = new Choices(form.elements.seconds);
+const sizes = new Choices(form.elements.size);
+const frame = form.elements.input_reference;
+let frameReason = ""; // why the chosen model starts from no picture
+
+// A picture that is chosen already can still be taken away.
+const showFrameReason = () => setReason(frame, frame.files.length ? "" : frameReason);
+frame.addEventListener("change", showFrameReason);
+
+model.followOptions((name, options) => {
+  lengths.offer(options.seconds ?? null, t("{model} has no choice of lengths.", { model: name }));
+  sizes.offer(options.sizes ?? null, t("{model} has no choice of sizes.", { model: name }));
+  frameReason = options.references === false ? t("{model} does not start from an image.", { model: name }) : "";
+  showFrameReason();
+});
 
 function readFields() {
   const fields = { model: model.read(), prompt: form.elements.prompt.value.trim() };
@@ -25,11 +43,11 @@ function readFields() {
 }
 
 function readBody() {
-  const frame = form.elements.input_reference.files[0];
-  if (!frame) return readFields();
+  const [picture] = frame.files;
+  if (!picture) return readFields();
   const body = new FormData();
   for (const [name, value] of Object.entries(readFields())) body.append(name, value);
-  body.append("input_reference", frame, frame.name);
+  body.append("input_reference", picture, picture.name);
   return body;
 }
 
@@ -134,7 +152,7 @@ class Film {
 byId("show-curl").addEventListener("click", () => {
   const fields = readFields();
   fields.prompt ||= form.elements.prompt.placeholder;
-  const frame = form.elements.input_reference.files[0];
+  const [picture] = frame.files;
   const url = form.dataset.url;
-  showCurl(frame ? writeFormCurl(url, fields, [["input_reference", frame.name]]) : writeJsonCurl(url, fields));
+  showCurl(picture ? writeFormCurl(url, fields, [["input_reference", picture.name]]) : writeJsonCurl(url, fields));
 });
